@@ -4,6 +4,7 @@
 if __name__ != "gem_ma.agents":
     raise ImportError(f"import this package as gem_ma.agents, not {__name__}")
 
+# Names as text, so that a list of behaviours imports none of them.
 CATALOG = {
     "direct": "gem_ma.agents.direct:Direct",
     "random_legal": "gem_ma.agents.bots:RandomLegal",

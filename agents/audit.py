@@ -18,9 +18,11 @@ from gem_ma import Malformed, Message, ToolCall
 from gem_ma.parsing.text import EMAIL_ADDRESS
 
 RECITED, SHORT = 8, 12  # words in a row; words of an answer that may be given twice
+# Longest first: an address of mail holds digits too, and is one value.
 _VALUE = re.compile(
     rf"{EMAIL_ADDRESS}|(?<![\w-])#?[\w-]*\d[\w-]*(?:[.,]\d+)*|(?<=[\w-])#[\w-]*\d[\w-]*(?:[.,]\d+)*"
 )
+# Answers that people repeat without being in a loop.
 _AGAIN = re.compile(r"(?:yes|no|ok|okay|sure|right|correct|thanks|thank you|please go ahead)\b")
 _FLIPS = re.compile(
     r"\bhow (?:can|may) i (?:help|assist)\b|\bis there anything else (?:i can|you need|you would"
@@ -52,6 +54,7 @@ def audit(draft: Draft) -> tuple[str, ...]:
     >>> audit(Draft("My order is #W9999.", situation="You want to cancel order #W1234."))
     ('invented: #w9999',)
     """
+    # What the other side said may be said back, whoever made it up.
     known = {
         _key(value) for value in _values("\n".join((draft.situation, *draft.heard, *draft.said)))
     }
@@ -60,6 +63,8 @@ def audit(draft: Draft) -> tuple[str, ...]:
     findings += [f"recited: {recited}"] if recited else []
     flip = _FLIPS.search(draft.text)
     findings += [f"role_flip: {flip[0].strip()}"] if flip else []
+    # Of the raw text: what the model wrote counts, even where it would be removed before it is
+    # sent.
     findings += ["token_leak: a marked-up word"] if has_marks(draft.raw) else []
     findings += ["loop: said before"] if _repeats(draft) else []
     return tuple(findings)
@@ -79,7 +84,10 @@ def _values(text: str) -> list[str]:
     values = [value.casefold().strip(".,-_") for value in _VALUE.findall(text)]
     return list(
         dict.fromkeys(
-            value for value in values if "@" in value or sum(char.isdigit() for char in value) >= 3
+            # Two digits are a count or a size; a value that identifies something has more.
+            value
+            for value in values
+            if "@" in value or sum(char.isdigit() for char in value) >= 3
         )
     )
 
@@ -90,6 +98,7 @@ def _key(value: str) -> str:
     if "@" in value:
         return value
     if price := re.fullmatch(r"(\d[\d,]*)\.(\d+)", value):
+        # $5.00, 5 and 5.0 are one price.
         return f"{price[1]}.{price[2]}".replace(",", "").rstrip("0").rstrip(".")
     return re.sub(r"\D", "", value)
 
@@ -97,11 +106,13 @@ def _key(value: str) -> str:
 def _recited(text: str, situation: str) -> str:
     """Eight words in a row of the part, as prose: what is listed may be told as it stands, so
     signs and words with digits break a row."""
+    # A set, since a briefing may hold hundreds of rows and each row of the draft is looked up.
     rows = set(_rows(situation))
     return next((" ".join(row) for row in _rows(text) if row in rows), "")
 
 
 def _rows(text: str) -> Iterator[tuple[str, ...]]:
+    # Bounded before the digit: a word of thousands of letters would be tried from each of them.
     for part in re.split(r"[.,:;()+?!\n]|(?<![^\s.,:;()+?!])\S{0,64}\d\S*", text.casefold()):
         words = re.findall(r"(?<![\w'’-])[\w'’-]*\w", part)
         yield from (tuple(words[at : at + RECITED]) for at in range(len(words) - RECITED + 1))

@@ -12,6 +12,7 @@ WORDS = ("hello", "yes", "no", "please go on", "I do not know")
 
 
 class _Bot:
+    # It answers at once, so a play needs no event loop for it; the same line stands in other bots.
     waits = False
 
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
@@ -23,6 +24,7 @@ class RandomLegal(_Bot):
 
     async def act(self, asked: Asked) -> Action:
         choice = self.rng.choice(asked.legal or WORDS)
+        # `parsed` is set, so that a choice is never read again from its text.
         return Action(choice, (), choice if asked.legal else None)
 
 
@@ -37,4 +39,5 @@ class Silent(_Bot):
     """Says nothing: the do-nothing baseline."""
 
     async def act(self, asked: Asked) -> Action:
+        # Also where the choice is closed: what a scenario makes of silence is what this bot is for.
         return Action("")

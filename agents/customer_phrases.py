@@ -9,6 +9,7 @@ from __future__ import annotations
 
 REGISTERS = ("plain", "casual", "formal")
 
+# A changed line is another customer: recorded episodes are replayed from these words by a seed.
 BANK: dict[str, dict[str, tuple[str, ...]]] = {
     "greet": {
         "plain": ("Hello.", "Hi.", "Good day."),
@@ -21,11 +22,13 @@ BANK: dict[str, dict[str, tuple[str, ...]]] = {
         "formal": ("Thank you very much.", "I am much obliged.", "Many thanks."),
     },
     "confirm": {
+        # No `sure` or `fine`: such words are weak yeses, and could be read as none.
         "plain": ("Yes, please go ahead.", "Yes, do that please.", "Yes, that is right."),
         "casual": ("Yep, go for it.", "Yeah, please do.", "Yes, sounds good."),
         "formal": ("Yes, I confirm this.", "Yes, please proceed.", "Yes, that is correct."),
     },
     "reject": {
+        # No thanks and no question in a no, which might turn it.
         "plain": ("No, that is not what I want.", "No, that is not right."),
         "casual": ("No, that's not it.", "Nope, not what I meant."),
         "formal": ("No, I am afraid that is not correct.", "No, I do not agree to that."),
@@ -202,6 +205,7 @@ BANK: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 
+# Eight, and the last one for all later times: nobody is patient for longer.
 ORDINALS = (
     "Again:",
     "Once more:",

@@ -12,6 +12,7 @@ from gem_ma.agents.customer_phrases import REGISTERS
 
 from gem_ma.errors import ConfigError
 
+# As the task lists them, the other way round, or by the seed.
 ORDERS = ("given", "reversed", "shuffled")
 
 
@@ -28,6 +29,7 @@ class Traits:
     chance that it wavers once before a yes. `register`: its tone.
     """
 
+    # The defaults are the faithful customer, whom an assistant without a fault can serve in full.
     patience: int = 4
     verbosity: int = 1
     front_load: float = 1.0
@@ -64,6 +66,7 @@ class Character:
         return {name: value for name, value in values.items() if value is not None}
 
 
+# Patience of 100 is endless here: no talk has so many turns.
 RANGES: dict[str, tuple[float, float]] = {
     "patience": (1, 100),
     "verbosity": (0, 2),
@@ -75,6 +78,7 @@ RANGES: dict[str, tuple[float, float]] = {
 }
 CHOICES = {"order": ORDERS, "register": REGISTERS}
 PRESETS: dict[str, dict[str, Any]] = {
+    # Nothing: the defaults of `Traits`.
     "faithful": {},
     "terse": {"verbosity": 0, "front_load": 0.5},
     "chatty": {"verbosity": 2, "register": "casual"},
@@ -98,6 +102,7 @@ def traits_of(
     """The traits of one customer: the preset, then the task's own unless a preset was asked for,
     then what is named. Raises ConfigError."""
     name = character.preset
+    # A task may bring a character of its own, which only a named preset replaces.
     if name is None:
         name = task_traits.get("preset", "faithful")
     if name not in PRESETS:
@@ -106,6 +111,7 @@ def traits_of(
         raise ConfigError(f"agent {agent!r}: no preset of a customer is called {name!r} ({hint})")
     merged = dict(PRESETS[name])
     if character.preset is None:
+        # A task's traits may hold more, such as its preset.
         known = {entry.name for entry in fields(Traits)}
         merged |= {key: value for key, value in task_traits.items() if key in known}
     merged |= character.named()
@@ -121,10 +127,12 @@ def _trait(agent: str, rng: random.Random, name: str, value: Any) -> Any:
             )
         return value
     low, high = RANGES[name]
+    # The default says the type of a trait.
     whole = isinstance(getattr(Traits(), name), int)
     bounds = list(value) if isinstance(value, (list, tuple)) and len(value) == 2 else [value, value]
     for bound in bounds:
         number = isinstance(bound, int) if whole else isinstance(bound, (int, float))
+        # True would pass for 1.
         if isinstance(bound, bool) or not number or not low <= bound <= high:
             kind = (
                 f"a whole number of at least {low:g}"
@@ -138,6 +146,7 @@ def _trait(agent: str, rng: random.Random, name: str, value: Any) -> Any:
         raise ConfigError(
             f"agent {agent!r}: the range of {name} goes from low to high; got {value!r}"
         )
+    # Nothing is drawn where there is nothing to choose, so that a fixed trait moves no later draw.
     if bounds[0] == bounds[1]:
         return bounds[0]
     return rng.randint(*bounds) if whole else rng.uniform(*bounds)

@@ -22,6 +22,7 @@ class Voice:
         self.messages: Counter[str] = Counter()  # whole ones, and how often each was said
 
     def pick(self, *ways: str) -> str:
+        # By index: a draw per call, whatever the number of ways, so that episodes replay.
         return ways[self.rng.randrange(len(ways))]
 
     def bank(self, act: str, slot: str = "") -> str:
@@ -35,11 +36,13 @@ class Voice:
 
     def say(self, parts: Sequence[str]) -> Action:
         """A message; one that was said before is marked as said again."""
+        # Parts may be empty, such as small talk of those who have none.
         text = " ".join(part for part in parts if part)
         self.messages[text] += 1
         times = self.messages[text]
         # A yes stays a yes, however often: it is read by its first word.
         confirms = text.startswith(tuple(BANK["confirm"][self.traits.register]))
         if times > 1 and not confirms:
+            # The second time takes the first ordinal; later ones share the last.
             text = f"{ORDINALS[min(times, len(ORDINALS) + 1) - 2]} {text}"
         return Action(text)

@@ -28,6 +28,7 @@ class Wishes:
         # slots of the knowledge, and `<place>/<detail>` of wishes
         self.told: Counter[str] = Counter()
         self.topics = list(agenda.goals)
+        # Shuffled once, at the start: the order is a trait and not a mood.
         if self.traits.order == "reversed":
             self.topics.reverse()
         elif self.traits.order == "shuffled":
@@ -46,6 +47,7 @@ class Wishes:
     def current(self) -> list[Goal]:
         """The wishes that are being talked about, those that wait for something first."""
         raised = [goal for goal in self.topics if goal.status not in (OPEN, DONE, REFUSED)]
+        # Approved ones last: they wait for the other side, the others for the customer.
         return sorted(raised, key=lambda goal: goal.status == APPROVED)
 
     def wanted(self) -> list[str]:
@@ -69,9 +71,11 @@ class Wishes:
         parts = [
             name
             for name in self.book.details(wish)
+            # A forgotten number is left out, unless the wish describes its record in other words.
             if not self.forgets(name) or (name in self.book.anchors and self.described(wish))
         ]
         if not whole:
+            # At least one detail, since a request about nothing cannot be answered.
             parts = parts[: max(1, math.ceil(self.traits.front_load * len(parts)))]
         self.told.update(f"{goal.place}/{name}" for name in parts)
         return [self.book.request(wish, parts, self.voice.pick)]
@@ -79,6 +83,7 @@ class Wishes:
     def described(self, wish: Wish) -> bool:
         """Whether the wish's own words name its record without the value that was forgotten."""
         forgotten = [slot.value for slot in self.task.knowledge if not slot.known]
+        # Only orders are described in words of their own.
         words = str(wish.words.get("order", ""))
         return bool(words) and not any(value in words for value in forgotten)
 

@@ -17,6 +17,7 @@ class Direct:
 
     async def act(self, asked: Asked) -> Action:
         reply = await self.sample(asked.transcript, legal=asked.legal, tools=asked.tools)
+        # Calls and text alike are passed on: a scenario decides what may stand beside a call.
         if reply.tool_calls:
             return Action(reply.text, reply.tool_calls)
         return parse_action(reply.text, asked.legal)

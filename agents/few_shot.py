@@ -23,6 +23,7 @@ from gem_ma import Action, Asked, Episode, read_episodes
 from gem_ma.errors import ConfigError, DataError, StoreError
 from gem_ma.options import flat
 
+# By protocol; the demonstrations come in front of whatever the protocol itself says.
 PROTOCOLS: Mapping[str, Any] = {"tools": ToolCalling, "act": Act, "react": React}
 RESULT_SHOWN = 1500  # characters of one tool result in a demonstration
 
@@ -60,6 +61,7 @@ class FewShot:
         working folder; a config names the fields of `selection` (`shots: 3`). Raises ConfigError
         where there are too few such episodes, DataError for a file that is missing or damaged."""
         shots = selection.shots
+        # True is no count.
         if isinstance(shots, bool) or not isinstance(shots, int) or shots < 0:
             raise ConfigError(
                 f"agent {agent!r}: shots is a whole number of at least 0; got {shots!r}"
@@ -71,6 +73,7 @@ class FewShot:
         path = Path(demonstrations).expanduser()
         examples = _shots(agent, path, selection) if shots else ""
         whole = "\n\n".join(part for part in (instructions, examples) if part)
+        # Without the task: none of the protocols reads it.
         self._inner = PROTOCOLS[protocol](agent, sample, rng, instructions=whole)
 
     async def act(self, asked: Asked) -> Action:
@@ -80,6 +83,7 @@ class FewShot:
 
 def _shots(agent: str, path: Path, selection: Selection) -> str:
     file = path / "episodes.jsonl" if path.is_dir() else path
+    # The time of change is a part of the key: a file that grows is read anew.
     changed = file.stat().st_mtime_ns if file.is_file() else 0
     return _written(agent, path, changed, selection)
 
@@ -95,13 +99,16 @@ def _written(agent: str, path: Path, changed: int, selection: Selection) -> str:
         splits.add(here)
         if (
             len(chosen) < count
+            # From the same split alone, so that no task that is played stands in the briefing.
             and here == split
             and agent in episode.cast
             and episode.end.scored
             and episode.returns()[agent] > above
         ):
+            # One per task: the first that was good enough.
             chosen.setdefault(episode.task, episode)
     if len(chosen) < count:
+        # The likeliest cause is the split, so the message names those that the file has.
         hint = (
             f"it holds episodes of {', '.join(sorted(splits)) or 'no split'}; play demonstrations"
             " on that split, or name another one (split: ...)"
@@ -115,6 +122,7 @@ def _written(agent: str, path: Path, changed: int, selection: Selection) -> str:
         for number, episode in enumerate(chosen.values(), 1)
     ]
     return (
+        # Else models take the examples' customers for the present one.
         "How others did this, in other conversations. Nothing in them holds for the present"
         " one.\n\n" + "\n\n".join(parts)
     )

@@ -23,6 +23,7 @@ class NumberGuesser:
         self.agent, self.rng = agent, rng
 
     async def act(self, asked: Asked) -> Action:
+        # Outside its scenario there may be nothing to choose from.
         numbers = [int(choice) for choice in asked.legal or ()] or [1]
         text = str(self.choose(numbers, asked.transcript))
         return Action(text, (), text)
@@ -35,6 +36,7 @@ class NumberGuesser:
         bounds = [
             re.match(rf"({HIGHER}|{LOWER}) (\d+)", message.text)
             for message in seen
+            # Own messages hold numbers as well, and no hints.
             if message.sender != self.agent
         ]
         return [(int(hint[2]), hint[1]) for hint in bounds if hint]
@@ -45,6 +47,7 @@ class NumberGuesserWithoutRepeats(NumberGuesser):
 
     def choose(self, numbers: list[int], seen: Sequence[Message]) -> int:
         said = {guess for guess, _ in self.hints(seen)}
+        # All said already: then any of them.
         return self.rng.choice([number for number in numbers if number not in said] or numbers)
 
 
@@ -66,4 +69,5 @@ class NumberHalver(NumberGuesser):
         for guess, heard in self.hints(seen):
             low = max(low, guess + 1) if heard == HIGHER else low
             high = min(high, guess - 1) if heard == LOWER else high
+        # Where hints contradict each other, as after a noisy reading, any number is as good.
         return (low + high) // 2 if low <= high else self.rng.choice(numbers)

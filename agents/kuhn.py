@@ -8,6 +8,7 @@ from typing import Any
 
 from gem_ma import Action, Asked
 
+# Never 0 or 1: a clone that has seen one move only gives the other no chance to be learned.
 BOLDNESS = {"J": 0.15, "Q": 0.5, "K": 0.85}  # probability of bet or call
 
 
@@ -20,6 +21,7 @@ class NoisyKuhn:
         self.rng = rng
 
     async def act(self, asked: Asked) -> Action:
+        # The briefing ends with the card.
         card = asked.transcript[0].text.rstrip(".")[-1]
         bold = self.rng.random() < BOLDNESS[card]
         choice = next(move for move in asked.legal or ("",) if (move in ("bet", "call")) == bold)

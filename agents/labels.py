@@ -12,8 +12,11 @@ import re
 from gem_ma import Malformed, ToolCall
 from gem_ma.parsing import MAX_CALLS, parse_tool_calls
 
+# `<thinking>` is what some models print.
 _THINKING = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
+# A tag whose other half is missing: all up to it, or all from it on, was private.
 _HALF_THINKING = re.compile(r"\A.*</think(?:ing)?>|<think(?:ing)?>.*\Z", re.DOTALL | re.IGNORECASE)
+# `not true` is false only where the speaker means it so; nothing here guesses.
 _NEGATED = re.compile(
     r"\b(?:not|isn['’]t|never|neither|nor)\s+(?:\w+\s+)?(?:true|false)\b", re.IGNORECASE
 )
@@ -65,9 +68,11 @@ def response(text: str) -> str | None:
     >>> response("Thought: he asks who I am.\\nResponse: I am Ann.")
     'I am Ann.'
     """
+    # In the middle of a line only where no line opens with one: prose may mention the word.
     labels = list(_RESPONSE_LABEL.finditer(text)) or list(_RESPONSE_INSIDE.finditer(text))
     if not labels:
         return None
+    # The last one: models repeat the format before they use it.
     said = text[labels[-1].end() :]
     thought = _THOUGHT_LABEL.search(said)  # a thought after the response is still a thought
     return (said[: thought.start()] if thought else said).strip() or None
@@ -84,6 +89,7 @@ def verdict(text: str) -> bool | None:
     labels = list(_VERDICT_LABEL.finditer(text))
     answers = text[labels[-1].end() :] if labels else text
     if labels:
+        # The verdict's own line; what follows it may weigh both sides.
         answers = answers.strip().split("\n", 1)[0]
     if _NEGATED.search(answers):
         return None
@@ -91,6 +97,7 @@ def verdict(text: str) -> bool | None:
         word.casefold()
         for word in re.findall(r"(?<![\w-])(?:true|false)(?![\w-])", answers, re.IGNORECASE)
     }
+    # Both words are none.
     return words.pop() == "true" if len(words) == 1 else None
 
 
@@ -117,12 +124,15 @@ def action(text: str) -> tuple[ToolCall | Malformed | None, str]:
     fault: Malformed | None = None
     # each looks at the rest of the text
     for at in [found.end() for found in labels[:MAX_CALLS]] or [0]:
+        # Fences and tags around a call are habits of models, and mean nothing.
         behind = re.sub(r"\A\s*(?:`+(?:\w+[ \t]*\n)?)?\s*(?:<tool_call>)?\s*", "", text[at:])
+        # Without a label only a text that is nothing but a call counts as one.
         if not labels and not behind.startswith("{"):
             break
         rest, calls = parse_tool_calls(f"<tool_call>{behind}")
         call = calls[0]
         if isinstance(call, ToolCall):
+            # What stands behind the call, such as an invented observation, is cut off.
             before = (
                 text.rstrip().removesuffix(rest).rstrip()
                 if rest and text.rstrip().endswith(rest)

@@ -13,8 +13,10 @@ import random
 import re
 from collections.abc import Sequence
 
+# Possessive, and 80 characters inside at most: a page of hashes is walked once.
 _MARK = re.compile(r"(?<!#)#{3,}+[ \t]*+[^\s#](?:[^#\n]{0,78}[^\s#])?[ \t]*+#{3,}")
 _SPOKEN_MARK = re.compile(rf"(?:(?<![ \t])[ \t]++)?(?:{_MARK.pattern})")
+# What models put around a mark without meaning anything by it.
 _AROUND = " \t\r\n`'\"*.“”‘’"
 _HASHES = re.compile(r"#{3,}")
 
@@ -33,6 +35,7 @@ def way_of(text: str, anywhere: bool = False) -> str:
     mark = _MARK.search(text)
     if mark is None or (not anywhere and mark.group() != text.strip(_AROUND)):
         return ""
+    # `###OUT-OF-SCOPE###` and `### out of scope ###` are one mark.
     return BENCHMARKS.get(re.sub(r"[^a-z]", "", mark.group().casefold()), "")
 
 
@@ -46,8 +49,10 @@ class Tokens:
     """
 
     def __init__(self, rng: random.Random, ways: Sequence[str]) -> None:
+        # 48 bits: nobody hits it by accident, and no text from outside can hold it.
         self.stem = f"end-{rng.getrandbits(48):012x}"
         self.ways = tuple(ways)
+        # Longest first, or a way that begins like another one would be cut short.
         names = "|".join(re.escape(f"-{way}") for way in sorted(self.ways, key=len, reverse=True))
         self._pattern = re.compile(
             rf"{re.escape(self.stem)}({names})?" if names else re.escape(self.stem), re.IGNORECASE
@@ -61,6 +66,7 @@ class Tokens:
         """The way to end that the whole text names; None where it is a message."""
         whole = text.strip(_AROUND).casefold()
         if whole == self.stem:
+            # The stem alone is a model's shortest way to end.
             return self.ways[0] if self.ways else ""
         return next((way for way in self.ways if whole == self.token(way).casefold()), None)
 
@@ -80,6 +86,7 @@ def removed(text: str, tokens: Tokens | None = None) -> str:
     >>> removed("Yes, please. ###STOP###"), removed("order #W12 ## 3")
     ('Yes, please.', 'order #W12 ## 3')
     """
+    # Each round takes something out, so it ends.
     before = None
     while before != text:  # taking one out may join the halves of another
         before = text
@@ -95,6 +102,7 @@ def escaped(text: str, tokens: Tokens | None = None) -> str:
     """
     text = text if tokens is None else tokens.without(text, "[removed]")
     if _MARK.search(text):
+        # A backslash before each hash, so that no mark is left and the words can still be read.
         text = _HASHES.sub(lambda found: r"\#" * len(found[0]), text)
     if '"name"' in text:
         text = text.replace("{", r"\{")  # a whole text that is such an object reads as a call

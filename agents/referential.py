@@ -28,6 +28,7 @@ class _Translator:
         self.rng, self.noise, self.read, self.say = rng, noise, read, say
 
     async def act(self, asked: Asked) -> Action:
+        # The newest message holds the thing, or its two words; nothing before it does.
         seen = asked.transcript[-1].text.replace(".", "").split()
         text = " ".join(
             self._word(seen, names, answers)
@@ -37,6 +38,7 @@ class _Translator:
 
     def _word(self, seen: list[str], names: tuple[str, ...], answers: tuple[str, ...]) -> str:
         known = [answer for name, answer in zip(names, answers, strict=True) if name in seen]
+        # Without a word that it knows it can only guess.
         return self.rng.choice(answers) if not known or self.rng.random() < self.noise else known[0]
 
 

@@ -30,9 +30,11 @@ _PRICE = re.compile(r"\b(?:price|cost|how much|cheap\w*|expensive|dear\w*)\b")
 def answer(text: str, order_id: str, user_id: str, user: Record) -> Step:
     """The answer to a question, as a sentence."""
     folded = text.casefold()
+    # Before products: `gift card` is the name of no product.
     if _BALANCE.search(folded) and not order_id:
         return _balance(text, user)
     product = None if order_id else (yield from _product_named(folded))
+    # With a single order `it` can only mean that one.
     if product is None and not order_id and len(user.get("orders", ())) == 1:
         order_id = user["orders"][0]
     if order_id:
@@ -40,6 +42,7 @@ def answer(text: str, order_id: str, user_id: str, user: Record) -> Step:
         if read.startswith("Error"):
             return f"I cannot find order {order_id}."
         order = json.loads(read)
+        # The tools would tell anybody's order; the policy forbids it.
         if order["user_id"] != user_id:
             return (
                 f"I am sorry, I cannot tell you about order {order_id}: it does not belong to your"
@@ -67,6 +70,7 @@ def _balance(text: str, user: Record) -> str:
 def _product_named(folded: str) -> Step:
     """The record of the product that a text names, or None; the longest name counts."""
     types: dict[str, str] = json.loads((yield use("list_all_product_types")))
+    # All products of the shop are asked about, so a name inside another one loses to it.
     named = [name for name in types if reading.mentions(name, folded)]
     if not named:
         return None
@@ -74,6 +78,7 @@ def _product_named(folded: str) -> Step:
 
 
 def _about_order(text: str, order: Record) -> Step:
+    # In this order: a tracking number may be asked for with words of status beside it.
     folded = text.casefold()
     if "tracking" in folded:
         numbers = [number for sent in order["fulfillments"] for number in sent["tracking_id"]]
@@ -95,6 +100,7 @@ def _about_order(text: str, order: Record) -> Step:
         and re.search(
             r"\b(?:refund\w*|get back|money back|return\w*|worth|cost|price|paid?)\b", folded
         )
+        # A difference speaks of prices too, and is not what the items cost.
         and "differen" not in folded
     ):
         total = sum(one.item["price"] for one in named)
@@ -103,6 +109,7 @@ def _about_order(text: str, order: Record) -> Step:
         r"\b(?:differen\w*|cheap\w*|expensive|swap\w*|exchang\w*|instead)\b", folded
     ):
         return (yield from _difference(named[0]))
+    # What is asked of an order and is nothing else is mostly its price.
     return f"You paid ${order['payment_history'][0]['amount']:.2f} for this order."
 
 
@@ -120,6 +127,7 @@ def _about_product(text: str, product: Record) -> str:
     for variant in product["variants"].values():
         for option, value in variant["options"].items():
             axes.setdefault(option, []).append(value)
+    # Without the name, whose words may be values of an option.
     wanted = reading.named_values(axes, folded.replace(name.casefold(), " "))
     fits = [
         variant
@@ -128,6 +136,7 @@ def _about_product(text: str, product: Record) -> str:
         and all(variant["options"].get(option) in values for option, values in wanted.items())
     ]
     if not fits:
+        # With the 0, since a customer that asks how many waits for a number.
         return f"There is no such {name} available; that makes 0."
     if _COUNT.search(folded):
         return f"There are {len(fits)} variants of the {name} available."

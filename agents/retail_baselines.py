@@ -12,7 +12,9 @@ from gem_ma.agents.retail_talk import need_task, say, use
 
 from gem_ma import Action, Asked, Tool
 
+# Words that could be a value; ids have a mark in front of them.
 _SEEN = re.compile(r"#?\w[\w@.-]*\w")
+# The solution's reads are left out: this one shows what writes alone are worth.
 _WRITES = re.compile(r"(cancel|modify|return|exchange)_")
 _PER_MESSAGE = 40  # numbers that the spray tells at once
 
@@ -49,6 +51,7 @@ class RetailEcho(_Baseline):
     """Says back what the customer said."""
 
     async def act(self, asked: Asked) -> Action:
+        # An empty text would be a fault of its own, and this baseline shows what an echo is worth.
         return say(asked.new[-1].text if asked.new and asked.new[-1].text.strip() else "Yes?")
 
 
@@ -57,11 +60,14 @@ class RetailRandomCall(_Baseline):
     fourth turn it says that it is at work."""
 
     async def act(self, asked: Asked) -> Action:
+        # A quarter of the turns it speaks, or the user would never act and the talk never end.
         if not asked.tools or self.rng.randrange(4) == 0:
             return say("One moment, please.")
         words = list(
             dict.fromkeys(
                 word
+                # Six messages and 400 words of each: results of tools are long, and old ids are of
+                # no use.
                 for message in asked.transcript[-6:]
                 for word in _SEEN.findall(message.text)[:400]
             )
@@ -73,6 +79,7 @@ class RetailRandomCall(_Baseline):
         )
 
     def _value(self, schema: Mapping[str, Any], words: list[str]) -> Any:
+        # A closed list is kept to, or hardly a random call would reach the tool.
         if "enum" in schema:
             return self.rng.choice(schema["enum"])
         return [self.rng.choice(words)] if schema.get("type") == "array" else self.rng.choice(words)
@@ -95,6 +102,7 @@ class RetailGoldWrites(_Baseline):
     async def act(self, asked: Asked) -> Action:
         if self.left:
             call = self.left.pop(0)
+            # No question: it wants no yes.
             return use(call.name, **call.arguments)
         return say("All of this has been done.")
 
@@ -107,6 +115,7 @@ class RetailSpray(_Baseline):
         self.next = 0
 
     async def act(self, asked: Asked) -> Action:
+        # Without end and without repeats, so that any whole number is told in time.
         told = range(self.next, self.next + _PER_MESSAGE)
         self.next += _PER_MESSAGE
         return say(f"It is {', '.join(map(str, told))}.")

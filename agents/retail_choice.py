@@ -11,6 +11,7 @@ from typing import Any
 from gem_ma.agents.retail_items import Named, named_values, where
 
 Record = Mapping[str, Any]
+# Words that rank, from the cheapest on.
 _CHEAP = re.compile(r"\b(?:cheapest|least expensive|lowest price|lowest-priced|most affordable)\b")
 _DEAR = re.compile(r"\b(?:most expensive|dearest|highest price|priciest|top of the range)\b")
 _ANY = re.compile(
@@ -21,12 +22,15 @@ _SAME = re.compile(
     r"\b(?:same|keep|identical|otherwise|unchanged|everything else|the rest|similar|apart from"
     r" that)\b"
 )
+# What follows is only liked: it narrows the choice and never empties it.
 _SOFT = re.compile(
     r"\b(?:preferably|prefer\w*|ideally|if (?:possible|you can|there is a choice|available)|would"
     r" like best|rather)\b"
 )
 
 
+# As a demand: `the same but red` allows no other difference. `keep` and `similar` only lean that
+# way.
 _EXACT = re.compile(r"\b(?:same|identical|unchanged)\b")
 MOST = 6  # variants that a question lists
 
@@ -59,20 +63,24 @@ def choose(named: Named, product: Record, texts: Sequence[str]) -> Record | str:
     then the cheapest, the dearest, or the one that keeps most of the present options.
     """
     old = named.item
+    # What the newest message says counts where the request itself said nothing.
     text = named.into or (texts[-1] if len(texts) > 1 else named.about)
     variants: Sequence[Record] = list(product["variants"].values())
+    # An id is clear beyond all words.
     by_id = _by_id(product, text, old)
     if by_id is not None:
         return by_id
     wish = _read(text, variants)
     others = [each for each in variants if each["available"] and each["item_id"] != old["item_id"]]
     fits = [each for each in others if _holds(each, wish.wanted)]
+    # Nothing said, and several would do: better asked than guessed.
     if not (wish.wanted or wish.soft or wish.ranks or len(fits) == 1):
         return f"Which options should the new {product['name']} have?"
     if not fits and _is_old(wish.wanted, old) and old["item_id"] in product["variants"]:
         # the very same again; the tool says whether that is allowed
         return dict(product["variants"][old["item_id"]])
     alike = [each for each in fits if _keeps_rest(each, old, wish.wanted)]
+    # It insists on the rest, and no variant keeps it.
     insists = wish.same and wish.exact and not (wish.soft or alike or wish.ranks)
     if not fits or (wish.wanted and insists):
         missing = ", ".join(f"{name} {' or '.join(ok)}" for name, ok in wish.wanted.items())
@@ -101,10 +109,12 @@ def _read(text: str, variants: Sequence[Record]) -> _Wish:
     options = {name: tuple(dict.fromkeys(every)) for name, every in values.items()}
     folded = text.casefold()
     soft = _SOFT.search(folded)
+    # Up to the first such word it is asked for, from there on only liked.
     must, nice = (text[: soft.start()], text[soft.start() :]) if soft else (text, "")
     preferred = [
         (name, value) for name, some in named_values(options, nice).items() for value in some
     ]
+    # In the order in which they are named, the first weighs most.
     preferred.sort(key=lambda pair: nice.casefold().find(pair[1].casefold()))
     return _Wish(
         named_values(options, must),
@@ -119,6 +129,7 @@ def _holds(variant: Record, wanted: Mapping[str, Sequence[str]]) -> bool:
 
 
 def _is_old(wanted: Mapping[str, Sequence[str]], old: Record) -> bool:
+    # All options of the old item, word by word.
     return wanted == {name: [value] for name, value in old["options"].items()}
 
 
@@ -135,6 +146,7 @@ def _best(
     for name, value in wish.preferred:
         fits = [each for each in fits if each["options"].get(name) == value] or fits
     if wish.cheap or wish.dear:
+        # `the same, but cheaper`: among those that keep the rest, unless that was only a wish.
         pool = alike if wish.same and alike and not wish.soft else fits
         return sorted(pool, key=lambda each: each["price"])[0 if wish.cheap else -1]
     close = [

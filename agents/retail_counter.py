@@ -38,6 +38,7 @@ class _Counter:
         seen = [message.text for message in asked.transcript]
         noise = self.noise * (self.later if self.acted else 1.0)
         self.acted = True
+        # One draw per turn, whatever it says, so that noise changes no later draw.
         text = self.wrong() if self.rng.random() < noise else self.right(seen)
         return Action(text, (), text)
 
@@ -58,26 +59,31 @@ class Clerk(_Counter):
     def right(self, seen: list[str]) -> str:
         wish = next((words for words in seen if words in OPENINGS), "")
         if not wish:
+            # Nothing said so far opens a request; any question keeps the talk going.
             return "ask colour"
         if seen[-1] == OK:
             return "done"
+        # The newest look: a write changes the status.
         offered = next(
             (words.split() for words in reversed(seen) if words.split()[0] in STATUSES), None
         )
         if offered is None and self.looks:
             return LOOK
+        # Without a look the size is guessed, and the status found by trying.
         status, size = offered or ("", self.rng.choice(SIZES))
         tried = seen.count(NO)
         if wish == "which size":
             return f"tell {size}"
         if wish == "cancel":
             why = self._answer(seen, tuple(WHY))
+            # A write that failed shows what a look would have shown.
             if status not in ("", "pending") or tried:
                 return "sorry"
             return f"cancel {why}" if why else "ask reason"
         if status not in ("", "pending", "delivered") or tried > 1:
             return "sorry"
         colour = self._answer(seen, COLOURS)
+        # Modify first, then exchange: two of the three statuses allow one of them.
         verb = "exchange" if status == "delivered" or (not status and tried) else "modify"
         return f"{verb} {colour} {size}" if colour else "ask colour"
 
@@ -86,6 +92,7 @@ class Clerk(_Counter):
 
     def _answer(self, seen: list[str], among: tuple[str, ...]) -> str:
         said = [words for words in seen if words in among]
+        # The last answer: a customer may say something else first.
         return said[-1] if said else "" if self.asks else self.rng.choice(among)
 
 
@@ -117,6 +124,7 @@ class Customer(_Counter):
     is over."""
 
     def right(self, seen: list[str]) -> str:
+        # The briefing is all that it knows.
         _, _, *wish = seen[0].split()  # "want to ..."
         heard = seen[-1]
         if heard == "done" or heard.startswith("tell "):
@@ -126,6 +134,7 @@ class Customer(_Counter):
         if heard.startswith("ask "):
             known = {"change": "ask colour", "cancel": "ask reason"}.get(wish[0])
             return wish[-1] if heard == known else "none"
+        # A wish that is neither is the question.
         return {"change": "change colour", "cancel": "cancel"}.get(wish[0], "which size")
 
     def wrong(self) -> str:

@@ -14,6 +14,7 @@ from gem_ma.agents.retail_talk import ADDRESS, METHOD
 
 Record = Mapping[str, Any]
 
+# Up to what follows the description; lazy, so that it takes no more than that.
 ORDER_WITH = re.compile(
     r"\border (?:with|that (?:has|holds)|containing|of) (?:an?|the|some|my)"
     r" ([^:.;,?!]*?)(?=[:.;,?!]|\b(?:to|with my|for)\b|$)",
@@ -28,6 +29,7 @@ def order_described(text: str) -> str:
     >>> order_described("Please change the address of the order with a Kite and a Lantern to: ...")
     'Kite and a Lantern'
     """
+    # The last one is the newest: texts of a form are joined in their order.
     orders = ORDER_WITH.findall(text)
     return orders[-1].strip() if orders else ""
 
@@ -40,6 +42,7 @@ def reason(text: str) -> str:
     ('ordered by mistake', 'I found it cheaper')
     """
     folded = text.casefold()
+    # A mistake is often told with a need beside it: `by accident, I don't need two`.
     if re.search(
         r"\b(?:mistake\w*|accident\w*|wrong (?:item|order)|did(?:n't| not) mean)\b", folded
     ):
@@ -50,6 +53,7 @@ def reason(text: str) -> str:
         folded,
     ):
         return "no longer needed"
+    # Other words as they are: the tool refuses them, and the policy says why.
     other = re.search(
         r"\b(?:because|since|reason(?: is| for it is)?:?)\s+([^.!?]+)", text, re.IGNORECASE
     )
@@ -62,10 +66,12 @@ def method(text: str, methods: Record) -> str | None:
     ids, folded = METHOD.findall(text), text.casefold()
     if ids:
         return ids[-1] if ids[-1] in methods else ""
+    # Possessive marks: a row of stars is walked once.
     digits = re.findall(
         r"(?:ending (?:in|with)|last four(?: digits)?(?: are)?|(?<!\*)\*++|(?<!x)x{2,}+)\s*(\d{4})",
         folded,
     )
+    # "" for a card that the account does not have, which is a refusal and no question.
     if digits:
         return next(
             (key for key, entry in methods.items() if entry.get("last_four") == digits[-1]), ""
@@ -73,10 +79,12 @@ def method(text: str, methods: Record) -> str | None:
     places = {
         source: max(folded.rfind(words) for words in names) for source, names in _SOURCES.items()
     }
+    # The kind that is named last: `not PayPal but my gift card`.
     source = max(places, key=lambda name: places[name])
     if places[source] < 0:
         return None
     fits = [key for key, entry in methods.items() if entry["source"] == source]
+    # A brand picks among several cards.
     branded = [key for key in fits if methods[key].get("brand", "\0").casefold() in folded]
     fits = branded or fits
     return fits[0] if len(fits) == 1 else None if fits else ""
@@ -90,6 +98,7 @@ _SOURCES = {
 
 
 # a street with its number, and where what follows its comma begins; two may overlap
+# A lookahead, so that two streets may overlap: `12, 34 Mill Bank`.
 _HEAD = re.compile(r"(?<![\w#])(?=(\d{1,10}+[^,.;:\n]{0,80}+),\s{0,8}+())\d")
 _TOWN = re.compile(r"\b([A-Z]{2}),?\s{1,8}(\d{5})\b")
 _COUNTRY = re.compile(r",\s{0,8}([A-Z][\w .]{0,60}\w)")
@@ -101,6 +110,7 @@ def address(text: str) -> dict[str, str]:
     labelled = dict(
         re.findall(
             r"\b(address1|address2|city|state|country|zip): ?([^;]*)",
+            # The last value has no semicolon behind it, but the sentence's own full stop.
             text.rstrip().removesuffix("."),
         )
     )
@@ -113,6 +123,7 @@ def address(text: str) -> dict[str, str]:
     between = [part.strip() for part in middle.split(",") if part.strip()]
     if not between:
         return {}
+    # What is long is no country but the rest of the sentence.
     country = country if country and len(country) < 30 else "USA"
     return dict(
         zip(

@@ -14,6 +14,7 @@ from gem_ma.agents.retail_details import ORDER_WITH
 
 Record = Mapping[str, Any]
 Mark = tuple[int, int, str]  # where a text names a product: from, to, which
+# Words behind which the new item is described.
 _INTO = re.compile(r"\b(?:for|to|into|with|by|instead|but|rather)\b|->|=>|→")
 _EVERY = re.compile(r"\b(?:all|every(?:thing)?|whole|entire|both)\b")
 _ARTICLE = re.compile(r"\W*(?:an?|another|some)\W*", re.IGNORECASE)
@@ -32,9 +33,11 @@ class Named:
 def items(text: str, order: Record) -> tuple[list[Named], str]:
     """The items of an order that a text means, in the order of the text; and "" or what is
     unclear."""
+    # The words of an order are names of items that nobody wants anything for.
     text = ORDER_WITH.sub("order", text)
     folded = text.casefold()
     held: Sequence[Record] = order["items"]
+    # `all of it`, unless items are named as well: then those are meant.
     if _EVERY.search(folded) and not any(mentions(item["name"], folded) for item in held):
         return [Named(item, text, "") for item in held], ""
     marks = _marks(text, held)
@@ -52,18 +55,22 @@ def items(text: str, order: Record) -> tuple[list[Named], str]:
         same = [
             place for place, item in enumerate(held) if item["name"] == name and place not in used
         ]
+        # An item that is not in the order, or is used up.
         if not same:
             if last is not None and last.item["name"] == name and not last.into:
                 # "exchange the kite for a kite with ..."
                 meant[-1] = Named(last.item, last.about + about, into or about)
             continue
+        # Up to the name: `the red kite` says its option first.
         before = _before(folded, marks[number - 1][1] if number else 0, start)
         chosen = _fitting(held, same, text[start:stop], f"{before} {old}")
         if len({held[place]["item_id"] for place in chosen}) > 1:
             if any(name == later for _, _, later in marks[number + 1 :]):
+                # The items themselves follow, each with its own options.
                 continue  # "both kites: the red kite and ..."
             choice = " / ".join(_listed(held[place]) for place in chosen)
             return meant, f"Which {name} do you mean? Please name its options: {choice}."
+        # The first of equal ones: two of the same item are one or the other.
         used.add(chosen[0])
         meant.append(Named(held[chosen[0]], about, into))
     return meant, ""
@@ -76,6 +83,7 @@ def _marks(text: str, held: Sequence[Record]) -> list[Mark]:
     marks = [mark for name in names for mark in mentions(name, folded)]
     for item in held:
         start = where(item["item_id"], text)
+        # Ids are looked for as words: an id may be a part of a longer number.
         if start >= 0:
             marks.append((start, start + len(item["item_id"]), item["name"]))
     return sorted(marks)
@@ -85,6 +93,7 @@ def _fitting(held: Sequence[Record], places: Sequence[int], named: str, words: s
     """Of items of one product those that a text means: by their id, else by most of their
     options."""
     exact = [place for place in places if held[place]["item_id"] in named]
+    # By id there is nothing to weigh.
     if exact:
         return exact
     scores = {place: _score(held[place], words) for place in places}
@@ -120,6 +129,7 @@ def _in_word(character: str) -> bool:
 
 def split(about: str) -> tuple[str, str]:
     """What a text says of the old item, and of the new one."""
+    # Blanked at the same length: brackets hold options, and an option may hold `with`.
     outside = re.sub(r"\([^()]*\)", lambda inner: "\0" * len(inner.group()), about)
     turn = _INTO.search(outside)
     return (about[: turn.start()], about[turn.end() :]) if turn else (about, "")
@@ -156,6 +166,7 @@ def _score(item: Record, text: str) -> int:
 def mentions(name: str, folded: str) -> list[Mark]:
     """Where a text names a product, one or several of it: (start, end, name)."""
     marks = []
+    # Plurals too, and all of them: places are sorted in the end.
     for word in (name.casefold(), f"{name.casefold()}s", f"{name.casefold()}es"):
         start = where(word, folded)
         while start >= 0:

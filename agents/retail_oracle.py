@@ -33,6 +33,7 @@ from gem_ma import Action, Asked
 
 WRITES = re.compile(r"(cancel|modify|return|exchange)_")
 FINDS = re.compile(r"find_user_id_by_")
+# Both ways at once: which one the customer has, the oracle may know and must not use.
 WHO = "Could you please give me your e-mail address, or your full name and zip code?"
 MORE = "Is there anything else?"
 WHY = {
@@ -64,6 +65,7 @@ class RetailOracle(Scripted):
         self.told = ""  # by the customer
 
     def script(self, heard: str) -> Script:
+        # Without a wish there is nobody to serve, as in tasks that only transfer.
         task = self.task
         if task.wishes or task.outputs:
             yield from self._identify(heard)
@@ -79,6 +81,7 @@ class RetailOracle(Scripted):
             )
             if reads and call.arguments.get("order_id", "") not in foreign:
                 yield use(call.name, **call.arguments)
+        # What no wish asks for is still a part of the solution, as in a benchmark's tasks.
         left = [call for call in task.actions if WRITES.match(call.name)]
         for wish in task.wishes:
             yield from self._serve(wish, left)
@@ -94,6 +97,7 @@ class RetailOracle(Scripted):
             )
         refusals = " ".join(_refusal(wish) for wish in task.wishes if wish.kind == "impossible")
         facts = f"What you asked for: {'; '.join(task.outputs)}." if task.outputs else ""
+        # It never gives up: how long a talk goes on is the user's to say.
         while True:
             yield say(" ".join(part for part in (refusals, facts, MORE) if part))
 
@@ -113,6 +117,7 @@ class RetailOracle(Scripted):
                     if asked.before_change is not None:
                         yield from self._address(asked.before_change.arguments)
                         first = proposal([change(call.name, asked.before_change.arguments)])
+                        # The first mind is taken back before its yes, so no answer is waited for.
                         yield say(f"{first} {ONCE}" if call.name in (EXCHANGE, MODIFY) else first)
                     yield from self._write(call.name, call.arguments)
                     break
@@ -122,6 +127,7 @@ class RetailOracle(Scripted):
         """Proposes a change, makes it after a yes, and says so."""
         yield from self._address(arguments)
         asked = proposal([change(name, arguments)])
+        # Proposed until there is a yes: a sceptical customer asks first.
         while (
             answer((yield say(f"{asked} {ONCE}" if name in (EXCHANGE, MODIFY) else asked))) != "yes"
         ):
@@ -133,6 +139,7 @@ class RetailOracle(Scripted):
 
     def _address(self, arguments: Mapping[str, Any]) -> Script:
         """Asks for an address that it knows and was not told."""
+        # A customer that was not asked has not said it, and a proposal would come from nowhere.
         if any(str(arguments.get(part, "")) not in self.told for part in ADDRESS):
             yield say(
                 "Please give me the whole new address, with street, city, state, country and zip"
@@ -153,6 +160,7 @@ class RetailOracle(Scripted):
             task.knows("email"),
             [task.knows(slot) for slot in ("first_name", "last_name", "zip")],
         )
+        # The e-mail address first: it finds one account, where a name may fit several.
         while True:
             if email and email in words:
                 yield use("find_user_id_by_email", email=email)
@@ -160,6 +168,7 @@ class RetailOracle(Scripted):
                 yield use(
                     "find_user_id_by_name_zip", first_name=name[0], last_name=name[1], zip=name[2]
                 )
+            # It can still say who it is: ask on.
             elif email or all(name):
                 words += " " + (yield say(WHO))
                 continue

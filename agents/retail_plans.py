@@ -23,6 +23,7 @@ from gem_ma.agents.retail_talk import ADDRESS, EXCHANGE, MODIFY, use
 from gem_ma import Action
 
 ANYTHING_ELSE = "Is there anything else I can do for you?"
+# A name in capitals behind an article, as names of products are written.
 _A_THING = re.compile(r"\b(?:an?|another|some)\s+([A-Z][\w-]*(?: [A-Z][\w-]*)*)")
 # The status that an order must have for a request; others are not meant by "my order".
 RIGHT_STATUS = {
@@ -52,6 +53,7 @@ class Form:
 
     def newest(self, read: Callable[[str], Any]) -> Any:
         """What the newest text that says anything says."""
+        # Newest first: a correction replaces what was said before.
         return next((value for value in map(read, reversed(self.texts)) if value), None)
 
     @property
@@ -87,6 +89,7 @@ class Account:
 
 def plan(form: Form, account: Account) -> Step:
     """What to do about a form, after looking at what it concerns. Gives a Plan."""
+    # An order once found stays: later messages speak of it without its number.
     form.order_id = form.order_id or Request(form.kind, form.text).order_id
     if form.kind == "question":
         return (yield from _reply(form, account))
@@ -101,9 +104,11 @@ def plan(form: Form, account: Account) -> Step:
     if form.order_id:
         read = yield use("get_order_details", order_id=form.order_id)
         if read.startswith("Error"):
+            # Forgotten again, so that the corrected number is taken.
             unknown, form.order_id = form.order_id, ""
             return Plan("ask", f"I cannot find an order {unknown}. Could you check its number?")
         order = json.loads(read)
+        # The tools do not check whose order it is.
         if order["user_id"] != account.user_id:
             return Plan(
                 "tell",
@@ -128,6 +133,7 @@ def _find_order(form: Form, account: Account) -> Step:
     """The order that a customer without its number means: the only one that fits what was said.
     Gives an id or a Plan."""
     described = form.newest(details.order_described) or ""
+    # The same words mean the same order for the whole talk.
     if described and described in account.known:
         return account.known[described]
     right = RIGHT_STATUS.get(form.kind, ())
@@ -136,9 +142,12 @@ def _find_order(form: Form, account: Account) -> Step:
     for order_id in account.user.get("orders", ()):
         order = json.loads((yield use("get_order_details", order_id=order_id)))
         named = sum(name.casefold() in words for name in {item["name"] for item in order["items"]})
+        # Items in common first, then the status: what is asked for tells more than what is
+        # possible.
         fits.append((named, not right or order["status"] in right, order_id))
     most = max((fit[:2] for fit in fits), default=None)
     best = [order_id for *fit, order_id in fits if tuple(fit) == most]
+    # Sure of it only where something fits, or where there is nothing else.
     if len(best) == 1 and (max(fits)[0] or len(fits) == 1):
         if described:
             account.known[described] = best[0]
@@ -163,6 +172,7 @@ def _address(form: Form, account: Account, order: Record) -> Plan:
 
 
 def _cancel(form: Form, account: Account, order: Record) -> Plan:
+    # The status first: asking for a reason would promise what cannot be done.
     if order["status"] != "pending":
         return _late(order, "cancelled")
     reason = form.newest(details.reason)
@@ -193,6 +203,7 @@ def _payment(form: Form, account: Account, order: Record) -> Plan:
             f"Order {form.order_id} is already paid with {method}. Which other payment method do"
             " you want?",
         )
+    # The tool would say so as well, but only after the customer's yes.
     if (refusal := _too_small(account, method, paid["amount"])) is not None:
         return refusal
     arguments = {"order_id": form.order_id, "payment_method_id": method}
@@ -239,10 +250,12 @@ def _new_items(form: Form, named: list[item_reading.Named]) -> Step:
     for item in named:
         product_id = item.item["product_id"]
         product = json.loads((yield use("get_product_details", product_id=product_id)))
+        # All that was said, since options come in pieces.
         chosen = choose(item, product, form.texts)
         if not isinstance(chosen, str):
             variants.append(dict(chosen))
             continue
+        # Asked only where nothing fits: a product's own options may hold another product's name.
         other = yield from _other_type(item)
         if other:
             return _refusal(
@@ -279,6 +292,7 @@ def _named_items(form: Form, order: Record) -> tuple[list[item_reading.Named], s
         if named and not question:
             return named, ""
         unclear = unclear or question
+    # With a single item there is nothing to name.
     if len(order["items"]) == 1:
         into = item_reading.split(form.text)[1]
         return [item_reading.Named(order["items"][0], form.text, into)], ""
@@ -295,6 +309,7 @@ def _method(form: Form, account: Account, order: Record | None = None) -> str | 
     named = next((method for method in readings if method is not None), None)
     if named:
         return named
+    # The method that paid can be meant only where there is an order.
     if named is None and order is not None and "original" in form.text.casefold():
         return str(order["payment_history"][0]["payment_method_id"])
     if named is None:

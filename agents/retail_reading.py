@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from gem_ma.agents.retail_talk import ORDER
 
+# Capitals tell a name from `I am looking for`.
 NAME = re.compile(
     r"(?:[Mm]y (?:full )?name is|[Mm]y name's|I am|I'm|[Tt]his"
     r" is|[Nn]ame:)\s+(?:called\s+)?([A-Z][\w'-]*)\s+([A-Z][\w'-]*)"
@@ -20,7 +21,9 @@ POSTCODE = re.compile(r"(?<![\w#])\d{5}(?!\w)")
 # requests of one message that are taken up; nobody wants more at once, and each is held against all
 # others
 MOST = 32
+# A line is a sentence as well: customers write lists.
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+# `e-mail address` is none that anything is sent to.
 _MAIL = re.compile(r"\be-?mail(?: address)?\b|(?<![^\s:,;(<])\S{1,64}@\S+")
 _CUE = re.compile(  # the beginnings of all words by which a kind is told: most sentences hold none
     r"how |what|which|where|when|there|tracking number|balance|tell me|let me know|to"
@@ -46,6 +49,7 @@ class _Cue:
 
 
 def in_line(row: tuple[re.Pattern[str], ...], text: str) -> bool:
+    # A row of patterns and not one with gaps: `.*` between words is tried from each place.
     """Whether a line of a text holds the first words, behind them the second, and so on.
 
     >>> send, back = re.compile("send"), re.compile("back")
@@ -63,6 +67,7 @@ def in_line(row: tuple[re.Pattern[str], ...], text: str) -> bool:
             start = behind.end()
         else:
             return True
+        # The next line: within this one nothing stands behind the first words.
         hit = row[0].search(text, end)
     return False
 
@@ -84,6 +89,7 @@ _ASKS = _Cue(
         ),
     ),
 )
+# `can you cancel it?` asks for a change, though it is a question.
 _CAN_I = _row(r"\b(?:cancel|return|exchange|swap)\b", r"\bcan (?:i|you)\b")
 _PAY, _DIFFERENCE = re.compile(r"\bpay(?:ing|ment)?\b"), re.compile(r"\bdifference\b")
 _SENT = _row(r"\b(?:deliver|ship|send)\w*\b", r"\bto\b", r"\binstead\b")
@@ -142,11 +148,13 @@ def requests(text: str) -> list[Request]:
         orders = ORDER.findall(sentence) if "#W" in sentence else ()
         kind, order = kind_of(sentence), orders[-1] if orders else ""
         same = (
+            # More of the same kind and of no other order is the same request.
             bool(parts)
             and kind == parts[-1][0]
             and kind != "question"
             and (not order or not last_order or order == last_order)
         )
+        # What asks for nothing adds to the request before it.
         if parts and (not kind or same or _GOES_ON.search(sentence.casefold())):
             parts[-1][1].append(sentence)
             last_order = order or last_order
@@ -163,11 +171,13 @@ def kind_of(sentence: str) -> str:
     folded = sentence.casefold()
     if not _CUE.search(folded):
         return ""
+    # An address of mail would read as one to ship to.
     if "@" in folded or "mail" in folded:
         folded = _MAIL.sub(" ", folded)
     asks = _ASK_START.match(folded) or _ASKS.stands_in(folded)
     if asks and not ("can " in folded and in_line(_CAN_I, folded)):
         return "question"
+    # In the order of the table: an address may be changed, sent or updated.
     for kind, cue in _VERBS:
         if (kind == "payment" and _pays(folded)) or cue.stands_in(folded):
             return kind
@@ -181,6 +191,7 @@ def _pays(folded: str) -> bool:
         behind = -1
         for word in _PAY.finditer(line):
             behind = word.end()
+        # `pay the difference with` belongs to a swap.
         if behind >= 0 and ("difference" not in line or not _DIFFERENCE.search(line, behind)):
             return True
     return False

@@ -40,6 +40,7 @@ class RetailScripted(Scripted):
         """Whether the customer asked for a human, about something that no tool does; a bare wish
         for one has to be said twice."""
         if not reading.wants_human(self.last):
+            # A bare wish is often a reflex; the second time it is meant.
             return False
         self.human += 1
         return self.human > 1 or len(self.last.split()) > LONG
@@ -56,6 +57,7 @@ class RetailScripted(Scripted):
                 self.hear((yield say(f"What can I do for you? {answers.HINT}")))
                 continue
             form = self.next_form()
+            # Planned anew each time: what the customer adds may change everything.
             yield from self.carry_out(form, (yield from plan(form, self.account)))
 
     # -- who it is --------------------------------------------------------------------------------
@@ -65,6 +67,7 @@ class RetailScripted(Scripted):
         words, tried = heard, set[tuple[str, ...]]()
         while True:
             self.hear(heard)
+            # Each way once: the same data would find nobody again.
             for way in _ways(words):
                 if way in tried:
                     continue
@@ -90,13 +93,16 @@ class RetailScripted(Scripted):
             mine = [request for request in requests if _is_about(request, form)]
             if not requests or mine:
                 form.texts.append(mine[0].text if mine and len(requests) > 1 else heard)
+                # What else the message holds are requests of their own.
                 requests = [request for request in requests if request not in mine]
             elif reading.changes_mind(heard) and form in self.forms:
+                # A change of mind with another request: the old form is dropped.
                 self.forms.remove(form)
         for request in requests:
             same = next((form for form in self.forms if _repeats(request, form)), None)
             if same is None:
                 self.forms.append(Form(request.kind, [request.text], request.order_id))
+            # The same text twice is no further detail.
             elif request.text not in same.texts:
                 same.texts.append(request.text)
 
@@ -112,6 +118,7 @@ class RetailScripted(Scripted):
             )
             if form.kind != "swap" or not form.order_id or not later:
                 return form
+        # All wait for each other: then the first one.
         return self.forms[0]
 
     # -- acting -----------------------------------------------------------------------------------
@@ -122,6 +129,7 @@ class RetailScripted(Scripted):
             form.asked += 1
             if form.asked > TRIES:
                 self.forms.remove(form)
+                # Better to let go than to ask forever; the customer may ask again.
                 self.hear(
                     (yield say(f"I am sorry, I could not find out what you want. {ANYTHING_ELSE}"))
                 )
@@ -129,6 +137,8 @@ class RetailScripted(Scripted):
             self.hear((yield say(plan.text)), form)
         elif plan.how == "tell":
             self.forms.remove(form)
+            # A question that could not be planned further waits for its answer, and offers nothing
+            # more.
             question = plan.text.endswith("?")
             self.hear((yield say(plan.text if question else f"{plan.text} {ANYTHING_ELSE}")))
         else:
@@ -139,6 +149,7 @@ class RetailScripted(Scripted):
         once = f" {ONCE}" if form.kind == "swap" else ""
         heard = yield say(f"{proposal([change(plan.tool, plan.arguments)])}{once}")
         if answer(heard) != "yes":
+            # Neither yes nor no counts as a try: the same proposal cannot be made for ever.
             form.asked += 1
             if form.asked > TRIES:
                 self.forms.remove(form)
@@ -155,18 +166,21 @@ class RetailScripted(Scripted):
             text = f"I am sorry, this is not possible: {result.removeprefix('Error: ')}."
         else:
             text = f"This has been done: {change(plan.tool, plan.arguments)}."
+            # The account is shown in later answers.
             if plan.tool == "modify_user_address":
                 self.account.user = json.loads(result)
         self.hear((yield say(f"{text} {ANYTHING_ELSE}")))
 
     def hear_more(self, heard: str) -> None:
         """Requests that come with a yes; what repeats the agreed one is none."""
+        # The first request of the message is the yes itself.
         for request in reading.requests(heard)[1:]:
             self.forms.append(Form(request.kind, [request.text], request.order_id))
 
 
 def _ways(words: str) -> list[tuple[str, ...]]:
     """The ways to find an account that a text gives: by e-mail, or by name and zip code."""
+    # E-mail first: it finds one account, a name may find several.
     email, name = EMAIL.search(words), reading.NAME.search(words)
     postcode = reading.POSTCODE.search(words)
     ways: list[tuple[str, ...]] = [("email", email.group())] if email else []

@@ -30,6 +30,7 @@ class _Weaker(RetailScripted):
 
     def slips(self) -> bool:
         """Whether the fault shows this time."""
+        # Its own generator, so that a chance of one fault is drawn at the same place in each play.
         return self.rng.random() < self.rate
 
 
@@ -45,6 +46,7 @@ class RetailWrongItem(_Weaker):
 
     def write(self, form: Form, plan: Plan, heard: str) -> Step:
         if plan.tool in (EXCHANGE, MODIFY) and self.slips():
+            # It looks the order up again, since the plan holds ids alone.
             order = json.loads((yield use("get_order_details", order_id=form.order_id)))
             item = next(
                 item for item in order["items"] if item["item_id"] == plan.arguments["item_ids"][0]
@@ -56,6 +58,7 @@ class RetailWrongItem(_Weaker):
                 for key, variant in product["variants"].items()
                 if variant["available"] and key not in meant
             ]
+            # Where there is no other variant the fault cannot show.
             if others:
                 new = [self.rng.choice(others), *plan.arguments["new_item_ids"][1:]]
                 plan = replace(plan, arguments={**plan.arguments, "new_item_ids": new})
@@ -86,6 +89,7 @@ class RetailTransfersEarly(_Weaker):
                 "transfer_to_human_agents",
                 summary=f"The customer wants to {change(plan.tool, plan.arguments)}.",
             )
+        # If the transfer ends nothing, as under tau2's rules, it goes on with care.
         yield from super().propose(form, plan)
 
 
@@ -98,7 +102,12 @@ class RetailDropsWrite(_Weaker):
             return
         self.forms.remove(form)
         self.hear(
-            (yield say(f"This has been done: {change(plan.tool, plan.arguments)}. {ANYTHING_ELSE}"))
+            (
+                # Every word as if it had been done: only the database tells.
+                yield say(
+                    f"This has been done: {change(plan.tool, plan.arguments)}. {ANYTHING_ELSE}"
+                )
+            )
         )
 
 
@@ -119,6 +128,7 @@ class RetailForgetsRequests(_Weaker):
     def hear(self, heard: str, form: Form | None = None) -> None:
         super().hear(heard, form)
         if len(self.forms) > 1 and self.slips():
+            # The first form is the one under way.
             del self.forms[1:]
 
 
@@ -131,6 +141,7 @@ class RetailTrustsTheUser(_Weaker):
             yield from super().identify(heard)
             return
         self.hear(heard)
+        # Somebody must be named; else it has to ask.
         order_id = next((form.order_id for form in self.forms if form.order_id), "")
         if not order_id:
             yield from super().identify(heard)
@@ -139,6 +150,7 @@ class RetailTrustsTheUser(_Weaker):
         if read.startswith("Error"):
             yield from super().identify(heard)
             return
+        # Whoever owns the order is believed to be who is writing.
         user_id = json.loads(read)["user_id"]
         self.account.user_id = user_id
         self.account.user = json.loads((yield use("get_user_details", user_id=user_id)))

@@ -72,12 +72,15 @@ class Act:
         whole = "\n\n".join(part for part in (self.instructions, self._told(asked)) if part)
         prompt = self.thread.prompt(asked, whole)
         messages = prompt
+        # Each retry sees the same prompt: faulty drafts are no history.
         for left in reversed(range(1 + RETRIES)):
             reply: Reply = await self.sample(messages, legal=asked.legal)
             acted, words, fault = read(reply, asked)
+            # The last one is taken as it is, and the scenario answers what is wrong with it.
             if not fault or not left:
                 break
             messages = (*prompt, Message(AGAIN.format(why=fault)))
+        # Its own words, thoughts included.
         self.thread.keep(asked, Message(words, self.agent))
         return acted
 
@@ -111,10 +114,12 @@ def read(reply: Reply, asked: Asked) -> tuple[Action, str, str]:
                 reply.text,
                 "" if chosen is not None else f"it names none of {', '.join(asked.legal)}",
             )
+    # An engine may find calls by itself where the model writes them in its own format.
     call, visible_text = (reply.tool_calls[0], text) if reply.tool_calls else action(text)
     if (
         isinstance(call, ToolCall)
         and call.name == RESPOND
+        # A domain may have a tool of that name, which then is meant.
         and RESPOND not in {tool.name for tool in asked.tools}
     ):
         content = call.arguments.get("content")
@@ -130,6 +135,7 @@ def read(reply: Reply, asked: Asked) -> tuple[Action, str, str]:
 
 
 def _choice(text: str, legal: Sequence[str]) -> str | None:
+    # A label decides; without one the whole answer is the choice.
     labelled = action_text(text)
     return parse_legal(labelled, legal) if labelled is not None else parse_legal(text, legal)
 

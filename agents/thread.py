@@ -31,24 +31,28 @@ class Thread:
         """The whole conversation; the instructions stand at the end of the first briefing."""
         messages: list[Message] = []
         for place, message in enumerate(asked.transcript):
+            # What was kept replaces what the record has at this place.
             messages += self._kept.get(place) or (self._shown(message),)
         if not instructions:
             return tuple(messages)
         if not messages or messages[0].sender != SYSTEM:
             return (Message.system(instructions), *messages)
         first = messages[0].content
+        # A briefing may hold images, which instructions follow as a further part.
         whole = f"{first}\n\n{instructions}" if isinstance(first, str) else (*first, instructions)
         return (Message.system(whole), *messages[1:])
 
     def keep(self, asked: Asked, *messages: Message) -> None:
         """Shows the model these messages where the transcript will have the action that answers
         `asked`."""
+        # The action will stand where the transcript now ends.
         self._kept[len(asked.transcript)] = messages
 
     def _shown(self, message: Message) -> Message:
         if message.sender == self.agent:
             if self.plain and message.tool_calls:
                 return Message(
+                    # A text beside the calls comes first, as the model wrote it.
                     "\n".join(
                         [
                             *([message.text] if message.text else []),
@@ -60,6 +64,7 @@ class Thread:
             return message
         if message.sender == TOOL and self.plain:
             return Message(f"Observation: {message.text}")
+        # Briefings and results are shown as they are: nobody on the other side wrote them.
         if self.show is None or message.sender in (SYSTEM, TOOL):
             return message
         parts = (message.content,) if isinstance(message.content, str) else message.content

@@ -28,9 +28,12 @@ class TicTacToePerfect:
         self.rng, self.noise = rng, noise
 
     async def act(self, asked: Asked) -> Action:
+        # Squares are marks or numbers between blanks; other words of the message have none around
+        # them.
         squares = re.findall(r"(?<= )[xo1-9](?= )", asked.transcript[-1].text)
         board = "".join("." if mark.isdigit() else mark for mark in squares)
         legal = list(asked.legal or ())
+        # Nine marks or no board: with another text it plays any legal move.
         kept = [str(square + 1) for square in best_moves(board)] if len(board) == 9 else legal
         choices = legal if self.noise and self.rng.random() < self.noise else kept
         text = self.rng.choice(choices or ["1"])

@@ -55,6 +55,8 @@ def one_act(reply: Reply, asked: Asked) -> Action:
     """A reply as a message or as one call. Private thinking in tags (`<think>`) is no part of a
     message."""
     if reply.tool_calls:
+        # The text beside a call goes too: it would reach nobody.
         return Action("", reply.tool_calls[:1])
     said = parse_action(visible(reply.text), asked.legal, asked.tools)
+    # Models without a tool parser write calls as text.
     return Action("", said.tool_calls[:1]) if said.tool_calls else said

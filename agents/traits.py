@@ -17,6 +17,7 @@ from typing import Any
 from gem_ma.agents.customer_traits import Character, traits_of
 
 VERBOSITY = (
+    # Middle verbosity needs no words: it is how a model writes anyhow.
     "Be terse: a few words, no greeting, no thanks.",
     "",
     "Be talkative: three or four sentences, with small talk around what matters.",
@@ -48,6 +49,7 @@ DIRECTIONS = {  # trait -> what is to be done in this turn
         " price included."
     ),
 }
+# Cheap signs that a message did not help; a person that waits for more is patient enough.
 _REFUSED = re.compile(
     r"\b(?:cannot|can['’]?t|unable|not able|not possible|impossible|not"
     r" allowed|won['’]?t|sorry|unfortunately|try again)\b",
@@ -71,6 +73,7 @@ class PlayedTraits:
         task_traits: Mapping[str, Any] | None = None,
     ) -> None:
         self.traits = traits_of(agent, rng, character, task_traits or {})
+        # Only where somebody asked for it: a played person talks as long as its briefing says.
         limited = character.preset is not None or character.patience is not None or task_traits
         self.patience = self.traits.patience if limited else None
         self.rng = rng
@@ -81,6 +84,7 @@ class PlayedTraits:
             ORDER.get(self.traits.order, ""),
         )
         self.persona = " ".join(part for part in parts if part)
+        # Drawn at the start, so that the turns before it are the same whatever the trait is.
         self._wavers_at = rng.randint(1, 3) if rng.random() < self.traits.mind_change else 0
 
     def direction(self, turn: int) -> str:
@@ -88,6 +92,7 @@ class PlayedTraits:
         comes. Draws as often whatever the traits are."""
         traits, draws = self.traits, (self.rng.random(), self.rng.random(), self.rng.random())
         hits = {
+            # In the order of weight: one direction a turn, or the model follows none of them.
             "front_load": turn == 0 and draws[0] >= traits.front_load,
             "mind_change": turn > 0 and turn == self._wavers_at,
             "cooperation": turn > 0 and draws[1] >= traits.cooperation,
@@ -103,4 +108,5 @@ class PlayedTraits:
             return False
         folded = [" ".join(text.casefold().split()) for text in heard]
         last = range(len(folded) - self.patience, len(folded))
+        # Also what was said before, word by word: it brings nothing new.
         return all(_REFUSED.search(folded[at]) or folded[at] in folded[:at] for at in last)

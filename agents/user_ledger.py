@@ -40,6 +40,7 @@ class Ledgered(UserLLM):
                 f"agent {self.agent!r}: this behaviour checks drafts against a task with wishes;"
                 f" got {self.task!r}"
             )
+        # Built anew for each draft: a refused one must leave no trace.
         ledger = Ledger(self.task, self.phrasebook)
         for event in told(draft.talk, self.agent, self.end_tool):
             ledger.see(event)
@@ -62,6 +63,7 @@ class Ledgered(UserLLM):
 def told(talk: Sequence[Message], me: str, end_tool: str) -> Iterator[Event]:
     """A talk in one side's eyes as the events of both. What stands before the side's first own
     act is its briefing."""
+    # The greeting that opens a talk is a part of the briefing.
     first = next((place for place, message in enumerate(talk) if message.sender == me), len(talk))
     for place, message in enumerate(talk[first:], first):
         if message.sender == me:
@@ -78,6 +80,7 @@ def _acts(
         (call for call in calls if isinstance(call, ToolCall) and call.name == end_tool), None
     )
     reason = str(end.arguments.get("reason", "")) if end is not None else ""
+    # A text with an end beside it is one event, which holds the reason.
     if text.strip():
         yield Event(step, "said", USER, text=text, reason=reason)
     elif end is not None:

@@ -86,6 +86,7 @@ class _Candidate:
         calls = () if self.fault else self.action.tool_calls
         return (
             " ".join([self.action.text, *(f"(calls {written(call)})" for call in calls)]).strip()
+            # Cut: a draft may be endless, and the judge reads the whole talk beside it.
             or visible(self.raw)[:4000]
             or "(nothing)"
         )
@@ -160,6 +161,7 @@ class UserLLM:
         self.drafts, self.gate = drafting.drafts, drafting.gate or type(self).gate
         self.end_tool, self.marks = ending.end_tool, ending.marks
         self.traits = PlayedTraits(agent, rng, persona, character, getattr(task, "traits", None))
+        # A generator of its own, so that the tokens are the same whether or not traits draw.
         self._stem = random.Random(rng.getrandbits(64))
         self._in_words = ending.stop == "word"
         self.tokens: Tokens | None = None
@@ -172,6 +174,7 @@ class UserLLM:
 
     async def act(self, asked: Asked) -> Action:
         end = next((tool for tool in asked.tools if tool.name == self.end_tool), None)
+        # Once an episode, when it is known which ways the tool has.
         if self._in_words and self.tokens is None and end is not None:
             self.tokens = Tokens(self._stem, ways(end))
         if end is not None and self.traits.is_out_of_patience(self._others(asked)):
@@ -182,6 +185,8 @@ class UserLLM:
         stage = (Message(f"[{direction}]"),) if direction else ()
         prompt = (*self.thread.prompt(asked, self._instructions(end)), *stage)
         candidate = await self._choose(asked, prompt)
+        # The stage direction is kept with the act that followed it, or the model sees acts out of
+        # nowhere.
         self.thread.keep(asked, *stage, self._own(candidate))
         return candidate.action
 
@@ -204,6 +209,7 @@ class UserLLM:
             why = candidate.fault or await self._objection(asked, candidate)
             if not why or not left:
                 break
+            # The draft is drawn again from the same prompt: refused ones enter no history.
             candidate = await self._redraw(asked, prompt, candidate, why)
         return candidate
 
@@ -222,11 +228,13 @@ class UserLLM:
 
     def _read(self, asked: Asked, reply: Reply, labelled: bool) -> _Candidate:
         """A reply as a draft."""
+        # One call at most, as an act of a person is one thing.
         whole, calls = visible(reply.text), reply.tool_calls[:1]
         text = response(whole) if labelled else whole
         fault = ""
         if text is None:
             text, fault = "", "" if calls else NO_LABEL
+        # A model without a tool parser writes its call as text.
         if not calls and asked.tools and not self._in_words:
             text, found = parse_tool_calls(text)
             calls = found[:1]
@@ -235,6 +243,7 @@ class UserLLM:
         if way is not None and end is not None:
             return _Candidate(self._end(end, way), reply.text)
         way = way_of(text, self.marks == "anywhere") if self.marks != "none" and not calls else ""
+        # Words beside a benchmark's mark are still said.
         if end is not None and way in ways(end):
             return _Candidate(
                 replace(self._end(end, way), text=removed(text, self.tokens)), reply.text
@@ -253,6 +262,7 @@ class UserLLM:
 
     def _end(self, end: Tool, way: str) -> Action:
         name, known = _way(end)
+        # A way that the tool does not know becomes its last one, which is the vaguest.
         arguments = {name: way if way in known or not known else known[-1]} if name else {}
         return Action("", (ToolCall("call_0", end.name, arguments),))
 
@@ -266,6 +276,7 @@ class UserLLM:
         findings = self.check(draft)
         if self.gate == "audit":
             return "; ".join(findings)
+        # A thread of its own: the judge sees no history of the speaker.
         reply: Reply = await self.sample(
             self._brief(asked, candidate, findings), thread="judge", policy="judge"
         )

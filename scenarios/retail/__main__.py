@@ -21,6 +21,8 @@ def _knobs(
     context: click.Context, parameter: click.Parameter, value: str | None
 ) -> Mapping[str, Any] | None:
     try:
+        # None and not {}: a shop without knobs is the one whose tasks the documents count, and an
+        # empty object is checked as knobs are.
         return None if value is None else json.loads(value)
     except ValueError as error:
         raise click.UsageError(f"--knobs: not JSON: {error}") from error
@@ -63,6 +65,8 @@ def prove(split: str, tasks: int, knobs: Mapping[str, Any] | None) -> None:
     lost = []
     for task in made:
         try:
+            # From the task alone, in tables that are made again: a proof that only held while the
+            # task was drawn would be worth nothing to whoever gets the file.
             prove_task(task, shop.world(task))
         except Unproved as fault:
             lost.append(str(fault))
@@ -76,6 +80,7 @@ def prove(split: str, tasks: int, knobs: Mapping[str, Any] | None) -> None:
     for line in lost:
         click.echo(line)
     click.echo(f"{len(made) - len(lost)} of {len(made)} tasks of {split} hold all proofs")
+    # An exit code, so that a build stops at a task that is no longer proved.
     if lost:
         raise SystemExit(1)
 
@@ -92,6 +97,7 @@ def write(folder: Path, form: str, split: str, tasks: int, knobs: Mapping[str, A
     try:
         for written in write_world(folder, form, _shop(knobs).tasks(split)[:tasks]):
             click.echo(written)
+    # A usage error, not a traceback: the folder and the knobs are what was typed.
     except (ConfigError, DataError) as error:
         raise click.UsageError(str(error)) from error
 

@@ -22,9 +22,14 @@ from gem_ma.scenarios.service.desk.task import Task
 from gem_ma import Action, Malformed, Message, ToolCall
 from gem_ma.parsing import parse_legal
 
+# The words are whole commands. A tiny model samples one from a closed list, so a call with free
+# arguments would mostly be unreadable noise for it.
 LOOK, TRANSFER, NONE = "look", "transfer", "none"
 VERBS = {"modify": "pending", "exchange": "delivered"}
+# By place: the tool's own reasons in its own order; `strict` fails here if the tool gets a third.
 WHY = dict(zip(("unneeded", "mistake"), REASONS, strict=True))
+# The verb says which tool: a pending order is modified, a delivered one exchanged. Whoever takes
+# the wrong verb learns from `no` alone, so looking first is worth something.
 CHANGES = {
     f"{verb} {colour} {size}": (status, colour, size)
     for (verb, status), colour, size in product(VERBS.items(), COLOURS, SIZES)
@@ -45,17 +50,21 @@ OPENINGS = {
 ANSWERS = {
     **{colour: f"In {colour}, please." for colour in COLOURS},
     **{word: f"The reason: {reason}." for word, reason in WHY.items()},
+    # Something must be legal for a customer who is asked what it does not know.
     NONE: "I have nothing to say to that.",
 }
 ENDS = {"bye": "settled", "accept": "refused", "leave": "gave_up"}
 ASSISTANT_WORDS = (LOOK, *CHANGES, *CANCELS, *SAYS, TRANSFER)
 USER_WORDS = (*OPENINGS, *ANSWERS, *ENDS)
+# What the desk heard is shown back as the words it came from. Both directions are one table, so no
+# sentence can be shown that nobody could have said.
 HEARD = {sentence: words for words, sentence in {**SAYS, **OPENINGS, **ANSWERS}.items()}
 POLICY, GREETING, WHAT, OK, NO = "desk", "hello", "what", "ok", "no"
 
 
 def compact(task: Task, base: Base) -> Style:
     """The style of a talk about one task of the one-order shop."""
+    # Exactly one order, else this raises: the words name no order, so they need just one.
     (order_id,) = base.tables["orders"]
 
     def read_assistant(did: Action) -> Action:
@@ -67,6 +76,7 @@ def compact(task: Task, base: Base) -> Style:
         if words == TRANSFER:
             return _call(
                 "transfer_to_human_agents",
+                # The summary is fixed: no grader reads it, and the few words hold none.
                 summary="The customer of the only order wants something.",
             )
         if words in CANCELS:
@@ -81,6 +91,7 @@ def compact(task: Task, base: Base) -> Style:
         brief_user=(Message.system(briefing(task)), Message(GREETING, "assistant")),
         tools=(),
         user_tools=(),
+        # No tool schemas: they would fill the small prompt with names that the words never use.
         read_assistant=read_assistant,
         read_user=read_user,
         show_assistant=lambda text: HEARD.get(text, WHAT),
@@ -115,11 +126,15 @@ def show_result(call: ToolCall | Malformed, text: str) -> Message:
     through."""
     if isinstance(call, Malformed):
         return Message.tool("", WHAT)
+    # The number behind a word is not shown: a read always works in this shop, so only a write
+    # fails.
     if text.startswith("Error: "):
         return Message.tool(call.id, NO)
     if call.name != "get_order_details":
         return Message.tool(call.id, OK)
     order = json.loads(text)
+    # `cancelled` and `changed` are states after a write; the exact text of a changed status would
+    # tell which tool had gone through.
     status = (
         order["status"]
         if order["status"] in STATUSES or order["status"] == "cancelled"
@@ -129,6 +144,8 @@ def show_result(call: ToolCall | Malformed, text: str) -> Message:
 
 
 def _words(did: Action, legal: tuple[str, ...]) -> str:
+    # `parsed` first: an engine that samples from the legal list says so itself, and reading its
+    # text again could only lose it.
     return "" if did.tool_calls else did.parsed or parse_legal(did.text, legal) or ""
 
 

@@ -40,8 +40,10 @@ class RetailOneOrder(Scenario):
     more_is_better = ("looked_before_write",)
     less_is_better = ("refused_calls",)
     chance = False
+    # `knowledge` is the customer's alone: it holds the colour that the assistant has to ask for.
     private = {"user": ("instruction", "knowledge", *SOLUTION), "assistant": SOLUTION}
     default_cast = {"assistant": "one_order_clerk", "user": "one_order_customer"}
+    # Not a guess: the value is worked out from the shares of wishes and statuses.
     baselines = {"best that never looks": float(never_looking())}
     baseline_casts = {
         "transfers at once": {"assistant": "one_order_transfers", "user": "one_order_customer"},
@@ -60,6 +62,8 @@ class RetailOneOrder(Scenario):
             raise ConfigError(
                 f"scenario.max_actions: a whole number of at least 1; got {max_actions!r}"
             )
+        # The customer gets three actions more, so that it is the assistant's own slowness that
+        # costs the talk and never the customer's greeting or its end.
         self.rules = Rules(max_actions, max_actions + 3)
         self.ends_within = 2 * max_actions + 3
         self._splits = {split: OneOrder(split) for split in SPLITS}
@@ -74,6 +78,7 @@ class RetailOneOrder(Scenario):
 
     def success(self, episode: Episode) -> bool | None:
         """Whether the database, what was told and the end are those of the task."""
+        # With a margin, since a reward is a float sum of the ledger's entries.
         return any(entry.agent == ASSISTANT and entry.value > 1 - 1e-6 for entry in episode.ledger)
 
     def measures(self, episode: Episode) -> dict[str, float | None]:
@@ -100,6 +105,8 @@ class RetailOneOrder(Scenario):
             if event.call is not None and event.call.name == "get_order_details"
         ]
         return {
+            # None where nothing was written: a share over talks without a write would praise doing
+            # nothing.
             "looked_before_write": (
                 float(bool(looked) and looked[0] < written[0]) if written else None
             ),

@@ -17,6 +17,7 @@ def units_of(knowledge: Sequence[Slot], wishes: Sequence[Wish]) -> list[Unit]:
     """Who the customer is, what it has forgotten, and what it wants, in this order."""
     known = {slot.name: slot.value for slot in knowledge if slot.known}
     forgotten = {slot.name for slot in knowledge if not slot.known}
+    # The user id is not among them: no customer knows it, and `audit` looks for it in the text.
     who = {"name": f"{known['first_name']} {known['last_name']}"} | {
         name: known[name] for name in ("email", "zip") if name in known
     }
@@ -24,6 +25,8 @@ def units_of(knowledge: Sequence[Slot], wishes: Sequence[Wish]) -> list[Unit]:
         ("who_" + ("both" if len(who) == 3 else "email" if "email" in who else "zip"), who)
     ]
     units += [(f"forgot_{name}", {}) for name in ("email", "zip") if name in forgotten]
+    # An order whose number is forgotten is named by what is in it, in the same words at each wish;
+    # so the sentence about the lost number stands once.
     lost = {slot.value for slot in knowledge if slot.name == "order_id" and not slot.known}
     words = {
         wish.arguments["order_id"]: wish.words["order"]
@@ -49,6 +52,8 @@ def audit(task: Task) -> str:
     read = BANK.read(task.instruction)
     if isinstance(read, str):
         return f"no sentence of the bank: {read}"
+    # Exact equality, order included. The text is the only thing that a played customer gets, so
+    # what it does not say or says twice is a fault of the task.
     if read != units_of(task.knowledge, task.wishes):
         return "read back, the text says something else than the task"
     for slot in task.knowledge:
@@ -57,6 +62,7 @@ def audit(task: Task) -> str:
                 f"{slot.name} {slot.value} is"
                 f" {'missing' if slot.known else 'told although forgotten'}"
             )
+    # Ids that only the tools show. A customer who says one would have it from nowhere.
     hidden = [task.user_id]
     for wish in every(task.wishes):
         arguments = wish.arguments
@@ -90,8 +96,11 @@ def every(wishes: Iterable[Wish]) -> Iterable[Wish]:
 def _wanted(wish: Wish) -> list[Unit]:
     units: list[Unit] = []
     if wish.before_change is not None:
+        # What it wants first comes first in the text too; the sentence of second thoughts divides
+        # them.
         units += [*_asked(wish.before_change), ("mind", {})]
     units += _asked(wish)
+    # A hand-over ends the talk, so nothing can be wanted after it.
     if wish.kind == "impossible" and wish.reason != "beyond_tools":
         units += (
             [("accept", {})]
@@ -104,6 +113,7 @@ def _wanted(wish: Wish) -> list[Unit]:
 def _asked(wish: Wish) -> list[Unit]:
     """One request, without what comes before or after it."""
     words, key = wish.words, wish.intent
+    # Keys are left out and not empty: a bank reads back only the fields that its sentence has.
     order = {"order": words["order"]} if "order" in words else {}
     items = {"items": words["items"]} if "items" in words else {}
     if key == "cancel":
@@ -135,4 +145,5 @@ def _asked(wish: Wish) -> list[Unit]:
         units = [(key, order | {"method": words["method"]})]
     else:
         units = [(key, {name: words[name] for name in words})]
+    # Whose order it is goes last, since the sentence says `the order` of the request before it.
     return [*units, *([("friend", {"friend": words["friend"]})] if "friend" in words else [])]

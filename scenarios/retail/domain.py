@@ -49,8 +49,12 @@ ROLES = {
     "transfer_to_human_agents": TRANSFER,
 }
 SWAPS = frozenset({"modify_pending_order_items", "exchange_delivered_order_items"})
+# Item and product ids have 10 digits and parcel numbers 12. A `#W` in front belongs to an order,
+# and a longer run of digits is none of them.
 # items, products and parcels
 IDS = re.compile(r"#W\d+|\b(?:credit_card|gift_card|paypal)_\d+\b|(?<![\w#])\d{10}(?:\d{2})?(?!\d)")
+# Both words alone. `pending (item modified)` is locked: the tools of this shop change nothing in
+# it.
 OPEN_STATUSES = ("pending", "delivered")
 
 
@@ -62,20 +66,28 @@ def facts(table: str, key: str, record: Mapping[str, Any]) -> Counter[Fact]:
     for name, value in record.items():
         at = (table, key, name)
         if value is None:
+            # Null is what the typed tables write for a field that the other form leaves out.
             continue
         if name == "payment_history":
+            # Net by method: a payment that was moved away and back has changed nothing that
+            # matters.
             found += [(*at, method, amount) for method, amount in _net(value).items() if amount]
         elif name == "items":
             found += [
-                (*at, item["product_id"], item["item_id"], cents(item["price"])) for item in value
+                # The price too: under tau2's rules a changed item can get the price of another one.
+                (*at, item["product_id"], item["item_id"], cents(item["price"]))
+                for item in value
             ]
         elif name == "payment_methods":
             found += [
                 (*at, method, cents(entry["balance"]))
+                # The methods themselves never change; only the balance of a gift card does.
                 for method, entry in value.items()
                 if entry.get("balance") is not None
             ]
         elif name == "address":
+            # Folded, so that `Flat 2` and `flat 2` are one address; the benchmarks compare the
+            # bytes.
             found += [(*at, part, folded(text)) for part, text in value.items() if text is not None]
         elif name == "exchange_price_difference":
             found.append((*at, cents(value)))
@@ -94,6 +106,7 @@ def _net(history: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     net: dict[str, int] = {}
     for row in history:
         sign = -1 if row["transaction_type"] == "refund" else 1
+        # In cents: a sum of floats would make equal payments differ in the last bit.
         net[row["payment_method_id"]] = net.get(row["payment_method_id"], 0) + sign * cents(
             row["amount"]
         )
@@ -102,12 +115,15 @@ def _net(history: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 def put(call: ToolCall, data: Overlay) -> Wish | None:
     """A write as a customer would put it; by its ids alone where it names what is not there."""
+    # A model may send a number, a text or nested lists as ids; such a call is no wish at all.
     if not isinstance(call.arguments, Mapping) or not all(
         _are_texts(call.arguments.get(name, ())) for name in ("item_ids", "new_item_ids")
     ):
         return None
     try:
         return wish_of(data, GoldCall(call.name, call.arguments))
+    # Whatever the data do not bear. The call is going to fail, but the monitor still has to know
+    # what the assistant asked a yes for.
     except (KeyError, StopIteration, TypeError, IndexError, AttributeError):
         method = call.arguments.get("payment_method_id", "")
         return Wish(
@@ -122,6 +138,7 @@ def _are_texts(value: Any) -> bool:
 def same(call: ToolCall) -> list[str]:
     """Items that are changed to themselves."""
     old, new = call.arguments.get("item_ids"), call.arguments.get("new_item_ids")
+    # The tools walk any sequence; only two lists can be compared by place.
     if not isinstance(old, list) or not isinstance(new, list):
         return []
     return [str(item) for item, other in zip(old, new, strict=False) if item == other]
@@ -131,6 +148,8 @@ def more(call: ToolCall, data: Overlay) -> bool:
     """Whether an order holds more items than a write names."""
     order, named = call.arguments.get("order_id"), call.arguments.get("item_ids")
     if not isinstance(named, list) or not isinstance(order, str) or not data.has("orders", order):
+        # On the cautious side: an unknown order may hold more, so the reminder is never thought
+        # needless.
         return True
     return len(data.record("orders", order)["items"]) > len(named)
 
@@ -140,6 +159,8 @@ def locked(table: str, key: str, record: Mapping[str, Any]) -> bool:
     return table == "orders" and record.get("status") not in OPEN_STATUSES
 
 
+# Wide on purpose. A topic only says whether a message speaks of this kind of write at all;
+# `language` reads what it says.
 _SWAP_WORDS = re.compile(
     r"exchang|swap|replac|modif|chang|updat|switch|substitut|upgrad|downgrad|adjust|amend|alter|instead|trade"
 )
@@ -147,8 +168,11 @@ _ADDRESS_WORDS = re.compile(r"address|ship|deliver|send|redirect|rerout|move")
 TOPICS = {
     "cancel_pending_order": re.compile(r"cancel|call(?:ed|ing)? off|void"),
     "return_delivered_order_items": re.compile(
+        # Bounded gaps: `send the blue one back` is meant, and without a bound the time grows with
+        # the square of a text's length.
         r"return|refund|sen[dt]\w{0,20} (?:\w{1,30} ){0,3}back"
     ),
+    # Sorted, since a set of texts has another order in every process.
     **dict.fromkeys(sorted(SWAPS), _SWAP_WORDS),
     "modify_pending_order_payment": re.compile(r"pay|paid|card|charg|method|bill"),
     **dict.fromkeys(("modify_pending_order_address", "modify_user_address"), _ADDRESS_WORDS),
@@ -170,6 +194,7 @@ RETAIL = Domain(
             "payment_method_id",
         }
     ),
+    # A second call of these on one order is a finding even if the tool would let it through.
     once=dict.fromkeys((*SWAPS, "return_delivered_order_items"), "items"),
     gathers=SWAPS,
     topics=TOPICS,
@@ -196,6 +221,7 @@ def _judges(tables: Tables) -> Domain:
         for variant in product["variants"].values():
             for axis, value in variant["options"].items():
                 axes.setdefault(axis, set()).add(value)
+    # The ordinary products are known already, and their patterns are compiled: no second book.
     if all(folded(name) in BOOK.products for name in products):
         return RETAIL
     return replace(

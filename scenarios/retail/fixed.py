@@ -26,8 +26,10 @@ def cancel_pending_order(data: Overlay, order_id: str, reason: str) -> str:
     if reason not in tools.REASONS:
         return "Error: invalid reason"
     paid: dict[str, float] = {}
+    # tau-bench refunds every row, refunds too; here a method gets back what it paid, net.
     for row in order["payment_history"]:
         sign = 1 if row["transaction_type"] == "payment" else -1
+        # Rounded at each step: two floats of whole cents may add up to something else.
         paid[row["payment_method_id"]] = round(
             paid.get(row["payment_method_id"], 0) + sign * row["amount"], 2
         )
@@ -60,6 +62,8 @@ def modify_pending_order_items(
     if text.startswith("Error: "):
         return text
     order = data.draft("orders", order_id)
+    # The tool that is shared leaves the float difference as the benchmark does; the last row is its
+    # own.
     order["payment_history"][-1]["amount"] = round(order["payment_history"][-1]["amount"], 2)
     return data.commit({("orders", order_id): order})
 
@@ -78,6 +82,7 @@ def exchange_delivered_order_items(
     if text.startswith("Error: "):
         return text
     order = data.draft("orders", order_id)
+    # Sorted pairs: the order in which a call lists its items means nothing.
     order["exchange_pairs"] = sorted(
         [old, new] for old, new in zip(item_ids, new_item_ids, strict=True)
     )
@@ -94,12 +99,15 @@ def return_delivered_order_items(
 
 def validate(name: str, arguments: Any) -> str:
     """What is wrong with the arguments of a tool, as an error text; "" where nothing is."""
+    # In the order of the schema, unknown names before missing ones, so that a call has one answer.
     if not isinstance(arguments, Mapping):
         return f"Error: invalid_arguments: arguments are an object, got {type(arguments).__name__}"
     properties: dict[str, Any] = SCHEMAS[name].parameters["properties"]
     for key in arguments:
         if key not in properties:
             return (
+                # The names that there are. An agent that cannot see the schema again can still mend
+                # its call.
                 f"Error: invalid_arguments: {name} has no argument {key!r}; it takes"
                 f" {', '.join(properties) or 'none'}"
             )
@@ -116,6 +124,7 @@ def validate(name: str, arguments: Any) -> str:
     return ""
 
 
+# tau-bench takes an empty list, and marks the order as returned though nothing comes back.
 def _empty(item_ids: list[str]) -> str:
     return "" if item_ids else "Error: no item given"
 
@@ -125,6 +134,7 @@ def _same(item_ids: list[str], new_item_ids: list[str]) -> str:
     return f"Error: the new item {same[0]} is the old item" if same else ""
 
 
+# Reads and the writes without a fault are tau-bench's own.
 FIXED: dict[str, Spec] = {
     **tools.TAU1,
     **{

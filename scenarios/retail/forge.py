@@ -33,6 +33,8 @@ WEIGHTS = {"return": 3, "exchange": 3, "modify": 3, "cancel": 2, "address": 2, "
 # pairs of writes in one talk that only the split `shift` has; there, who wants several writes wants
 # such a pair
 HELD_OUT = tuple(
+    # What stays out of training is the combination, not its parts: each intent alone is learned, so
+    # the split tests whether it is put together anew.
     frozenset(pair)
     for pair in (
         ("return", "address"),
@@ -61,10 +63,13 @@ def forge(
     `taken`: contents that the task may not repeat (see `content`). `rejected` counts what was
     thrown away by the name of the proof.
     """
+    # The knobs are a part of the seed: other knobs give other tasks, not the same with pieces
+    # changed.
     knobs, rejected = knobs or Knobs(), Counter() if rejected is None else rejected
     rng = random.Random(f"retail-task/{GENERATOR}/{seed}/{knobs.digest}")
     drafts = 0
     for attempt in range(TRIES):
+        # A customer without orders of the kind never gives a draft; more tries only cost time.
         if attempt == HOPELESS and not drafts and user_id:
             break
         task = _draw(rng, base, name, knobs, user_id, shift)
@@ -76,6 +81,7 @@ def forge(
         if content(task) in taken:
             rejected["new"] += 1
             continue
+        # Proofs come last: they play the task many times, and cost more than all that is before.
         try:
             proof = prove(task, base, semantics)
         except Unproved as fault:
@@ -90,6 +96,7 @@ def content(task: Task) -> str:
     """What makes a task another one, whatever its words."""
     writes = [
         (call.name, sorted(call.arguments.items()))
+        # By name, since only what changes something or what is wanted makes a task another one.
         for call in task.actions
         if not call.name.startswith(("get_", "find_", "list_"))
     ]
@@ -104,6 +111,7 @@ def _draw(
     rng: random.Random, base: Base, name: str, knobs: Knobs, user_id: str, shift: bool
 ) -> Task | None:
     data = Overlay(base)
+    # `[""]`: a world in which nobody has an order holds no task.
     user_id = user_id or rng.choice(
         [key for key, user in base.tables["users"].items() if user["orders"]] or [""]
     )
@@ -114,6 +122,8 @@ def _draw(
         data,
         user_id,
         data.record("users", user_id),
+        # Always drawn, also where the share is 0, so that this knob alone shifts nothing else of
+        # the seed.
         knobs,
         forgetful=rng.random() < knobs.unknown,
     )
@@ -122,11 +132,14 @@ def _draw(
         return None
     wishes = tuple(part.wish for part in parts)
     knowledge = _knowledge(scene, wishes)
+    # Reads that two requests share are one read; a second one would be a redundant step of the
+    # gold.
     actions = (*_found(scene, knowledge), *_once(call for part in parts for call in part.calls))
     goal = "transferred" if any(map(_hands_over, parts)) else "served"
     goal = (
         "refused"
         if goal == "served"
+        # Refused only as a whole: with one request that is served the talk ends as served.
         and all(wish.kind == "impossible" and wish.instead is None for wish in wishes)
         else goal
     )
@@ -146,6 +159,7 @@ def _draw(
         knowledge=knowledge,
         wishes=wishes,
         traits=_traits(rng) if rng.random() < knobs.traits else {},
+        # Under tau-bench's scoring doing nothing then passes, so such tasks are listed apart.
         flags=() if any(call.name in _WRITE_TOOLS for call in actions) else ("inaction_passes",),
         difficulty=difficulty(actions, wishes, outputs),
     )
@@ -161,6 +175,7 @@ def difficulty(
     the opening, one turn for each request that follows another, a yes before each write, and one
     more for each change of mind and each second choice."""
     writes = sum(call.name in _WRITE_TOOLS for call in actions)
+    # The opening speaks of the first request, and each other one needs a turn; a yes is one each.
     turns = len(wishes) + writes
     for wish in wishes:
         turns += wish.before_change is not None
@@ -176,9 +191,11 @@ def _parts(scene: Scene, knobs: Knobs, shift: bool) -> list[Part]:
     """The requests of one customer, in an order that their dependencies allow, each with `after`
     filled in."""
     rng = scene.rng
+    # 1 is in twice, so half of the talks of a wide shop still want just one thing.
     count = rng.choice((1, *range(1, knobs.requests + 1)))
     forced = _held_out_pair(rng, knobs) if shift and count > 1 else []
     parts: list[Part] = []
+    # Twice the count: a request may find no order that is free, and the next draw may.
     for attempt in range(2 * count):
         if len(parts) >= count:
             break
@@ -189,6 +206,7 @@ def _parts(scene: Scene, knobs: Knobs, shift: bool) -> list[Part]:
         )
         if part is None:
             continue
+        # One hand-over at most: it ends the talk, so a second one could never be served.
         if _hands_over(part) and any(_hands_over(other) for other in parts):
             continue
         if (
@@ -197,6 +215,7 @@ def _parts(scene: Scene, knobs: Knobs, shift: bool) -> list[Part]:
             and not _hands_over(part)
             and rng.random() < knobs.conditional
         ):
+            # Writes only. A second choice that is a question or a refusal again would need no yes.
             writes = [_pick(rng, WRITES, knobs) for _ in range(DRAWS)]
             other = next(
                 (made for name in writes if name and (made := _try(scene, MAKERS[name]))), None
@@ -227,6 +246,7 @@ def _after(parts: Sequence[Part], place: int) -> tuple[int, ...]:
         return tuple(range(place))
     wish = _last(parts[place].wish)
     order_id = wish.arguments.get("order_id")
+    # A change of items is done once and locks the order; of other writes the order does not matter.
     if wish.intent not in ("modify", "exchange") or order_id is None:
         return ()
     return tuple(
@@ -243,6 +263,8 @@ def _any_part(scene: Scene, knobs: Knobs) -> Part | None:
     if refused:
         kinds.append(
             (
+                # A share of 0 still draws where nothing else is allowed: knobs that name only
+                # refusals mean it.
                 knobs.infeasible or (0.0 if writes or asked else 1.0),
                 lambda: _try(scene, REFUSED[refused]),
             )
@@ -257,9 +279,12 @@ def _any_part(scene: Scene, knobs: Knobs) -> Part | None:
     share = sum(weight for weight, _ in kinds)
     if writes:
         kinds.append(
+            # Questions and refusals take their shares, writes the rest. Shares above 1 leave them
+            # nothing.
             (max(0.0, 1 - share) if share < 1 else 0.0, lambda: _try(scene, MAKERS[writes]))
         )
     weights = [weight for weight, _ in kinds]
+    # Equal chances where all weights are 0, since `choices` refuses those.
     return rng.choices([make for _, make in kinds], weights if sum(weights) > 0 else None)[0]()
 
 
@@ -271,6 +296,8 @@ def _pick(rng: random.Random, names: Sequence[str], knobs: Knobs) -> str:
 def _try(scene: Scene, make: Callable[[Scene], Part | None]) -> Part | None:
     """What a maker makes in a few draws; orders that it took for nothing are free again."""
     for _ in range(DRAWS):
+        # A maker may take an order and then find no item for it; the sets are copied, as it adds to
+        # them.
         before = {key: set(intents) for key, intents in scene.taken.items()}
         part = make(scene)
         if part is not None:
@@ -281,6 +308,7 @@ def _try(scene: Scene, make: Callable[[Scene], Part | None]) -> Part | None:
 
 def _held_out_pair(rng: random.Random, knobs: Knobs) -> list[str]:
     """A pair of writes that only the split `shift` has, if the knobs allow one."""
+    # Sorted, since the pairs are sets and a set of texts has no order that lasts.
     pairs = [sorted(pair) for pair in HELD_OUT if all(knobs.allows(intent) for intent in pair)]
     return rng.choice(pairs) if pairs else []
 
@@ -289,6 +317,7 @@ def _combined(parts: Sequence[Part], shift: bool) -> bool:
     """Whether the split may have this combination of requests."""
     intents = {wish.intent for wish in map(_last, (part.wish for part in parts)) if wish.writes}
     held_out = any(pair <= intents for pair in HELD_OUT)
+    # `shift` has a held-out pair or one write alone; the other splits have no such pair.
     return held_out or len(intents) < 2 if shift else not held_out
 
 
@@ -303,16 +332,20 @@ def _last(wish: Wish) -> Wish:
 def _knowledge(scene: Scene, wishes: Sequence[Wish]) -> tuple[Slot, ...]:
     """What the customer knows: name, e-mail address or postal code or both, and the numbers of
     its orders unless they are forgotten."""
+    # "" twice as rare as one of them: who knows both can be found either way.
     hidden = scene.rng.choice(("zip", "email", ""))
     slots = [
+        # Said at the opening; what is hidden is not known at all.
         replace(slot, reveal="opening", known=slot.name != hidden)
         for slot in identity_of(scene.data.base, scene.user_id)
     ]
     said: dict[str, bool] = {}
     for wish in wishes:
+        # A second choice may name an order that the first one does not.
         for one in (wish, wish.instead):
             if one is not None and "order_id" in one.arguments:
                 order_id = one.arguments["order_id"]
+                # Known as soon as one request says its number, whatever the others call it.
                 said[order_id] = (
                     said.get(order_id, False) or one.words["order"] == f"order {order_id}"
                 )
@@ -332,6 +365,7 @@ def _traits(rng: random.Random) -> dict[str, Any]:
         "verbosity": rng.randint(0, 2),
         "front_load": rng.randint(0, 4) / 4,
         "cooperation": rng.randint(2, 4) / 4,
+        # Half of the characters make no mistakes, so a mistake is no habit of all.
         "mistakes": rng.choice((0.0, 0.0, 0.2, 0.4)),
         "scepticism": rng.randint(0, 2),
         "order": rng.choice(("given", "shuffled")),
@@ -349,6 +383,7 @@ def _found(scene: Scene, knowledge: Sequence[Slot]) -> tuple[GoldCall, ...]:
             "find_user_id_by_name_zip",
             {name: known[name] for name in ("first_name", "last_name", "zip")},
         )
+    # Only who forgot a number makes the assistant look through all orders.
     searched = (
         scene.user["orders"]
         if any(not slot.known for slot in knowledge if slot.name == "order_id")

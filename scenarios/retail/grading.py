@@ -57,6 +57,7 @@ def gold_of(base: Base, semantics: str, task: Task) -> Gold:
     def opened() -> tuple[RetailStore, None]:
         return RetailStore(base, semantics), None
 
+    # Outputs alone need the results: running the reads too costs more than the writes do.
     founded = founded_by(task, results_of(task, opened)) if task.outputs else frozenset[str]()
     return Gold(gold_state(base, semantics, task), goals_of(task, opened, RETAIL), founded)
 
@@ -64,6 +65,7 @@ def gold_of(base: Base, semantics: str, task: Task) -> Gold:
 def gold_state(base: Base, semantics: str, task: Task) -> Overlay:
     """The database after the task's solution; what only reads is not repeated."""
     store = RetailStore(base, semantics)
+    # Reads cannot change the state, and one task's gold may hold dozens of them.
     for call in task.actions:
         if store.mutates(call.name):
             store.call(call.name, dict(call.arguments))
@@ -78,8 +80,10 @@ def changes(data: Overlay) -> Counter[Fact]:
 def tau1(task: Task, end: Overlay, gold: Overlay, outcome: Outcome) -> Verdict:
     """Equal databases, and each output a substring of some text without its commas; nothing
     where the talk ran into its limit."""
+    # Without commas, so that `1,234.50` holds `1234.50`; the output itself keeps its own, as there.
     texts = [text.lower().replace(",", "") for text in outcome.said]
     parts = {
+        # tau-bench works a reward out when a talk is done; one that ran into its bound has none.
         "ended": outcome.by != "limit",
         "database": end.equals(gold),
         "outputs": all(any(output.lower() in text for text in texts) for output in task.outputs),
@@ -99,6 +103,7 @@ def canonical(
     return judged(
         task,
         changes(end),
+        # One end is a single goal; several are ties, of which any will do.
         (changes(gold),) if isinstance(gold, Overlay) else gold,
         outcome,
         RETAIL,

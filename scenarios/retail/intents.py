@@ -14,6 +14,7 @@ from gem_ma.scenarios.retail.tools import REASONS
 from gem_ma.scenarios.retail.world import address
 from gem_ma.scenarios.service.desk.task import GoldCall, Wish
 
+# With more there is hardly a near miss left that could prove the task.
 MOST_CHOICES = 4  # right answers of one wish
 ATTEMPTS = 6
 ANY_REASON, ANY_METHOD = "whatever reason you like", "whatever method is allowed"
@@ -43,6 +44,7 @@ def cancel(scene: Scene) -> Part | None:
     if order is None:
         return None
     reason, words = scene.rng.choice(REASONS), {"order": scene.named(order)}
+    # Ties: every reason is right then, so the customer says so and each one is accepted.
     if scene.rng.random() < scene.knobs.ties:
         others = [{"reason": other} for other in REASONS if other != reason]
         return make(
@@ -65,6 +67,7 @@ def cancel(scene: Scene) -> Part | None:
 
 
 def give_back(scene: Scene) -> Part | None:
+    # Only orders whose money can go where the rules allow and the customer has a word for it.
     order = scene.order("return", "delivered", fits=lambda order: bool(_refundable(scene, order)))
     if order is None:
         return None
@@ -81,6 +84,8 @@ def give_back(scene: Scene) -> Part | None:
         "method": scene.method(method),
     }
     if len(methods) > 1 and scene.rng.random() < scene.knobs.ties:
+        # All methods that the rules allow, also those the customer has no words for: it left it
+        # open.
         any_of = [key for key in allowed_refunds(scene.user, order) if key != method]
         return make(
             "return",
@@ -118,14 +123,18 @@ def swap(scene: Scene, intent: str) -> Part | None:
             return None
         items.append(found[0])
         best.append(found[1])
+    # Each item may have several best variants; every combination of them is a right answer.
     answers = list(combinations(*best))
     difference = max(
         sum(
             _price(scene, item, new) - item["price"]
             for item, new in zip(chosen, answer, strict=True)
         )
+        # The dearest right answer must be payable, or the gift card would decide which one is
+        # right.
         for answer in answers
     )
+    # One cent more: a card that just covers it would turn on how a float is rounded.
     methods = scene.methods(max(difference, 0.0) + 0.01)
     if len(answers) > MOST_CHOICES or not methods:
         return None
@@ -146,6 +155,7 @@ def swap(scene: Scene, intent: str) -> Part | None:
     )
     if _changes_mind(scene):
         place = scene.rng.randrange(len(chosen))
+        # What it first wants must be no right answer, else the yes to it would be right too.
         rest = [entry for entry in scene.variants(chosen[place]) if entry.key not in best[place]]
         if rest:
             other = scene.rng.choice(rest)
@@ -173,6 +183,7 @@ def order_address(scene: Scene) -> Part | None:
 
 
 def default_address(scene: Scene) -> Part | None:
+    # Under the key "", since it belongs to no order; one default address per talk.
     if "default_address" in scene.taken.setdefault("", set()):
         return None
     scene.taken[""].add("default_address")
@@ -183,6 +194,7 @@ def default_address(scene: Scene) -> Part | None:
 def payment(scene: Scene) -> Part | None:
     def others(order: Record) -> list[str]:
         first = order["payment_history"][0]
+        # Not the one that paid: the tool refuses the method that the order has.
         return [key for key in scene.methods(first["amount"]) if key != first["payment_method_id"]]
 
     order = scene.order("payment", "pending", fits=lambda order: bool(others(order)))
@@ -205,7 +217,11 @@ def before(part: Part, arguments: dict[str, Any], words: dict[str, Any]) -> Part
     """The request of a customer who first wants something else of the same kind."""
     wish = part.wish
     first = replace(
-        wish, arguments={**wish.arguments, **arguments}, words={**wish.words, **words}, choices=()
+        # The first wish has no choices: the customer takes it back whichever is proposed.
+        wish,
+        arguments={**wish.arguments, **arguments},
+        words={**wish.words, **words},
+        choices=(),
     )
     return replace(part, wish=replace(wish, before_change=first))
 
@@ -214,6 +230,7 @@ def allowed_refunds(user: Record, order: Record) -> list[str]:
     """Where the money of a return may go: the method that paid, or a gift card."""
     paid_with = order["payment_history"][0]["payment_method_id"]
     return [
+        # The benchmark's policy text: back to the method that paid, or onto a gift card.
         key
         for key, method in user["payment_methods"].items()
         if key == paid_with or method["source"] == "gift_card"
@@ -242,6 +259,7 @@ def _wanted(scene: Scene, item: Record) -> tuple[Item, tuple[str, ...]] | None:
     rng, variants = scene.rng, scene.variants(item)
     if not variants:
         return None
+    # In full: all options are named, so one variant fits and no program is needed.
     if rng.random() >= scene.knobs.preferences:
         variant = rng.choice(variants)
         return Item(item["name"], item["options"], variant.options), (variant.key,)
@@ -249,15 +267,18 @@ def _wanted(scene: Scene, item: Record) -> tuple[Item, tuple[str, ...]] | None:
         model = rng.choice(variants).options
         differs = [name for name in model if model[name] != item["options"][name]]
         named = [rng.choice(differs)]
+        # Mostly one option. The more are required the less is left for preferences to decide.
         if rng.random() < 0.4:
             named += [name for name in model if name not in named and rng.random() < 0.5]
         required = {name: model[name] for name in model if name in named}
+        # Preferences concern what is not required, and may point at a value that no candidate has.
         free = [name for name in model if name not in named]
         liked = rng.sample(free, rng.randint(0, min(2, len(free))))
         prefers = tuple(
             (name, rng.choice(sorted({entry.options[name] for entry in variants})))
             for name in liked
         )
+        # `keep` means as close as possible to the old item.
         tie = (
             "any"
             if rng.random() < scene.knobs.ties
@@ -265,6 +286,7 @@ def _wanted(scene: Scene, item: Record) -> tuple[Item, tuple[str, ...]] | None:
         )
         wanted = Item(item["name"], item["options"], required, prefers, tie)
         best = wanted.program.best(item["options"], variants)
+        # One best answer, or several only where the customer said that any will do.
         if len(best) == 1 or (tie == "any" and 1 < len(best) <= MOST_CHOICES):
             return wanted, best
     return None

@@ -11,6 +11,8 @@ from typing import Any
 
 from gem_ma.errors import ConfigError
 
+# The order is part of the generator: tasks are drawn by place in these lists, so a name in the
+# middle would change every seed.
 WRITES = ("cancel", "return", "exchange", "modify", "address", "default_address", "payment")
 QUESTIONS = (
     "amount_paid",
@@ -33,7 +35,7 @@ REFUSALS = (
     "beyond_tools",
 )
 INTENTS = (*WRITES, *QUESTIONS, *REFUSALS)
-_WHOLE = {
+_WHOLE = {  # whole numbers: least and most
     "requests": (1, 4),
     "orders_per_user": (0, 9),
     "items_per_write": (1, 5),
@@ -87,18 +89,21 @@ class Knobs:
     @property
     def digest(self) -> str:
         """Eight digits of what these knobs are."""
+        # Sorted keys, since the digest is part of each task's id and seed.
         return hashlib.sha256(json.dumps(self.plain, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def read_knobs(given: Knobs | Mapping[str, Any] | None) -> Knobs:
     """The knobs out of a config. Raises ConfigError for an unknown knob, with the nearest name,
     and for a value out of its range."""
+    # Knobs that are read already pass as they are; a shop may be made out of another one's.
     if given is None or isinstance(given, Knobs):
         return given or Knobs()
     if not isinstance(given, Mapping):
         raise ConfigError(
             f"scenario.knobs: an object of knobs, such as {{requests: 3}}; got {given!r}"
         )
+    # The dataclass is the only list of names.
     names = [field.name for field in fields(Knobs)]
     for name, value in given.items():
         at = f"scenario.knobs.{name}"
@@ -108,11 +113,13 @@ def read_knobs(given: Knobs | Mapping[str, Any] | None) -> Knobs:
             _check_intents(value)
         elif name in _WHOLE:
             least, most = _WHOLE[name]
+            # True is an int in Python; `requests: true` is a mistake and no 1.
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
                 raise ConfigError(f"{at}: a whole number from {least} to {most}; got {value!r}")
         elif isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
             raise ConfigError(f"{at}: a share from 0 to 1; got {value!r}")
     typed: dict[str, Any] = {
+        # As floats: `ties: 0` and `ties: 0.0` must have one digest.
         name: float(value) if name not in (*_WHOLE, "intents") else value
         for name, value in given.items()
     }

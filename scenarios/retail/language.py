@@ -30,6 +30,7 @@ ADDRESS = ("address1", "address2", "city", "state", "country", "zip")
 SWAPS = frozenset((EXCHANGE, MODIFY))
 CHANGES = SWAPS | {PAYMENT, ORDER_ADDRESS, USER_ADDRESS}  # what "I can change that" may mean
 NONE: frozenset[str] = frozenset()
+# A refused wish has no tool of its own, but an assistant that proposes one of these speaks of it.
 _MEANT = {  # intent of an impossible wish -> the writes that would serve it
     "cancel": frozenset((CANCEL,)),
     "return": frozenset((RETURN,)),
@@ -40,18 +41,24 @@ _MEANT = {  # intent of an impossible wish -> the writes that would serve it
     "default address": frozenset((USER_ADDRESS,)),
 }
 
+# As many words as assistants use for a change. The gaps below are bounded and end with the
+# sentence, so that no text makes the search slow.
 _CHANGE = r"(?:chang|modif|updat|switch|replac|correct|edit|set|amend|mov)\w*"
 _ADDRESS_WRITE = re.compile(
     rf"\b{_CHANGE}\b[^.?!\n]{{0,60}}\baddress(?:es)?\b|\baddress(?:es)?\b[^.?!\n]{{0,60}}\b(?:{_CHANGE}|to:?)\b"
+    # `your new address` proposes the change without a verb.
     r"|\bnew (?:shipping |delivery |default )?address\b"
     r"|\b(?:ship|send|deliver|redirect|reroute)\w*\b[^.?!\n]{0,40}\bto\b[^.?!\n]{0,60}\binstead\b"
 )
+# `pay with PayPal instead` is a change of payment; `refund to PayPal` is not.
 _PAYMENT_WRITE = re.compile(
     rf"\b{_CHANGE}\b[^.?!\n]{{0,40}}\bpayment\b|\bpayment(?: method)?"
     r" (?:change|update|switch|modification)\b"
     r"|\b(?:pay|paid|paying|payment|charged?|bill)\b[^.?!\n]{0,60}\binstead\b"
     rf"|\bnew payment(?: method)?\b|\bpayment\b(?: method)?[^.?!\n]{{0,60}}\b{_CHANGE}"
 )
+# A difference that goes to a card is part of a swap. Only where the payment itself was changed does
+# a sentence that speaks of it count.
 _PAYMENT_MADE = re.compile(
     r"\b(?:chang|switch|updat|mov)\w*\b[^.?!\n]{0,20}\bpayment\b"
     r"|\bpayment method\b[^.?!\n]{0,60}\b(?:has been|is now|was) (?:successfully"
@@ -59,6 +66,7 @@ _PAYMENT_MADE = re.compile(
 )
 _DIFFERENCE = re.compile(r"\b(?:difference|refund\w*)\b")
 _CANCEL_VERB = re.compile(r"\bcancel(?:l?ing|l?ed|s|l?ation)?\b|\bcall off\b")
+# `return label` and `return policy` are no returns.
 _RETURN_VERB = re.compile(
     r"\breturn(?:s|ed|ing)?\b(?!"
     r" (?:label|instruction|shipping|process|policy|email|e-mail|address|window))|\bsend(?:ing)?"
@@ -67,14 +75,18 @@ _RETURN_VERB = re.compile(
 _SWAP_VERB = re.compile(
     r"\b(?:exchang\w*|swap\w*|replac\w*|trad(?:e|ing)|substitut\w*|switch\w*|upgrad\w*)\b"
 )
+# `following changes`, `two changes`: as nouns they say nothing about which write is meant.
+# Lookbehinds have a fixed width, so each word stands for itself.
 _MODIFY_VERB = re.compile(
     r"(?<!following )(?<!this )(?<!these )(?<!that )(?<!the )(?<!any )(?<!your )(?<!of )"
     r"(?<!two )(?<!three )(?<!both )\b(?:chang(?:e"
     r"|ing|es|ed)|modif\w*|updat\w*)\b(?! (?:my|your) mind)"
 )
+# `cancel only the kite` cancels less than an order, which no tool does.
 _PART = re.compile(
     r"\bcancel\w*\b(?: (?:only|just)\b|[^.?!\n]{0,30}\b(?:items?|part|half) (?:of|from|in)\b)"
 )
+# `and your default address` changes more than the order's own.
 _BOTH = re.compile(
     r"\b(?:and|also|plus)(?: also)?(?: your| the| my)? (?:default|account|profile)\b"
 )
@@ -84,12 +96,14 @@ _ITEMS = re.compile(
 )
 _REFUND = re.compile(r"\brefund\w*\b")
 
+# Who asks `please verify your identity` asks for all of it.
 # an identity that is asked for in general: by all of its parts, unless the sentence names one
 _WHO = (
     r"^(?!.*\b(?:e-?mails?|zip\w*|postal|post"
     r" ?code|names?)\b).*(?:\bidentif\w*|\bverif\w*\b(?=[^.?!]{0,200}\b(?:you|account|identity|who)\b)"
     r"|\bwho (?:am i|i am|i'm|are you|is this)\b)"
 )
+# `the name of the product` asks for no person's name.
 _NAMES = (
     r"\b(?:your|full|first|last|family|the|account(?:holder)?(?:'s)?|and|or|my|customer(?:'s)?)"
     r" (?:full |first |last |and ){0,4}names?\b(?! of\b)"
@@ -102,8 +116,11 @@ class RetailPhrasebook:
     they do not hold is read by labels and ids."""
 
     name = "retail"
+    # Of these there is one value a customer; a second one contradicts the first.
     single = frozenset(("first_name", "last_name", "email", "zip"))
+    # What tells two wishes of one kind apart.
     anchors = frozenset(("order_id",))
+    # Words in which only a shop refuses; general ones are in `reading.cues`.
     refusing = re.compile(
         r"\bno longer (?:be )?(?:cancel|return|chang|modif|exchang)\w*|\bonly"
         r" (?:pending|delivered|be (?:cancel+ed"
@@ -112,6 +129,7 @@ class RetailPhrasebook:
         r" (?:carry"
         r"|sell|stock)\b|\bout of stock\b|\bsold out\b|\bno\b[^.?!]{0,60}\bexists?\b"
     )
+    # What has been done, in a report. The verb must be a past one: `I will process` proposes.
     finished = re.compile(
         r"\b(?:was|were|is|are|been) (?:cancel+ed|returned|exchanged|modified|swapped|replaced)\b"
         r"|\b(?:i|we) (?:just |have |now |already |went ahead and"
@@ -123,6 +141,7 @@ class RetailPhrasebook:
         r" |was |has been |successfully )?"
         r"(?:submitted|processed|completed?|confirmed|done|requested)\b|^\W*cancel+ed\W*$"
     )
+    # The state of an order, said of what happened long ago: no claim of a write in this talk.
     states = re.compile(
         r"\b(?:has|have|had)(?: \w+)? been"
         r" (?:delivered|shipped|sent|placed|paid|charged|pending)\b|\b(?:is|are) now"
@@ -131,6 +150,7 @@ class RetailPhrasebook:
     asked: Mapping[str, re.Pattern[str]] = {
         "first_name": re.compile(rf"{_NAMES}|{_WHO}"),
         "last_name": re.compile(rf"{_NAMES}|{_WHO}"),
+        # `city, state and zip` asks for an address, not for the zip code that identifies somebody.
         "zip": re.compile(rf"^(?!.*\b(?:city|state|street|address1)\b).*\bzip\w*\b|\bpostal\b|\bpost ?code\b|{_WHO}"),
         "email": re.compile(rf"\be-?mail\b|{_WHO}"),
         "order_id": re.compile(
@@ -150,6 +170,7 @@ class RetailPhrasebook:
             r"|\bhow you(?:'d| would) like to (?:pay|be refunded|receive)\b"
             r"|\bpay (?:for )?(?:the|any)? ?(?:price )?difference\b|\brefund(?:ed)? (?:to|method)\b|\brefund\b[^?]{0,200}\bor (?:to )?(?:your"
             r"|the|a)\b[^?]{0,60}\b(?:card|account|paypal)\b"),
+        # `security reasons` explains the assistant's own rules.
         "reason": re.compile(r"(?<!security )\breasons?\b|\bwhy\b|\bno longer needed\b.{0,80}\bor\b.{0,80}\bmistake\b|\bbecause of\b"),
         "address": re.compile(
             r"\bnew (?:(?!e-?mail)\w+ )?address\b|\bwhich address\b|\bwhat address\b|\b(?:the|full|whole|complete|correct"
@@ -167,6 +188,8 @@ class RetailPhrasebook:
             for name, axes in given.items()
         }
 
+        # Customers and models shorten `Garden Hose` to `hose`; read so only where nothing else is
+        # called that.
         self.short = {name: found for name in self.products if (found := self._last_word(name))}
 
     def _last_word(self, name: str) -> re.Pattern[str] | None:
@@ -185,6 +208,7 @@ class RetailPhrasebook:
             or sum(last in other for other in self.products) > 1
         ):
             return None
+        # The plural's `s` stays in the text, since only what is matched is replaced.
         plural = "" if last.endswith("s") else "s?"
         return re.compile(
             rf"(?<!{re.escape(before)} )(?<![\w-]){re.escape(last)}(?={plural}(?![\w-]))"
@@ -194,12 +218,14 @@ class RetailPhrasebook:
 
     def writes(self, sentence: str) -> frozenset[str]:
         found: set[str] = set()
+        # An address first: `change`, `ship` and `update` are words of the other writes as well.
         if _ADDRESS_WRITE.search(sentence):
             default = re.search(r"\b(?:default|account|profile|on file)\b", sentence) is not None
             order = (
                 re.search(r"\b(?:order|shipping|delivery|package|parcel)\b", sentence) is not None
             )
             return frozenset(
+                # Which address, where the sentence does not say, stays open: either yes fits.
                 (USER_ADDRESS,)
                 if default and not order
                 else (ORDER_ADDRESS,)
@@ -212,12 +238,16 @@ class RetailPhrasebook:
             found.add(PAYMENT)
         if _CANCEL_VERB.search(sentence):
             found.add(CANCEL)
+        # `return the kite in exchange for a lantern` is an exchange.
         if _RETURN_VERB.search(sentence) and not _SWAP_VERB.search(sentence):
             found.add(RETURN)
         if _SWAP_VERB.search(sentence) and PAYMENT not in found:
             found |= SWAPS
+        # A general verb decides only where no other one did; whether it speaks of items or not says
+        # which kinds.
         if not found and _MODIFY_VERB.search(sentence):
             found |= SWAPS if self._of_items(sentence) else CHANGES
+        # `I will process the refund` may follow a return or a cancellation.
         if (
             not found
             and _REFUND.search(sentence)
@@ -237,6 +267,7 @@ class RetailPhrasebook:
             return frozenset((wish.kind,))
         if wish.kind != "impossible":
             return NONE
+        # The intent of the task decides where there is one; else its own text is read.
         return _MEANT.get(wish.intent) or self.writes(fold(wish.text))
 
     def mentions(self, text: str) -> tuple[Mention, ...]:
@@ -244,6 +275,7 @@ class RetailPhrasebook:
 
     def judge(self, wish: Wish, text: str) -> Mapping[str, str]:
         lines = "\n".join(
+            # Marks of emphasis go, and a table's columns become a list.
             fold(line)
             for line in text.replace("*", " ").replace("`", " ").replace("|", " , ").splitlines()
         )
@@ -259,6 +291,7 @@ class RetailPhrasebook:
                 verdicts |= self._items(wish, text, lines)
             elif name in ADDRESS:
                 verdicts[name] = naming.address_part(name, str(value), lines)
+        # `cancel the kite from order W1` names the order, but not all of it.
         if (
             _PART.search(lines)
             if wish.kind == CANCEL
@@ -275,6 +308,8 @@ class RetailPhrasebook:
         found, full = items(wish, text, lines, self.products), self._in_full(wish, lines)
         if full == lines or WRONG in found.values():
             return found
+        # First as it stands, then with short names filled in; the second reading must not hide a
+        # value that the first one found wrong.
         closer = items(wish, text, full, self.products)
         return (
             closer if WRONG not in closer.values() or strays(wish, lines, self.products) else found
@@ -369,6 +404,8 @@ class RetailPhrasebook:
             return pick("It is", "It is about", "That is") + f" {self._order_words(wish)}."
         if slot == "reason":
             if (
+                # The reason of an impossible wish is the customer's own words, so it is told as its
+                # reason.
                 not wish.writes
                 or words.get("reason", wish.arguments["reason"]) == wish.arguments["reason"]
             ):
@@ -381,6 +418,7 @@ class RetailPhrasebook:
                 + f" {wish.arguments['reason']}."
             )
         if slot == "method":
+            # The customer left it open, so the words must not sound like a choice.
             if _any_method(wish):
                 return (
                     "Any way of refund that is allowed suits me, the original payment method for"
@@ -406,6 +444,8 @@ class RetailPhrasebook:
                 + pick(" for the difference.", " for any difference.")
             )
         if slot == "items":
+            # `modify` has no verb that fits a sentence with items; other intents fall back on a
+            # neutral one.
             verb = {"return": "return", "exchange": "exchange", "modify": "change the items"}.get(
                 wish.intent or wish.kind.split("_")[0], "do this with"
             )
@@ -426,6 +466,7 @@ class RetailPhrasebook:
                 for mention in self.mentions(text)
                 if mention.slot == "payment_method_id"
             }
+            # Offered one that is right, it takes that; it never asks for one that is not.
             allowed = [
                 arguments["payment_method_id"]
                 for arguments in (wish.arguments, *wish.choices)
@@ -434,6 +475,8 @@ class RetailPhrasebook:
             return next((f"Please use {method}." for method in allowed if method in methods), "")
         seen = [mention.value for mention in self.mentions(text) if mention.slot == "item_id"]
         for arguments in (wish.arguments, *wish.choices):
+            # Several right answers: the customer takes one that it was shown, and only where there
+            # was a choice.
             new = [item for item in arguments.get("new_item_ids", ()) if item in seen]
             if new and any(item not in new and item not in arguments["item_ids"] for item in seen):
                 return f"I take {' and '.join(new)}."
@@ -463,6 +506,7 @@ class RetailPhrasebook:
         return _LABELS.get(slot, slot.replace("_", " "))
 
     def mistaken(self, slot: str, value: str) -> str:
+        # With a digit wrong these find nobody, while a wrong order number may be another order.
         """Two digits swapped, the last ones that differ."""
         if slot not in ("zip", "email"):
             return ""
@@ -487,6 +531,7 @@ def _labelled(address: Mapping[str, Any]) -> str:
 def _any_method(wish: Wish) -> bool:
     """Whether the customer leaves the payment method open."""
     words = str(wish.words.get("method", ""))
+    # Left open is what is neither an id nor a thing the customer has.
     return (
         bool(words)
         and words != wish.arguments.get("payment_method_id")
@@ -515,6 +560,7 @@ def _instead(item: Any) -> str:
     liked = ", next ".join(f"{name}: {value}" for name, value in item.prefers)
     rule = _TIES.get(
         item.tie,
+        # Nothing to add where all options are named.
         (
             ""
             if item.wanted.keys() == item.options.keys()

@@ -18,10 +18,12 @@ from gem_ma.scenarios.service.reading.values import numbers
 
 from gem_ma import ToolCall
 
+# `refund it to the original method` names a method without any word for its kind.
 _OWN = re.compile(r"\b(?:original|same|current|existing|default|used|previous|on file)\b")
 _SOURCES = {
     "paypal": re.compile(r"pay ?pal"),
     "gift_card": re.compile(r"gift[ -]?card"),
+    # `gift card` is a card too, but no credit card.
     "credit_card": re.compile(r"(?<!gift )(?<!gift-)\bcards?\b|\b(?:credit|debit)\b"),
 }
 
@@ -31,6 +33,7 @@ def unnamed(call: ToolCall, data: Overlay, texts: Sequence[str]) -> list[str]:
     can be said."""
     try:
         return list(_unnamed(call.arguments, data, texts, [fold(text) for text in texts]))
+    # Not this module's fault to find: the tool answers such a call with an error of its own.
     except (KeyError, StopIteration, TypeError, IndexError, AttributeError):
         return []
 
@@ -39,6 +42,7 @@ def _unnamed(
     given: Mapping[str, Any], data: Overlay, texts: Sequence[str], said: Sequence[str]
 ) -> Iterator[str]:
     told = frozenset[Decimal]().union(*map(numbers, texts))
+    # Either part tells the address apart; a flat or a city alone stands in many texts.
     if "address1" in given and not any(_held(given[part], said) for part in ("address1", "zip")):
         yield "address1"
     if "order_id" not in given:
@@ -48,6 +52,7 @@ def _unnamed(
         methods = data.record("users", order["user_id"])["payment_methods"]
         if not _method_named(given["payment_method_id"], methods, order, said):
             yield "payment_method_id"
+    # Without new items this is no swap, and old ones are named by the order.
     for place, old in enumerate((given.get("new_item_ids") and given["item_ids"]) or ()):
         item = next(item for item in order["items"] if item["item_id"] == old)
         variant = data.record("products", item["product_id"])["variants"][
@@ -55,6 +60,7 @@ def _unnamed(
         ]
         if not _variant_named(given["new_item_ids"][place], item, variant, said, told):
             yield "new_item_ids"
+            # One finding a call: which of the pairs it was is in the log.
             return
 
 
@@ -66,11 +72,14 @@ def _method_named(
     method_id: str, methods: Mapping[str, Any], order: Mapping[str, Any], said: Sequence[str]
 ) -> bool:
     method = methods[method_id]
+    # The digits of the id, since models tend to leave the words before them out.
     words = [
         method_id.rsplit("_", 1)[-1],
         *(str(method[name]) for name in ("brand", "last_four") if name in method),
     ]
+    # A source that no table here knows is looked for by its own name.
     source = _SOURCES.get(method["source"], re.compile(re.escape(method["source"])))
+    # Words such as `original` or `the card on file` mean the method that paid, or the only one.
     own = (
         any(row["payment_method_id"] == method_id for row in order["payment_history"])
         or len(methods) == 1
@@ -93,6 +102,7 @@ def _variant_named(
     differs = [
         value for axis, value in variant["options"].items() if old["options"].get(axis) != value
     ]
+    # Nothing differs where an item is swapped for its like; then there is nothing to name.
     if not differs or _held(item_id, said) or Decimal(str(variant["price"])) in told:
         return True
     return any(_loosely(str(value), text) for value in differs for text in said)
@@ -102,6 +112,7 @@ def _loosely(value: str, text: str) -> bool:
     """Whether a text holds a value or any word of it that says something: `8-inch` and `8
     inches` name the same."""
     parts = [
+        # Short words say too little: `the 2 m one` would name every size with an `m`.
         part
         for part in re.findall(r"[a-z]{3,}|\d+", fold(value))
         if part not in ("the", "and", "with", "not")
@@ -109,5 +120,6 @@ def _loosely(value: str, text: str) -> bool:
     return (
         names(value, text)
         or any(re.search(rf"(?<![a-z0-9]){part}", text) for part in parts)
+        # A value of nothing but short words cannot be looked for, and is never called unnamed.
         or not parts
     )

@@ -27,22 +27,28 @@ from gem_ma.scenarios.service.reading.phrases import (
 )
 
 Products = Mapping[str, Mapping[str, tuple[str, ...]]]  # name -> option -> values, all folded
+# `for your order` or `with the gift card` turns to no new item; these words follow then.
 _PAYS = (
     r"(?: (?:your|the|my|a|any))?(?: \w+)?"
     r" ?(?:order|#|difference|credit|debit|card|visa|master|paypal|gift|account|original|price|refund|payment)"
 )
+# What follows these words is the new item: `the kite for a lantern`, `small -> large`.
 _INTO = re.compile(
     r"->|=>|→|⇒|\b(?:in exchange for|exchanged? for|for|to|into|becomes?|replacement|desired|new(?:"
     r" item| variant| version| one| kind)?)\b:?"
     rf"(?!{_PAYS})"
 )
+# Weaker than the words above: `the kite with two lines` is one item, so it counts only where there
+# is no other turn.
 _WITH = re.compile(rf"\b(?:with|by|as)\b(?!{_PAYS})")
+# These turn the other way: what follows is the old item.
 _BACK = re.compile(
     r"\b(?:instead of|rather than|in place of|replacing|replaces|in exchange for your)\b"
 )
 _GIVES = r"\b(?:it|this|that|gets?|receives?|have|give|send|you'll)\b"
 # what follows is the old one
 _BACK_TO = re.compile(rf"(?:{_BACK.pattern})(?:(?!{_GIVES}).)*$", re.DOTALL)
+# `both kites` says how many are meant without naming each.
 _SEVERAL = re.compile(
     r"\b(?:both|two|three|four|each|all|twice|pair|qty|quantity)\b|\b[2-5] ?[x×]|[x×] ?[2-5]\b"
 )
@@ -56,12 +62,14 @@ _REST = re.compile(
     r"\b(?:and|with|plus|also) (?:all |any |the )*(?:other|remaining) items?\b|\beverything else"
     r" too\b"
 )
+# The optional space is possessive, or a line of blanks is walked once per blank.
 _BULLET = re.compile(r"(?:(?<!\s)\s++)?(?:[-•]|\d{1,2}[.)])\s+")
 _STOPS = r"\.(?!\d)|[;!?\n+]"  # `0.8 l` is one number
 _PARTS, _LEADS = (
     re.compile(rf"{_STOPS}|\band\b"),
     re.compile(rf"{_STOPS}|\band\b(?= (?:the|your|an?)\b)"),
 )
+# After the turn there must be more than such words: `for a new one` names nothing.
 _EMPTY = re.compile(r"\b(?:the|an?|your|one|another|new|this|item|of|order|#w\d+)\b")
 
 
@@ -70,15 +78,21 @@ def items(wish: Wish, text: str, lines: str, products: Products) -> dict[str, st
     folded line by line."""
     old, new = list(wish.arguments["item_ids"]), list(wish.arguments.get("new_item_ids", ()))
     keys: tuple[str, ...] = ("item_ids", "new_item_ids") if new else ("item_ids",)
+    # Ids where there are any. Ids of another form, as a second shop may have, are looked for as
+    # words.
     seen = [hit.group() for hit in ITEM.finditer(text)] or [
         word for word in (*old, *new) if names(word, lines)
     ]
+    # `all but the kite` names the kite to leave it out: a yes to it would be a yes to the wrong
+    # thing.
     if any(
         _OUT.search(lines[:start])
         for value in (*old, *new, *_names_of(wish))
         for start, _ in places(value, lines)
     ):
         return {keys[0]: WRONG} | ({keys[1]: MISSING} if new else {})
+    # An id that the wish does not have is wrong; but once all the old ones stand there, it is the
+    # new one that is wrong.
     foreign = [item for item in seen if item not in old and item not in new]
     if foreign:
         if not new or not all(item in seen for item in old):
@@ -90,6 +104,7 @@ def items(wish: Wish, text: str, lines: str, products: Products) -> dict[str, st
             if not new or _paired(old, new, seen, text)
             else {keys[0]: RIGHT, keys[1]: WRONG}
         )
+        # Named twice, it may be meant twice, as where an order holds two of it.
         counted = all(
             _as_often(item, old.count(item), seen.count(item), lines) for item in {*old} - {*new}
         )
@@ -98,6 +113,7 @@ def items(wish: Wish, text: str, lines: str, products: Products) -> dict[str, st
             if counted and not _REST.search(lines) and not _others(wish, lines, products)
             else {**sides, keys[0]: MISSING}
         )
+    # Without words for the items only ids could have said it.
     if "items" not in wish.words:
         return dict.fromkeys(keys, MISSING)
     return _described(products, wish, keys, lines, seen)
@@ -108,6 +124,7 @@ def _described(
 ) -> dict[str, str]:
     """The items of a wish in words: product, options, and what is wanted instead."""
     meant: dict[str, list[int]] = {}
+    # Several items of one name are matched together, since their order in the text is free.
     for place, item in enumerate(wish.words["items"]):
         meant.setdefault(fold(item.name), []).append(place)
     if _others(wish, lines, products):
@@ -136,13 +153,16 @@ def _all_meant(
     items = [wish.words["items"][place] for place in alike]
     known = [options for item in items for options in (item.options, item.wanted) if options]
     sides = [
-        (before, [item.options for item in items] if after else known) for before, after in slices
+        # Where there is a new side, the first one may only speak of what the customer has.
+        (before, [item.options for item in items] if after else known)
+        for before, after in slices
     ] + [(after, known) for _, after in slices]
     if any(
         side and all(_fits(products, name, options, (), side) == WRONG for options in meant)
         for side, meant in sides
     ):
         return False
+    # `kite (red), kite (red)` is two of them; so many fit the wish at most.
     for each in {
         f"{name}{options}"
         for options in re.findall(rf"(?<!\w){re.escape(name)}( ?\([^()]*\))", lines)
@@ -162,6 +182,7 @@ def _names_of(wish: Wish) -> list[str]:
 
 def _others(wish: Wish, lines: str, products: Products) -> bool:
     """Whether a text names a product that the wish has nothing to do with."""
+    # A product whose name stands inside a wanted one's is no other product.
     meant = _names_of(wish)
     others = (
         (
@@ -183,6 +204,7 @@ def _as_often(item: str, wanted: int, seen: int, lines: str) -> bool:
 
 def _often(part: str, lines: str) -> int:
     """How often a text names something in one sentence, or in equal entries of a list."""
+    # Counted in one sentence: what a summary says again is the same item.
     sentences = Counter(
         sentence.strip() for sentence in re.split(r"(?<=[.!?])\s|\n", lines) if part in sentence
     )
@@ -210,8 +232,10 @@ def _matched(
     if not slices:
         return MISSING, MISSING
     items, best = wish.words["items"], (WRONG, WRONG)
+    # One item: all that is said of it counts together, over the whole text.
     if len(alike) == 1:
         slices = [("\n".join(old for old, _ in slices), "\n".join(new for _, new in slices if new))]
+    # Fewer places than items will do only where the items are alike, as in `both kites to red`.
     if len(slices) < len(alike):
         first = items[alike[0]]
         if any(
@@ -221,7 +245,10 @@ def _matched(
             return MISSING, MISSING
         slices = [slices[0]] * len(alike)
     if len(slices) > len(alike):
+        # Where more is said than is meant, what names a replacement is the swap and the rest its
+        # context.
         slices = [part for part in slices if part[1]] or slices
+    # 120 orders at most; a text with more of one name says too many things to trust any.
     if len(slices) > 5:
         return MISSING, MISSING
     for order in permutations(slices, len(alike)):
@@ -229,6 +256,7 @@ def _matched(
         for place, (before, after) in zip(alike, order, strict=True):
             item = items[place]
             old = _worse(old, _fits(products, name, item.options, (), before))
+            # An id says all of the new item, so its options need not be named.
             if swap and wish.arguments["new_item_ids"][place] not in seen:
                 differs = [
                     axis for axis in item.wanted if item.wanted[axis] != item.options.get(axis)
@@ -241,6 +269,8 @@ def _matched(
                         else MISSING
                     ),
                 )
+        # Fewest wrong first: of all ways to match the best is taken, since any of them may be
+        # meant.
         best = min(best, (old, new), key=lambda both: (both.count(WRONG), both.count(MISSING)))
     return best
 
@@ -253,11 +283,13 @@ def _fits(
     verdict = RIGHT
     for axis, value in options.items():
         value, given = fold(str(value)), labelled(fold(axis), text)
+        # A label decides against other words: `colour: red`.
         if given and all(value != other and not names(value, other) for other in given):
             return WRONG
         others = products.get(name, {}).get(fold(axis), ())
         present = _present((*others, value), text)
         if value not in present:
+            # A value may be that of another option too, as in `steel` blade and `steel` shell.
             shared = {fold(str(kept)) for kept in options.values()}
             if any(other in present and other not in shared for other in others):
                 return WRONG
@@ -277,20 +309,24 @@ def _paired(old: list[str], new: list[str], seen: list[str], text: str) -> bool:
     """Whether ids stand in a text in an order that joins each old item with its own new one;
     where the order says nothing, they may not be joined."""
     wanted = sorted(zip(old, new, strict=True))
+    # With an id on both sides, which is which hangs on the order alone.
     if set(old) & set(new):
         return sorted(zip(seen[::2], seen[1::2], strict=False)) == wanted
     marks = [
         (item, item in new)
         for number, item in enumerate(seen)
+        # An id said twice is one mention, unless the wish itself holds it twice.
         if item not in seen[:number] or old.count(item) + new.count(item) > 1
     ]
     if len(wanted) == 1:
         marks = sorted({*marks}, key=lambda mark: seen.index(mark[0]))
     joined = pairs(marks)
+    # The ids group as they should, but the words between may turn them round.
     if joined is None or sorted(joined) != wanted:
         return False
     in_turns = marks[0][1] != marks[1][1]
     turns = (
+        # In turns each pair is checked; in two blocks it is enough to check where one ends.
         zip(marks[::2], marks[1::2], strict=True)
         if in_turns
         else [(marks[len(wanted) - 1], marks[len(wanted)])]
@@ -298,6 +334,7 @@ def _paired(old: list[str], new: list[str], seen: list[str], text: str) -> bool:
     return all(_runs(*two, text) for two in turns)
 
 
+# Far apart in the text `new` may stand before the first id, so the whole text is asked.
 def _runs(one: tuple[str, bool], other: tuple[str, bool], text: str) -> bool:
     """Whether the words between two ids agree with which of them is the new one."""
     start = text.find(one[0])
@@ -329,6 +366,7 @@ def _present(values: Collection[str], text: str) -> set[str]:
     found = set()
     for value in sorted(set(values), key=lambda value: (-len(value), value)):
         if value in text and names(value, text):
+            # Taken out, so that its parts are no values of their own.
             found.add(value)
             text = text.replace(value, " ")
     return found
@@ -345,10 +383,13 @@ def _slices(name: str, lines: str) -> list[tuple[str, str]]:
         if number + 1 < len(marks) and (parts := list(_PARTS.finditer(_outside(about)))):
             about = about[: parts[-1].start()]  # the words before the next name belong to that one
         turned, back = _turn(lead), _BACK.search(lead)
+        # `instead of` before a name: this one is the old item of the swap that has just been read.
         if back and found:
             found[-1] = (f"{lead[back.end() :]} {about}", found[-1][0])
         elif turned and found:
             found[-1] = (found[-1][0], f"{lead[turned[1] :]} {about}")
+        # The name stands on the new side first, and its old one follows: `a lantern replacing the
+        # kite`.
         elif turned and number + 1 < len(marks) and _BACK.search(about):
             found.append((f"{lead} {about}", ""))
         else:
@@ -368,6 +409,7 @@ def _halves(lead: str, about: str) -> tuple[str, str]:
     return f"{lead} {about[: turn[0]]}", new if re.search(r"\w", _EMPTY.sub(" ", new)) else ""
 
 
+# Brackets hold options, and an option may hold `with`.
 def _turn(text: str) -> tuple[int, int] | None:
     """Where a text turns from the old to the new: at a word such as `for`, else at the only
     `with` or `by`."""
@@ -379,4 +421,5 @@ def _turn(text: str) -> tuple[int, int] | None:
 
 def _outside(text: str) -> str:
     """The text with what stands in brackets blanked."""
+    # As long as before, so that places in it are those of the text.
     return re.sub(r"\([^()]*\)", lambda hit: "\0" * len(hit.group()), text)

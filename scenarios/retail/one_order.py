@@ -32,9 +32,12 @@ from gem_ma.errors import ConfigError
 THINGS = ("scarf", "lamp", "kettle", "cushion")
 COLOURS = ("red", "blue", "green", "black")
 SIZES = ("small", "medium", "large", "huge")
+# As shares: 45 % pending, 45 % delivered, 10 % processed. A processed order can only be refused,
+# and more of them would pay an assistant that refuses everybody.
 STATUSES = ("pending",) * 9 + ("delivered",) * 9 + ("processed",) * 2
 CHANGE, QUESTION, CANCEL = "change", "question", "cancel"
 WISHES = (CHANGE,) * 7 + (QUESTION,) * 2 + (CANCEL,)
+# A processed order has no tool, so a wish for it is to be refused.
 WRITES = {"pending": "modify_pending_order_items", "delivered": "exchange_delivered_order_items"}
 # first seed, number of tasks
 SPLITS = {"train": (0, 1000), "val": (10_000_000, 200), "test": (20_000_000, 500)}
@@ -45,6 +48,8 @@ def never_looking() -> Fraction:
     """The chance of success of the best assistant that never looks at the order: it asks all
     there is to ask, guesses the size, tries every write, and refuses where none goes through. A
     question it cannot answer: what is told must have been shown."""
+    # Read off the tables above and not measured, so a change of the shares moves the baseline with
+    # it.
     possible = Fraction(sum(status in WRITES for status in STATUSES), len(STATUSES))
     change = possible / len(SIZES) + (1 - possible)
     return (WISHES.count(CHANGE) * change + WISHES.count(CANCEL)) / len(WISHES)
@@ -73,6 +78,7 @@ class OneOrder(Sequence[Task]):
     def __getitem__(self, index: int | slice) -> Task | list[Task]:
         if isinstance(index, slice):
             return [self[place] for place in range(*index.indices(len(self)))]
+        # `range` checks the index and turns a negative one round, as a list does.
         seed = self.first + range(len(self))[index]
         if seed not in self._made:
             self._made[seed] = _task(seed, f"one-order/{GENERATOR}/{self.split}/{seed}")
@@ -98,8 +104,10 @@ def world(seed: int) -> Base:
     """The tables of a seed: the ordinary world of one customer, one order and one product, with
     the shelf in place of what it sells."""
     tables = build_tables(seed, users=1, orders=1, products=1)
+    # A generator of its own: the ordinary tables of a seed stay what they are in the large shop.
     rng = random.Random(f"retail-one-order/{GENERATOR}/{seed}")
     (product_id,), (order,) = tables["products"], tables["orders"].values()
+    # One price for all: no swap moves money, so the method that pays is never a question.
     price, name = order["items"][0]["price"], rng.choice(THINGS)
     numbers = rng.sample(range(10**9, 10**10), len(COLOURS) * len(SIZES))
     variants = {
@@ -112,6 +120,7 @@ def world(seed: int) -> Base:
         for number, (colour, size) in zip(numbers, combinations(COLOURS, SIZES), strict=True)
     }
     bought = rng.choice(list(variants.values()))
+    # What is bought lies on the shelf, so the order's own item is a variant too.
     item = {
         "name": name,
         "product_id": product_id,
@@ -126,6 +135,7 @@ def world(seed: int) -> Base:
     }
     status = rng.choice(STATUSES)
     sent = {"tracking_id": [f"{rng.randrange(10**11, 10**12)}"], "item_ids": [item["item_id"]]}
+    # In place of what the ordinary world sells; ids and people are left.
     tables["products"] = {
         product_id: {"name": name, "product_id": product_id, "variants": variants}
     }
@@ -143,6 +153,7 @@ def write(base: Base, status: str, colour: str, size: str) -> GoldCall:
     status."""
     (order,) = base.tables["orders"].values()
     (product,) = base.tables["products"].values()
+    # Exactly one variant has both options, since the shelf holds each combination once.
     new = next(
         key
         for key, variant in product["variants"].items()
@@ -174,6 +185,7 @@ def _task(seed: int, name: str) -> Task:
             ),
             f"Please cancel my order, the reason is: {reason}.",
         )
+        # None where the status forbids it: then the customer's wish is to be refused.
         gold = (
             GoldCall("cancel_pending_order", {"order_id": order_id, "reason": reason})
             if status == "pending"
@@ -194,9 +206,11 @@ def _task(seed: int, name: str) -> Task:
         gold = write(base, status, colour, options["size"]) if status in WRITES else None
         words = {"items": (Item(item["name"], options, {**options, "colour": colour}),)}
         wish = Wish("impossible", {"order_id": order_id}, words, text=text, reason="order_status")
+    # What can be done is put as the ordinary shop puts it, so both are graded alike.
     if gold is not None:
         wish = wish_of(Overlay(base), gold)
     actions = (GoldCall("get_order_details", {"order_id": order_id}), *([gold] if gold else ()))
+    # Its own name: `desk` refuses tasks of another shop by it.
     task = Task(
         id=name,
         source="one-order shop",

@@ -5,10 +5,13 @@ from __future__ import annotations
 Products = tuple[tuple[str, dict[str, tuple[str, ...]]], ...]  # (name, axis -> values)
 
 
+# A text and not nested tuples: some seventy products stay readable, and the order of the lines is
+# the order that seeds draw in.
 def _listed(catalogue: str) -> Products:
     """The products of a text: `Name | axis: value, value | axis: ...`; a line that ends in `|`
     goes on in the next one."""
     products = []
+    # Joined again where a product was too long for one line.
     for line in catalogue.strip().replace("|\n", "|").split("\n"):
         name, *axes = (part.strip() for part in line.split("|"))
         pairs = (axis.split(": ") for axis in axes)

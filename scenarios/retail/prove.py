@@ -30,6 +30,7 @@ from gem_ma.scenarios.service.grading.grader import canonical, goals_of
 
 from gem_ma.errors import DataError
 
+# Enough to tell a task from its neighbours; the full product of wrong values takes minutes a task.
 MOST_MISSES = 3  # of each argument
 
 
@@ -53,6 +54,7 @@ def world_of(task: Task) -> Base:
 def trial(task: Task, base: Base, semantics: str = "fixed") -> proofs.Trial:
     """What retail brings to the proofs of one task."""
 
+    # A new store each time: a proof writes, and must find the world untouched.
     def opened() -> RetailStore:
         return RetailStore(base, semantics)
 
@@ -63,6 +65,7 @@ def trial(task: Task, base: Base, semantics: str = "fixed") -> proofs.Trial:
         changed=lambda store: changes(store.overlay),
         judge=lambda done, outcome: _judge(task, done, goals, outcome),
         goals=goals,
+        # An overlay of its own too, since near misses are drawn from the state before any write.
         misses=lambda call: _misses(Overlay(base), task, call),
         turned=_turned,
         unique=lambda end: _unique(task, Overlay(base), end),
@@ -91,6 +94,7 @@ def _wrong(
 ) -> list[Any]:
     user = data.record("users", task.user_id)
     if name == "order_id":
+        # Only orders of the same status: another one would be refused, and prove nothing.
         status = data.record("orders", value)["status"]
         return [
             key
@@ -102,8 +106,10 @@ def _wrong(
     if name == "reason":
         return [reason for reason in REASONS if reason != value]
     if name == "user_id":
+        # One other user stands for all.
         return [key for key in data.base.tables["users"] if key != value][:1]
     if name in PARTS:
+        # A digit more is a value that cannot be any other right one.
         return [f"{value}9"]
     if name == "item_ids":
         held = [item["item_id"] for item in data.record("orders", arguments["order_id"])["items"]]
@@ -113,6 +119,7 @@ def _wrong(
             for place in range(len(value))
             for other in others[:MOST_MISSES]
         ]
+        # With new items a shorter list would no longer pair with them.
         if "new_item_ids" in arguments:
             return swapped
         fewer = [[*value[:place], *value[place + 1 :]] for place in range(len(value))]
@@ -136,6 +143,7 @@ def _wrong(
 
 def _turned(call: GoldCall) -> Iterator[GoldCall]:
     """The write with its items in other orders, pairs kept: turned around, and moved on by one."""
+    # Only lists are turned; a call without any yields nothing.
     lists = {name: value for name, value in call.arguments.items() if isinstance(value, list)}
     count = max((len(value) for value in lists.values()), default=0)
     orders = [list(reversed(range(count)))] if count > 1 else []
@@ -154,12 +162,15 @@ def _turned(call: GoldCall) -> Iterator[GoldCall]:
 
 
 def _unique(task: Task, start: Overlay, end: Store) -> str:
+    # Told before anything is read by this id.
     if not start.has("users", task.user_id):
         return f"there is no user {task.user_id}"
+    # Both ways: a task that hands over must want what no tool does, and the other way round.
     if (task.goal == "transferred") != any(
         wish.reason == "beyond_tools" for wish in every(task.wishes)
     ):
         return f"what the wishes come to is not {task.goal}"
+    # Second choices and first minds count: the customer may be asked about each.
     for wish in every(task.wishes):
         fault = _named(task, start, wish)
         if not fault and wish.kind == "question":
@@ -180,6 +191,7 @@ def _named(task: Task, data: Overlay, wish: Wish) -> str:
         wish.words,
         wish.arguments.get("order_id"),
     )
+    # The words are checked where they are no number.
     if order_id is not None and words.get("order") != f"order {order_id}":
         orders = [data.record("orders", key) for key in user["orders"]]
         fitting = [
@@ -190,6 +202,7 @@ def _named(task: Task, data: Overlay, wish: Wish) -> str:
     if "items" in words:
         for item, item_id in zip(words["items"], wish.arguments["item_ids"], strict=True):
             held = data.record("orders", order_id or "")["items"]
+            # Ids are a set: two equal items of one order are both meant by the words.
             fits = {
                 entry["item_id"]
                 for entry in held
@@ -199,6 +212,7 @@ def _named(task: Task, data: Overlay, wish: Wish) -> str:
                 return f"{item.name} with {dict(item.options)} fits {len(fits)} items"
     method = words.get("method", ANY_METHOD)
     if method != ANY_METHOD and wish.writes:
+        # Of a refused wish the method may be one that the account does not have.
         methods = user["payment_methods"]
         meant = [key for key in methods if method_words(methods, key) == method]
         if meant != [wish.arguments["payment_method_id"]]:
@@ -208,6 +222,7 @@ def _named(task: Task, data: Overlay, wish: Wish) -> str:
 
 def _fits(words: Any, names: list[str]) -> bool:
     """Whether an order of these products is described by these words."""
+    # Either article may stand there.
     said = [
         part.removeprefix("a ").removeprefix("an ")
         for part in str(words).removeprefix(described(())).split(" and ")
@@ -225,6 +240,7 @@ def _wanted(data: Overlay, wish: Wish) -> str:
         product_id = next(
             entry["product_id"] for entry in order["items"] if entry["item_id"] == old
         )
+        # To keep the item is no swap, so it is no candidate.
         variants = [entry for entry in candidates(data, product_id) if entry.key != old]
         best.append(item.program.best(item.options, variants))
     right = set(combinations(*best))
@@ -239,6 +255,7 @@ def _wanted(data: Overlay, wish: Wish) -> str:
 def _answered(task: Task, start: Overlay, end: Overlay, wish: Wish) -> str:
     """Whether the answer is what the data say, before all changes and after them."""
     answer = QUESTIONS[wish.intent].answer
+    # Both states: the customer may ask first or last, and must get one answer.
     answers = {answer(data, task.user_id, wish) for data in (start, end)}
     return (
         ""
@@ -249,10 +266,11 @@ def _answered(task: Task, start: Overlay, end: Overlay, wish: Wish) -> str:
 
 def _due(task: Task, data: Overlay, end: Store, wish: Wish) -> str:
     """Whether what must be refused really cannot be done, or must not."""
-    if wish.reason == "beyond_tools":  # there is no call for it
+    if wish.reason == "beyond_tools":  # there is no call for it  # there is no call for it
         return "" if task.goal == "transferred" else "what no tool can do is handed over"
     if data.record("orders", wish.arguments["order_id"])["user_id"] != task.user_id:
         return "" if wish.reason == "not_yours" else "the order is somebody else's"
+    # Played on a copy of the end, so that a refusal holds after everything else has been done.
     tried = RetailStore(end.overlay.base, end.semantics)  # type: ignore[attr-defined]
     tried.overlay = end.overlay.copy()
     answer = tried.call(TOOL_OF[wish.intent], dict(wish.arguments))

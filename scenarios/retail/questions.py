@@ -21,6 +21,7 @@ class Question:
 
     draw: Callable[[Scene], tuple[dict[str, Any], dict[str, Any], tuple[GoldCall, ...]] | None]
     answer: Answer
+    # Several, so that no one sentence is the mark of an intent.
     texts: tuple[str, ...]  # fields are those of `words`
 
 
@@ -34,9 +35,12 @@ def ask(scene: Scene, intent: str) -> Part | None:
     text = scene.rng.choice(question.texts).format(
         **{name: said(value) for name, value in words.items()}
     )
+    # The answer needs the wish first: it is worked out from its arguments.
     wish = Wish("question", arguments, words, text=text, intent=intent)
     answer = question.answer(scene.data, scene.user_id, wish)
     return (
+        # An empty answer is no question, such as the tracking number of an order that was never
+        # sent.
         Part(Wish("question", arguments, words, text=text, intent=intent, outputs=(answer,)), reads)
         if answer
         else None
@@ -61,6 +65,8 @@ def _options(options: Any) -> str:
 
 def _of_order(*statuses: str) -> Callable[[Scene], Any]:
     def draw(scene: Scene) -> Any:
+        # `question` shares an order with no other request, so no write of the talk changes the
+        # answer.
         order = scene.order("question", *statuses)
         return order and (
             {"order_id": order["order_id"]},
@@ -83,10 +89,12 @@ def _of_product(scene: Scene) -> Any:
 
 
 def _of_items(scene: Scene) -> Any:
+    # Delivered, since the wish is a refund, and several items, since one would need no sum.
     order = scene.order("question", "delivered", fits=lambda order: len(order["items"]) > 1)
     if order is None:
         return None
     items = scene.rng.sample(order["items"], scene.rng.randint(2, min(3, len(order["items"]))))
+    # In the solution, since a sum counts as founded only where a result showed it.
     total = GoldCall(
         "calculate", {"expression": " + ".join(f"{item['price']:.2f}" for item in items)}
     )
@@ -122,6 +130,7 @@ def _of_swap(scene: Scene) -> Any:
     difference = GoldCall(
         "calculate",
         {
+            # The larger price first: the difference is told without a sign.
             "expression": " - ".join(
                 f"{price:.2f}" for price in sorted((item["price"], new.price), reverse=True)
             )
@@ -131,6 +140,7 @@ def _of_swap(scene: Scene) -> Any:
 
 
 def _of_gift_card(scene: Scene) -> Any:
+    # With two cards `my gift card` would not say which one.
     return None if len(_gift_cards(scene.user)) != 1 else ({}, {}, ())
 
 
@@ -145,6 +155,7 @@ def _gift_cards(user: Record) -> list[Record]:
 
 def _amount_paid(data: Overlay, user_id: str, wish: Wish) -> str:
     history = data.record("orders", wish.arguments["order_id"])["payment_history"]
+    # The first row is the payment; later ones are moves and refunds.
     return f"{history[0]['amount']:.2f}"
 
 
@@ -162,6 +173,7 @@ def _total_refund(data: Overlay, user_id: str, wish: Wish) -> str:
 
 
 def _price_difference(data: Overlay, user_id: str, wish: Wish) -> str:
+    # One item and one new one, as `_of_swap` draws them.
     old, new = wish.arguments["item_ids"][0], wish.arguments["new_item_ids"][0]
     item = next(
         item
@@ -169,6 +181,7 @@ def _price_difference(data: Overlay, user_id: str, wish: Wish) -> str:
         if item["item_id"] == old
     )
     price = data.record("products", item["product_id"])["variants"][new]["price"]
+    # No difference is no question: `0.00` would be right for any swap of equal price.
     return f"{abs(price - item['price']):.2f}" if price != item["price"] else ""
 
 

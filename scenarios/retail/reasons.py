@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from gem_ma.scenarios.service.domain import CATALOGUE, FIND, PERSONAL, RECORD, Ground
 
+# Wide: what is read here is whether a refusal gives a reason at all.
 # in a text that refuses; they may be words of other reasons as well
 REASONS: Mapping[str, re.Pattern[str]] = {
     "order_status": re.compile(
@@ -16,6 +17,7 @@ REASONS: Mapping[str, re.Pattern[str]] = {
         r"|sent|return|exchang|dispatch|complet)\w*|\b(?:non-|not |no longer |isn't |only "
         r"|longer |still )pending\b"
         r"|\bonly (?:pending|delivered)\b|\b(?:not|[a-z]{2,6}n't"
+        # `it has not been delivered yet` is about the status without the word.
         r"|never)\b[^.?!]{0,15}\b(?:delivered|arrived|shipped)\b|\bnon-delivered\b"
         r"|\btoo late\b|\b(?:on its|on the|under|in) (?:way|transit)\b|\b(?:past|left) (?:the"
         r"|our) (?:point|stage|warehouse)\b"
@@ -26,6 +28,7 @@ REASONS: Mapping[str, re.Pattern[str]] = {
         r"\b(?:belong|own|yours|your account|your profile|another|someone|somebody"
         r"|different (?:customer|account|user|person)"
         r"|other (?:customer|people|account|person)|privacy|not (?:your|yours|associated|linked)"
+        # `n't` is written as the ending of a short word: `isn't yours`, `doesn't belong`.
         r"|[a-z]{2,6}n't (?:your|yours|associated|linked|one of yours)"
         r"|under your|your name|your orders|friend|account ?holder|the person who)\w*"
     ),
@@ -36,6 +39,7 @@ REASONS: Mapping[str, re.Pattern[str]] = {
         r"|\b[a-z]{2,6}n't (?:seem to )?(?:have|carry|offer|sell|stock|make|see)\b"
         r"|\bnot (?:seem to )?(?:have|carry|offer|sell|stock|make)\b|\bno (?:such )?(?:variant"
         r"|version|match|stock)\b"
+        # A bounded gap that may cross commas, for `no more of the red ones are left`.
         r"|\b(?:does|do)(?:n't| not) (?:exist|come)\b|\bno .{0,30}\b(?:available|left|in stock)\b"
         r"|\b(?:ran|run|are|is|all) out\b|\ball gone\b|\bback ?order\w*"
         r"|\b(?:isn't|is no|are no)\b[^.?!]{0,30}\bin stock\b|\bcombination\b|\bnone (?:left|of)\b"
@@ -46,6 +50,7 @@ REASONS: Mapping[str, re.Pattern[str]] = {
         r"|\bproduct type\b|\b(?:only|just) (?:for|within|swap|exchange|change)\b|\b(?:across"
         r"|between) (?:product|item|categor)\w*"
         r"|\b(?:altogether|entirely|completely) (?:different|new|other)\b"
+        # `swap a kite for a lantern` says by its two articles that the kinds differ.
         r"|\bswap an? \w[\w -]{1,25} (?:for|into|to) an?\b|\binto an? \w+"
         r"|\b(?:isn't|not) an? (?:option|variant|version) of\b|\bnot the same\b"
     ),
@@ -62,6 +67,7 @@ REASONS: Mapping[str, re.Pattern[str]] = {
         r"|have|holds?|had|contains?|\$)|\bshort\b|\bless than\b"
         r"|\b(?:left|remaining)\b|\bmore than (?:what )?(?:is|the|your|it)\b"
     ),
+    # `already` belongs to the status too, so this list says less than the one below.
     "once": re.compile(
         r"\bonce\b|\balready\b|\bagain\b|\bsecond\b|\btwice\b|\bone time\b|\bonly one\b"
         r"|\bstatus\b|\brequested\b|\bmodified\b|\banother (?:change|exchange"
@@ -73,11 +79,13 @@ REASONS: Mapping[str, re.Pattern[str]] = {
     ),
 }  # fmt: skip
 
+# Reasons that are often given together with another one, and do not contradict it.
 _ORDER, _CARD = (
     frozenset(("order_status", "once")),
     frozenset(("payment_method", "balance", "not_yours")),
 )
 _ITEM = frozenset(("product_type", "unavailable"))
+# Narrow: `GROUNDS` decides that a text gives one reason and no other.
 # `named`: as the reason of this very case; one of them is enough to know that no other is meant
 GROUNDS: Mapping[str, Ground] = {
     "order_status": Ground(
@@ -88,7 +96,10 @@ GROUNDS: Mapping[str, Ground] = {
             r"|\b(?:no longer|not|[a-z]{2,6}n't) pending\b|\b(?:not"
             r"|[a-z]{2,6}n't) (?:yet )?(?:been )?delivered\b"
         ),
+        # A cancellation for a bad reason is often refused by the status as well.
         _ORDER | {"cancel_reason"},
+        # What has to be looked at first, by its role: the record itself, the person, or the
+        # catalogue.
         frozenset((RECORD,)),
     ),
     "not_yours": Ground(
@@ -126,6 +137,8 @@ GROUNDS: Mapping[str, Ground] = {
             r"|recogni)\w* reasons?\b|\binvalid reason\b|\b(?:this|that|your) reason\b"
         ),
         frozenset(("cancel_reason",)),
+        # The reason is the customer's own word, so knowing the customer is all that can be looked
+        # at.
         frozenset((FIND, PERSONAL)),
     ),
     "payment_method": Ground(

@@ -28,6 +28,7 @@ TEXTS = {
     "payment": "Please let me pay {order} with {method} instead.",
     "address": "Please change the address of {order} to: {address}.",
 }
+# The tool's order of arguments, which the address is written in.
 PARTS = ("address1", "address2", "city", "state", "country", "zip")
 
 
@@ -40,6 +41,7 @@ def refuse(
     text: str = "",
 ) -> Part:
     """A request that must be refused for this reason."""
+    # As a call that would serve it, so that the refusal can be checked by making that call.
     part = make(intent, arguments, words, reads)
     labelled = "; ".join(f"{name}: {arguments[name]}" for name in PARTS if name in arguments)
     spoken = (text or TEXTS[intent]).format(
@@ -50,6 +52,7 @@ def refuse(
 
 def order_status(scene: Scene) -> Part | None:
     """A change that the order's status does not allow."""
+    # `cancel` twice: it is what people most often ask for too late.
     asked = scene.rng.choice(
         ("cancel", "cancel", "return", "exchange", "modify", "payment", "address")
     )
@@ -61,6 +64,7 @@ def order_status(scene: Scene) -> Part | None:
         statuses.remove("delivered")  # there an exchange serves
     if asked == "exchange":
         statuses.remove("pending")  # there a change serves
+    # An order that was cancelled was never delivered, and nobody expects to return it.
     if asked == "return":
         statuses.remove("cancelled")
     order = scene.order("refusal", *statuses)
@@ -71,6 +75,8 @@ def not_yours(scene: Scene) -> Part | None:
     """A change of somebody else's order."""
     asked = scene.rng.choice(("cancel", "return"))
     wanted = {"cancel": "pending", "return": "delivered"}[asked]
+    # Any of the shop's orders; the store would carry the change out, and only the policy forbids
+    # it.
     orders = [
         order
         for order in scene.data.base.tables["orders"].values()
@@ -82,6 +88,7 @@ def not_yours(scene: Scene) -> Part | None:
     order_id = order["order_id"]
     words: dict[str, Any] = {"order": f"order {order_id}", "friend": friend}
     if asked == "cancel":
+        # A valid reason: nothing but the owner stands against it.
         arguments, words["reason"] = (
             {
                 "order_id": order_id,
@@ -113,6 +120,7 @@ def payment_method(scene: Scene) -> Part | None:
         order = scene.order("refusal", "pending")
         if order is None:
             return None
+        # Not one of the customer's, or the wish would be possible.
         taken = {method.get("last_four") for method in scene.user["payment_methods"].values()}
         last_four = next(
             digits
@@ -123,6 +131,7 @@ def payment_method(scene: Scene) -> Part | None:
             "order": scene.named(order),
             "method": f"my credit card ending in {last_four}",
         }
+        # A made-up id, which the store does not know either.
         number = f"credit_card_{scene.rng.randrange(10**6, 10**7)}"
         return refuse(
             "payment",
@@ -135,6 +144,7 @@ def payment_method(scene: Scene) -> Part | None:
     def strange(order: Record) -> list[str]:
         return [key for key in scene.methods() if key not in allowed_refunds(scene.user, order)]
 
+    # Only orders for which some method is not allowed; else the refund would be fine.
     order = scene.order("refusal", "delivered", fits=lambda order: bool(strange(order)))
     if order is None:
         return None
@@ -155,6 +165,7 @@ def payment_method(scene: Scene) -> Part | None:
 def balance(scene: Scene) -> Part | None:
     """An order on a gift card that does not cover it."""
     methods = scene.user["payment_methods"]
+    # Cards that can be named in words; two gift cards sound alike.
     cards = [key for key in scene.methods() if methods[key]["source"] == "gift_card"]
 
     def short(order: Record) -> list[str]:
@@ -162,6 +173,7 @@ def balance(scene: Scene) -> Part | None:
         return [
             key
             for key in cards
+            # One that paid already would be refused for that, not for its balance.
             if key != first["payment_method_id"] and methods[key]["balance"] < first["amount"]
         ]
 
@@ -184,6 +196,7 @@ def product_type(scene: Scene) -> Part | None:
     order = scene.order("refusal", "pending", "delivered")
     if order is None:
         return None
+    # Any product but its own; variants are of one product by the rules of the tools.
     item = scene.rng.choice(order["items"])
     others = [
         product
@@ -194,6 +207,7 @@ def product_type(scene: Scene) -> Part | None:
     if not others or not methods:
         return None
     product, method = scene.rng.choice(others), scene.rng.choice(methods)
+    # An available one, so that the kind of product alone stands against it.
     variant = scene.rng.choice(
         [entry for entry in product["variants"].values() if entry["available"]]
     )
@@ -221,6 +235,7 @@ def cancel_reason(scene: Scene) -> Part | None:
         return None
     reason = scene.rng.choice(EXCUSES)
     words = {"order": scene.named(order), "reason": reason}
+    # `the only reason`: a customer who had another one to offer would be served after all.
     text = "Please cancel {order}. The only reason: {reason}."
     return refuse(
         "cancel",
@@ -240,6 +255,7 @@ def unavailable(scene: Scene) -> Part | None:
         return [
             variant
             for variant in variants
+            # The item's own variant is sold out as well at times, but nobody swaps for the same.
             if not variant["available"] and variant["item_id"] != item["item_id"]
         ]
 
@@ -275,6 +291,7 @@ def once(scene: Scene) -> Part | None:
     if first is None:
         return None
     order = scene.data.record("orders", first.wish.arguments["order_id"])
+    # Only items that the first change left alone.
     left = [
         item
         for item in order["items"]
@@ -282,6 +299,7 @@ def once(scene: Scene) -> Part | None:
     ]
     if not left:
         return None
+    # Else another request could take the order between the two.
     scene.taken[order["order_id"]].add("refusal")
     item = scene.rng.choice(left)
     variant = scene.rng.choice(scene.variants(item))
@@ -291,6 +309,7 @@ def once(scene: Scene) -> Part | None:
         "new_item_ids": [variant.key],
     }
     words = {**first.wish.words, "items": (Item(item["name"], item["options"], variant.options),)}
+    # The first change comes with it: without it nothing is refused.
     return replace(
         refuse(first.wish.intent, "once", arguments, words, (look(order),)), before=first
     )
@@ -300,6 +319,7 @@ def beyond_tools(scene: Scene) -> Part | None:
     """Something that no tool does, and that is handed over to a human. It ends the talk, so it
     comes last."""
     order = scene.order("refusal")
+    # Any order: what no tool does needs no status.
     if order is None:
         return None
     matter, words = scene.rng.choice(MATTERS), {"order": scene.named(order)}
@@ -325,12 +345,14 @@ def _ask_for(
     arguments: dict[str, Any] = {"order_id": order["order_id"]}
     words: dict[str, Any] = {"order": scene.named(order)}
     if asked == "cancel":
+        # A valid reason again: the status is what it is refused for.
         arguments["reason"] = words["reason"] = "no longer needed"
         return refuse(asked, reason, arguments, words, reads)
     if asked == "address":
         return refuse(asked, reason, {**arguments, **address(scene.rng)}, words, reads)
     methods = scene.methods()
     if asked == "payment":
+        # Another method than the one that paid, which the tool would refuse first.
         methods = [
             key for key in methods if key != order["payment_history"][0]["payment_method_id"]
         ]
@@ -344,6 +366,7 @@ def _ask_for(
     arguments["item_ids"] = [item["item_id"]]
     wanted = None
     if asked != "return":
+        # Nothing to swap for, no wish.
         variant = scene.rng.choice(scene.variants(item) or [None])
         if variant is None:
             return None

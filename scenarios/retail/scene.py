@@ -16,6 +16,8 @@ from gem_ma.scenarios.service.desk.task import GoldCall, Wish
 
 Record = Mapping[str, Any]
 TOOL_OF = {intent: tool for tool, intent in INTENTS.items()}
+# The address and the payment of an order can be changed beside its items, as long as the items come
+# last; everything else has an order to itself.
 TOGETHER = {"address", "payment", "modify"}  # what one pending order can have, the items last
 
 
@@ -31,6 +33,8 @@ class Part:
 
 @dataclass(slots=True)
 class Scene:
+    # Two orders with the same things in them cannot be told apart, so such a customer still says
+    # the number.
     """One customer at the desk. `forgetful` ones describe an order by what is in it wherever
     that says which one is meant."""
 
@@ -59,12 +63,14 @@ class Scene:
         ]
         if not free:
             return None
+        # By chance and by the seed; the first free one would prefer old orders.
         order = self.rng.choice(free)
         self.taken.setdefault(order["order_id"], set()).add(intent)
         return order
 
     def _free(self, order: Record, intent: str) -> bool:
         taken = self.taken.get(order["order_id"], set())
+        # Each once: a second change of the address would undo the first.
         return not taken or (intent in TOGETHER and taken <= TOGETHER and intent not in taken)
 
     def named(self, order: Record) -> str:
@@ -76,6 +82,7 @@ class Scene:
                 for key in self.user["orders"]
                 if key != order["order_id"]
             ]
+            # As few things as tell it apart, from the first on: nobody lists a whole order.
             for count in range(1, len(names) + 1):
                 if not any(set(names[:count]) <= set(other) for other in others):
                     return described(names[:count])
@@ -103,7 +110,9 @@ class Scene:
     def methods(self, needed: float = 0.0) -> list[str]:
         """Payment methods that can be named in words and, being a gift card, hold enough."""
         methods = self.user["payment_methods"]
+        # A method that shares its words with another one has only its id, which no customer knows.
         named = [key for key in methods if method_words(methods, key) != key]
+        # Other methods have no balance, and count as enough.
         return [key for key in named if methods[key].get("balance", needed) >= needed]
 
     def method(self, method_id: str) -> str:
@@ -120,6 +129,7 @@ def look_up(items: Sequence[Record]) -> tuple[GoldCall, ...]:
     """The calls that show the products of items."""
     return tuple(
         GoldCall("get_product_details", {"product_id": key})
+        # Each product once, in the order of the items.
         for key in dict.fromkeys(item["product_id"] for item in items)
     )
 
@@ -142,6 +152,7 @@ def described(names: Sequence[str]) -> str:
 
 
 def candidates(data: Overlay, product_id: str) -> list[Candidate]:
+    # What is sold out cannot be had, whatever the customer prefers.
     """The variants of a product that can be had."""
     variants = data.record("products", product_id)["variants"].values()
     return [

@@ -10,6 +10,7 @@ from gem_ma.scenarios.retail.tools import REASONS
 from gem_ma import Tool
 
 ARGUMENTS: dict[str, str] = {
+    # Written anew: the benchmark's own sentences are not copied.
     "expression": "Digits, + - * / ( ) and decimal points, as in '2 * (3.50 + 1)'.",
     "order_id": "Id of the order with its leading '#', as in '#W0000000'.",
     "user_id": "Id of the customer's account, as a find tool gives it.",
@@ -29,6 +30,7 @@ ARGUMENTS: dict[str, str] = {
     "thought": "What to note.",
     "summary": "What the customer wants and why a human is needed.",
 }
+# Lists of ids pair by place, and the descriptions must say so: the tools do not check it.
 LISTS: dict[str, str] = {
     "item_ids": "Ids of the items concerned; an id stands as often as the item is meant.",
     "new_item_ids": (
@@ -97,6 +99,7 @@ _TOOLS = (
             " a gift card. Needs the customer's yes."
         ),
     ),
+    # It changes nothing, but text beside a call is a fault here, so a thought needs a call.
     ("think", "thought", "Notes a thought; changes nothing and shows nothing."),
     (
         "transfer_to_human_agents",
@@ -109,6 +112,7 @@ _TOOLS = (
 def _schema(argument: str) -> dict[str, Any]:
     if argument in LISTS:
         return {"type": "array", "items": {"type": "string"}, "description": LISTS[argument]}
+    # The only closed list of values; `fixed` refuses others by name.
     if argument == "reason":
         return {"type": "string", "enum": list(REASONS), "description": "Why the customer cancels."}
     return {"type": "string", "description": ARGUMENTS[argument]}
@@ -116,6 +120,7 @@ def _schema(argument: str) -> dict[str, Any]:
 
 def tool(name: str, arguments: str, description: str) -> Tool:
     """A tool whose arguments are all required."""
+    # All required: the benchmark's functions have no defaults.
     properties = {argument: _schema(argument) for argument in arguments.split()}
     return Tool(
         name,

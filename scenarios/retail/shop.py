@@ -22,6 +22,7 @@ from gem_ma.scenarios.service.desk.task import Task
 from gem_ma.errors import ConfigError
 
 PER_WORLD = 20
+# Seeds below 0, so that no spare world is the world of other tasks.
 SPARES = 8  # further worlds for a task that its own world does not hold, each of this task alone
 KEPT = 128  # worlds in memory
 # first seed, number of tasks
@@ -70,6 +71,7 @@ class OwnWorld:
             self.knobs.repeats,
         )
         self.rejected: Counter[str] = Counter()
+        # All that decides the tasks; its first digits are a part of each task's id.
         self.digest = hashlib.sha256(
             f"{GENERATOR} {self.semantics} {self.sizes} {self.knobs}".encode()
         ).hexdigest()
@@ -82,12 +84,14 @@ class OwnWorld:
     def sizes_of(self, world: int) -> Sizes:
         """What the world of a seed is made with: those of the split `shift` sell other products.
         A seed below 0 is that of a spare one."""
+        # Undoes how `_left_to` numbers the spare worlds of a seed.
         seed = world * PER_WORLD if world >= 0 else (-world - 1) // SPARES
         return replace(self.sizes, held_out=seed >= SPLITS["shift"][0])
 
     def base(self, seed: int) -> Base:
         """The world of a seed; the last ones are kept."""
         if seed not in self._bases:
+            # The oldest one goes; tasks are mostly played in their order.
             if len(self._bases) == KEPT:
                 del self._bases[next(iter(self._bases))]
             self._bases[seed] = Base(tables_of(seed, self.sizes_of(seed)))
@@ -143,6 +147,7 @@ class OwnTasks(Sequence[Task]):
     def __getitem__(self, index: int | slice) -> Task | list[Task]:
         if isinstance(index, slice):
             return [self[place] for place in range(*index.indices(len(self)))]
+        # `range` checks the index and allows negative ones.
         return self._task(self.first + range(len(self))[index])
 
     def _task(self, seed: int) -> Task:
@@ -153,6 +158,7 @@ class OwnTasks(Sequence[Task]):
     def _dealt_to(self, seed: int) -> Task | None:
         """The task of the first of its own customers who has one."""
         if seed not in self._dealt:
+            # Every twentieth of a shuffled list: tasks of a world share no customer.
             customers = self._customers(seed // PER_WORLD)[seed % PER_WORLD :: PER_WORLD]
             self._dealt[seed] = next(
                 (task for user_id in customers if (task := self._forge(seed, user_id))), None
@@ -162,12 +168,15 @@ class OwnTasks(Sequence[Task]):
     def _left_to(self, seed: int) -> Task:
         """The task of any customer who has one that no other task of the world is like, or one
         of a spare world. Raises ConfigError."""
+        # All twenty tasks of the world, since any of them could have drawn the same wish.
         start = seed - seed % PER_WORLD
         others = [
             task for other in range(start, start + PER_WORLD) if (task := self._dealt_to(other))
         ]
+        # Those before it may have been left over too, and then stand in no dealt list.
         others += [self._task(other) for other in range(start, seed)]
         taken = {content(task) for task in others}
+        # Its own world first, then its spares, each for this seed alone.
         for world in (seed // PER_WORLD, *range(-SPARES * seed - 1, -SPARES * (seed + 1) - 1, -1)):
             for user_id in self._customers(world):
                 if task := self._forge(seed, user_id, taken, world):
@@ -178,6 +187,8 @@ class OwnTasks(Sequence[Task]):
         users = [
             key for key, user in self.shop.base(world).tables["users"].items() if user["orders"]
         ]
+        # Shuffled by the world alone: a task must be the same in whichever order tasks are asked
+        # for.
         return random.Random(f"retail-customers/{world}").sample(users, len(users))
 
     def _forge(
@@ -192,6 +203,7 @@ class OwnTasks(Sequence[Task]):
             seed,
             shop.knobs,
             user_id,
+            # Only this split may draw the pairs that training never sees.
             shift=self.split == "shift",
             taken=taken,
             rejected=shop.rejected,

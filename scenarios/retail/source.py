@@ -22,6 +22,7 @@ from gem_ma.scenarios.service.desk.shapes import shown
 
 from gem_ma.errors import DataError
 
+# As these benchmarks' own loaders call them.
 VARIABLE, TAU2_VARIABLE = "TAU_BENCH_PATH", "TAU2_DATA_DIR"
 TABLES = ("users", "orders", "products")
 CHECKOUT = Path("tau_bench/envs/retail")
@@ -41,6 +42,7 @@ def tables_folder(folder: str | Path) -> Path:
     for inner in _LAYOUTS:
         if any(os.path.isfile(root / inner / f"{table}.json") for table in TABLES):
             return root / inner
+    # One level below: somebody named the parent of several worlds that were written there.
     found = next(
         (
             each
@@ -59,6 +61,7 @@ def tables_folder(folder: str | Path) -> Path:
 def load_tables(folder: str | Path) -> Base:
     """The tables as a shared base. Raises DataError."""
     inner = tables_folder(folder)
+    # Path, time and size are the key of the cache: a file that is written anew is read anew.
     stamps = []
     for table in TABLES:
         path = inner / f"{table}.json"
@@ -75,6 +78,7 @@ def load_tables(folder: str | Path) -> Base:
 @cache
 def _load(stamps: tuple[tuple[str, int, int], ...], named: str) -> Base:
     tables = {}
+    # What is named is a part of the key too, since it stands in the messages.
     for table, (name, _, _) in zip(TABLES, stamps, strict=True):
         path = Path(name)
         tables[table] = read_json(path, named)
@@ -96,6 +100,7 @@ def read_text(path: Path, named: str = "") -> str:
     """A text file in UTF-8, with or without a mark of its encoding, its lines ended by newlines.
     Raises DataError."""
     try:
+        # A byte order mark is what some editors on Windows write; it would be an odd first key.
         return read_bytes(path, named).decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise DataError(f"retail data: {path}: not UTF-8 at byte {error.start}{named}") from error
@@ -111,6 +116,7 @@ def read_json(path: Path, named: str = "") -> Any:
             f"retail data: {path}:{error.lineno}:{error.colno}: not JSON{named}: {error.msg}; is"
             " the file cut short?"
         ) from error
+    # JSON may nest deeper than Python recurses, and hold numbers of any length.
     except (ValueError, RecursionError) as error:
         raise DataError(
             f"retail data: {path}: not JSON{named}: {str(error).splitlines()[0]}"
@@ -143,6 +149,7 @@ def commit_of(*folders: str | Path) -> str | None:
             return _commit(head)
         if (found := _commit(_inside(git, ref[1]) or "")) is not None:
             return found
+        # Packed refs hold what a fresh clone has no file for.
         packed = (_inside(git, "packed-refs") or "").splitlines()
         return next(
             (_commit(line.split()[0]) for line in packed if line.endswith(f" {ref[1]}")), None
@@ -167,6 +174,7 @@ def _inside(git: Path, name: str) -> str | None:
             *(git.joinpath(*Path(name).parts[:count]) for count in range(1, len(Path(name).parts))),
         ]
         file = git / name
+        # `lstat`, since `stat` would follow the link that must not be followed.
         if not all(stat.S_ISDIR(os.lstat(part).st_mode) for part in parts) or not stat.S_ISREG(
             os.lstat(file).st_mode
         ):
@@ -182,6 +190,7 @@ LARGEST = sys.float_info.max  # of a number; nan is not within any bounds
 NUMBER, TEXT, BOOL, OBJECT, LIST = "a number", "a text", "true or false", "an object", "a list"
 _KINDS: dict[str, Callable[[Any], bool]] = {
     NUMBER: (
+        # Python takes true for a number, and its JSON reader takes NaN.
         lambda value: (
             isinstance(value, (int, float))
             and not isinstance(value, bool)
@@ -202,6 +211,7 @@ class _Shape(Exception):
 def _check_table(path: Path, rows: Any, table: str, named: str) -> None:
     try:
         if not isinstance(rows, dict):
+            # The first fault of a table is told, with its record.
             raise _Shape(f"the file: expected an object of {table} by id, got {_kind(rows)}")
         for key, row in rows.items():
             _RECORDS[table](f"[{json.dumps(key)}]", row)
@@ -213,6 +223,7 @@ def _user(at: str, row: Any) -> None:
     _need(at, row, name=OBJECT, address=OBJECT, email=TEXT, payment_methods=OBJECT, orders=LIST)
     _need(f"{at}.name", row["name"], first_name=TEXT, last_name=TEXT)
     _need(f"{at}.address", row["address"], zip=TEXT)
+    # Shown cut: a key of a damaged file may be very long.
     for key, method in row["payment_methods"].items():
         _need(f"{at}.payment_methods.{shown(key)}", method, source=TEXT)
         if method["source"] == "gift_card":
@@ -281,6 +292,7 @@ def _need(at: str, value: Any, **fields: str) -> None:
 
 
 def _kind(value: Any) -> str:
+    # A value of no kind is shown as it is, such as nan.
     # such as nan
     return (
         "null"

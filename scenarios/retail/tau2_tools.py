@@ -27,6 +27,7 @@ SHOWN = 50  # characters of a wrong value that an error text shows
 
 
 def calculate(data: Overlay, expression: Any) -> str:
+    # The alphabet is checked before anything is worked out, and the error does not show the text.
     if not all(char in ALPHABET for char in expression):
         raise ValueError("Invalid characters in expression")
     return str(round(float(evaluate(expression)), 2))
@@ -41,6 +42,7 @@ def find_user_id_by_name_zip(data: Overlay, first_name: Any, last_name: Any, zip
 
 
 def get_item_details(data: Overlay, item_id: Any) -> str:
+    # The first product that lists it, as a search through all products would find.
     product_id = data.base.derived("products by item", _products_by_item).get(item_id)
     if product_id is None:
         raise ValueError("Item not found")
@@ -82,6 +84,8 @@ def cancel_pending_order(data: Overlay, order_id: Any, reason: Any) -> str:
         refunds.append(_row("refund", row["amount"], row["payment_method_id"]))
         slot = ("users", order["user_id"])
         if slot not in drafts:
+            # Drafted at the first payment, as there: an order without payments never needs its
+            # user.
             drafts[slot] = data.draft("users", _known(data, *slot))
         method = _method(drafts[slot], row["payment_method_id"])
         if method["source"] == "gift_card":
@@ -98,6 +102,7 @@ def exchange_delivered_order_items(
     order = data.draft("orders", _known(data, "orders", order_id))
     if order["status"] != "delivered":
         raise ValueError("Non-delivered order cannot be exchanged")
+    # Each tool has its own words for the same fault, as in that benchmark.
     _all_held(order, item_ids, "Number of {} not found.")
     if len(item_ids) != len(new_item_ids):
         raise ValueError("The number of items to be exchanged should match.")
@@ -131,6 +136,7 @@ def modify_pending_order_address(
     zip: Any,
 ) -> str:
     order = data.draft("orders", _known(data, "orders", order_id))
+    # `in`, not `==`: after a change of items the address can still be changed. tau-bench differs.
     if "pending" not in order["status"]:
         raise ValueError("Non-pending order cannot be modified")
     order["address"] = _address(
@@ -143,6 +149,7 @@ def modify_pending_order_items(
     data: Overlay, order_id: Any, item_ids: Any, new_item_ids: Any, payment_method_id: Any
 ) -> str:
     order = data.draft("orders", _known(data, "orders", order_id))
+    # Here `==` again, so items are changed once.
     if order["status"] != "pending":
         raise ValueError("Non-pending order cannot be modified")
     _all_held(order, item_ids, "{} not found")
@@ -151,6 +158,7 @@ def modify_pending_order_items(
     price, last = _difference(data, order, item_ids, new_item_ids, others_only=True)
     user = data.draft("users", _known(data, "users", order["user_id"]))
     method = _method(user, payment_method_id)
+    # A price below 0 is a refund, which any balance covers.
     if method["source"] == "gift_card" and method["balance"] < price:
         raise ValueError("Insufficient gift card balance to pay for the new item")
     order["payment_history"].append(
@@ -176,6 +184,7 @@ def modify_pending_order_payment(data: Overlay, order_id: Any, payment_method_id
         raise ValueError("Non-pending order cannot be modified")
     user = data.draft("users", _known(data, "users", order["user_id"]))
     method, history = _method(user, payment_method_id), order["payment_history"]
+    # One payment and no move yet: the method can be changed once.
     if len(history) != 1 or history[0]["transaction_type"] != "payment":
         raise ValueError("There should be exactly one payment for a pending order")
     old_id, amount = history[0]["payment_method_id"], history[0]["amount"]
@@ -200,6 +209,7 @@ def modify_user_address(
     country: Any,
     zip: Any,
 ) -> str:
+    # No check of whose account it is; that is the assistant's duty.
     user = data.draft("users", _known(data, "users", user_id))
     user["address"] = _address(
         address1=address1, address2=address2, city=city, country=country, state=state, zip=zip
@@ -218,6 +228,7 @@ def return_delivered_order_items(
     )
     if (
         method["source"] != "gift_card"
+        # The gift card or the method that paid first.
         and payment_method_id != order["payment_history"][0]["payment_method_id"]
     ):
         raise ValueError("Payment method should be the original payment method")
@@ -240,6 +251,7 @@ def _known(data: Overlay, table: str, key: Any) -> Any:
 
 
 def _found(answer: str) -> str:
+    # One text for all searches, whichever failed.
     if answer.startswith("Error: "):
         raise ValueError("User not found")
     return answer
@@ -254,6 +266,7 @@ def _products_by_item(tables: Tables) -> dict[str, str]:
 
 
 def _method(user: Mapping[str, Any], method_id: Any) -> dict[str, Any]:
+    # The account's own, not a copy: who asks for it to change it has drafted the account.
     methods: dict[str, dict[str, Any]] = user["payment_methods"]
     if method_id not in methods:
         raise ValueError("Payment method not found")
@@ -275,6 +288,7 @@ def _credit(method: dict[str, Any], amount: float) -> None:
 def _all_held(order: Mapping[str, Any], item_ids: Any, fault: str) -> None:
     held = [item["item_id"] for item in order["items"]]
     for item_id in item_ids:
+        # Counted, since an order may hold the same item twice.
         if item_ids.count(item_id) > held.count(item_id):
             raise ValueError(fault.format(item_id))
 
@@ -291,6 +305,7 @@ def _difference(
     price: Any = 0
     variant: Mapping[str, Any] = {}
     for item_id, new_item_id in zip(item_ids, new_item_ids, strict=True):
+        # Only a change of items checks this; an exchange for itself goes through.
         if others_only and item_id == new_item_id:
             raise ValueError("The new item id should be different from the old item id")
         item = next(item for item in order["items"] if item["item_id"] == item_id)
@@ -325,12 +340,14 @@ def _address(**fields: Any) -> dict[str, str]:
 
 def _shown(value: Any) -> str:
     text = repr(value)
+    # As its type check shortens long values: both ends, with points between.
     return text if len(text) <= SHOWN else f"{text[: SHOWN // 2]}...{text[1 - SHOWN // 2 :]}"
 
 
 # -- the table of tools --------------------------------------------------------------------------
 
 TAU2: dict[str, Spec] = {
+    # Nothing ends the talk under its rules: a transfer is a call like any other.
     function.__name__: replace(spec(function), terminates=False)
     for function in (
         calculate,

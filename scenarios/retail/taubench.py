@@ -36,6 +36,7 @@ from gem_ma.scenarios.service.desk.task import GoldCall, Slot, Task
 
 from gem_ma.errors import DataError
 
+# In the order in which the benchmark's command lists them.
 SPLITS = ("test", "train", "dev")
 _FIELDS = {"user_id": str, "instruction": str, "actions": list, "outputs": list}
 
@@ -50,6 +51,7 @@ class TauBench:
         self.folder, self.named = str(folder), naming(folder)
         self.base: Base = load_tables(folder)
         self.tables_at = tables_folder(folder)
+        # `fromkeys` drops what is named twice and keeps the order: next to the tables first.
         roots = dict.fromkeys(
             (
                 self.tables_at,
@@ -63,6 +65,7 @@ class TauBench:
             found = [
                 root / f"tasks_{split}{ending}" for root in roots for ending in (".json", ".py")
             ]
+            # JSON before Python where a folder has both.
             there = [path for path in found if path.is_file()]
             if there:
                 self.files[split] = there[0]
@@ -101,6 +104,8 @@ class TauBench:
         """The tasks of a split; `train` is `dev` where there is no tasks_train. Raises DataError
         for any other, and for a damaged file."""
         if split not in self._splits:
+            # A split without its own file is no empty one: playing nothing would look like a
+            # result.
             if split not in self.files:
                 there = ", ".join(self.splits) or "none"
                 raise DataError(
@@ -115,6 +120,7 @@ class TauBench:
             )
             _check_tasks(path, rows, lines, self.named)
             name = f"tau1/{path.stem.removeprefix('tasks_')}"
+            # Typed when asked for: flags and wishes are worked out by replay.
             self._splits[split] = Lazy(
                 len(rows), lambda place: _typed(self.base, f"{name}/{place}", rows[place])
             )
@@ -147,6 +153,7 @@ def _typed(base: Base, name: str, row: dict[str, Any]) -> Task:
         user_id=row["user_id"],
         instruction=row["instruction"],
         actions=actions,
+        # `or ()`: a null is what some converted files write for no outputs.
         outputs=tuple(row.get("outputs") or ()),
         goal=goal_of(actions),
         knowledge=_remembered(identity_of(base, row["user_id"]), row["instruction"]),
@@ -157,6 +164,8 @@ def _typed(base: Base, name: str, row: dict[str, Any]) -> Task:
 
 
 def _remembered(knowledge: tuple[Slot, ...], instruction: str) -> tuple[Slot, ...]:
+    # A checkout's instructions name a zip code or an e-mail address; who was given one does not
+    # know the other.
     """The slots as the instruction has them: the e-mail address only if it stands there, else
     the zip code in any case."""
     email = any(slot.name == "email" and slot.value in instruction for slot in knowledge)
@@ -193,6 +202,7 @@ def _read_python(path: Path, named: str) -> tuple[list[dict[str, Any]], list[int
                     f"retail data: {path}:{node.lineno}: {target.id} is not a list of"
                     f" Task(...){named}"
                 )
+            # The lines of tasks, for messages about a field that is no literal's fault.
             return [_task(path, entry, named) for entry in node.value.elts], [
                 entry.lineno for entry in node.value.elts
             ]
@@ -210,6 +220,7 @@ def _task(path: Path, node: ast.expr, named: str) -> dict[str, Any]:
             else _literal(path, value, f"Task.{key}", named)
         )
         for key, value in fields.items()
+        # Who wrote the task down is nothing that anybody plays.
         if key != "annotator"
     }
 
@@ -231,6 +242,7 @@ def _keywords(path: Path, node: ast.expr, name: str, named: str) -> dict[str, as
         raise DataError(
             f"retail data: {path}:{node.lineno}: expected {name}(...) with keywords only{named}"
         )
+    # `**fields` could hold anything, and only running the file would tell.
     if any(keyword.arg is None for keyword in node.keywords):
         raise DataError(f"retail data: {path}:{node.lineno}: {name}(**...) is not a literal{named}")
     return {str(keyword.arg): keyword.value for keyword in node.keywords}
@@ -250,6 +262,7 @@ def _check_tasks(path: Path, rows: Any, lines: Sequence[int], named: str) -> Non
     """`lines`: of the tasks, where the file has them."""
 
     def fault(at: str, what: str, place: int = -1) -> DataError:
+        # Only a Python file has lines for its tasks; in JSON the place says it.
         where = f"{path}:{lines[place]}" if lines and place >= 0 else str(path)
         return DataError(f"retail data: {where}{named}: {at}: {what}")
 
@@ -261,6 +274,7 @@ def _check_tasks(path: Path, rows: Any, lines: Sequence[int], named: str) -> Non
         if not isinstance(row, dict):
             raise fault(f"[{place}]", f"expected an object, got {type(row).__name__}", place)
         for field, kind in _FIELDS.items():
+            # The only field that a task may leave out.
             if field not in row and field == "outputs":
                 continue
             if not isinstance(row.get(field), kind):

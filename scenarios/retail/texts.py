@@ -3,8 +3,11 @@ scenario."""
 
 from __future__ import annotations
 
+# Word for word what both sides are shown first; under tau2's rules it is the assistant's own first
+# message and counts as such.
 GREETING = "Hi! How can I help you today?"
 
+# The lines are joined at each backslash: where they break here is not seen by anybody.
 POLICY = """\
 You are the customer service assistant of an online shop. You have tools to look things up and to change them; the customer sees only what \
 you write, never a tool or its result.
@@ -39,6 +42,7 @@ of the account.
 - Delivered, exchange: as for items of a pending order, once per order; the parcel goes back first.
 """
 
+# `{instruction}` is the task's situation and the only field.
 USER_BRIEFING = """\
 You play a customer who writes to the service desk of an online shop. The other side is the shop's assistant. Your situation:
 

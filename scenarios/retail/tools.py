@@ -27,6 +27,7 @@ def calculate(data: Overlay, expression: Any) -> str:
 
 
 def find_user_id_by_email(data: Overlay, email: Any) -> str:
+    # `.lower()` of what is no text raises, and the store answers with Python's words, as there.
     return data.base.derived("emails", _emails).get(email.lower(), "Error: user not found")
 
 
@@ -35,6 +36,7 @@ def find_user_id_by_name_zip(data: Overlay, first_name: Any, last_name: Any, zip
         first_name.lower(), ()
     ):
         if (
+            # By name first and by zip code last, so that two people of one name are told apart.
             family_name == last_name.lower()
             and data.record("users", user_id)["address"]["zip"] == zip
         ):
@@ -64,7 +66,7 @@ def list_all_product_types(data: Overlay) -> str:
     return data.base.derived("product types", _product_types)
 
 
-def think(data: Overlay, thought: Any) -> str:
+def think(data: Overlay, thought: Any) -> str:  # notes nothing: the call itself is in the log
     return ""
 
 
@@ -81,6 +83,7 @@ def cancel_pending_order(data: Overlay, order_id: Any, reason: Any) -> str:
     order = data.draft("orders", order_id)
     if order["status"] != "pending":
         return "Error: non-pending order cannot be cancelled"
+    # A list, since a set would raise for what cannot be hashed, and the benchmark does not.
     if reason not in list(REASONS):
         return "Error: invalid reason"
     drafts: dict[tuple[str, str], Any] = {("orders", order_id): order}
@@ -90,6 +93,8 @@ def cancel_pending_order(data: Overlay, order_id: Any, reason: Any) -> str:
         refunds.append(
             {"transaction_type": "refund", "amount": row["amount"], "payment_method_id": method_id}
         )
+        # By the id's name and not by its source, as there: a card whose id says so is refunded at
+        # once.
         if "gift_card" in method_id:
             slot = ("users", order["user_id"])
             if slot not in drafts:
@@ -116,6 +121,7 @@ def modify_pending_order_address(
     order = data.draft("orders", order_id)
     if order["status"] != "pending":
         return "Error: non-pending order cannot be modified"
+    # No type is checked: whatever the assistant sends is the new address.
     order["address"] = _address(address1, address2, city, state, country, zip)
     return data.commit({("orders", order_id): order})
 
@@ -128,6 +134,7 @@ def modify_pending_order_items(
     order = data.draft("orders", order_id)
     if order["status"] != "pending":
         return "Error: non-pending order cannot be modified"
+    # An error text in place of the price; odd arguments raise, and that text is Python's.
     price = _difference(data, order, item_ids, new_item_ids)
     if isinstance(price, str):
         return price
@@ -151,6 +158,7 @@ def modify_pending_order_items(
         item = _first(order, item_id)
         variant = data.record("products", item["product_id"])["variants"][new_item_id]
         item["item_id"] = new_item_id
+        # A price of 0 is written as a refund of 0, as there.
         item["price"] = variant["price"]
         item["options"] = variant["options"]
     order["status"] = "pending (item modified)"
@@ -167,6 +175,7 @@ def modify_pending_order_payment(data: Overlay, order_id: Any, payment_method_id
     if payment_method_id not in user["payment_methods"]:
         return "Error: payment method not found"
     history = order["payment_history"]
+    # After a move there are two rows, so the method can be changed once.
     if len(history) > 1 or history[0]["transaction_type"] != "payment":
         return "Error: there should be exactly one payment for a pending order"
     old_id, amount = history[0]["payment_method_id"], history[0]["amount"]
@@ -183,6 +192,7 @@ def modify_pending_order_payment(data: Overlay, order_id: Any, payment_method_id
     if method["source"] == "gift_card":
         _credit(method, -amount)
         drafts[("users", order["user_id"])] = user
+    # By the id again: the card that paid before gets its money back.
     if "gift_card" in old_id:
         _credit(user["payment_methods"][old_id], amount)
         drafts[("users", order["user_id"])] = user
@@ -200,6 +210,7 @@ def exchange_delivered_order_items(
     price = _difference(data, order, item_ids, new_item_ids)
     if isinstance(price, str):
         return price
+    # Rounded here, but not for a change of a pending order: both as in the benchmark.
     price = round(price, 2)
     methods = data.record("users", order["user_id"])["payment_methods"]
     if payment_method_id not in methods:
@@ -213,6 +224,7 @@ def exchange_delivered_order_items(
     order["exchange_payment_method_id"] = payment_method_id
     order["exchange_price_difference"] = price
     text = data.commit({("orders", order_id): order})
+    # `strict=False`: a string of ids is walked like a list, and lengths were compared above.
     pairs = sorted(f"{old} for {new}" for old, new in zip(item_ids, new_item_ids, strict=False))
     # the record loses which goes for which
     data.notes[("orders", order_id)] = tuple(("exchanged", pair) for pair in pairs)
@@ -234,6 +246,7 @@ def return_delivered_order_items(
         and payment_method_id != order["payment_history"][0]["payment_method_id"]
     ):
         return "Error: payment method should be either the original payment method or a gift card"
+    # Counted: an order may hold the same item twice, and both may be returned.
     if _too_many(order, item_ids) is not None:
         return "Error: some item not found"
     order["status"] = "return requested"
@@ -264,6 +277,7 @@ def modify_user_address(
 
 def _product_types(tables: Tables) -> str:
     names = {product["name"]: product["product_id"] for product in tables["products"].values()}
+    # By name and sorted: two products of one name would be one entry, the last.
     return json.dumps(dict(sorted(names.items())))
 
 
@@ -298,6 +312,7 @@ def _address(
 
 def _credit(method: dict[str, Any], amount: Any) -> None:
     method["balance"] += amount
+    # Rounded after each addition, or a card would hold 0.30000000000000004.
     method["balance"] = round(method["balance"], 2)
 
 
@@ -324,6 +339,7 @@ def _difference(data: Overlay, order: dict[str, Any], item_ids: Any, new_item_id
     if len(item_ids) != len(new_item_ids):
         return "Error: the number of items to be exchanged should match"
     price: Any = 0
+    # Old and new by place; the new variant is looked for among those of the old item's product.
     for item_id, new_item_id in zip(item_ids, new_item_ids, strict=False):
         item = _first(order, item_id)
         variants = data.record("products", item["product_id"])["variants"]

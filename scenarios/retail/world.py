@@ -24,6 +24,7 @@ from gem_ma.scenarios.retail.words import (
 )
 
 GENERATOR = 3  # a change of what a seed gives is a new number
+# As shares: most orders can be changed, a tenth each is on its way or cancelled.
 STATUSES = ("pending",) * 8 + ("delivered",) * 8 + ("processed",) * 2 + ("cancelled",) * 2
 MOST = 5  # items of an order
 
@@ -58,14 +59,18 @@ def build_tables(
 
 def tables_of(seed: int, sizes: Sizes) -> dict[str, dict[str, Any]]:
     """The three tables of a world."""
+    # All sizes are in the seed, so that other sizes make another world and not a longer version of it.
     named = "/".join(str(getattr(sizes, field.name)) for field in fields(sizes))
     rng = random.Random(f"retail-world/{GENERATOR}/{seed}/{named}")
     ids = _Ids(rng)
+    # Held-out products first, so that a small world of the split `shift` sells nothing else.
     goods = (rng.sample(HELD_OUT, len(HELD_OUT)) if sizes.held_out else []) + rng.sample(
         PRODUCTS, len(PRODUCTS)
     )
+    # Drawn before the customers: changing this order changes every world, and `GENERATOR` with it.
     catalogue = _catalogue(rng, ids, goods[: sizes.products])
     people = _people(rng, ids, sizes.users)
+    # With a fixed number each customer buys in turn; else whoever chance names.
     buyers = [user_id for user_id in people for _ in range(sizes.orders_per_user)]
     found: dict[str, Any] = {}
     for user_id in buyers or [rng.choice(list(people)) for _ in range(sizes.orders)]:
@@ -83,6 +88,7 @@ class _Ids:
         self.rng, self.given = rng, set[str]()
 
     def __call__(self, digits: int) -> str:
+        # Of a fixed length without leading zeros, as the patterns of ids expect.
         while True:
             number = str(self.rng.randrange(10 ** (digits - 1), 10**digits))
             if number not in self.given:
@@ -96,10 +102,13 @@ def _catalogue(
     catalogue = {}
     for name, axes in goods:
         product_id, base_price = ids(10), rng.randrange(1500, 60000)
+        # Options as a full grid, of which a product has 6 to 12; a gap is what `unavailable` may
+        # ask for.
         choices = [dict(zip(axes, values, strict=True)) for values in combinations(*axes.values())]
         variants = {}
         for options in rng.sample(choices, min(len(choices), rng.randint(6, 12))):
             item_id = ids(10)
+            # In cents before the division, so that a price has two digits exactly.
             price = round(base_price * rng.uniform(0.8, 1.25)) / 100
             variants[item_id] = {
                 "item_id": item_id,
@@ -107,6 +116,7 @@ def _catalogue(
                 "available": rng.random() < 0.7,
                 "price": price,
             }
+        # At least three, so that an item always has a variant to change to.
         for variant in rng.sample(list(variants.values()), 3):
             variant["available"] = True  # something to change to, always
         catalogue[product_id] = {"name": name, "product_id": product_id, "variants": variants}
@@ -114,6 +124,7 @@ def _catalogue(
 
 
 def address(rng: random.Random) -> dict[str, str]:
+    # The key order is that of the benchmark's files, and so of every digest.
     """An address in the key order of the data."""
     city, state, prefix = rng.choice(CITIES)
     street = f"{rng.randint(1, 240)} {rng.choice(STREETS)}"
@@ -132,8 +143,10 @@ def _people(rng: random.Random, ids: _Ids, count: int) -> dict[str, Any]:
     people: dict[str, Any] = {}
     names = rng.sample([(first, last) for first in FIRST_NAMES for last in LAST_NAMES], count)
     for first, last in names:
+        # A number behind the name, since two customers may share it.
         tag = ids(4)
         methods: dict[str, Any] = {}
+        # Two chances of a credit card; a customer may so have two of them.
         for source in rng.sample(
             ("credit_card", "paypal", "gift_card", "credit_card"), rng.randint(1, 4)
         ):
@@ -142,6 +155,7 @@ def _people(rng: random.Random, ids: _Ids, count: int) -> dict[str, Any]:
             if source == "credit_card":
                 method |= {"brand": rng.choice(BRANDS), "last_four": f"{rng.randrange(10_000):04d}"}
             elif source == "gift_card":
+                # In whole units: a balance rarely just covers a price.
                 method["balance"] = rng.randint(5, 900)
             methods[method_id] = method | {"id": method_id}
         email = f"{first}.{last}{tag}@example.com".lower()
@@ -161,7 +175,9 @@ def _basket(
 ) -> list[dict[str, Any]]:
     """The items of a new order of a customer who has these orders."""
     count = min(len(catalogue), rng.choice((1, 1, 2, 2, 3, 4, 5)))
+    # Each product once, in the order in which it was bought.
     bought = list(dict.fromkeys(item["product_id"] for order in own for item in order["items"]))
+    # A product again, as a distractor: its name alone then fits two orders.
     again = rng.sample(bought, min(sizes.distractors, count, len(bought)))
     chosen = again + [
         product_id for product_id in rng.sample(list(catalogue), count) if product_id not in again
@@ -205,11 +221,13 @@ def _order(
     status, method_id = rng.choice(STATUSES), rng.choice(list(user["payment_methods"]))
     paid = {
         "transaction_type": "payment",
+        # The sum of the items, or no refund would add up.
         "amount": round(sum(item["price"] for item in items), 2),
         "payment_method_id": method_id,
     }
     sent = (
         [{"tracking_id": [ids(12)], "item_ids": [item["item_id"] for item in items]}]
+        # A parcel number once it has been sent; a cancelled order has none.
         if status in ("processed", "delivered")
         else []
     )
@@ -221,6 +239,7 @@ def _order(
         "fulfillments": sent,
         "status": status,
         "payment_history": (
+            # A cancelled order was paid back, by the same method.
             [paid, paid | {"transaction_type": "refund"}] if status == "cancelled" else [paid]
         ),
     }

@@ -30,15 +30,18 @@ FIND, PERSONAL, CATALOGUE, WRITE, UTILITY, TRANSFER = (
 )
 ROLES = (FIND, PERSONAL, CATALOGUE, WRITE, UTILITY, TRANSFER)
 RECORD = "record"  # the very record that a request is about
+# Matches nowhere, not even the empty text.
 NEVER = re.compile(r"(?!)")
 Put = Callable[[ToolCall, Overlay], "Wish | None"]
 
 
 def in_no_words(call: ToolCall, data: Overlay) -> Wish | None:
     """A write as a wish whose only words are its arguments."""
+    # Arguments that are no object can stand in no proposal.
     return Wish(call.name, call.arguments) if isinstance(call.arguments, dict) else None
 
 
+# For find tools that answer with nothing but the id.
 def result_itself(call: ToolCall, result: str) -> str:
     """The id that a find tool answered, where the answer is nothing but the id."""
     return result.strip()
@@ -116,6 +119,7 @@ class Domain:
         return self.roles.get(tool, "") if isinstance(tool, str) else ""
 
     def speaks_of(self, text: str) -> set[str]:
+        # `topics` first: cheap, and wide on purpose. The book is asked for tools that have none.
         """The write tools that a folded text may speak of, rather too many than too few."""
         found = {tool for tool, words in self.topics.items() if words.search(text)}
         return found | (
@@ -125,12 +129,14 @@ class Domain:
     def records(self, call: ToolCall) -> list[Slot]:
         """The records that the arguments of a call name; an id that is no text names none."""
         arguments = call.arguments if isinstance(call.arguments, Mapping) else {}
+        # Any id may be of another type where a model made it up.
         named = ((table, arguments.get(name)) for name, table in self.keys.items())
         return [(table, key) for table, key in named if isinstance(key, str)]
 
     def owner(self, data: Overlay, slot: Slot) -> str:
         """Whose record it is, "" where it is nobody's or there is none."""
         table, key = slot
+        # A table without an owner holds what anybody may see, such as a catalogue.
         if table not in self.owners or not data.has(table, key):
             return ""
         name = self.owners[table]
@@ -139,4 +145,5 @@ class Domain:
 
 def spoken(call: ToolCall) -> str:
     """A call on one line, for evidence."""
+    # Not escaped: evidence is read by people.
     return f"{call.name}({json.dumps(call.arguments, ensure_ascii=False)})"

@@ -15,8 +15,12 @@ from collections.abc import Callable
 from typing import Any
 
 ALPHABET = "0123456789+-*/(). "
+# Bits that a value may have, and work in squared words over one expression. Without them `9**9**9`
+# would run for hours.
 MAX_LENGTH, MAX_BITS, MAX_WORK = 100_000, 200_000, 200_000_000
+# Longest first: `...` is one constant, `2.` a number, `**` no two stars.
 _TOKEN = re.compile(r"\.\.\.|\d+\.\d*|\.\d+|\d+|\*\*|//|[-+*/()]")
+# Python's own ranks; a sign binds less than a power, so -2**2 is -4.
 _RANK = {"+": 1, "-": 1, "*": 2, "/": 2, "//": 2, "plus": 3, "minus": 3, "**": 4}
 _UNARY: dict[str, Callable[[Any], Any]] = {"plus": operator.pos, "minus": operator.neg}
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -35,6 +39,7 @@ def calculate(expression: Any) -> str:
     if not all(char in ALPHABET for char in expression):
         return "Error: invalid characters in expression"
     try:
+        # To cents as float, as tau-bench rounds: 0.125 becomes 0.12.
         return str(round(float(evaluate(expression)), 2))
     except Exception as error:
         return f"Error: {error}"
@@ -42,6 +47,7 @@ def calculate(expression: Any) -> str:
 
 def evaluate(expression: Any) -> Any:
     """The value of an arithmetic expression; raises what Python would raise."""
+    # What `eval` says of other types.
     if not isinstance(expression, str):
         raise TypeError("eval() arg 1 must be a string, bytes or code object")
     if len(expression) > MAX_LENGTH:
@@ -69,11 +75,13 @@ class _Machine:
             elif token == ")":
                 self._close()
             elif token == "(":
+                # `2(3)` is valid Python and an error only when it is run.
                 self.waiting.append("call")
                 operand_next = True
                 if tokens[at + 1] == ")":
                     self._call(())
             else:
+                # One more for a power: it groups from the right, 2**3**2 is 2**9.
                 self._reduce(_RANK[token] + (token == "**"))
                 self.waiting.append(token)
                 operand_next = True
@@ -95,6 +103,7 @@ class _Machine:
         else:
             self.values.append(
                 ...
+                # The compiler lets 000 pass and refuses 012, so only zeros lead here.
                 if token == "..."
                 else int(token.lstrip("0") or 0)
                 if token.isdigit()
@@ -123,6 +132,7 @@ class _Machine:
         raise TypeError(f"'{type(called).__name__}' object is not callable")
 
     def _reduce(self, rank: int) -> None:
+        # Brackets and calls have no rank and stop the reduction.
         while self.waiting and _RANK.get(self.waiting[-1], -1) >= max(rank, 1):
             name = self.waiting.pop()
             right = self.values.pop()
@@ -134,16 +144,20 @@ class _Machine:
                 self.values.append(_BINARY[name](left, right))
 
     def _bound(self, name: str, left: Any, right: Any) -> None:
+        # Floats are bounded by themselves: they become infinite or raise.
         if not (isinstance(left, int) and isinstance(right, int)):
             return
+        # -1, 0 and 1 stay small at any power.
         if name == "**":
             bits = left.bit_length() * right if right > 0 and left not in (-1, 0, 1) else 0
         elif name in ("*", "//"):
             bits = left.bit_length() + right.bit_length()
         else:
             return
+        # Small numbers cost nothing, and most expressions hold no others.
         if bits < 4096:
             return
+        # Python multiplies in words of 30 bits, each with each.
         self.work += (bits // 30) ** 2
         if bits > MAX_BITS or self.work > MAX_WORK:
             raise OverflowError("int too large to convert to float")

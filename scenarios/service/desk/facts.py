@@ -23,6 +23,7 @@ Weigh = Callable[[str, str], int]  # (table, key) -> how much a differing fact o
 
 def cents(amount: Any) -> Any:
     """Money in whole cents; what is no finite number as folded text."""
+    # A flag is an int in Python, and nan equals nothing, itself included.
     if (
         isinstance(amount, bool)
         or not isinstance(amount, (int, float))
@@ -47,10 +48,13 @@ def plain(table: str, key: str, record: Mapping[str, Any]) -> Counter[Fact]:
     found: Counter[Fact] = Counter()
     stack: list[tuple[Fact, Any]] = [((table, key), record)]
     while stack:
+        # A stack and not recursion: a record may nest as deep as an overlay stores it.
         at, value = stack.pop()
         if isinstance(value, Mapping):
             stack += [((*at, name), inner) for name, inner in value.items()]
         elif isinstance(value, (list, tuple)):
+            # Lists of records keep each record together: two items with their prices swapped are a
+            # change.
             if any(isinstance(inner, (Mapping, list, tuple)) for inner in value):
                 found.update((*at, leaf) for leaf in (_leaf(inner) for inner in value))
             else:
@@ -73,6 +77,7 @@ def _leaf(value: Any) -> Any:
         return tuple(
             sorted(
                 ((str(name), _leaf(inner)) for name, inner in value.items() if inner is not None),
+                # By repr: texts and numbers of one list cannot be compared with each other.
                 key=repr,
             )
         )
@@ -90,8 +95,10 @@ def changes(data: Overlay, facts: Facts) -> Counter[Fact]:
             facts(table, key, data.record(table, key)),
             facts(table, key, data.base.tables[table][key]),
         )
+        # A record that was written back as it was has not changed.
         if now != before:
             found.update(now)
+            # Signed, and so `Counter - Counter` will not do: it drops what went away.
             found.subtract(before)
     for slot, notes in data.notes.items():
         found.update((*slot, *note) for note in notes)
@@ -100,6 +107,7 @@ def changes(data: Overlay, facts: Facts) -> Counter[Fact]:
 
 def state(stores: Iterable[Any], facts: Facts) -> Counter[Fact]:
     """The changes in all stores of a talk; two stores over one overlay are one."""
+    # By identity: where both sides work on one overlay its changes count once.
     overlays = {id(store.overlay): store.overlay for store in stores if store is not None}
     found: Counter[Fact] = Counter()
     for overlay in overlays.values():
@@ -113,6 +121,7 @@ def once(table: str, key: str) -> int:
 
 def distance(done: Counter[Fact], goal: Counter[Fact], weigh: Weigh = once) -> int:
     """How many facts are in one and not in the other; 0 = the same changes."""
+    # Equal far more often than not, and cheaper to ask than to count.
     if done == goal:
         return 0
     return sum(abs(done[fact] - goal[fact]) * weigh(fact[0], fact[1]) for fact in {*done, *goal})

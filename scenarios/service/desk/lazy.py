@@ -25,6 +25,7 @@ class Lazy(Sequence[Task]):
     def __getitem__(self, index: int | slice) -> Task | list[Task]:
         if isinstance(index, slice):
             return [self[place] for place in range(*index.indices(self.size))]
+        # `range` raises IndexError out of bounds, and counts negative places from the end.
         place = range(self.size)[index]
         if place not in self._made:
             self._made[place] = self.make(place)

@@ -15,6 +15,7 @@ from gem_ma import Action, Malformed, Message, Reward, Tool, ToolCall
 from gem_ma.parsing import clean
 from gem_ma.scenario import Effect
 
+# A closed list: a typed reason is what a grader can go by, and what a user cannot phrase wrongly.
 REASONS = ("settled", "refused", "transferred", "gave_up", "out_of_scope")
 END = Tool(
     "end_conversation",
@@ -35,6 +36,7 @@ NOT_FIRST = "Error: one_call: only the first tool call of a turn is run"
 EMPTY = "Error: empty: write a message to the customer or call one tool"
 USER_EMPTY = "Error: empty: write a message, or call end_conversation"
 NO_TOOLS = "Error: User tools not available"
+# Under `faults_end` these end the talk; any other bounced action counts as an error.
 FAULTS = (ONE_CALL, EMPTY, USER_EMPTY)
 ASSISTANT, USER = "assistant", "user"
 
@@ -75,6 +77,7 @@ class Event:
     @property
     def failed(self) -> bool:
         """Whether a call gave an error."""
+        # An error, or a tool that there is not, in the words of each desk.
         return self.kind == "called" and self.result.startswith(
             ("Error: ", "Unknown action ", "Tool '")
         )
@@ -184,6 +187,7 @@ class Desk:
         return event
 
     def _log(self, kind: str, agent: str, **facts: Any) -> Event:
+        # -1, since the action that brought the event has been counted already.
         event = Event(sum(self.acted.values()) - 1, kind, agent, **facts)
         self.events.append(event)
         self.errors += event.failed or (kind == "bounced" and event.text not in FAULTS)
@@ -191,6 +195,7 @@ class Desk:
 
     def _show(self, event: Event) -> None:
         for watcher in self.watchers:
+            # Watchers in their order: those who are asked by others stand before them.
             self.due += watcher.see(event, self)
 
     @property
@@ -206,21 +211,26 @@ class Desk:
             return "fault"
         if self.rules.max_errors is not None and self.errors >= self.rules.max_errors:
             return "fault"
+        # Each answer to calls is a step of its own, as tau2-bench counts.
         steps = sum(self.acted.values()) + self.answered
         return "limit" if self.rules.max_steps is not None and steps >= self.rules.max_steps else ""
 
     def pay(self) -> Generator[Effect, Any, None]:
         """What is due, as entries of the ledger."""
+        # Emptied before the first yield: nothing is paid twice if the talk is closed in between.
         due, self.due = self.due, []
         for agent, value, why in due:
             yield Reward({agent: value}, why=why)
 
     def end(self, by: str, agent: str = "", reason: str = "") -> Outcome:
+        # Logged first and shown last: watchers of the end ask for `outcome`, which holds the log.
         """Closes the talk. Watchers see the end once `outcome` stands."""
         event = self._log("ended", agent, reason=reason or by)
         said = tuple(
             event.text for event in self.events if event.kind == "said" and event.agent == ASSISTANT
         )
+        # What the assistant could know from: its briefing, the user's texts, results. Asides are
+        # its own.
         shown = [message.text for message in self.style.brief_assistant]
         for event in self.events:
             if event.kind == "said" and event.agent == USER:

@@ -30,11 +30,13 @@ def literal(value: Any) -> str:
 def _frozen(value: Any) -> Any:
     parts = []
     if isinstance(value, Mapping):
+        # Sorted by key only; a key that is no text raises here as it does in the benchmark.
         for key in sorted(value):
             parts.append((key, _frozen(value[key])))
     elif isinstance(value, (list, tuple)):
         for item in value:
             parts.append(_frozen(item))
+    # Sets have no order, so their elements are sorted once they are frozen.
     elif isinstance(value, (set, frozenset)):
         for item in value:
             parts.append(_frozen(item))
@@ -65,6 +67,7 @@ class Base:
         """The record as JSON text. Raises KeyError where there is none."""
         text = self._texts.get(slot)
         if text is None:
+            # Made when asked for: an episode reads a few records out of thousands.
             text = self._texts[slot] = json.dumps(self.tables[slot[0]][slot[1]])
         return text
 
@@ -85,9 +88,12 @@ class Base:
     def digest(self, changed: Mapping[Slot, str]) -> str:
         """Hash of all tables, with these records' hash texts in place of the base's own."""
         places = self._layout()
+        # An untouched database has the base's own hash.
         if not changed:
             return self._digest
         view, sha, at = memoryview(self._image), hashlib.sha256(), 0
+        # By place in the text. Only the changed records are written anew; the image is a few
+        # megabytes.
         for (start, end), text in sorted((places[slot], text) for slot, text in changed.items()):
             sha.update(view[at:start])
             sha.update(text.encode())
@@ -96,6 +102,7 @@ class Base:
         return sha.hexdigest()
 
     def _layout(self) -> dict[Slot, tuple[int, int]]:
+        # `_digest` is set last, and says that the layout stands.
         if self._digest:
             return self._places
         image, places = bytearray(b"("), {}
@@ -108,6 +115,7 @@ class Base:
                 image += literal(table[key]).encode()
                 places[(name, key)] = (start, len(image))
                 image += b")"
+            # A tuple of one has a comma in Python's text, so the hash has it too.
             image += b",))" if len(table) == 1 else b"))"
         image += b",)" if len(self.tables) == 1 else b")"
         self._image, self._places = bytes(image), places
@@ -131,10 +139,12 @@ class Overlay:
     def has(self, table: str, key: Any) -> bool:
         """Whether the table has this key. Raises TypeError for a key that cannot be hashed, as a
         dict does."""
+        # Raises for what cannot be hashed; the store turns that into the tool's error text.
         return key in self.base.tables[table]
 
     def text(self, table: str, key: str) -> str:
         """The record as JSON text."""
+        # "" is never a record's text.
         return self._texts.get((table, key)) or self.base.text((table, key))
 
     def record(self, table: str, key: str) -> Mapping[str, Any]:
@@ -142,6 +152,7 @@ class Overlay:
         slot = (table, key)
         if slot not in self._texts:
             return self.base.tables[table][key]
+        # Parsed once per change; readers share it and must not write.
         if slot not in self._records:
             self._records[slot] = json.loads(self._texts[slot])
         return self._records[slot]
@@ -155,11 +166,13 @@ class Overlay:
         raises, and RecursionError."""
         texts = {slot: json.dumps(draft) for slot, draft in drafts.items()}
         for slot, text in texts.items():
+            # Counting brackets is cheap, and only a text with many is measured in depth.
             if text.count("[") + text.count("{") > MAX_DEPTH and _depth(drafts[slot]) > MAX_DEPTH:
                 raise RecursionError(
                     "maximum recursion depth exceeded while encoding a JSON object"
                 )
         for slot in texts:
+            # What was parsed or frozen is of the text before.
             self._records.pop(slot, None)
             self._literals.pop(slot, None)
         self._texts.update(texts)

@@ -46,6 +46,7 @@ class Program:
             if all(candidate.options.get(name) == value for name, value in self.required.items())
         ]
         for name, value in self.prefers:
+            # A wish that nobody meets leaves everybody, so a later one may still decide.
             left = [candidate for candidate in left if candidate.options.get(name) == value] or left
         if not left or self.tie == "any":
             return tuple(candidate.key for candidate in left)
@@ -57,6 +58,7 @@ class Program:
         )
 
     def _score(self, now: Mapping[str, str], candidate: Candidate) -> float:
+        # As few options changed as can be.
         if self.tie == "keep":
             return sum(now.get(name) == value for name, value in candidate.options.items())
         return candidate.price if self.tie == "dearest" else -candidate.price

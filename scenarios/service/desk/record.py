@@ -17,6 +17,7 @@ Words = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 def write_task(task: Task, words: Words = dict) -> dict[str, Any]:
     """A task as JSON values."""
+    # By the dataclass's own fields, so that a new one is written without being named here.
     row = {field.name: getattr(task, field.name) for field in fields(task)}
     row["actions"] = [_write_call(call) for call in task.actions]
     row["ends"] = [[_write_call(call) for call in end] for end in task.ends]
@@ -35,6 +36,7 @@ def read_task(row: Any, words: Words = dict) -> Task:
     """The task of JSON values. Raises DataError naming what is missing or wrong."""
     if not isinstance(row, Mapping):
         raise DataError(f"a task: expected an object, got {type(row).__name__}")
+    # Before anything else is read: a newer form may lack every field below.
     if row.get("form") != FORM:
         raise DataError(
             f"task {row.get('id')!r}: form {row.get('form')!r}; this version reads form {FORM}"
@@ -50,6 +52,7 @@ def read_task(row: Any, words: Words = dict) -> Task:
         return Task(**given)
     except KeyError as error:
         raise DataError(f"task {row.get('id')!r}: {error} is missing") from error
+    # The dataclasses raise these for values of another type; the reader says which task it was.
     except (TypeError, AttributeError, ValueError) as error:
         raise DataError(f"task {row.get('id')!r}: {error}") from error
 
@@ -79,6 +82,7 @@ def _write_wish(wish: Wish | None, words: Words) -> dict[str, Any] | None:
     }
 
 
+# Recursive, as wishes hold others.
 def _read_wish(row: Mapping[str, Any], words: Words) -> Wish:
     given = {field.name: row[field.name] for field in fields(Wish)}
     given["words"] = words(given["words"])

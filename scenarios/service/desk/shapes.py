@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Shape = Callable[[str, Any], Any]
+# bool first: it is an int in Python.
 _NAMES = (
     (bool, "true or false"),
     (str, "a text"),
@@ -42,6 +43,7 @@ def kind(value: Any) -> str:
 
 def shown(key: str) -> str:
     """A key as a part of a path: on one line, whatever it holds."""
+    # A key may hold a newline, and a message is one line.
     return key if key.isprintable() else ascii(key)
 
 
@@ -62,6 +64,7 @@ def number(at: str, value: Any) -> float:
         raise wrong(at, "a number", value)
     try:
         amount = float(value)
+    # JSON allows integers that no float holds.
     except OverflowError:
         amount = math.inf
     if not math.isfinite(amount):
@@ -136,9 +139,11 @@ def record(**fields: Shape) -> Shape:
     def read(at: str, value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise wrong(at, "an object", value)
+        # A field that may be null may be missing too.
         for name, shape in fields.items():
             if name not in value and not isinstance(shape, Optional):
                 raise ShapeError(f"{at}: the field {name} is missing")
+        # Rebuilt: in the order of the shape, and without what it does not know.
         return {name: shape(f"{at}.{name}", value.get(name)) for name, shape in fields.items()}
 
     return read

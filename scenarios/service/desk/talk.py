@@ -38,6 +38,7 @@ def talk(desk: Desk) -> Generator[Effect, Any, Outcome]:
     # a reason given together with a text holds once the assistant has answered that text
     leaving = ""
     while True:
+        # Counted before it acts, so that a user with no action left is not asked.
         if desk.acted[USER] == rules.max_user_actions:
             return (yield from _close(desk, "limit", USER, to_user))
         said = style.read_user(
@@ -48,13 +49,18 @@ def talk(desk: Desk) -> Generator[Effect, Any, Outcome]:
         yield from desk.pay()
         if desk.cut:
             return (yield from _close(desk, desk.cut, USER, to_user))
+        # Without a text there is nothing to answer: the talk is over at once.
         if leaving and not said.text.strip():
             return (yield from _close(desk, "user", USER, (), leaving))
         if to_user:
             continue
+        # What it wrote beside its end is still said, and the assistant may act on it.
         to_assistant = (*to_assistant, Message(style.show_assistant(said.text), USER))
+        # From here on: the assistant's own actions, results included, until it says something.
         until, answer = desk.acted[ASSISTANT] + rules.grace, ""
         while not answer:
+            # A user that leaves waits for `grace` actions at most, so that a promised write can
+            # still be made.
             if desk.acted[ASSISTANT] == rules.max_actions or (
                 leaving and desk.acted[ASSISTANT] == until
             ):
@@ -75,6 +81,7 @@ def talk(desk: Desk) -> Generator[Effect, Any, Outcome]:
                         desk, "transfer" if over else desk.cut, ASSISTANT, to_assistant
                     )
                 )
+            # "" while a call or a fault is shown to it; a text goes to the user.
             answer = "" if to_assistant else did.text
         to_user = (Message(style.show_user(answer), ASSISTANT),)
         if leaving:
@@ -82,8 +89,13 @@ def talk(desk: Desk) -> Generator[Effect, Any, Outcome]:
 
 
 def _close(
-    desk: Desk, by: str, told: str, last: tuple[Message, ...], reason: str = ""
+    desk: Desk,
+    by: str,
+    told: str,
+    last: tuple[Message, ...],
+    reason: str = "",
 ) -> Generator[Effect, Any, Outcome]:
+    # The last words of a talk reach who is left, though nobody answers them.
     if last:
         yield Tell({told: last})
     outcome = desk.end(by, {"user": USER, "transfer": ASSISTANT, "fault": told}.get(by, ""), reason)
@@ -101,7 +113,9 @@ def _user_acts(desk: Desk, did: Action) -> tuple[str, tuple[Message, ...]]:
             return "", ()
         desk.see("bounced", USER, text=USER_EMPTY)
         return "", (Message(USER_EMPTY),)
+    # Under rules of single calls the first one decides; a second one is a fault below.
     call = calls[0]
+    # Where all calls are run, an end that stands alone still ends the talk.
     if desk.rules.all_calls and not (
         len(calls) == 1 and isinstance(call, ToolCall) and call.name == END.name
     ):
@@ -113,6 +127,7 @@ def _user_acts(desk: Desk, did: Action) -> tuple[str, tuple[Message, ...]]:
     elif call.name == END.name:
         reason = call.arguments.get("reason") if isinstance(call.arguments, dict) else None
         if reason in REASONS:  # a tuple: what cannot be hashed is none of them
+            # Said first, since the end comes after it.
             if did.text.strip():
                 desk.see("said", USER, text=did.text, reason=reason)
             return str(reason), ()
@@ -124,8 +139,10 @@ def _user_acts(desk: Desk, did: Action) -> tuple[str, tuple[Message, ...]]:
         )
         return "", (show(call, event.result),)
     else:
+        # Without tools of its own the call is unknown; with them the text beside it is the fault.
         fault = f"Unknown action {call.name}" if desk.user_store is None else ONE_CALL
     desk.see("bounced", USER, text=fault)
+    # Each call gets an answer, since chat formats want one per call.
     return "", tuple(show(call, fault) for call in calls)
 
 
@@ -167,10 +184,12 @@ def _assistant_acts(desk: Desk, did: Action) -> tuple[tuple[Message, ...], bool]
         desk.see("bounced", ASSISTANT, text=EMPTY)
         return (Message(EMPTY),), False
     rules = desk.rules
+    # Nothing is run: else an agent could smuggle a write in beside a text.
     if rules.lone_calls and ((len(calls) > 1 and not rules.all_calls) or did.text.strip()):
         desk.see("bounced", ASSISTANT, text=ONE_CALL)
         return tuple(show(call, ONE_CALL) for call in calls), False
     shown, over = list[Message](), False
+    # What is told about the rest of the turn, beside the result of the call that is run.
     beside = (
         ""
         if rules.all_calls
@@ -180,6 +199,7 @@ def _assistant_acts(desk: Desk, did: Action) -> tuple[tuple[Message, ...], bool]
         if did.text.strip()
         else ""
     )
+    # One step for all calls of an action, as in the benchmark.
     desk.answered += 1
     if rules.all_calls and did.text.strip():
         desk.see("aside", ASSISTANT, text=did.text)
@@ -198,6 +218,7 @@ def _assistant_acts(desk: Desk, did: Action) -> tuple[tuple[Message, ...], bool]
                 call=call,
                 result=desk.store.call(call.name, call.arguments),
             )
+            # A transfer that failed ends nothing, unless the benchmark's rules say that it does.
             over = over or (
                 desk.store.terminates(call.name) and (rules.failed_end_counts or not event.failed)
             )
@@ -213,6 +234,7 @@ def retell(desk: Desk, acts: Iterable[Mapping[str, Action]]) -> Desk:
     try:
         effect = next(running)
         while True:
+            # A generator of `Tell` wants None; only `Ask` wants the next recorded action.
             effect = running.send(next(left) if isinstance(effect, Ask) else None)
     except StopIteration:  # the talk is over, or the record ends before it
         running.close()

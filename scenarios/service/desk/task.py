@@ -97,6 +97,7 @@ class Task:
     def scorable(self) -> bool:
         """False where the canonical grader has nothing to go by: inaction is right and nothing
         to be told, or the solution fails with no stand-in."""
+        # A solution that fails says nothing of the right end.
         if "gold_write_error" in self.flags:
             # they stand in for it; the other flags are about the solution that fails
             return bool(self.ends)

@@ -29,6 +29,7 @@ from gem_ma import ToolCall
 
 Goals = Sequence[Counter[Fact]]
 Open = Callable[[], tuple[Store, Store | None]]  # a fresh pair of stores on the task's world
+# Choices multiply: three wishes with eight right answers each are 512 ends, each played out.
 MOST_ENDS = 512  # acceptable ends of one task that are looked at
 REFUSES = re.compile(
     r"\b(?:can ?not|can't|could ?n[o']t|unable|not able|(?:not|isn't|aren't"
@@ -85,6 +86,7 @@ def canonical(
     by its texts alone: then neither provenance nor the reason of a refusal is asked.
     """
     far = [distance(done, goal) for goal in goals]
+    # The first of equal ones: the solution's own goal comes first.
     nearest = min(range(len(far)), key=far.__getitem__)
     missing, unfounded = facts_told(task, outcome, domain, founded)
     guesses = len(guessed(task.outputs, outcome.said, outcome.shown)) if task.outputs else 0
@@ -93,6 +95,7 @@ def canonical(
         "facts": not missing and not unfounded and guesses <= GUESSES,
         "outcome": outcome_fits(task, outcome, domain),
     }
+    # A task that cannot be scored pays nobody, so that it cannot be mistaken for a success.
     reward = float(task.scorable and all(parts.values()))
     return Verdict(reward, parts, task.scorable, far[nearest], nearest, missing, unfounded, guesses)
 
@@ -108,6 +111,7 @@ def facts_told(
     outputs = task.outputs
     if not outputs:
         return (), ()
+    # Outcomes without a log come from the proofs, which have texts only.
     if not outcome.events:
         talk = [Said(text) for text in outcome.said]
         return (
@@ -123,6 +127,7 @@ def facts_told(
         places = [place for place in range(len(talk)) if answered.stands(place)]
         if not places:
             missing.append(output)
+        # Founded before it was told, and not just somewhere in the talk.
         elif (founded is None or output in founded) and not _founds(outcome.events, output, places):
             unfounded.append(output)
     return tuple(missing), tuple(unfounded)
@@ -131,6 +136,7 @@ def facts_told(
 def answers(output: str, task: Task, talk: Sequence[Said]) -> Answers:
     """What stands in the texts of the assistant for one output of a task."""
     kind = kind_of(output)
+    # Whoever asks for two prices may be told four; the limit grows with what is asked for.
     needed = sum(kind_of(other) == kind for other in task.outputs)
     return Answers(
         output, talk, needed, sum(not wish.outputs for wish in task.wishes), task.outputs
@@ -154,6 +160,8 @@ def texts_of(events: Sequence[Event], domain: Domain) -> list[Said]:
             and domain.role(event.call.name) == WRITE
         ):
             wrote = True
+            # The text before a write lists what will be done, the one after it what was: both hold
+            # its values.
             found[-1:] = [Said(said.text, True) for said in found[-1:]]
     return found
 
@@ -165,6 +173,7 @@ def _founds(events: Sequence[Event], output: str, places: Sequence[int]) -> bool
         if event.kind == "called" and event.agent == ASSISTANT and not event.failed:
             shown.add(event.result)
         elif event.kind == "said" and event.agent == ASSISTANT:
+            # Places count the texts that reached the customer, as `texts_of` lists them.
             place += 1
             if place in places and shown.founds(output):
                 return True
@@ -204,6 +213,8 @@ def refused(task: Task, said: Sequence[str], domain: Domain) -> bool:
 
 def refuses(text: str, domain: Domain) -> bool:
     """Whether a text of the assistant says that something cannot be done."""
+    # The fast pattern decides nearly always; parsing into acts is for refusals in a shop's own
+    # words.
     if REFUSES.search(fold(text)):
         return True
     return domain.book is not None and any(
@@ -216,7 +227,9 @@ def gives_reasons(task: Task, said: Sequence[str], domain: Domain) -> bool:
     case that is not due."""
     if domain.book is None:
         return True
+    # Each due reason: a talk with two refusals has two.
     due = {wish.reason for wish in task.wishes if wish.kind == "impossible"}
+    # Marks of emphasis would part the words of a cue.
     texts = [fold(text.replace("*", "")) for text in said]
     cues = [domain.book.reasons[reason] for reason in due if reason in domain.book.reasons]
     return all(any(cue.search(text) for text in texts) for cue in cues) and not undue(
@@ -225,13 +238,18 @@ def gives_reasons(task: Task, said: Sequence[str], domain: Domain) -> bool:
 
 
 def undue(due: Iterable[str], texts: Sequence[str], domain: Domain) -> set[str]:
+    # What may be said along with a due reason is no wrong reason.
     """The reasons that folded texts name and that are neither due nor akin to one that is.
     Questions, conditions and rules name none."""
     fine = set(due).union(
         *(domain.grounds[reason].akin for reason in due if reason in domain.grounds)
     )
     named = [
-        clause for text in texts for clause in _CLAUSE.split(text) if not _GENERAL.search(clause)
+        # By clauses: `only pending orders can be changed` names a rule; the case stands beside it.
+        clause
+        for text in texts
+        for clause in _CLAUSE.split(text)
+        if not _GENERAL.search(clause)
     ]
     wrong = {
         reason: ground.named for reason, ground in domain.grounds.items() if reason not in fine
@@ -247,6 +265,7 @@ def looked(wish: Wish, events: Sequence[Event], domain: Domain) -> bool:
     used = set[str]()
     for event in events:
         if event.kind == "called" and event.agent == ASSISTANT and event.call is not None:
+            # A failed write shows that it cannot be done; a failed read shows nothing.
             role = domain.role(event.call.name)
             used |= {role} if role and not event.failed else set()
             used |= (
@@ -254,6 +273,7 @@ def looked(wish: Wish, events: Sequence[Event], domain: Domain) -> bool:
                 if own & set(domain.records(event.call)) and (role == WRITE or not event.failed)
                 else set()
             )
+    # A reason without a ground needs some look at the data; a calculator or a thought is none.
     return bool(used & ground.looks) if ground is not None else bool(used - {UTILITY})
 
 
@@ -271,9 +291,11 @@ def outcome_fits(task: Task, outcome: Outcome, domain: Domain) -> bool:
     if handed_over or outcome.by != "user":
         return False
     if task.goal != "refused":
+        # With a request that is refused among those that are served, either reason fits the end.
         mixed = any(wish.kind == "impossible" for wish in task.wishes)
         return outcome.reason == "settled" or (mixed and outcome.reason == "refused")
     if not outcome.events:
+        # Without a log neither looks nor reasons can be asked for.
         return outcome.reason == "refused" and bool(outcome.said)
     due = [wish for wish in task.wishes if wish.kind == "impossible"]
     told = outcome.reason == "refused" or (
@@ -303,6 +325,7 @@ def goals_of(task: Task, open_stores: Open, domain: Domain) -> tuple[Counter[Fac
         found.append(played(calls, open_stores, domain))
     for end in task.ends:
         found += [played(calls, open_stores, domain) for calls in ([*_others(task), *end],)]
+    # Ties often lead to one end, and each goal costs a comparison at every turn.
     distinct: list[Counter[Fact]] = []
     for goal in found:
         if goal not in distinct:
@@ -346,6 +369,7 @@ def _chosen(task: Task) -> Iterator[list[GoldCall]]:
 
 def wishes_in(task: Task) -> Iterator[Any]:
     """All wishes, those that stand in for others included."""
+    # Changes of mind are left out: what is taken back is nothing that must be done.
     waiting = list(task.wishes)
     while waiting:
         wish = waiting.pop(0)
@@ -358,6 +382,7 @@ def played(calls: Sequence[GoldCall], open_stores: Open, domain: Domain) -> Coun
     store, user_store = open_stores()
     for call in calls:
         side = store if call.agent == ASSISTANT or user_store is None else user_store
+        # A find tool may log in, which some domains write down; that is no change that is wanted.
         if side.mutates(call.name) and domain.role(call.name) != FIND:
             side.call(call.name, dict(call.arguments))
     return state((store, user_store), domain.facts)
@@ -370,6 +395,7 @@ def results_of(task: Task, open_stores: Open) -> list[str]:
     for call in task.actions:
         side = store if call.agent == ASSISTANT or user_store is None else user_store
         result = "" if side.terminates(call.name) else side.call(call.name, dict(call.arguments))
+        # The same rule of what an error is as everywhere else.
         if call.agent == ASSISTANT and not Event(0, "called", ASSISTANT, result=result).failed:
             found.append(result)
     return found

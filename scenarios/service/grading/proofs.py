@@ -27,6 +27,7 @@ from gem_ma.scenarios.service.desk.task import GoldCall, Task, Wish
 
 from gem_ma.errors import DataError
 
+# Four writes have 24 orders; more are sampled.
 MOST_ORDERS = 24
 ERRORS = ("Error: ", "Unknown action ")
 SORRY = "I am sorry, that is not possible."
@@ -64,6 +65,7 @@ class Trial:
 
     @cached_property
     def writes(self) -> list[GoldCall]:
+        # Asked of the tools, not of names: only they know what they change.
         """The calls of the solution that can change something."""
         store = self.opened()
         return [call for call in self.task.actions if store.mutates(call.name)]
@@ -71,6 +73,7 @@ class Trial:
     @cached_property
     def said(self) -> str:
         """A text that tells all facts."""
+        # A task that wants no fact still needs a text, since silence is no service.
         return " and ".join(self.task.outputs) or (
             SORRY if self.task.goal == "refused" else "Done."
         )
@@ -87,6 +90,7 @@ class Trial:
     @cached_property
     def stages(self) -> list[Store]:
         """The store before each write, and after the last."""
+        # Kept, since every near miss of a write starts from the state before it.
         stages = [self.opened()]
         for call in self.writes:
             store = _twin(stages[-1])
@@ -109,6 +113,7 @@ def run(store: Store, call: GoldCall) -> str:
 
 def prove(trial: Trial) -> dict[str, int]:
     """How many cases each proof went through. Raises Unproved at the first that fails."""
+    # In their order: the cheap proofs first, and `solvable` before all that build on it.
     passed = {}
     for name, proof in PROOFS.items():
         cases = 0
@@ -123,6 +128,7 @@ def prove(trial: Trial) -> dict[str, int]:
 def solvable(trial: Trial) -> Iterator[str]:
     store = trial.opened()
     for call in trial.task.actions:
+        # A call that ends the talk has no answer to look at.
         answer = "" if store.terminates(call.name) else run(store, call)
         yield f"{call.name} answers {answer!r}" if answer.startswith(ERRORS) else ""
     changed = trial.changed(store)
@@ -131,6 +137,8 @@ def solvable(trial: Trial) -> Iterator[str]:
 
 def necessary(trial: Trial) -> Iterator[str]:
     for place, call in enumerate(trial.writes):
+        # Both the write itself and what depended on it: the later ones are played too, and may
+        # fail.
         without = trial.replayed(place, trial.writes[place + 1 :])
         yield f"it is solved without {call.name}" if without in trial.goals else ""
     for place, output in enumerate(trial.task.outputs):
@@ -138,6 +146,7 @@ def necessary(trial: Trial) -> Iterator[str]:
         said = (" and ".join(others) or "Done.",)
         outcome = Outcome(trial.ending.by, trial.ending.reason, said)
         yield (
+            # With all changes made, so that only the fact is missing.
             f"it is solved without telling {output}" if trial.judge(trial.goals[0], outcome) else ""
         )
 
@@ -145,11 +154,13 @@ def necessary(trial: Trial) -> Iterator[str]:
 def idle(trial: Trial) -> Iterator[str]:
     nothing: Facts = Counter()
     goal, text = trial.task.goal, trial.task.instruction
+    # Silence with every reason that might fit, since one of them is the right one for some goal.
     cases = {
         f"silence ({reason})": Outcome("user", reason)
         for reason in ("settled", "refused", "gave_up")
     }
     cases["silence up to the limit"] = Outcome("limit")
+    # Handing over is the whole of the goal only where nothing else is to be done.
     if goal != "transferred" or trial.writes or trial.task.outputs:
         cases["handing over"] = Outcome("transfer")
     if goal != "refused":
@@ -169,6 +180,7 @@ def unique(trial: Trial) -> Iterator[str]:
 def _coherent(trial: Trial) -> str:
     """Whether solution, outputs and goal say what the wishes say; "" where they do."""
     task, final = trial.task, _final(trial.task)
+    # Sorted texts, since arguments hold lists that cannot be put into a set.
     wanted = sorted(repr((wish.kind, sorted(wish.arguments.items()))) for wish in served(task))
     if wanted != sorted(repr((call.name, sorted(call.arguments.items()))) for call in trial.writes):
         return "the writes of the solution are not those that the wishes ask for"
@@ -188,6 +200,7 @@ def told(trial: Trial) -> Iterator[str]:
 
 def stable(trial: Trial) -> Iterator[str]:
     for place, call in enumerate(trial.writes):
+        # Turned lists change nothing in our rules; under tau2's the last price does.
         for turned in trial.turned(call):
             same = trial.replayed(place, [turned, *trial.writes[place + 1 :]]) == trial.goals[0]
             yield "" if same else f"the order of items in {call.name} matters"
@@ -201,6 +214,7 @@ def stable(trial: Trial) -> Iterator[str]:
 
 
 def sharp(trial: Trial) -> Iterator[str]:
+    # A miss may hit what another wish of the kind accepts, so each is held against its own wish.
     writing = {
         wish.kind: [other for other in served(trial.task) if other.kind == wish.kind]
         for wish in served(trial.task)
@@ -216,6 +230,7 @@ def sharp(trial: Trial) -> Iterator[str]:
         )
         accepted = [{**call.arguments, **choice} for choice in (wish.choices if wish else ())]
         for miss in trial.misses(call):
+            # A miss that is a right answer is none.
             if dict(miss.arguments) in accepted or dict(miss.arguments) == dict(call.arguments):
                 continue
             solved = trial.replayed(place, [miss, *trial.writes[place + 1 :]]) in trial.goals
@@ -248,6 +263,7 @@ def _orders(trial: Trial) -> Iterator[tuple[int, ...]]:
     final = _final(trial.task)
     writing = [number for number, wish in enumerate(final) if wish.writes]
     count = len(trial.writes)
+    # Writes that serve no wish have no order that the wishes could allow.
     if count < 2 or count != len(writing):
         return
     rank = {number: place for place, number in enumerate(writing)}
@@ -260,6 +276,7 @@ def _orders(trial: Trial) -> Iterator[tuple[int, ...]]:
     places = list(range(count))
 
     def allowed(order: Sequence[int]) -> bool:
+        # What a wish waits for stays before it.
         return all(order.index(earlier) < order.index(later) for earlier, later in first)
 
     if count <= 4:
@@ -268,6 +285,7 @@ def _orders(trial: Trial) -> Iterator[tuple[int, ...]]:
             MOST_ORDERS,
         )
         return
+    # By the id alone: the same task is proved by the same orders in every process.
     rng = random.Random(f"orders/{trial.task.id}")
     for _ in range(MOST_ORDERS):
         order = tuple(rng.sample(places, count))
@@ -276,4 +294,5 @@ def _orders(trial: Trial) -> Iterator[tuple[int, ...]]:
 
 
 def _twin(store: Store) -> Store:
+    # Every store of these proofs can be copied; the protocol of a talk does not ask for it.
     return store.copy()  # type: ignore[attr-defined]

@@ -30,6 +30,7 @@ from gem_ma.scenarios.service.desk.shapes import (
 from gem_ma.scenarios.service.desk.task import Task
 
 DB, ENV_ASSERTION, COMMUNICATE, ACTION, NL_ASSERTION = (
+    # The benchmark's own names, which stand in its task files.
     "DB",
     "ENV_ASSERTION",
     "COMMUNICATE",
@@ -46,6 +47,7 @@ NEEDS_JUDGE = "needs judge"
 
 _AGENT = Optional(one_of("assistant", "user"), "assistant")
 _TEXTS = Optional(listed(text))
+# Keys that nothing here reads may hold anything.
 _UNREAD = Optional(anything)
 _CALL: dict[str, Shape] = {
     "env_type": _AGENT,
@@ -62,10 +64,12 @@ _SCENE = record(
 
 
 def _instructions(at: str, value: Any) -> Any:
+    # A plain text, or an object of four texts; both stand in its files.
     return value if isinstance(value, str) else _SCENE(at, value)
 
 
 def _name(at: str, value: Any) -> str:
+    # Some files number their tasks; True is no number.
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else text(at, value)
 
 
@@ -87,6 +91,7 @@ CRITERIA = record(
     ),
     communicate_info=_TEXTS,
     nl_assertions=_TEXTS,
+    # Without a basis the benchmark takes these two.
     reward_basis=Optional(listed(one_of(*BASES)), list(DEFAULT_BASIS)),
 )
 TASK: Shape = record(
@@ -111,6 +116,7 @@ def scene_text(scenario: Mapping[str, Any]) -> str:
     """What the user is told of its situation, laid out as in the benchmark."""
     told = scenario["instructions"]
     if not isinstance(told, str):
+        # Its order and its words: this is what a user model is told, so numbers compare.
         parts = (
             ("Reason for call", told["reason_for_call"]),
             ("Known info", told["known_info"]),
@@ -147,6 +153,8 @@ class Expected:
         """Whether this call counts as the expected one."""
         if name != self.name:
             return False
+        # The benchmark's own fault: without `compare_args` the call's arguments decide, so a call
+        # without any always matches.
         names = tuple(arguments) if self.compare is None else self.compare
         return {key: arguments[key] for key in names if key in arguments} == {
             key: self.arguments[key] for key in names if key in self.arguments
@@ -187,6 +195,7 @@ def criteria_of(task: Task) -> Criteria | None:
         return Criteria(
             tuple(Expected(call.name, call.arguments) for call in task.actions), None, task.outputs
         )
+    # As it was read: criteria with null in their place are none, and worth 1 by its rule.
     found = task.raw["evaluation_criteria"]
     if found is None:
         return None
@@ -251,10 +260,12 @@ def grade(
     calls of both agents. `holds`: evaluates an assertion on the end state.
     """
     unscored = NEEDS_JUDGE if criteria is not None and criteria.needs_judge else ""
+    # Nobody ended it: worth 0 there, whatever the state. Without criteria an end is enough.
     if not stopped or criteria is None:
         return Score(float(stopped), {"stopped": stopped}, unscored)
     # then the benchmark looks at no state
     nothing_expected = criteria.actions is None and criteria.assertions is None
+    # Without thousands commas, as the wanted facts are written.
     texts = [told.lower().replace(",", "") for told in said]
     checks: dict[str, Callable[[], bool]] = {
         DB: lambda: same_state or nothing_expected,
@@ -267,6 +278,7 @@ def grade(
         ),
         NL_ASSERTION: lambda: True,  # reached only where there is nothing to judge
     }
+    # In the order of `BASES`; only what is in the basis is worked out at all.
     parts = {"stopped": True} | {
         part: checks[part]()
         for part in BASES

@@ -61,6 +61,7 @@ class _Part:
 @lru_cache(maxsize=1024)
 def read(text: str, phrasebook: Phrasebook) -> tuple[Act, ...]:
     """The acts of an assistant's message, in the order of the text."""
+    # Of an endless message both ends are read: what is asked stands last, who is meant first.
     parts = _parts(text, phrasebook) if len(text) <= READ else _ends(text, phrasebook)
     acts = [
         Act(kind, part.start, part.end, confidence, part.text.strip(), slot, part.look.writes)
@@ -68,6 +69,7 @@ def read(text: str, phrasebook: Phrasebook) -> tuple[Act, ...]:
         for kind, confidence, slot in part.look.acts
     ]
     proposed = _proposals(parts, acts)
+    # `I'll transfer you, one moment please` hands over and does not wait.
     if any(act.kind == "transfer" for act in acts):
         acts = [act for act in acts if act.kind != "wait"]
     acts = [act for act in acts if not _covered(act, proposed)] + proposed
@@ -83,6 +85,7 @@ def _covered(act: Act, proposed: list[Act]) -> bool:
     return (
         act.kind == "refuse"
         and any(each.confidence >= SURE for each in proposed)
+        # `This can be done once` is a note where something is proposed, and no refusal.
         and cues.ONCE.search(plain(act.text)) is not None
     )
 
@@ -97,6 +100,7 @@ def _ends(text: str, phrasebook: Phrasebook) -> list[_Part]:
 
 
 def _parts(text: str, phrasebook: Phrasebook) -> list[_Part]:
+    # `1. Cancel the order` is one entry: its point would end a sentence.
     folded = cues.NUMBERED.sub(lambda mark: mark.group().replace(".", ")"), plain(text))
     orders = sorted(
         (mention for mention in phrasebook.mentions(text) if mention.slot in phrasebook.anchors),
@@ -109,11 +113,13 @@ def _parts(text: str, phrasebook: Phrasebook) -> list[_Part]:
         sentence = folded[start:end].strip()
         if not _WORD.search(sentence):
             continue
+        # By bisection: a message may name thousands of orders.
         within = orders[bisect_left(starts, start) : bisect_left(starts, end)]
         held = frozenset(mention.value for mention in within) if within else _NONE
         before = parts[-1] if parts else None
         listed = (
             before is not None
+            # Entries behind `Could you tell me:` are asked for too, as long as the list goes on.
             and before.look.asks
             and not before.look.weak
             and (before.folded.endswith(":") or before.listed)
@@ -140,20 +146,27 @@ def _proposals(parts: list[_Part], acts: list[Act]) -> list[Act]:
     material = [
         part
         for part in parts
+        # Sentences that do something else are no part of a proposal, unless they ask for the yes
+        # itself.
         if part.look.kind not in _OUTSIDE
         or (part.look.strong and part.look.writes and part.look.kind != "transfer")
     ]
     if strong or weak:
+        # `Shall I?` is nearly certain; a plain `please confirm` could be about anything.
         confidence = 0.95 if strong else 0.75
     elif intends and not asks:
+        # `I will cancel it now.` asks nothing, and customers still answer it with a yes.
         confidence = 0.6
     else:
         return []
     if not strong and asks:
+        # With a question of another kind beside it, the yes may be an answer to that.
         confidence = 0.4
     chunks = _chunks(material)
     if not chunks:
         if strong and not any(part.look.kind == "transfer" for part in parts):
+            # It asks for a yes and names no write: what was said before is meant. Too unsure to act
+            # on.
             asked = next(part for part in parts if part.look.strong)
             return [Act("propose", asked.start, asked.end, 0.3, asked.text.strip())]
         return []
@@ -173,6 +186,7 @@ def _proposals(parts: list[_Part], acts: list[Act]) -> list[Act]:
 
 def _chunks(material: list[_Part]) -> list[list[_Part]]:
     """Sentences grouped by the write they belong to; [] where none speaks of a write."""
+    # What stands before the first write is about it, greetings aside.
     chunks: list[list[_Part]] = []
     head: list[_Part] = []
     # the chunk that `orders` are of, and how many of its parts were looked at
@@ -192,8 +206,10 @@ def _chunks(material: list[_Part]) -> list[list[_Part]]:
         seen = len(grown)
         other = starts and (
             not (part.look.writes & known)
+            # Another order is another write, though the verb is the same.
             or bool(part.orders and orders and not part.orders & orders)
         )
+        # `Shall I cancel it?` behind the details belongs to them.
         if other and not (part.look.strong and not part.orders and len(part.folded) < 60):
             chunks.append([part])
         else:
@@ -207,6 +223,7 @@ def _writes(chunk: list[_Part]) -> frozenset[str]:
 
 
 def _kinds(chunk: list[_Part]) -> set[frozenset[str]]:
+    # Notes speak of what may follow, such as a refund after a return.
     return {part.look.writes for part in chunk if part.look.writes and not part.look.note}
 
 
@@ -218,6 +235,7 @@ def _agreed(kinds: set[frozenset[str]]) -> frozenset[str]:
 def _sure(chunk: list[_Part], confidence: float) -> float:
     questions = [part for part in chunk if part.look.strong and part.look.writes]
     either = any(
+        # `Cancel it or return it?` leaves open which; a yes to it says nothing.
         cues.CHOICE.search(part.folded) and len(part.look.writes) > 1 and not part.orders
         for part in questions
     )

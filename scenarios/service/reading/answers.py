@@ -15,6 +15,7 @@ from gem_ma.scenarios.service.reading.phrases import plain
 
 READ = 4000  # characters of a message that are read: nobody hides a yes behind more
 SHORT = 5  # words; a longer doubt behind a yes is about something else
+# The point of `1.5` parts a sentence too; its halves still read as yes or no.
 _SENTENCE = re.compile(r"[^.!?;\n]+[.!?;\n]?")
 _FILLS = re.compile(  # what may stand before an answer and says nothing
     r"^\W*(?:(?:oh|ah|aha|well|great|perfect|wonderful|excellent|awesome|thanks?(?: you)?(?: so"
@@ -22,10 +23,12 @@ _FILLS = re.compile(  # what may stand before an answer and says nothing
     r"|alright(?:y)?|all right|hm+|u[mh]+|sorry|ok(?:ay)?|so|then|and|or"
     r"|in that case|now|you know what|duh|please|but|got it|i see|understood)\b[\W_]*)+"
 )
+# `no problem`, `no objections` and `no one` are no refusals. A bare `not` needs what it denies.
 _NO = re.compile(
     r"^\W*(?:no(?!\w| (?:idea|clue|one|objections?|complaints?)\b)|nope|nah|negative|never\b(?!"
     r" mind)|don't|do not|stop\b(?!#)"
     r"|not (?!yet|sure|really sure|certain|until|unless)|please (?:don't|do not)|let's"
+    # `leave it as it is` turns a change down without a no.
     r" not\b|i(?:'ll| will| think i'll) pass\b"
     r"|(?:please |let's |just )?(?:leave|keep) (?:it|that|this|them|everything|things|all)(?: all)?"
     r" (?:as|the way|like|how)\b"
@@ -48,6 +51,7 @@ _NO_OTHER = re.compile(  # a no to another question than the proposal: whether t
     r"|just (?:that|this|these|those)|only (?:that|this|these|those|the)|i(?:'m| am)"
     r" (?:good|fine|all set))"
 )
+# `maybe` and `let me think` neither allow nor refuse.
 _DOUBTS = re.compile(
     r"\b(?:not (?:really |quite |entirely |too |so"
     r" )?(?:sure|certain|convinced)|unsure|uncertain|maybe|perhaps|possibly|i guess|i suppose"
@@ -55,6 +59,7 @@ _DOUBTS = re.compile(
     r" (?:think|have to think|need to think|let you know)"
     r"|need (?:some |more |a (?:bit|little) )?(?:time|to think|to check)|in two minds|depends?)\b"
 )
+# What holds a yes back: a condition, another time, another item, something instead.
 _HOLDS = re.compile(
     r"\b(?:but (?!that|thanks|thank|yes|ok|no\b|please hurry|first thank)|however|except\b|only"
     r" if|as long as"
@@ -65,10 +70,12 @@ _HOLDS = re.compile(
     r"|(?:to|for|with) the (?:first|second|third|last|former|latter|other)\b|rather\b(?!"
     r" (?:good|nice|fine))|changed? my mind|on second thou?ghts?)"
 )
+# A yes wherever it stands in the sentence.
 _STRONG = re.compile(
     r"\b(?:y+e+s+(?:sir|siree)?|yep|yeah|yea|yup|yas|affirmative|aye)\b(?! (?:or|if|man)\b)"
     r"|\bi (?:do |hereby |can |fully )?(?:confirm|agree|approve|consent|accept)\b"
 )
+# A yes only at the beginning: `correct` may be said of anything.
 _PLAINLY = re.compile(
     r"^\W*(?:is (?:all )?(?:right|correct|fine|good)"
     r"|confirm(?:ed)?|agreed|approved|absolutely|definitely|certainly|exactly|correct|of course|by"
@@ -83,6 +90,7 @@ _WEAK = re.compile(  # a yes only where hardly anything follows
     rf"^\W*(?:sure(?: thing)?|ok(?:ay)?|k|right|fine|alright|all right|ya){_POLITE}"
     r"(?:[\W_]*(?:thanks?|thank you|thx|cheers|great|good|fine|ok|like (?:this|that))\b)*\W*$"
     rf"|^\W*(?:good|great|perfect|wonderful|excellent|cool|lovely){_POLITE}\W*$|^\W*[👍✅👌]"
+    # `please and thank you` answers an offer.
     r"|^\W*(?:no objections?|please and thank you)\b[^,]*$"
     r"|^\W*(?:sure|ok(?:ay)?|fine|alright|great|perfect)[, ]+please"
     r" (?!note|wait|hold|tell|let|use|explain|check|don't|send|give|clarify)"
@@ -94,6 +102,7 @@ _DO = re.compile(
     r" changes?|(?:place|submit|process|save|finali[sz]e|complete|book|send)"
     r" (?:it|that|this|them|the (?:order|exchange|return|change|request)s?)"
     r"|you (?:may|can|have my|do have my|got my)(?:"
+    # `you have my permission` needs no verb; `you can` needs one that is close.
     r" (?:permission|approval|consent|ok(?:ay)?|go-ahead|blessing))?\b(?=\W*$|.{0,40}\b(?:proceed|go))"
     r"|you have my (?:permission|approval|consent|ok(?:ay)?|go-ahead)|please"
     r" (?:submit|process|continue|finali[sz]e|complete)\b"
@@ -108,6 +117,7 @@ _DO = re.compile(
 )
 _FITS = re.compile(
     r"\b(?:that|this|it|everything|all(?! right)(?: of (?:it|that|this))?|those|these|the"
+    # Up to four small words, not any number: two bounded groups keep the search linear.
     r" (?:details|summary|plan|changes?|address|list|total))"
     r"(?:'s|'re| is| are| all| both| now| does| just|,){0,4} (?:all |just |perfectly |quite |about"
     r" |absolutely |totally |exactly ){0,4}"
@@ -124,8 +134,10 @@ _FITS = re.compile(
     r"|\bi(?:'m| am) (?:quite |very |absolutely |totally )?sure(?!"
     r" (?:you|that|it|there|about|if|we|this)\b)"
 )
+# `so` at the end is an echo of `I think so`.
 _CLAUSE = re.compile(r"[,:]|\band\b|\bso\b(?!\W*$)")
 _TAKES_BACK = re.compile(r"\b(?:actually|instead|wait|hold on|rather|changed? my mind|not yet)\b")
+# `yes, but no` is a no; `yes, no problem` is none.
 _BEHIND_YES = re.compile(
     r"no(?:t|pe)?\b(?!"
     r" (?:problem|other|more|need|further|worries|changes?|questions?|objections?|issues?|corrections?))"
@@ -159,10 +171,13 @@ def answer(text: str) -> str:
     """
     meant = ""
     for sentence, said in sentences(text):
+        # A short doubt takes a yes back; a long one is mostly about something else.
         if said == "hold" or (said == "doubt" and (not meant or sentence.count(" ") < SHORT)):
             return ""  # a yes with a but, or a doubt: neither
+        # The first clear sentence decides: later ones explain it.
         if not meant:
             meant = said if said != "doubt" else ""
+        # `Yes. No, wait, don't.` ends as a no.
         elif meant == "yes" and said == "no":
             return "no"
     return meant
@@ -177,12 +192,16 @@ def sentences(text: str) -> Iterator[tuple[str, str]]:
 
 def _sentence(sentence: str) -> str:
     """One sentence as `yes`, `no`, `hold` (it waits or sets a condition), `doubt`, or ""."""
+    # A question is never a yes by its clauses alone.
     asks = sentence.rstrip().endswith("?")
     if asks and _HOLDS.search(sentence):
         return "hold" if _TAKES_BACK.search(sentence) else ""
+    # `No, but thanks` refuses, whatever is held.
     if _HOLDS.search(sentence):
         return "no" if _NO.search(_bare(sentence)) else "hold"
     if _NO_OTHER.search(sentence):
+        # `No, that's all, please go ahead`: behind the answer to another question the real one may
+        # follow.
         rest = sentence.split(",", 1)[1] if "," in sentence else ""
         return _sentence(rest) if rest else ""
     bare = _bare(sentence)
@@ -191,11 +210,13 @@ def _sentence(sentence: str) -> str:
     if _DOUBTS.search(sentence):
         return "doubt" if not asks else ""
     if strong := _STRONG.search(sentence) or _PLAINLY.search(bare):
+        # What follows the yes on its sentence may turn it: `yes, not that one`.
         behind = strong.string[strong.end() :].strip(" ,")
         if not behind.startswith("?"):
             return "no" if _BEHIND_YES.match(behind) else "yes"
     if asks:
         return ""
+    # By clauses, so that a negated one does not take back what the next one allows.
     clauses = [clause for clause in _CLAUSE.split(sentence) if not _NEGATED.search(clause)]
     return (
         "yes"

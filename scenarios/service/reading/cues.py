@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+# A point ends a sentence only before a blank: `1.5 l` and `a@b.com` go on.
 SENTENCE = re.compile(r"(?:[^.!?\n]|[.](?=\S)|[!?](?=[\w]))+(?:[.!?]+[\"')\]*_]*|\n|$)")
 WH = r"(?:which|what|where|when|who|whose|why|how)"
 REQUEST = re.compile(
@@ -22,12 +23,14 @@ REQUEST = re.compile(
     r"|\blet me know (?:your|the|which|what|how|if|whether)\b|\bi(?:'d| would) (?:like|love) to"
     r" know\b|\btell me\b|\bwhat i need\b"
 )
+# Asks for a yes: the words with which assistants put a change to the customer.
 STRONG = re.compile(
     r"\b(?:fine|ok(?:ay)?|good|alright|all right) (?:with|by|for) you\b|\bthis is (?:what you"
     r" (?:want|meant)|correct|right|ok(?:ay)?)\b|"
     r"\b(?:do|can|could|will|would) you (?:please"
     r" )?(?:agree|approve|consent|authori[sz]e|accept|okay|ok)\b|\bdo you (?:want to )?confirm\b"
     r"|\b(?:shall|should|may|can|could|might) (?:i|we)\b(?!"
+    # Behind `may I` many verbs ask for something else than a yes: `may I have your name`.
     r" (?:have|get|ask|help|know|assist|please|also (?:have"
     r"|get)|see|(?:do|offer)(?: you)? (?:any|some)thing|be of))"
     r"|\b(?:would you like|do you want|would you prefer|do you wish|want|are you"
@@ -39,6 +42,8 @@ STRONG = re.compile(
     r"|this) (?:work|be (?:ok|okay|fine|all right|alright|good|acceptable|correct))\b"
     r"|\b(?:is|are|does|do|did) (?:that|this|these|it|everything|all(?: of)?(?: this| that|"
     r" the)?|the (?:above"
+    # Gaps are bounded and stop at the end of a sentence; without that a long list is searched from
+    # each of its words.
     r"|details|information|following|summary)|i)\b[^.?!]{0,60}"
     r"\b(?:correct|right|ok(?:ay)?|accurate|good|fine|acceptable|work for you|as you want|what you"
     r" want|look alright)\b"
@@ -65,12 +70,14 @@ STRONG = re.compile(
     r"|\bgive me (?:the|a|your) (?:go-ahead|green light|ok|okay|yes)\b|\bwould you like this"
     r" (?:done|changed|processed)\b"
 )
+# May ask for a yes, or speak of one: `once you confirm`.
 WEAK = re.compile(
     r"\bconfirm(?:ation|ed|ing)?\b|\blet me know if (?:you(?:'d| would)?"
     r" (?:like|want|agree|wish)|this"
     r"|that|everything|it|i (?:should|can|may))\b|\b(?:your|explicit) (?:approval|consent)\b"
     r"|\bonce you(?:'ve)? (?:approve|agree|say yes|give)\b|\bauthori[sz]e\b"
 )
+# Announces what will be done, apart from reading, helping and thinking.
 INTENDS = re.compile(
     r"\b(?:i|we)(?:'ll|'d| will| would| am going to|'m going to|'m about to| am about to) (?:now"
     r" |then |go ahead and "
@@ -78,6 +85,7 @@ INTENDS = re.compile(
     r" )*(?!like|love|be\b|suggest|recommend|rather|prefer|appreciate|first|need|check|look|be"
     r" able|transfer|help|have)\w+"
 )
+# Before a report these turn it into a plan, a condition or a question.
 MODAL = re.compile(
     r"\b(?:will|would|'ll|once|after|before|when|if|until|unless|to"
     r" be|can|could|cannot|can't|not|haven't"
@@ -88,9 +96,11 @@ MODAL = re.compile(
 DONE = re.compile(
     r"\b(?:i|we)(?:'ve| have) (?:(?:now|just|also|already|successfully|gone ahead and|gone ahead,?"
     r" and) )*"
+    # `I have found your order` has changed nothing.
     r"(?!found|located|checked|looked|verified|reviewed|noted|received|seen|pulled|identified|confirmed|your|the|a|to|been|got|gone)\w+"
     r"|\b(?:has|have|had)(?: (?:now|just|also|successfully|all|both))* been\b(?!"
     r" (?:located|found|verified|identified|noted|received))"
+    # `is now being processed` is a state, not a change that was made.
     r"|\b(?:is|are) now\b(?! (?:being|in))|\bsuccessfully\b|\bwent through\b|\btaken care of\b"
     r"|\b(?:is|are|was|were|'s)(?: (?:all|now|been|also))*"
     r" (?:done|completed?|finished|sorted|handled|submitted|processed"
@@ -99,6 +109,7 @@ DONE = re.compile(
     r" successful\b"
     r"|^\W*(?:success|confirmed|submitted|completed|updated)\W*$"
 )
+# Reports that fit any write; they count where the sentence speaks of none.
 GENERIC_DONE = re.compile(
     r"\b(?:done|complete[d]?|processed|submitted|updated|applied|finali[sz]ed|taken care|all"
     r" set|set up"
@@ -125,6 +136,7 @@ REFUSE = re.compile(
     r" (?:able|allowed)|prohibited|denied|declin\w+|refus\w+"
     r"|no longer able|nothing (?:i|we) can do|no further \w+|(?:falls?|is) (?:too )?short|can only"
     r" go|do(?:n't| not) seem to have"
+    # `isn't a valid reason`, `does not cover it`: the ways to refuse for one reason.
     r"|(?:not|[a-z]{2,6}n't)(?: an?| one of the| one of our)? (?:accept\w*|valid|enough"
     r"|sufficient|reasons?)|(?:not|[a-z]{2,6}n't) (?:cover|stretch|be enough|be turned)"
     r"|unfortunately|i(?:'m| am) afraid|but not (?:to|for|into))\b"
@@ -137,6 +149,7 @@ NOT_FOUND = re.compile(
     r"|authenticate)\b"
     r"|\bnot found\b|\bno (?:account|user|record|match)\b"
 )
+# Speaks of what follows or of a rule: no write is proposed by it.
 NOTE = re.compile(
     r"^\W*(?:once|after|please note|note|keep in mind|please keep|remember|please be aware|be"
     r" aware|afterwards"
@@ -147,6 +160,7 @@ NOTE = re.compile(
     r" (?:action|change"
     r"|can only|will|is a one)|if you)\b|\b(?:please note|note that|keep in mind|be aware)\b"
 )
+# With a person behind the verb, since money is transferred too.
 TRANSFER = re.compile(
     r"\btransfer(?:ring|red|s)?\b(?=[^.?!]{0,200}\b(?:you|human|agent|specialist|representative|person|colleague"
     r"|team|department|support)\b)|\b(?:connect|put|pass) you"
@@ -160,6 +174,7 @@ MORE = re.compile(
     r" (?:assist|help|question"
     r"|change)\w*"
     r"|\b(?:what|how) else\b|\b(?:is|was|will) (?:that|this|it|these)(?: be)?"
+    # `is that all?` offers more without the word.
     r" (?:all|everything|it)\b"
     r"|\b(?:all|other) (?:the"
     r" )?items\b[^.?!]{0,30}\b(?:include|listed|want|collected|change|exchange)\b(?=[^.]{0,200}\?)"
@@ -173,10 +188,12 @@ GREET = re.compile(
     r"|bye|take care|have a (?:great|nice|good|wonderful|lovely))\b"
 )
 ALL = re.compile(r"\b(?:both|all (?:of|two|three|your|the|changes|requests)|everything)\b")
+# With days and hours: promises of times are facts too, and must have been shown.
 DURATION = re.compile(
     r"\b(\d{1,3})(?:\s?(?:-|to|or|and)\s?(\d{1,3}))?[\s-](?:business |working |calendar"
     r" )?(minute|hour|day|week|month)s?\b"
 )
+# Where a second question begins in the sentence.
 AND_ASKS = re.compile(
     r"[,;]? (?:and|or) (?=(?:do|does|shall|should|may|can|could|is|are|would|will)\b)"
 )
@@ -184,6 +201,7 @@ CONTENTS = re.compile(  # the list of what a record holds, behind a line that sa
     r"(?i)(\b(?:contains?|includes?|holds?|consists? of|comes"
     r" with)\b[^\n:]{0,40}:[^\S\n]*\n\n?)(?:[^\S\n]*(?:[-*•]|\d{1,2}[.)])[^\n]*(?:\n|$))+"
 )
+# Asks for the whole matter, not for a value.
 OPEN = re.compile(
     r"\b(?:how|what) (?:can|may|could|should) (?:i|we) (?:help|assist|do)\b|\bwhat"
     r" (?:would|do|did|will) you (?:like|want|need|wish)\b"
@@ -210,6 +228,7 @@ STATUS = re.compile(r"\bstatus\b[^.]{0,40}(?:\bis\b|\bwas\b|:)")
 LOOKED = re.compile(r"\b(?:authenticat|verif|locat|identif|retriev|pulled|logged|found|looked)\w*")
 NUMBERED = re.compile(r"^[^\S\n]*\d{1,2}\.(?=\s)", re.MULTILINE)
 ITEM = re.compile(r"^\s*(?:[-*•]|\d{1,2}[.)])\s")
+# `or no` and `or not` leave nothing to choose.
 CHOICE = re.compile(r"\bor\b(?! no\b| not\b)")
 WH_START = re.compile(
     r"(?:^|[,;:\-(]|\band\b|\bbut\b|\bso\b|\balso\b)\s*(?:please |could you (?:please )?|can you"
@@ -218,6 +237,7 @@ WH_START = re.compile(
     rf"(?:tell me |let me know |specify |confirm |share |clarify |explain )?{WH}\b(?! i(?:'ll|"
     r" will| would|'d)\b)"
 )
+# A sentence with a number or a price says something that may be a detail.
 FACT = re.compile(r"\d|[$€£]")
 NEGATES = re.compile(  # what follows is not to be done
     r"\b(?:not|never|won't|don't|shan't|instead of|rather"

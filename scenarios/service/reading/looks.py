@@ -51,8 +51,10 @@ def look(sentence: str, phrasebook: Phrasebook, listed: bool) -> Look:
     if more and not acts:
         sure = bare.asks or "let me know" in sentence
         acts.append(("offer_more", 0.9 if sure else 0.7, ""))
+    # A report of what was made may hold a word that asks; it asks nothing of the customer.
     if bare.asks and not (acts and acts[0][0] == "claim_done"):
         questions, of_slots = _questions(sentence, phrasebook, bare, second, more)
+        # Below certainty, since a sentence with two questions asks them both.
         acts += questions
         if of_slots:
             # the yes that it seemed to ask for was the answer to these
@@ -70,6 +72,7 @@ def _asks_to_go_ahead(sentence: str) -> tuple[bool, bool]:
     strong = cues.STRONG.search(sentence)
     if strong is None:
         return False, False
+    # `which card shall I use?` holds the words of a yes and asks for a value.
     where = cues.WH_START.search(sentence)
     # behind a colon the question is over, and what is asked for a yes stands by itself
     first = (
@@ -91,12 +94,15 @@ def _statement(sentence: str, phrasebook: Phrasebook, bare: Look) -> list[Sketch
     made."""
     if cues.NOT_FOUND.search(sentence):
         return [("inform", 0.8, "not_found")]
+    # A domain's own words for a refusal, apart from `once per order`, which is a rule.
     refuses = cues.REFUSE.search(sentence) or (
         phrasebook.refusing.search(sentence) and not cues.ONLY_ONCE.search(sentence)
     )
     # "You will not be able to change it later" warns, and refuses nothing
     warns = bare.note and not sentence.startswith(("note", "please note"))
     if refuses and not warns and not (bare.strong and bare.writes):
+        # A note or a question that refuses is half sure: `if that isn't possible` refuses nothing
+        # yet.
         return [("refuse", 0.5 if bare.note or bare.asks else 0.9, "")]
     if bare.strong or sentence.endswith("?") or not _reports(sentence, phrasebook):
         return []
@@ -110,6 +116,7 @@ def _questions(
 ) -> tuple[list[Sketch], bool]:
     """What a sentence that wants an answer asks for, and whether that is the values of slots."""
     slots = [slot for slot, pattern in phrasebook.asked.items() if pattern.search(sentence)]
+    # A number in it makes it likelier that it repeats a detail than that it asks for one.
     named = cues.FACT.search(sentence) is not None
     either = cues.CHOICE.search(sentence) is not None
     if len(bare.writes) > 1 and either and not bare.strong and not named:
@@ -128,6 +135,7 @@ def _remark(sentence: str, bare: Look) -> tuple[list[Sketch], str]:
     if waits and not bare.writes and not bare.strong:
         return [("wait", 0.7, "")], "wait"
     if not (bare.asks or bare.strong or bare.weak) and cues.FACT.search(sentence):
+        # A greeting or a wait may hold numbers as well, so facts are looked for before.
         return [("inform", 0.6, "")], ""  # may be a detail of a proposal: no kind
     if cues.GREET.search(sentence) and not bare.strong:
         return [("greet", 0.8, "")], "greet"
@@ -147,7 +155,9 @@ def _twisted(sentence: str, writes: frozenset[str], phrasebook: Phrasebook) -> b
     ):
         return True
     kinds = [
-        phrasebook.writes(_next(sentence, found.end())) for found in cues.JOINS.finditer(sentence)
+        # Each joint: `cancel it and return it` is of two kinds, and one yes would be for both.
+        phrasebook.writes(_next(sentence, found.end()))
+        for found in cues.JOINS.finditer(sentence)
     ]
     first = cues.JOINS.search(sentence)
     before = phrasebook.writes(sentence[: first.start()]) if first else frozenset[str]()
@@ -156,6 +166,8 @@ def _twisted(sentence: str, writes: frozenset[str], phrasebook: Phrasebook) -> b
 
 def _next(sentence: str, at: int) -> str:
     """The next words of the same clause."""
+    # Three words: what is denied or added follows at once, and a longer look would find other
+    # verbs.
     return " ".join(re.split(r"[,;:(]", sentence[at:])[0].split()[:3])
 
 
@@ -166,6 +178,8 @@ def _reports(sentence: str, phrasebook: Phrasebook) -> bool:
         cues.LOOKED.search(sentence) and not phrasebook.writes(sentence)
     ):
         return False
+    # `has been delivered` tells a state and would read as a report.
     sentence = phrasebook.states.sub(" ", sentence)
     done = cues.DONE.search(sentence) or phrasebook.finished.search(sentence)
+    # A modal before the verb turns the report into a plan.
     return done is not None and not cues.MODAL.search(sentence[: done.end()])

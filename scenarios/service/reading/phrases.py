@@ -90,6 +90,7 @@ class Phrasebook(Hashable, Protocol):
 # -- finding values ------------------------------------------------------------------------------
 
 
+# Talks repeat their sentences, and each is folded by several readers.
 @lru_cache(maxsize=4096)
 def fold(text: str) -> str:
     """A text for comparing: case-folded, single-spaced, with plain quotes and dashes.
@@ -101,6 +102,7 @@ def fold(text: str) -> str:
 
 
 _PLAIN = str.maketrans(
+    # A blank that does not break and a dash that does not: models write both.
     {"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "-", "\u00a0": " ", "‑": "-"}
 )
 
@@ -108,6 +110,7 @@ _PLAIN = str.maketrans(
 def plain(text: str) -> str:
     """A text of the same length, case-folded, with plain quotes and dashes and without the marks
     of Markdown: places in it are places in the text."""
+    # Of ASCII both give the same, and no letter of it grows.
     folded = text.lower() if text.isascii() else text.casefold()
     if len(folded) != len(text):  # some grow when they are folded, as ß does
         grown = {ord(char): char.casefold()[0] for char in set(text) if len(char.casefold()) > 1}
@@ -124,6 +127,7 @@ def names(value: str, folded: str) -> bool:
     """
     value = fold(value)
     start = folded.find(value) if value else -1
+    # Two characters on each side decide: `.5` goes on a number, `. ` ends a sentence.
     while start >= 0:
         before, after = (
             folded[max(0, start - 2) : start],
@@ -141,9 +145,11 @@ def places(name: str, folded: str) -> list[tuple[int, int]]:
     found, start = [], folded.find(name)
     while start >= 0:
         end = start + len(name)
+        # Plurals in `es` before those in `s`, since both fit `boxes`.
         end += next((len(plural) for plural in ("es", "s") if folded.startswith(plural, end)), 0)
         if not (folded[start - 1 : start].isalnum() or folded[end : end + 1].isalnum()):
             found.append((start, end))
+        # On from the end: what overlaps names nothing twice.
         start = folded.find(name, end)
     return found
 
@@ -153,6 +159,7 @@ def _joins_left(before: str) -> bool:
     return (
         last.isalnum()
         or last in ("_", "@")
+        # `a-b` and `a.b` are one word, but a dash behind a blank is a dash.
         or (last in (".", "-") and before[:1].isalnum() and len(before) == 2)
     )
 
@@ -168,6 +175,7 @@ def _joins_right(after: str) -> bool:
 
 
 def _in_mail(folded: str, end: int) -> bool:
+    # The name in front of `@` and the domain behind it are no words of the text.
     return folded[end : end + 1] in (".", "-") and "@" in folded[end:].split(" ", 1)[0]
 
 
@@ -179,6 +187,7 @@ def labelled(label: str, folded: str) -> list[str]:
     """
     return (
         [found.strip() for found in _label(label).findall(folded) if found.strip()]
+        # A pattern per label is costly, and most texts hold none of them.
         if label in folded
         else []
     )
@@ -187,6 +196,7 @@ def labelled(label: str, folded: str) -> list[str]:
 @lru_cache(maxsize=1024)
 def _label(label: str) -> re.Pattern[str]:
     return re.compile(
+        # A lazy group up to the end of that part; a point ends it only before a blank.
         rf"(?<!\w){re.escape(label)}\s*[:=]\s*([^,;)(\n/]+?)(?=\s*(?:[,;)(\n/]|->|→|$|\.(?:\s|$)))"
     )
 
@@ -202,6 +212,7 @@ def pairs(marks: list[tuple[str, bool]]) -> list[tuple[str, str]] | None:
     values = [value for value, _ in marks]
     half = len(values) // 2
     if len(values) % 2 or not values:
+        # An odd one has no partner, and guessing which would read a wrong yes.
         return None
     if order == "on" * half:
         return list(zip(values[::2], values[1::2], strict=True))

@@ -50,9 +50,11 @@ def judge(act: Act, wish: Wish, phrasebook: Phrasebook) -> Judgement | None:
             for other in wish.choices
         ),
     )
+    # Sorted, as sets of texts have no order; the first of equal judgements is taken.
     judgements = [
         Judgement(phrasebook.judge(each, text))
         for each in served
         for text in sorted(texts, reverse=True)
     ]
+    # Wrong arguments weigh more than missing ones: those may stand elsewhere.
     return min(judgements, key=lambda judgement: (len(judgement.wrong), len(judgement.missing)))

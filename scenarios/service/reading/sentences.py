@@ -17,6 +17,7 @@ from typing import Any
 
 Unit = tuple[str, Mapping[str, Any]]
 _FIELD = re.compile(r"\{(\w+)\}")
+# A capital behind the full stop: values with points have none.
 _SPLIT = re.compile(r"(?<=\.) (?=[A-Z])")
 
 
@@ -64,6 +65,8 @@ class Bank:
             choices = self.sentences[key]
             said = self._filled(choices[-1] if held_out else rng.choice(choices[:-1]), fields)
             topics += key in starts
+            # The first topic has nothing to be linked to. Drawn last: only a sentence that could be
+            # linked uses up a number of the seed.
             if (
                 key in starts
                 and topics > 1
@@ -93,10 +96,12 @@ class Bank:
         for link in self.links:
             if sentence.startswith(f"{link}, "):
                 rest = sentence[len(link) + 2 :]
+                # The link had taken the capital.
                 return rest[:1].upper() + rest[1:]
         return sentence
 
     def _unit(self, sentence: str) -> Unit | None:
+        # One of a few: sentences of a bank share their first two words at most with some others.
         for key, pattern in self._patterns.get(_head(sentence), ()):
             if found := pattern.fullmatch(sentence):
                 return key, {
@@ -113,6 +118,7 @@ class Bank:
                 parts = _FIELD.split(sentence)
                 text = "".join(
                     f"(?P<{part}>{self.kinds[part].pattern})" if place % 2 else re.escape(part)
+                    # `split` by a group alternates text and field.
                     for place, part in enumerate(parts)
                 )
                 found.setdefault(_head(sentence), []).append((key, re.compile(text)))

@@ -31,6 +31,7 @@ from gem_ma.scenarios.service.reading.values import (
 )
 
 # values of a kind that a talk may state until its answer; or twice as many as are asked for
+# Four prices a customer can still compare; more are a list, whoever says them.
 LIMIT = 4
 EACH = 2  # further ones for each other wish of the customer
 TOTAL = frozenset(("=",))  # the frame of a row that is the sum of the others, whatever its words
@@ -40,18 +41,24 @@ CLAUSE = 3  # values of a kind in one clause that is no list; or as many as are 
 TENFOLD = 10
 SMALL = 100  # which all counts may be
 INTRODUCES = 4  # words before a colon that are a sentence of their own
+# The optional blank is possessive, or a row of blanks would be tried from each of them.
 _ROW = re.compile(r"(?:(?<!\s)\s++)?(?:[-*+•>]\s|\||\d{1,2}[.)]\s)")
+# `Label: 5.00` on two lines or more is a table without marks. Bounded, so that a page of prose
+# costs no more than its length.
 _LABELLED = re.compile(
     r"\s*[^\s:–—.!?][^:–—.!?\n]{0,80}(?:[:–—]|\s-\s)\s*\**\$?[\d,]*\d(?:\.\d+)?\W*$"
 )
 _EQUALS = re.compile(r"\d\s?=\s?\$?\d")
+# JSON that was pasted: nobody says it.
 _RAW = re.compile(r"[{\[]\s*\"|\"\s*:")
+# Bold that holds a number, on one line.
 _BOLD = re.compile(r"(?:\*\*|__)[^*_\d\n]{0,80}\d[\d,.]{0,20}[^*_\n]{0,80}(?:\*\*|__)")
 _CONCLUDES = re.compile(
     r"\b(?:total|sum|altogether|overall|difference|balance|cheapest|dearest|lowest|highest|(?:least|most)"
     r" expensive|answer|result)\b",
     re.IGNORECASE,
 )
+# Where a sentence turns to its conclusion, the values before it are its basis.
 _CLAUSE = re.compile(
     r"(?<=[.!?])\s+|;|[—=]|\s-\s|,?\s(?=(?:so|therefore|thus|hence|(?:which|that)"
     r" (?:makes|comes)|while|whereas|but|compared)\b)",
@@ -62,6 +69,7 @@ _WORD = re.compile(r"[A-Za-z][a-z']+")
 _BEFORE = {  # the word before a value
     FRACTION: re.compile(r"(?<![A-Za-z'])([A-Za-z']+)[^A-Za-z0-9]{0,6}\d[\d,]*\.\d\d"),
     WHOLE: re.compile(r"(?<![A-Za-z'])([A-Za-z']+)[^A-Za-z0-9]{0,6}\d"),
+    # Four digits, since shorter ones are counts.
     ID: re.compile(r"(?<![A-Za-z'])([A-Za-z']+)[^A-Za-z0-9]{0,6}\d{4}"),
 }
 RUN = 3  # clauses in a row that say the same of one value after the other: a list in sentences
@@ -98,6 +106,7 @@ class Part:
 def parts_of(text: str) -> tuple[Part, ...]:
     """The clauses and rows of a message, in its order."""
     lines = [line for line in text.split("\n") if line.strip()]
+    # One line with a label is a sentence; two are a table.
     labelled = sum(_LABELLED.match(line) is not None for line in lines) > 1
     found: list[Part] = []
     block, inside = 0, False
@@ -108,6 +117,7 @@ def parts_of(text: str) -> tuple[Part, ...]:
             or any(pattern.match(line) for pattern in (_ROW, _LABELLED)[: 1 + labelled])
             or _EQUALS.search(line) is not None
         )
+        # Rows that follow each other are one list.
         block += row and not inside
         inside = row
         found += (
@@ -121,6 +131,7 @@ def parts_of(text: str) -> tuple[Part, ...]:
 def _clauses(line: str) -> list[str]:
     """The clauses of a line of prose. What stands in brackets is one of its own, unless it is a
     mere number."""
+    # `(sizes: 5, 6)` says something of its own; `(5.00)` repeats what stands before it.
     asides = {
         inner: None
         for inner in _ASIDE.findall(line)
@@ -131,6 +142,7 @@ def _clauses(line: str) -> list[str]:
     for clause in _CLAUSE.split(line):
         before, colon, after = clause.partition(": ")
         words = len(_WORD.findall(before)) if colon else 0
+        # `The prices are:` introduces; `Total: 5` is one clause with its value.
         own = words >= INTRODUCES or (words > 1 and numbers(before))
         found += [before, after] if own else [clause]
     return found
@@ -138,6 +150,7 @@ def _clauses(line: str) -> list[str]:
 
 def _part(text: str, block: int = -1, raw: bool = False) -> Part:
     words = _WORD.findall(text)
+    # Words in small letters: names of things differ from row to row, the pattern does not.
     frame = {word for word in words if word[0].islower()} | {
         cue.casefold() for cue in _CONCLUDES.findall(text)
     }
@@ -167,13 +180,16 @@ class Answers:
             return
         frames: dict[frozenset[str], set[str]] = {}
         for text, about_write in self.said:
+            # A message next to a write holds its values, and those are no rivals.
             for part in () if about_write else parts_of(text):
                 if (
                     not part.raw
                     and numbers(part.text)
+                    # What states a wanted value is no pattern that could hide it.
                     and not any(told(one, (part.text,)) for one in (self.output, *self.wanted))
                 ):
                     frames.setdefault(part.frame, set()).add(part.text.strip())
+        # Said of more numbers than are asked for, a pattern is a list in sentences.
         self.lists = {frame for frame, texts in frames.items() if len(texts) > max(1, self.needed)}
         self.stated = [
             [part for part in self._stating(text) if part.frame not in self.lists]
@@ -188,6 +204,7 @@ class Answers:
         size = Decimal(self.output.strip().lstrip("$").replace(",", ""))
         return {
             number
+            # A rival is of the same size: nobody takes a year for a count of parcels.
             for number in found
             if size <= TENFOLD * number and number <= max(SMALL, TENFOLD * size)
         }
@@ -199,8 +216,11 @@ class Answers:
             return False
         if self.kind == PHRASE:
             return True
+        # Twice what is asked for, since an answer may name what it compares.
         most = max(LIMIT, 2 * self.needed) + EACH * self.others
         before = [at for at in range(place + 1) if at == place or not self.said[at].about_write]
+        # What is stated until here, over the whole talk: spreading a list over messages does not
+        # help.
         if any(told(self.output, (part.text,)) for part in self.stated[place]):
             return (
                 len(
@@ -213,6 +233,7 @@ class Answers:
                 )
                 <= most
             )
+        # Else the answer stands in a row; then all values of the kind count, stated or shown.
         rows = (
             part
             for part in parts_of(text)
@@ -233,6 +254,7 @@ class Answers:
             if (
                 part.block < 0
                 and part.bare <= self.needed
+                # A clause with more values than that is a list in itself.
                 and 0 < len(self.like(part.text)) <= max(CLAUSE, self.needed)
             ):
                 found.append(part)
@@ -250,14 +272,17 @@ class Answers:
         word, seen, left = "", set[Any](), list[Part]()
         for part in parts:
             values, named = self.like(part.text), _BEFORE[self.kind].findall(part.text)
+            # The same value once more, or a conclusion, belongs to no run.
             if not named or _CONCLUDES.search(part.text) or values <= seen:
                 left.append(part)
                 continue
+            # The word before the value names what is told, so another word begins another list.
             if named[-1] != word or not runs:
                 runs.append([])
                 word, seen = named[-1], set()
             runs[-1].append(part)
             seen |= values
+        # Short runs are ordinary sentences.
         kept = {
             id(part) for run in runs if len(run) < max(RUN, self.needed + 1) for part in run
         } | set(map(id, left))
@@ -277,6 +302,8 @@ class Answers:
             for row, held in zip(rows, values, strict=True)
             if len(held) == 1
         ]
+        # A row that is the sum of all others is the total, whatever it is called. Half of
+        # everything, since it is counted too.
         totals = [
             replace(row, frame=TOTAL)
             for row, value in alone
@@ -290,6 +317,7 @@ class Answers:
         bold = [
             row for row, held in zip(rows, values, strict=True) if held and _BOLD.search(row.text)
         ]
+        # The clearest sign that singles out few rows; where all are bold, none is.
         found = next(
             (
                 few
@@ -298,5 +326,6 @@ class Answers:
             ),
             [],
         )
+        # What stands behind the last `=` is what the sums come to.
         sums = [row.text for row in rows if "=" in row.text]
         return [*found, _part(sums[-1].rpartition("=")[2])] if sums else found

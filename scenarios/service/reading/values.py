@@ -23,12 +23,16 @@ from gem_ma.scenarios.service.desk.facts import folded
 GUESSES = 3  # numbers that may be told without having been shown, such as one's own sums
 # what a value is, so that only its like can be guesses at it
 FRACTION, WHOLE, ID, PHRASE = "fraction", "whole", "id", "phrase"
+# 256 sums of eight entries; each further one doubles them.
 FEW = 8  # entries of which any may be added up in one step
 SWAPS = 20_000  # sums of differences that are looked at
 STEPS = 4000  # shown numbers beyond which no pairs are tried
+# Not behind a `#` or a letter and not before `%`: those are ids, sizes and shares.
 _NUMBER = re.compile(r"(?<![\w#.,])-?\$?-?(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?(?![\w%]|[.,]\d)")
+# `1)` is a mark anywhere, `1.` only before a line: inside one it may end a sentence.
 _MARK = re.compile(r"(?<!\S)\d{1,2}\)(?=\s)|^[ \t]*\d{1,2}\.(?=\s)", re.MULTILINE)
 _VALUE = re.compile(r"\$?\d{1,9}(\.\d+)?")
+# Two digits, so that equal amounts are one Decimal in a set.
 _CENT = Decimal("0.01")
 _MEASURE = re.compile(  # how large a thing is: no price and no count
     r"(?<![\w$])\d+(?:\.\d+)?(?:-[a-z]|\s?(?:mm|cm|m|km|in|inch|inches|ft|ml|l|g|kg|lb|oz|mb|gb|tb|w|kw|v|mah|h|hours?|minutes?|days?)\b)",
@@ -63,6 +67,7 @@ def told(output: str, texts: Sequence[str]) -> bool:
     wanted = output.strip()
     if not wanted:
         return True
+    # Digits and at most two places; whatever else is looked for as words.
     if _VALUE.fullmatch(wanted):
         number = Decimal(wanted.lstrip("$"))
         word = (
@@ -81,6 +86,7 @@ def kind_of(output: str) -> str:
     wanted = output.strip().replace(",", "")
     if _VALUE.fullmatch(wanted):
         return WHOLE if Decimal(wanted.lstrip("$")) % 1 == 0 else FRACTION
+    # Four digits in a row: a shorter one is a model's name, such as `A4`.
     return ID if re.fullmatch(r"#?\w+", wanted) and re.search(r"\d{4}", wanted) else PHRASE
 
 
@@ -92,9 +98,11 @@ def like(output: str, text: str) -> set[Any]:
         return set(_form(output.strip().replace(",", "")).findall(text))
     if kind == PHRASE:
         return set()
+    # Sizes and weights are no prices, though they are broken numbers.
     text = _MEASURE.sub(" ", unmarked(text))
     if kind == FRACTION:
         return {number for number in numbers(text) if number % 1}
+    # Beyond a billion it is an id.
     return {number for number in numbers(text) if not number % 1 and number < 10**9} | worded(text)
 
 
@@ -118,6 +126,7 @@ def _numbers(text: str) -> frozenset[Decimal]:
     return frozenset(
         Decimal(whole.replace(",", "") + part)
         for whole, part in _NUMBER.findall(text)
+        # Longer ones are no amounts, and Decimal would work on them for long.
         if len(whole) < 40
     )
 
@@ -129,6 +138,7 @@ def worded(text: str) -> set[Decimal]:
 
 def unmarked(text: str) -> str:
     """The text without the marks `1)` and, before a line, `1.` where there are several."""
+    # One mark alone may be the end of a sentence.
     return _MARK.sub(" ", text) if len(_MARK.findall(text)) > 1 else text
 
 
@@ -137,6 +147,7 @@ def _has_phrase(text: str, phrase: str) -> bool:
 
 
 def _has_folded(text: str, phrase: str) -> bool:
+    # The plain search first: it fails mostly, and costs next to nothing.
     return phrase in text and re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text) is not None
 
 
@@ -155,6 +166,7 @@ def guessed(outputs: Sequence[str], said: Sequence[str], shown: Iterable[str]) -
         basis = Shown(held)
         # sums beside an answer; counts are guessed too easily
         found = {number for number in found if not (number % 1 and basis.reaches(number))}
+    # Written out in full, a sum shows where its result comes from.
     return found - worked_out(said, found) if len(found) > GUESSES else found
 
 
@@ -163,10 +175,12 @@ def worked_out(said: Sequence[str], found: set[Decimal]) -> set[Decimal]:
     that were shown or came out of such sums."""
     known: set[Decimal] = set()
     for written in (match.group() for text in said for match in _SUM.finditer(text) if match[1]):
+        # The last terms of an endless chain, so that the cost is bounded.
         (_, first), *others = _TERM.findall(written)[-_TERMS - 1 :]
         signed = (("", first), *others)
         terms = [(sign, Decimal(number.replace(",", ""))) for sign, number in signed]
         result = terms[-1][1]
+        # A wild number among the terms founds nothing.
         founded = all(number not in found or number in known for _, number in terms[:-1])
         if (
             founded
@@ -202,6 +216,7 @@ class Shown:
         if _VALUE.fullmatch(wanted):
             return self.reaches(Decimal(wanted.lstrip("$")))
         phrase = folded(output)
+        # A long text is folded only where it may hold the phrase.
         # folding is slow: only texts that hold the first word are folded
         word = phrase.split(" ", 1)[0]
         return any(
@@ -221,13 +236,17 @@ class Shown:
         for text in self.texts[self.behind :]:
             held |= derived(text)
         self.behind = len(self.texts)
+        # Beyond that the pairs would take longer than the talk.
         if len(held) > STEPS:
             return False
         if any(number - one in held or number + one in held for one in held):
             return True
+        # A product by a count: the price of three is three times the price.
         small = [one for one in held if 1 < one <= 20 and not one % 1]
         if any(
-            _cent(number / one) in held and _cent(number / one) * one == number for one in small
+            # Division may round, so the product is made again.
+            _cent(number / one) in held and _cent(number / one) * one == number
+            for one in small
         ):
             return True
         swapped = _swapped(tuple(self.texts))
@@ -236,6 +255,7 @@ class Shown:
 
 @lru_cache(maxsize=8192)
 def _cent(number: Decimal) -> Decimal:
+    # Longer ones are ids, and far beyond that `quantize` raises.
     return number.quantize(_CENT) if abs(number) < 10**15 else number
 
 
@@ -244,10 +264,12 @@ def derived(text: str) -> frozenset[Decimal]:
     """The numbers of a text to the cent and, where it is JSON, the counts of its entries (all,
     and by each field's value) and totals by field."""
     found = {_cent(number) for number in numbers(text)}
+    # Only results are JSON, and parsing is what costs.
     if text[:1] in "{[":
         try:
             stack: list[Any] = [json.loads(text)]
         except (ValueError, RecursionError):
+            # Text that only begins like JSON has its numbers and nothing more.
             return frozenset(found)
         while stack:
             value = stack.pop()
@@ -271,6 +293,7 @@ def _tallied(entries: Sequence[dict[str, Any]]) -> set[Decimal]:
     counts: Counter[tuple[str, str]] = Counter()
     amounts: dict[str, list[Decimal]] = {}
     for entry in entries:
+        # One level down too: options stand inside an item.
         flat = [
             *entry.items(),
             *(
@@ -287,6 +310,7 @@ def _tallied(entries: Sequence[dict[str, Any]]) -> set[Decimal]:
                 amounts.setdefault(name, []).append(_cent(Decimal(repr(value))))
     found = {Decimal(count) for count in counts.values()}
     for column in amounts.values():
+        # Any of few may be meant; of many only all of them.
         sums = {Decimal(0)}
         for amount in column if len(column) <= FEW else ():
             sums |= {one + amount for one in sums}
@@ -299,6 +323,7 @@ def _swapped(texts: tuple[str, ...]) -> frozenset[Decimal]:
     """What it comes to when entries of a shown list give way to others: an entry's amounts
     against those of its like in the record that shares a field with it, such as the product that
     both name; over some of the entries, as one expression of a calculator adds them up."""
+    # Results that are records; lists have no field to share.
     records = [record for record in map(_record, texts) if record]
     found: set[Decimal] = set()
     for record in records:
@@ -308,6 +333,8 @@ def _swapped(texts: tuple[str, ...]) -> frozenset[Decimal]:
             sums = {Decimal(0)}
             for entry in entries:
                 moves = _moves(entry, records) if isinstance(entry, dict) else set()
+                # Too many sums are not looked at: what comes out of them is hardly the customer's
+                # question.
                 if len(sums) * len(moves) <= SWAPS:
                     sums |= {one + move for one in sums for move in moves}
             found |= sums
@@ -326,6 +353,8 @@ def _moves(entry: dict[str, Any], records: Sequence[dict[str, Any]]) -> set[Deci
     """The differences between an entry's amounts and those of what may stand in its place."""
     amounts, moves = _amounts(entry), set[Decimal]()
     for record in records:
+        # A record that shares a text with the entry, such as the id of its product, offers what may
+        # replace it.
         if any(
             isinstance(value, str) and entry.get(name) == value for name, value in record.items()
         ):
@@ -348,6 +377,7 @@ def _amounts(entry: dict[str, Any]) -> dict[str, Decimal]:
     return {
         name: _cent(Decimal(repr(value)))
         for name, value in entry.items()
+        # `type`, since a flag is an int.
         if type(value) in (int, float) and abs(value) < 10**12
     }
 

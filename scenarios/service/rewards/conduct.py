@@ -35,6 +35,7 @@ class ValidityPay:
     def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
         if event.kind == "said" and event.agent == USER:
             self.given.append(folded(event.text))
+        # What is said is never invalid here; other terms look at texts.
         if not acted(event) or event.kind == "said":
             return
         why = ""
@@ -42,6 +43,7 @@ class ValidityPay:
             why = "an action that is none"
         elif event.call is not None:
             arguments = event.call.arguments
+            # By repr, since arguments may be of types that cannot be compared.
             made = f"{event.call.name}{sorted(arguments.items(), key=repr) if isinstance(arguments, Mapping) else arguments}"
             if made in self.made:
                 why = "the same call again"
@@ -52,6 +54,7 @@ class ValidityPay:
             if not event.failed and desk.store.mutates(event.call.name):
                 self.made.clear()  # after a change the same question is a new one
             self.made.add(made)
+        # Down to the cap: without one a long talk would be worth less than the worst short one.
         if why and self.left > 0:
             paid = min(self.term.weight, self.left)
             self.left -= paid
@@ -81,6 +84,8 @@ class PolicyPay:
 
     def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
         for finding in self.monitor.findings[self.seen :]:
+            # What hangs on words is not paid for by default: 28 of 39 such findings were wrong on
+            # unseen talks.
             share = 1.0 if finding.sure else self.term.words if finding.clear else 0.0
             cost = min(
                 share * (self.term.hard if finding.hard else self.term.soft),
@@ -106,6 +111,7 @@ class EffortPay:
     def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
         if event.kind == "ended":
             verdict = self.scene.verdict(desk)
+            # What is left of the cap: an assistant that stops early must not save its turns.
             if self.left > 0 and verdict.scored and verdict.reward < 1:
                 yield Pay(
                     ASSISTANT, -self.left, "effort: nothing is saved by an end without success"
@@ -136,6 +142,7 @@ class EffortPay:
                 for act in read(event.text, book)
                 if act.kind == "ask" and act.confidence >= SURE
             }
+            # Only what the customer really said: a slot that it might have told is a fair question.
             if any(
                 slot.name in slots and slot.value and folded(slot.value) in given
                 for slot in self.scene.task.knowledge
@@ -162,6 +169,8 @@ class RolePay:
                 self.paid += cost
                 yield Pay(USER, -cost, f"role: {fault.kind}")
         self.seen = len(faults)
+        # Plus only for who made no fault, and not for the outcome: the user is not paid for the
+        # assistant's work.
         if event.kind == "ended" and self.term.stop and event.agent == USER and not faults:
             parts = self.scene.verdict(desk).parts
             if parts.get("database") and parts.get("outcome") and parts.get("facts", True):
@@ -178,6 +187,8 @@ class GamePay:
     def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
         findings = self.scene.monitor.findings
         fresh, self.seen = findings[self.seen :], len(findings)
+        # The first fault ends the game for good; `seen` has moved on, so nothing is paid
+        # afterwards.
         if any(fault.sure or self.term.words for fault in self.scene.ledger.faults):
             if self.paid:
                 yield Pay(USER, -self.paid, "game: taken back, the user broke its role")

@@ -31,12 +31,16 @@ class ProgressPay:
         if self.potential is None:
             self.potential = self._of(Counter())
         if event.kind == "ended":
+            # A potential that is not 0 at the end would pay for where the talk was left: that is
+            # what `dense` does.
             if self.term.mode == "invariant" and self.began and self.potential:
                 yield self._pay(-self.gamma * self.potential, "the end")
             return
         now = self._now(desk) if event.kind == "called" and not event.failed else self.potential
         if acted(event):
             self.began = True
+            # As potential-based shaping has it (Ng, Harada and Russell 1999): gamma times the new
+            # less the old.
             moved = self.gamma * now - self.potential
         else:
             # the user moved the world on, within the assistant's last turn
@@ -65,6 +69,7 @@ class ProgressPay:
     def _of(self, done: Counter[Fact], desk: Desk | None = None) -> float:
         """-d/d0: facts to the nearest goal, twice where their record can be changed no more, by
         the size of the smallest goal."""
+        # The smallest goal, so that one unit is never more than the whole way.
         size = max(1, min(sum(map(abs, goal.values())) for goal in self.scene.goals))
 
         def weigh(table: str, key: str) -> int:
@@ -75,6 +80,7 @@ class ProgressPay:
             ):
                 return 1
             data = desk.store.overlay
+            # Locked by the talk itself: what was locked before is nobody's fault here.
             was = self.scene.domain.locked(table, key, data.base.tables[table][key])
             return (
                 2
@@ -114,12 +120,14 @@ class InformationPay:
             role = self.scene.domain.role(event.call.name)
             if role == FIND:
                 found = [("", self.scene.domain.identified(event.call, event.result))]
+                # By the customer's own data: an id that was guessed finds nobody worth paying for.
                 if not self.scene.monitor.vouched:
                     found = []
             else:
                 found = [
                     slot
                     for slot in self._slots(event.call.name, event.call)
+                    # By ids that were shown: else reading every record of the shop would be paid.
                     if role != WRITE and self.shown.holds(slot[1])
                 ]
             for slot in found:
@@ -131,6 +139,7 @@ class InformationPay:
                         f"information: {'the customer' if role == FIND else 'a needed record'} was"
                         " found",
                     )
+            # After the payment: a result cannot found the very call that it answers.
             self.shown.add(event.result)
         elif event.kind == "said" and event.agent == USER:
             self.shown.add(event.text)
@@ -146,6 +155,8 @@ class CommunicationPay:
     def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
         outputs = tuple(dict.fromkeys(self.scene.task.outputs))
         if event.kind == "said" and event.agent == ASSISTANT and len(self.told) < len(outputs):
+            # Judged anew at each text, since a fact is an answer only together with all that was
+            # said before.
             so_far = Outcome("", events=tuple(desk.events))
             missing, unfounded = facts_told(
                 self.scene.task, so_far, self.scene.domain, self.scene.founded
@@ -167,6 +178,8 @@ class CommunicationPay:
                 one.result for one in desk.events if one.kind == "called" and one.agent == ASSISTANT
             ]
             shown += [one.text for one in desk.events if one.kind == "said" and one.agent == USER]
+            # Who sprays numbers loses what they won, at the end: before it a sum may still be
+            # explained.
             if (
                 len(
                     guessed(

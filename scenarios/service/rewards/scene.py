@@ -43,6 +43,7 @@ class Judge:
     known: Verdict | None = None
 
     def __call__(self, desk: Desk) -> Verdict:
+        # Several terms ask for it, and a verdict replays nothing twice.
         if self.known is None:
             if desk.outcome is None:
                 raise ScenarioError("a talk is judged when it is over")

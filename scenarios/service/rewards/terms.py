@@ -135,6 +135,7 @@ class Settings:
         assistant = self.terms["outcome"].weight
         if self.user_reward != "cooperative":
             return {ASSISTANT: assistant}
+        # The game is the user's own share of the outcome, where both win together.
         return {
             ASSISTANT: assistant,
             USER: self.terms["game"].weight if "game" in self.terms else assistant,
@@ -149,6 +150,7 @@ class Settings:
             for name in self.terms
             if name != "outcome"
         ]
+        # A cooperative game is paid as the outcome, so it has no entries of its own.
         return [
             *shared,
             *(
@@ -160,6 +162,7 @@ class Settings:
 
     @property
     def alike(self) -> bool:
+        # Any other term pays one side alone.
         """Whether both agents are always paid the same."""
         shares = self.shares
         return not set(self.terms) - {"outcome", "game"} and shares.get(USER) == shares[ASSISTANT]
@@ -190,6 +193,7 @@ def read_settings(
             "scenario.rewards: a mapping of terms, as in {progress: 0.3, policy: {hard: 0.1}};"
             f" got {rewards!r}"
         )
+    # The outcome is always there: `strict` and the shares are read from it.
     terms: dict[str, Any] = {"outcome": Outcomes()}
     for name, given in (rewards or {}).items():
         if name not in TERMS:
@@ -199,6 +203,7 @@ def read_settings(
             term = None  # the shared outcome is what a cooperative user plays for anyhow
         if term is not None:
             terms[name] = term
+        # Switched off, it still has to be worked out for the measures.
         elif name == "outcome":
             terms[name] = Outcomes(0.0)
     if "game" in terms and user_reward == "neutral":
@@ -221,6 +226,7 @@ def _term(name: str, given: Any) -> Any:
     if name == "outcome" and given == "strict":
         return Outcomes(strict=True)
     if _is_number(given):
+        # One number sets both: a soft finding counts a quarter of a hard one.
         given = {"hard": given, "soft": given / 4} if name == "policy" else {"weight": given}
     if not isinstance(given, Mapping):
         raise ConfigError(
@@ -248,6 +254,7 @@ def _term(name: str, given: Any) -> Any:
     )
     sizes = [
         getattr(made, entry.name)
+        # A term whose every size is 0 pays nothing, so it is off and needs no watcher.
         for entry in fields(kind)
         if entry.name not in ("mode", "cap", "strict")
     ]

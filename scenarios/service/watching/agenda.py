@@ -107,6 +107,7 @@ class Agenda:
             Goal(place, wish, wish.before_change, list(wish.outputs))
             for place, wish in enumerate(task.wishes)
         ]
+        # Facts that no wish asks for stand in a benchmark's text alone.
         owned = {output for wish in task.wishes for each in chain(wish) for output in each.outputs}
         self.loose = [output for output in task.outputs if output not in owned]
         self.transferred = False
@@ -123,17 +124,20 @@ class Agenda:
 
     def ready(self, goal: Goal) -> bool:
         """Whether all that has to be settled before a goal is."""
+        # A place beyond the task is waited for by nobody.
         return all(self.goals[place].final for place in goal.wish.after if place < len(self.goals))
 
     def hear(self, text: str) -> Heard:
         """Takes a message of the assistant in."""
         heard = Heard(text, read(text, self.book))
+        # Facts first: whether a question is settled hangs on them.
         self._facts(heard)
         self._claims(heard)
         self._refusals(heard)
         self._questions(heard)
         for act in heard.of("propose"):
             heard.proposals.append(self._proposal(act, heard.proposals))
+        # One wrong proposal spoils the message: its yes could be taken for all of them.
         fine = all(proposal.right for proposal in heard.proposals)
         for proposal in heard.proposals:
             goal = proposal.goal
@@ -143,6 +147,7 @@ class Agenda:
         for act in heard.of("ask"):
             self.asked[act.slot] += 1
             heard.progress |= self.asked[act.slot] == 1
+        # Surer than other acts, since being handed over ends the customer's hopes.
         if heard.of("transfer", 0.8):
             self.transferred = True
         self.idle = 0 if heard.progress else self.idle + 1
@@ -176,6 +181,7 @@ class Agenda:
         if not told(output, (text,)):
             return False
         self.shown[output] += 1
+        # Seen twice a customer takes a value for the answer; a judge would not.
         return self.shown[output] > 1 or Answers(
             output, (Said(text),), len(self.task.outputs)
         ).stands(0)
@@ -192,8 +198,10 @@ class Agenda:
                 for goal in self.goals
                 if goal.status in (RAISED, PROPOSED) and act.writes and self._fits(goal.wanted, act)
             ]
+            # `Both have been changed` covers what was asked for beside what was approved.
             if approved and cues.ALL.search(plain(act.text)):
                 approved += [goal for goal in asked if not self._wrong(goal.wanted, act.text)]
+            # Without a yes only the wish that the report names, and one of them.
             for goal in (
                 approved
                 or [
@@ -221,11 +229,13 @@ class Agenda:
     def _refusals(self, heard: Heard) -> None:
         acts, left = heard.of("refuse"), heard.of("transfer", 0.8)
         meant: list[Goal] = []
+        # A hand-over without a word of refusal refuses what is left.
         for act in acts or left:
             meant += [goal for goal in self._meant(act) if goal not in meant][:1]
         for goal in meant:
             reason = self.book.reasons.get(goal.wanted.reason)
             given = reason is None or reason.search(plain(heard.text)) is not None
+            # A customer that hears no twice gives in, whatever the reason is.
             impossible = goal.wanted.kind == "impossible" or bool(goal.wanted.reason)
             goal.refusals += 1
             if impossible and (given or goal.refusals > 1 or not acts):
@@ -247,6 +257,7 @@ class Agenda:
             and act.writes & self.book.kinds(goal.wanted)
             and self._names(goal.wanted, act.text)
         ]
+        # What was not asked for yet cannot be refused, unless it is impossible anyway.
         named = [goal for goal in named if goal.status != OPEN or goal.wanted.kind == "impossible"]
         if named:
             return sorted(named, key=lambda goal: goal.wanted.kind != "impossible")
@@ -286,12 +297,15 @@ class Agenda:
 
     def _proposal(self, act: Act, before: list[Proposal]) -> Proposal:
         taken = {id(proposal.goal) for proposal in before}
+        # Worse than any real rank: the counts of arguments stay below nine.
         best, rank = Proposal(act), (9, 9, 9, 9)
         for goal in self.goals:
             for final_wish, wish in ((True, goal.wish), (False, goal.before)):
                 judgement = judge(act, wish, self.book) if wish is not None else None
                 if judgement is None or (goal.final and not judgement.right):
                     continue
+                # Fewest errors first; then wishes that wait, and the final one before the one that
+                # is taken back.
                 stands = (
                     len(judgement.wrong),
                     len(judgement.missing),
@@ -338,6 +352,7 @@ class Agenda:
         words = _content(wish.text)
         if not wish.text:
             return wish.kind == "question"
+        # Three fifths of the words: people rephrase, and two requests share a few words anyhow.
         return len(words & _content(text)) * 5 >= len(words) * 3
 
     def nearer(self, wish: Wish, other: Wish, text: str) -> bool:
@@ -358,6 +373,7 @@ def chain(wish: Wish) -> Iterable[Wish]:
 def _counts(output: str, status: str, text: str) -> bool:
     """Whether a number that was found can be the answer: a small one needs a question before it,
     and is no count of days."""
+    # A count is told in passing all the time: `3 to 5 days`, `2 items`.
     if not (output.isdigit() and len(output) < 3):
         return True
     return status != OPEN and not re.search(
@@ -373,4 +389,5 @@ def _lines(text: str) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def _content(text: str) -> frozenset[str]:
+    # Short words are those that all requests share.
     return frozenset(word for word in re.findall(r"[\w#@]+", plain(text)) if len(word) > 3)

@@ -55,6 +55,7 @@ def measures(
     findings, desk = audit.monitor.findings, audit.desk
     hard = sum(finding.hard and finding.sure for finding in findings)
     canon = audit.others.get("canonical", audit.verdict)
+    # The user's tools are its own affair.
     called = [event for event in desk.events if event.kind == "called" and event.agent == ASSISTANT]
     found: dict[str, float | None] = {
         "success without hard violations": None if success is None else float(success and not hard),
@@ -101,6 +102,7 @@ def manner(desk: Desk, book: Phrasebook | None) -> dict[str, float | None]:
         "words per user message": (
             sum(len(text.split()) for text in said) / len(said) if said else None
         ),
+        # A no that corrects is counted as a no.
         "user corrections": sum(corrects(text) and answer(text) != "no" for text in said),
         "user gave up": float(
             desk.outcome is not None
@@ -118,6 +120,7 @@ def manner(desk: Desk, book: Phrasebook | None) -> dict[str, float | None]:
             proposed = False
             continue
         acts = read(event.text, book)
+        # "request" is a question for the whole matter, which may be put again.
         asked.update({act.slot for act in acts if act.kind == "ask"} - {"", "request"})
         proposed = any(act.kind == "propose" and act.confidence >= SURE for act in acts)
     return found | {
@@ -131,11 +134,13 @@ def _told(verdict: Verdict, task: Task) -> float | None:
     """The share of the required facts that was told, by the grader that says which."""
     if not task.outputs or verdict.distance is None:
         return None
+    # The strict graders do not say which facts are missing.
     return 1 - len({*verdict.missing, *verdict.unfounded}) / len(set(task.outputs))
 
 
 def _terms(episode: Episode, paying: Iterable[tuple[str, str]]) -> Iterator[tuple[str, float]]:
     """What each reward term paid each agent."""
+    # Terms that may pay and did not are 0 and not missing, or their means would lie.
     sums = {f"reward {agent} {term}": 0.0 for agent, term in paying}
     for entry in episode.ledger:
         name = f"reward {entry.agent} {entry.why.partition(':')[0]}"

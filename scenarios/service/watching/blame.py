@@ -75,6 +75,7 @@ class Course:
     def see(self, event: Event, desk: Desk) -> Iterable[Pay]:
         if event.call is None or event.failed:
             return ()
+        # The distance of the untouched world.
         if self.far is None:
             self.far = nearness(Counter(), self.goals)
         store = (
@@ -82,6 +83,7 @@ class Course:
         )
         if store.mutates(event.call.name):
             now = nearness(state((desk.store, desk.user_store), self.domain.facts), self.goals)
+            # A user's own tools may lead away too, but only the assistant is graded by writes here.
             if now > self.far and event.agent == ASSISTANT:
                 self.strays.append(Finding(event.step, "wrong_write", True, spoken(event.call)))
             self.far = now
@@ -149,6 +151,7 @@ def blame(
         return None
     hard = [finding for finding in findings if finding.hard and finding.sure]
     used = _used(outcome)
+    # An invented value that no call used has lost nothing.
     theirs = [
         fault
         for fault in faults
@@ -180,6 +183,7 @@ def blame(
             if fault.kind in CRITICAL
         ]
     if events:
+        # The earliest one; at one step 0 sorts the user before the assistant.
         step, _, side, cause, evidence, sure = min(events)
         return Blame(side, cause, step, evidence, sure)
     return _without_event(hard, verdict, outcome, end, flags, loose)
@@ -195,6 +199,7 @@ def _without_event(
 ) -> Blame:
     last = outcome.events[-1].step if outcome.events else -1
     parts = verdict.parts
+    # First of all: an unfair task proves nothing about either side.
     if unfair := sorted(UNFAIR & set(flags)):
         return Blame(ENVIRONMENT, unfair[0])
     if end.bootstraps:
@@ -205,12 +210,14 @@ def _without_event(
             "fault",
             last,
         )
+    # All was done: only the typed reason can be wrong then.
     if parts.get("database") and parts.get("facts", True) and outcome.by == "user":
         return Blame(
             USER, "wrong_end", last, f"all was right, and the user left with {outcome.reason}"
         )
     if hard:
         return Blame(ASSISTANT, hard[0].code, hard[0].step, hard[0].evidence)
+    # Facts of the briefing alone: an assistant cannot tell what nobody asks for.
     if (set(verdict.missing) & set(loose)) and outcome.by == "user" and not _questioned(outcome):
         return Blame(USER, "not_asked", last, ", ".join(verdict.missing))
     if verdict.missing or verdict.unfounded:

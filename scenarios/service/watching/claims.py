@@ -22,6 +22,8 @@ def contradicted(act: Act, made: Sequence[ToolCall], fresh: bool, domain: Domain
     if _of_others(act, calls, domain):
         return True
     if not calls:
+        # `You will get a refund` follows from a return that was just made, and is no report of its
+        # own.
         return not (fresh and _FOLLOWS.search(act.text.casefold()))
     return _of_more(act, calls)
 
@@ -38,6 +40,8 @@ def _of_others(act: Act, calls: Sequence[ToolCall], domain: Domain) -> bool:
     }
     done = {slot for call in calls for slot in domain.records(call)}
     tables = {table for table, _ in done}
+    # All tables of the change must be among those that are named: a product's id beside an order is
+    # no other order.
     return bool(named) and not named & done and tables <= {table for table, _ in named}
 
 

@@ -32,6 +32,7 @@ from gem_ma import ToolCall
 Records = Mapping[str, frozenset[str]]  # id -> the words that the record holds
 ALL_OF_IT = -1  # the place of a proposal that is a whole message
 _WORD = re.compile(r"[^\W_]+")
+# Words of nearly every write of a desk.
 _SAYS_LITTLE = frozenset(("order", "account", "ending", "longer", "needed", "ordered", "mistake"))
 _LINE = re.compile(r"(?<=[.?!])\s|\n")
 
@@ -86,6 +87,7 @@ class Said:
         customer asked for."""
         folded = fold(text)
         found = domain.speaks_of(folded)
+        # A bare `Shall I?` speaks of what the customer asked for.
         bare = domain.book is None or not any(domain.book.writes(line) for line in _lines(text))
         return found | (self.wanted if bare and cues.STRONG.search(folded) else set())
 
@@ -100,6 +102,8 @@ class Said:
     ) -> Breach | None:
         """Why no proposal that was shown can contain this write; None where one may. `agreed`:
         there is a yes to a write of this kind."""
+        # Only what was answered: a proposal in the last message was seen by nobody who could say
+        # yes.
         told = [text for text, kinds in self.answered if call.name in kinds]
         if not told:
             what = f"no message that the customer answered speaks of such a change: {spoken(call)}"
@@ -143,6 +147,7 @@ def _leaves(value: Any) -> Iterator[str]:
     elif isinstance(value, (list, tuple)):
         for inner in value:
             yield from _leaves(inner)
+    # Dataclasses with slots, such as the items of a wish.
     elif hasattr(value, "__slots__"):
         for name in value.__slots__:
             yield from _leaves(getattr(value, name))
@@ -160,6 +165,7 @@ class Consents:
     # a proposal or an answer was longer than its reader reads
     cut: bool = False
 
+    # Cut messages make every breach unclear: the yes may stand in what was not read.
     @property
     def owed(self) -> list[Consent]:
         """Those that wait for a write."""
@@ -173,6 +179,7 @@ class Consents:
         self.cut |= len(text) > answers.READ or (proposal is not None and len(proposal) > READ)
         said, part = answers.answer(text), partly(text)
         took_back = (said == "no" or changes_mind(text) or corrects(text)) and not part
+        # A no, a change of mind or a correction kills every yes that is still open.
         if took_back:
             self.given.clear()
         if proposal is not None and read_proposals(proposal, book):
@@ -189,6 +196,7 @@ class Consents:
                     apart=apart,
                 )
             )
+        # An order without a yes, such as `cancel it too`: it needs an earlier proposal to be clear.
         elif wanted := ordered(text, book):
             earlier = next((each for each in reversed(self.listed) if each[1] & wanted), None)
             if earlier is not None:
@@ -225,6 +233,7 @@ class Consents:
     def _kept_back(self, key: str, words: frozenset[str]) -> bool:
         """Whether the last consent that speaks of a record allowed only another one: as the
         entries of its list tell, or what the records hold."""
+        # The last one that speaks of it; an older yes was narrowed by it.
         for consent in reversed(self.given):
             if key in consent.text:
                 others = [
@@ -248,6 +257,7 @@ class Consents:
             if (
                 call.name not in consent.kinds
                 or spoken(call) in consent.made
+                # What is open or twisted is no consent, as a whole either.
                 or any(act.confidence <= OPEN for act in consent.acts)
             ):
                 continue
@@ -260,6 +270,7 @@ class Consents:
                 continue
             if not failed:
                 consent.made.append(spoken(call))
+                # Every proposal of it: the whole text has been used for this write.
                 consent.used |= set(range(len(consent.acts)))
             return Breach("MISMATCH", f"not all of it was listed: {spoken(call)}", clear=False)
         return breach
@@ -277,6 +288,7 @@ class Consents:
                 elif judgement.right:
                     if not failed:
                         consent.used.add(place)
+                    # Right in all arguments and still open: `cancel it or shall I return it?`.
                     if any(act.confidence <= OPEN for act in consent.acts):
                         return Breach(
                             "CONSENT",
@@ -284,6 +296,7 @@ class Consents:
                             clear=False,
                         )
                     return None
+                # The nearest proposal makes the evidence worth reading.
                 elif not (consent.loose and judgement.wrong) and (
                     near is None or _rank(judgement) < _rank(near[0])
                 ):
@@ -292,6 +305,7 @@ class Consents:
             why = "the yes to it is used up" if spent else "nobody said yes to it"
             return Breach("CONSENT", f"{why}: {spoken(call)}", spent=spent)
         judgement, consent, place = near
+        # Even a mismatch uses the yes up, or one yes would excuse several wrong writes.
         if not failed:
             consent.used.add(place)
         what = f"{', '.join(judgement.wrong or judgement.missing)} of {spoken(call)}"
@@ -338,6 +352,7 @@ def _of_words(judgement: Judgement, call: ToolCall) -> Judgement:
     kept = {
         name: verdict
         for name, verdict in judgement.arguments.items()
+        # An empty second line of an address is named by saying nothing.
         if call.arguments.get(name, True) not in ("", [], None)
     }
     return Judgement(kept)

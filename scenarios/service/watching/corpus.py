@@ -20,6 +20,7 @@ GRAM = 8  # words in a row that make a copy
 def corpus(task: Task, book: Phrasebook) -> tuple[str, str, frozenset[tuple[str, str]]]:
     """All that the user may state: folded text, the part of it that its requests hold, and
     values as (slot, value)."""
+    # What it has forgotten it may not state either.
     forgotten = {slot.value for slot in task.knowledge if not slot.known}
     asked: list[str] = []
     values: set[tuple[str, str]] = {
@@ -83,6 +84,7 @@ def instruction_grams(task: Task) -> frozenset[tuple[str, ...]]:
         f"{_flat(wish.words)} {_flat(dict(wish.arguments))}" for wish in wishes
     ]
     values = set(words(" ".join(held)))
+    # Runs that are mostly values may be said as they are: there is no other way to say them.
     most = GRAM // 4  # words of values in a run that is still a copy
     return frozenset(
         gram

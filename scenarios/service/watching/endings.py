@@ -36,16 +36,20 @@ def wrong_end(
     if task.goal == "served":
         if domain.book is None:
             refusing = any(refuses(text, domain) for text in texts)
+        # A user that got what it wanted has not been refused, whatever was said on the way.
         gave_up = event.reason in ("refused", "gave_up") and feasible(task)
         if gave_up and refusing and not _tried(task, made):
             return WrongEnd("a feasible request was refused", sure=False, clear=task.scorable)
         return None
     handed_over = any(hands_over(each, domain) for each in desk.events)
     if task.goal == "transferred":
+        # Without a text there was no assistant to blame.
         silent = texts and not handed_over
         return WrongEnd("the due transfer was not made") if silent else None
     if handed_over:
         return WrongEnd("handed over in place of the due refusal")
+    # The user's typed acceptance stands for words that no pattern knows, as long as the reason was
+    # given.
     accepted = event.reason == "refused" and gives_reasons(task, texts, domain)
     if texts and not refused(task, texts, domain) and not accepted:
         # it may stand in the middle of a text that is too long to be read

@@ -49,6 +49,7 @@ class Knowledge:
         if catalogue:
             self.catalogue.add(result)
 
+    # Bounded words, so that `12` was not said with `123`.
     def was_given(self, value: Any) -> bool:
         """Whether the customer said a value, as words of their own."""
         wanted = folded(value)
@@ -74,6 +75,7 @@ class Knowledge:
     def _was_shown(self, value: str) -> bool:
         """Whether an id was shown; a customer may leave out the mark and the letter before its
         digits."""
+        # `W1234567` for `#W1234567`, or its digits alone.
         bare = _BARE.fullmatch(value)
         forms = (value, *bare.groups()) if bare else (value,)
         return any(self.shown.holds(form) for form in forms)
@@ -91,6 +93,7 @@ class Knowledge:
         """The first value of a text that only somebody else's record holds, "" for none."""
         if not self.foreign.texts:
             return ""
+        # Sorted, so that the same value is named in every process.
         values = sorted(set(ids.findall(text)) | set(map(str, _telling(text))))
         theirs = (
             value for value in values if self.foreign.holds(value) and not self.own.holds(value)
@@ -104,9 +107,11 @@ class Knowledge:
                 yield f"{value} was never shown", True
         wild = {
             number
+            # Ids are looked for as ids above.
             for number in numbers(text)
             if number < HUGE and not self.shown.reaches(number) and not self._inside(number)
         }
+        # A sum that is written out is no invention.
         wild -= worked_out([text], wild) if wild else set()
         for number in sorted(wild):
             yield f"{number} is in no result and follows from none in one step", True

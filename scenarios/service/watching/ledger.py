@@ -41,6 +41,7 @@ FAULTS = (
     ),
     *("token_leak", "loop", "missed_goal"),
 )
+# The others are read from words; on unseen talks most findings of that kind were wrong.
 SURE_FAULTS = frozenset(("hallucinated_slot", "copy", "token_leak", "loop"))
 LEAST_PATIENCE = 3  # unhelpful messages in a row that a user must bear before it may give up
 CORRECTS_WITHIN = 2  # of the user's own messages, in which a slip may be put right
@@ -75,6 +76,7 @@ _ROLE = re.compile(
     r" model)\b|<tool_call>|\"(?:name|arguments|tool)\"\s*:|\b[a-z]+(?:_[a-z]+){1,6}\s*\("
 )
 _TOKEN = re.compile(
+    # Possessive marks and bounded gaps: a row of `#` is walked once.
     r"(?<!#)#{2,}+\s{0,8}[A-Za-z][\w -]{0,80}\s{0,8}#{2,}"
     r"|<\|[^|<>]{1,40}\|>|\[(?:STOP|END|DONE|TRANSFER|EOS|INST)\]|</?s>|\bend_conversation\b|<(?:stop|end)/?>",
     re.IGNORECASE,
@@ -152,6 +154,7 @@ class Ledger:
         # who is asked may answer, who is refused ask why
         if self.agenda.settled and not self._asked and not (self._refused and "?" in text):
             self._settled_for += 1
+            # One message of thanks behind the end is polite; a second one goes on for nothing.
             if self._settled_for == 2:
                 self._add("late_stop", step, text)
 
@@ -167,6 +170,7 @@ class Ledger:
         if copied := next((gram for gram in grams(words(text)) if gram in self._grams), None):
             self._add("copy", step, " ".join(copied))
         same = sum(fold(earlier) == fold(text) for earlier in self._texts)
+        # The third time, unless it is a short yes or no, which talks repeat.
         if same == 2 and not (said and len(text.split()) <= 12):
             self._add("loop", step, text)
 
@@ -175,6 +179,7 @@ class Ledger:
         stated = [
             mention for mention in self.book.mentions(text) if not self._another(mention, text)
         ]
+        # Age in messages of the user's own.
         self._doubtful = [(slot, value, at, age + 1) for slot, value, at, age in self._doubtful]
         for mention in stated:
             known = self._knows(mention.slot, mention.value)
@@ -189,6 +194,7 @@ class Ledger:
             if known and right_again:
                 self.counts["slips"] += sum(slot == mention.slot for slot, *_ in self._doubtful)
                 self._doubtful = [entry for entry in self._doubtful if entry[0] != mention.slot]
+        # What is doubted already is no new doubt when it is told once more.
         waiting = {(slot, value) for slot, value, *_ in self._doubtful}
         fresh = [
             m
@@ -214,6 +220,7 @@ class Ledger:
             if (
                 told
                 and (slot.reveal == "never" or not self.agenda.asked[slot.name])
+                # What the assistant or a request has said already cannot leak.
                 and not names(slot.value, f"{self._told}\n{self._requests}")
             ):
                 self._leaked.add(slot.name)
@@ -237,6 +244,7 @@ class Ledger:
                 self._add("hallucinated_slot", at, f"{slot}: {value}")
         self._doubtful = [entry for entry in self._doubtful if entry[3] < age]
 
+    # In its own slot, anywhere in the text, or from the assistant's mouth.
     def _knows(self, slot: str, value: str) -> bool:
         return (
             (slot, fold(value)) in self._canonical
@@ -257,6 +265,7 @@ class Ledger:
             goal = proposal.goal
             if said == "yes":
                 if proposal.wrong:
+                    # Below that the proposal itself may be misread.
                     if proposal.act.confidence > 0.7:
                         wrong = (
                             proposal.judgement.wrong
@@ -310,10 +319,12 @@ class Ledger:
     def _stops(self, reason: str, step: int, deferred: bool = False) -> None:
         """A stop with a yes that waits for its write, or before all is settled."""
         waiting = [goal for goal in self.agenda.goals if not goal.final or goal.untold]
+        # A stop beside a text waits for the answer, so only a promised write can be missed.
         if deferred:
             waiting = [goal for goal in waiting if goal.status == APPROVED]
         elif reason in ("gave_up", "out_of_scope"):
             waiting = (
+                # Patience is due before giving up, and not where all is settled.
                 waiting if self.agenda.idle < LEAST_PATIENCE and not self.agenda.settled else []
             )
         elif reason == "transferred" and self.agenda.transferred:

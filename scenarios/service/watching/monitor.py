@@ -85,6 +85,8 @@ class Monitor:
     def see(self, event: Event, desk: Desk) -> Iterable[Pay]:
         if self.before is None:
             self.before = (
+                # Before the first call the store is the plain base, even if this event is that
+                # call.
                 desk.store.overlay.copy()
                 if event.kind != "called"
                 else Overlay(desk.store.overlay.base)
@@ -95,6 +97,7 @@ class Monitor:
             self._user_says(event) if event.agent == USER else self._says(event, desk)
         elif event.kind == "called" and event.call is not None and event.agent == ASSISTANT:
             self._calls(event, event.call, desk)
+            # A copy per write and not per event: the state before a write is what it was agreed on.
             if desk.store.mutates(event.call.name):
                 self.before = desk.store.overlay.copy()
         elif event.kind == "bounced" and event.agent == ASSISTANT and event.text == ONE_CALL:
@@ -125,6 +128,8 @@ class Monitor:
 
     def _user_says(self, event: Event) -> None:
         self.known.hear(event.text)
+        # Before the proposal is taken in as answered: then a bare `Shall I?` still means what was
+        # wanted.
         kinds = self.said.kinds(self.proposed or "", self.domain)
         self.said.customer(event.text, self.domain)
         self.heard_at = event.step
@@ -145,6 +150,7 @@ class Monitor:
             self._served(event, call, role, slots, desk)
         if role == WRITE:
             self._writes(event, call, slots)
+        # Only where the task can be served; a due transfer is judged at the end.
         if role == TRANSFER and not event.failed and desk.task.goal == "served":
             self._find(
                 event,
@@ -161,17 +167,20 @@ class Monitor:
             domain.owner(desk.store.overlay, slot) not in ("", self.subject) for slot in slots
         )
         self.known.take(event.result, foreign=foreign, catalogue=role == CATALOGUE)
+        # Reads before anybody is identified do not count as looked up for the customer.
         if self.subject and role in (PERSONAL, WRITE):
             self.read.update(slots)
             self.consents.records |= {key: content(event.result) for _, key in slots}
         if role == WRITE:
             self.made.append((event.step, call))
+            # A write answers what was refused or stalled before.
             self.refused_at = self.stalled_at = -1
             for slot in slots:
                 self.changed.setdefault(slot, set()).add(domain.once.get(call.name, call.name))
 
     def _identified(self, call: ToolCall, result: str) -> None:
         vouched = all(self.known.was_given(value) for value in call.arguments.values())
+        # A second look-up by the customer's own data puts right one that was guessed.
         if not self.subject or (vouched and not self.vouched):
             self.subject, self.vouched = self.domain.identified(call, result), vouched
 
@@ -208,6 +217,7 @@ class Monitor:
                 self._find(event, "TWICE", True, f"{slot[1]} was changed before: {spoken(call)}")
             if slot not in self.read and slot[0] in self.domain.owners:
                 self._find(event, "UNREAD", False, f"{slot[1]} was not read: {spoken(call)}")
+        # Whether it is refused or not: the assistant asked for it.
         for item in self.domain.same(call):
             self._find(event, "SAME_ITEM", False, f"{item} for itself: {spoken(call)}")
         if self.domain.book is None:
@@ -220,6 +230,7 @@ class Monitor:
             and data is not None
             and self.domain.more(call, data)
         ):
+            # The step of the proposal, since there the question was left out.
             self._find(
                 proposal,
                 "REMINDER",
@@ -236,7 +247,10 @@ class Monitor:
             return
         wish = self.domain.put(call, before)
         named = [
-            key for table, key in self.domain.records(call) if self.domain.owners.get(table) != ""
+            # A customer's own account needs no number to be agreed on.
+            key
+            for table, key in self.domain.records(call)
+            if self.domain.owners.get(table) != ""
         ]
         agreed = self.consents.agreed(call, named)
         words = self.consents.records
@@ -271,6 +285,7 @@ class Monitor:
             and any(act.kind == "refuse" and act.confidence >= SURE for act in acts)
         ):
             self.refused_at, self.refused = event.step, True
+        # Once: the first text since the yes, not each later one.
         if self.stalled_at < 0 and self.owed:
             self.stalled_at = event.step
         self.reminded |= _ALL.search(folded(event.text)) is not None or any(
@@ -320,6 +335,7 @@ class Monitor:
         """What, as far as texts can be read, kept the assistant from serving to the end:
         refusals of what is feasible, yeses that it let wait, changes that it told as made, and a
         due refusal that it never gave; each only where it made no write afterwards."""
+        # After the last write all was still open; what lies before it did not keep it from serving.
         last = self.made[-1][0] if self.made else -1
         reasons = [
             finding
