@@ -27,8 +27,9 @@ from gem_ma.engines.opening import open_engine
 from gem_ma.engines.small.table import Table
 from gem_ma.episode import Episode, Seat
 from gem_ma.rollout import Plan
-from gem_ma.training.learner.losses import AGGREGATIONS, RATIOS
+from gem_ma.training.learner.losses import RATIOS
 from gem_ma.training.learner.table_learner import TableLearner
+from gem_ma.training.learner.token_weights import AGGREGATIONS
 from gem_ma.turn_table import TurnTable
 from gem_ma.types import Sampling, Turn
 

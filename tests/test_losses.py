@@ -9,16 +9,8 @@ import numpy as np
 import pytest
 
 from gem_ma.errors import ConfigError
-from gem_ma.training.learner.losses import (
-    AGGREGATIONS,
-    RATIOS,
-    clipped,
-    entropy,
-    k3,
-    token_weights,
-    truncated_weight,
-    unit_pull,
-)
+from gem_ma.training.learner.losses import RATIOS, clipped, entropy, k3, unit_pull
+from gem_ma.training.learner.token_weights import AGGREGATIONS, token_weights, truncated_weight
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 

@@ -13,17 +13,9 @@ from gem_ma.config.learning import LossSettings
 from gem_ma.config.loading import load
 from gem_ma.errors import ConfigError
 from gem_ma.training.entry import run_training
-from gem_ma.training.learner.losses import (
-    AGGREGATIONS,
-    RATIOS,
-    SURROGATES,
-    Sampled,
-    Surrogate,
-    clipped,
-    k3,
-    pull,
-)
+from gem_ma.training.learner.losses import RATIOS, SURROGATES, Sampled, Surrogate, clipped, k3, pull
 from gem_ma.training.learner.slopes import Slope
+from gem_ma.training.learner.token_weights import AGGREGATIONS
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 DOCS = Path(__file__).parents[1] / "docs" / "training.md"

@@ -7,7 +7,6 @@ Axis: N choices sampled in a batch.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,21 +16,21 @@ from numpy.typing import NDArray
 
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import WarmStartSettings
-from gem_ma.engines.small.table import Array, Table, decode, encode, fingerprint, softmax, view_key
+from gem_ma.engines.small.table import Array, Table, fingerprint, softmax
 from gem_ma.errors import EngineError
-from gem_ma.json_text import load_json
-from gem_ma.parsing import parse_legal
 from gem_ma.training.learner.critic import TableCritic
 from gem_ma.training.learner.losses import k3
 from gem_ma.training.learner.mismatch import check_sampling, fresh_gap
 from gem_ma.training.learner.rows import Demonstration, Turns
 from gem_ma.training.learner.slopes import Slope
+from gem_ma.training.learner.table_average import Path, accumulate, averaged
+from gem_ma.training.learner.table_cloning import shares_of_choices
+from gem_ma.training.learner.table_files import TableState, loaded, saved
 from gem_ma.training.learner.table_rows import Batch, Moment, TableRows
 from gem_ma.types import Sampling
 
 PROBED = 256  # views that a publish compares; a table may have millions
 PARITY = 1e-5  # nats; both sides are float64 softmaxes of the same numbers
-Path = tuple[tuple[int, int], ...]  # the agent's own (view key, choice) pairs that lead to a view
 
 
 class TableLearner:
@@ -136,35 +135,11 @@ class TableLearner:
     def clone(
         self, demonstrations: Sequence[Demonstration], settings: WarmStartSettings
     ) -> dict[str, float]:
-        """Maximum likelihood in closed form: the share of each choice in each view, one choice of
-        uniform weight added.
-
-        A table needs no gradient steps for it, so `steps`, `batch` and `lr` of the settings are
-        not used. Texts that name no legal string are counted in `unreadable`.
-        """
-        counts: dict[int, Array] = {}
-        unreadable = 0
-        for demonstration in demonstrations:
-            request = demonstration.request
-            choice = parse_legal(demonstration.text, request.legal) if request.legal else None
-            if request.legal is None or choice is None:
-                unreadable += 1
-                continue
-            key = view_key(request.agent, request.messages, request.legal)
-            counts.setdefault(key, np.full(len(request.legal), 1 / len(request.legal)))[
-                request.legal.index(choice)
-            ] += 1
-        loss = 0.0
-        for key, row in counts.items():
-            self.weights[key] = np.log(row / row.sum())
-            loss -= float(((row - 1 / len(row)) * self.weights[key]).sum())
-        cloned = len(demonstrations) - unreadable
-        return {
-            "demonstrations": float(cloned),
-            "unreadable": float(unreadable),
-            "views": float(len(counts)),
-            "nll": loss / max(1, cloned),
-        }
+        """See `shares_of_choices`. A table needs no gradient steps for it, so `steps`, `batch` and
+        `lr` of the settings are not used."""
+        shares, numbers = shares_of_choices(demonstrations)
+        self.weights |= shares
+        return numbers
 
     def publish(self) -> dict[str, float]:
         """Hands the weights to the engine, checks that its log-probabilities are ours, then
@@ -184,70 +159,29 @@ class TableLearner:
             )
         self.version += 1
         self.engine.version = self.version
-        self._accumulate()
+        accumulate(self.sums, self.weights, self.paths, self.version, self.sampling)
         return {"parity_gap": gap}
 
     def average(self) -> Table:
-        """An engine that plays the average of all published versions, version v with weight v times
-        the agent's own reach of the view.
-
-        It equals drawing one version per episode (the later the likelier) and playing it
-        throughout. In self-play this average approaches an equilibrium, not the last iterate.
-        Exact because a view holds all that its agent saw and did.
-        """
+        """An engine that plays the average of all published versions, see `table_average`."""
         table = Table(policy=self.policy, optimizer=self.engine.optimizer)
-        for key, row in self.weights.items():
-            total = self.sums.get(key)
-            table.logits[key] = (
-                row.copy()
-                if total is None or not total.sum() > 0
-                else np.log(np.maximum(total / total.sum(), 1e-300))
-            )
+        table.logits = averaged(self.weights, self.sums)
         table.version = self.version
         return table
 
     def state(self) -> dict[str, bytes]:
         """Everything that a resume needs, as JSON files; floats survive bit for bit."""
-        moments = {
-            str(key): [m.tolist(), v.tolist(), n] for key, (m, v, n) in sorted(self.moments.items())
-        }
-        rest = {
-            "version": self.version,
-            "moments": moments,
-            "paths": {str(key): path for key, path in sorted(self.paths.items())},
-            "sums": {str(key): row.tolist() for key, row in sorted(self.sums.items())},
-        }
-        held = {"reference.json": encode(self.reference)} if self.reference is not None else {}
-        return {
-            **held,
-            "table.json": encode(self.weights),
-            "learner.json": json.dumps(rest).encode(),
-        }
+        return saved(
+            TableState(
+                self.weights, self.moments, self.reference, self.paths, self.sums, self.version
+            )
+        )
 
     def load(self, files: Mapping[str, bytes]) -> None:
         """The inverse of `state`; the engine gets the weights too."""
-        self.weights = decode(files["table.json"], f"policy {self.policy!r}: table.json")
-        rest = load_json(files["learner.json"])
-        held = files.get("reference.json")
-        self.reference = (
-            decode(held, f"policy {self.policy!r}: reference.json") if held is not None else None
-        )
-        self.version = int(rest["version"])
-        self.moments = {
-            int(key): (_row(m), _row(v), float(n)) for key, (m, v, n) in rest["moments"].items()
-        }
-        self.paths = {
-            int(key): tuple((int(view), int(choice)) for view, choice in path)
-            for key, path in rest["paths"].items()
-        }
-        self.sums = {int(key): _row(row) for key, row in rest["sums"].items()}
-        rows = [
-            *self.sums.items(),
-            *((key, row) for key, (*pair, _) in self.moments.items() for row in pair),
-        ]
-        shapes = {key: row.shape for key, row in self.weights.items()}
-        if any(row.shape != shapes.get(key) for key, row in rows):
-            raise ValueError("learner.json: its rows are not those of table.json")
+        state = loaded(files, self.policy)
+        self.weights, self.moments, self.reference = state.weights, state.moments, state.reference
+        self.paths, self.sums, self.version = state.paths, state.sums, state.version
         self.engine.publish(self.weights, self.version)
 
     def fingerprint(self) -> str:
@@ -296,15 +230,3 @@ class TableLearner:
             key: self.reference.get(key, np.zeros(len(self.weights[key]))) for key in batch.keys
         }
         return TableRows.gather(held, {}, batch).logprobs(batch, self.sampling.temperature)
-
-    def _accumulate(self) -> None:
-        chances = {key: softmax(row, self.sampling) for key, row in self.weights.items()}
-        for key, row in chances.items():
-            reach = 1.0
-            for view, choice in self.paths.get(key, ()):
-                reach *= float(chances[view][choice])
-            self.sums[key] = self.sums.get(key, 0.0) + self.version * reach * row
-
-
-def _row(values: Any) -> Array:
-    return np.array(values, np.float64)
