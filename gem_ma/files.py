@@ -21,7 +21,7 @@ import stat
 from collections.abc import Callable, Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from gem_ma.errors import GemMaError, StoreError
 from gem_ma.json_text import load_json
@@ -38,6 +38,7 @@ _KINDS = {
 }
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+Made = TypeVar("Made")
 _DAMAGE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
 
@@ -244,26 +245,33 @@ def replace_file(
         sync_folder(path.parent)
 
 
-def place(path: Path, root: Path, write: Callable[[Path], object]) -> None:
+def place(path: Path, root: Path, write: Callable[[Path], Made]) -> Made:
     """Puts what `write` makes, a file or a folder, in place of an older one; it is made beside
-    it and renamed. Raises StoreError."""
+    it and renamed. Gives what `write` gives. Raises StoreError, and leaves the older one where
+    writing fails."""
     with oserror(path):
         make_folder(path.parent, root)
         temporary = path.with_name(f".{path.name}.tmp")
         remove(temporary, root)
-        write(temporary)
-        for file in (
-            [temporary]
-            if temporary.is_file()
-            else [one for one in temporary.rglob("*") if one.is_file()]
-        ):
-            with stream(file, root) as written:
-                os.fsync(written.fileno())
-        if kind(path, root) not in (None, "a file", "a folder"):
-            is_file(path, root)
-        remove(path, root)
-        rename(temporary, path, root)
+        try:
+            made = write(temporary)
+            for file in (
+                [temporary]
+                if temporary.is_file()
+                else [inner for inner in temporary.rglob("*") if inner.is_file()]
+            ):
+                with stream(file, root) as written:
+                    os.fsync(written.fileno())
+            if kind(path, root) not in (None, "a file", "a folder"):
+                is_file(path, root)
+            remove(path, root)
+            rename(temporary, path, root)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                remove(temporary, root)
+            raise
         sync_folder(path.parent)
+        return made
 
 
 def rename(old: Path, new: Path, root: Path | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from gem_ma.errors import ConfigError, ScenarioError, StoreError
 torch = pytest.importorskip("torch", reason="needs the train extra")
 transformers = pytest.importorskip("transformers", reason="needs the train extra")
 
-from gem_ma.engines.local.tiny import make_model, pieces  # noqa: E402
+from gem_ma.engines.local.tiny import make_model, place_new  # noqa: E402
+from gem_ma.engines.local.tiny_tokenizer import pieces  # noqa: E402
 
 
 def tokenizer(path: Path) -> Any:
@@ -155,6 +157,27 @@ def test_what_is_there_already_is_never_touched(tmp_path: Path, kuhn_model: Path
     (tmp_path / "empty").mkdir()
     make_model(tmp_path / "empty", "kuhn_poker")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["empty", "file", "model"]
+
+
+def test_what_comes_up_meanwhile_stays_and_nothing_is_left_beside(tmp_path: Path) -> None:
+    mine = tmp_path / "model" / "mine"
+
+    def fails(folder: Path) -> None:
+        folder.mkdir()
+        (folder / "half").write_text("half")
+        raise OSError("no such disk")
+
+    def heard() -> Iterator[str]:
+        mine.parent.mkdir()
+        mine.write_text("mine")
+        yield "a word"
+
+    with pytest.raises(StoreError, match=r"could not be written.*no such disk"):
+        place_new(tmp_path / "model", fails)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ConfigError, match="exists already"):
+        make_model(tmp_path / "model", "kuhn_poker", heard=heard())
+    assert [*tmp_path.iterdir()] == [mine.parent] and mine.read_text() == "mine"
 
 
 def test_wrong_names_are_refused_before_anything_is_written(tmp_path: Path) -> None:

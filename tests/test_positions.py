@@ -21,14 +21,14 @@ from gem_ma.rollout import play
 
 pytest.importorskip("torch", reason="needs the train extra")
 
-from gem_ma.engines.local import tiny
+from gem_ma.engines.local import scenario_texts, tiny, tiny_tokenizer
 from gem_ma.engines.local.chat import Chat
 from gem_ma.training.learner import positions
 from gem_ma.training.learner.positions import LEAST, Measured, length, plans, talks_of
 
 KINDS: dict[str, Callable[[Any], Any]] = {
-    "word": tiny._word_tokenizer,
-    "byte": tiny._byte_tokenizer,
+    "word": tiny_tokenizer.word_tokenizer,
+    "byte": tiny_tokenizer.byte_tokenizer,
 }
 UNSEEN = 31  # plays, on other tasks and seeds than the measured ones
 HEARD = 1000  # texts of a tokenizer: more would take seconds and change its lengths little
@@ -39,7 +39,7 @@ def few_tasks() -> Iterator[None]:
     """Words are collected from a few tasks, since making two thousand of retail takes seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            tiny,
+            scenario_texts,
             "_tasks",
             lambda scenario, split: (
                 list(islice(scenario.tasks(split), 20)) if positions._tasks(scenario, split) else []
@@ -55,7 +55,7 @@ def known() -> Callable[[str], list[str]]:
 
     def of(scenario: str) -> list[str]:
         if scenario not in kept:
-            kept[scenario] = [*islice(tiny.texts(registry.make(scenario), 0), HEARD)]
+            kept[scenario] = [*islice(scenario_texts.texts(registry.make(scenario), 0), HEARD)]
         return kept[scenario]
 
     return of
@@ -91,7 +91,7 @@ def new_model(path: Path, *words: str) -> Any:
 def test_the_command_writes_and_says_how_long_a_talk_may_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tiny, "ENOUGH", 20_000)  # characters that the tokenizer hears
+    monkeypatch.setattr(scenario_texts, "ENOUGH", 20_000)  # characters that the tokenizer hears
     made = new_model(tmp_path / "model", "--scenario", "retail", "--size", "nano")
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     assert (
@@ -220,7 +220,7 @@ BROKEN: dict[type[Scenario], tuple[bool, bool]] = {  # -> something was measured
 @pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)
 def test_any_scenario_gets_a_context(kind: type[Scenario]) -> None:
     measured = Measured(kind())
-    chosen = measured(tiny._word_tokenizer(["word yes no hello"]))
+    chosen = measured(tiny_tokenizer.word_tokenizer(["word yes no hello"]))
     assert (measured.need.longest > 0, measured.need.cut) == BROKEN[kind]
     assert chosen == measured.need.positions >= max(LEAST, 2 * measured.need.longest)
     assert ("could be played" in measured.said) == (not measured.need.longest)

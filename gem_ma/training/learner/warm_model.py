@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,10 +18,10 @@ from gem_ma.behaviour import needs_policy
 from gem_ma.config.settings import Config
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.engines.base import Policy
-from gem_ma.engines.local.tiny import make_model
+from gem_ma.engines.local.tiny import check_new, make_model, place_new
 from gem_ma.engines.local.untrained import MARK, NOTE
 from gem_ma.engines.opening import open_engine
-from gem_ma.errors import ConfigError, StoreError
+from gem_ma.errors import ConfigError
 from gem_ma.scenario import Scenario
 from gem_ma.training.learner.cloning import clone, listens
 from gem_ma.training.learner.rows import Demonstration
@@ -55,11 +52,7 @@ def make_warm_model(
     `seed` draws the plays too. Raises ConfigError for agents and behaviours that do not fit.
     """
     target = Path(path)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ConfigError(
-            f"{target}: exists already and is left as it is; name a new folder, or remove this one"
-            " first"
-        )
+    check_new(target)
     game = registry.make(scenario)
     cloned = list(agents) or list(game.agents)
     _check(game.id, game.agents, cast, cloned)
@@ -70,29 +63,20 @@ def make_warm_model(
     # what is asked afterwards was not cloned, or memory would pass for listening
     asked = examples[::ASKED] if len(examples) > ASKED else []
     lessons = [one for number, one in enumerate(examples) if not asked or number % ASKED]
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # beside the target, so that it can be renamed when whole
-        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    except OSError as error:
-        raise StoreError(f"{target}: the model could not be written: {error}") from error
-    try:
-        facts = make_model(scratch / "model", game, heard=dict.fromkeys(_texts(examples)), **made)
-        engine: Any = open_engine("main", f"transformers/{scratch / 'model'}")
+
+    def write(folder: Path) -> dict[str, Any]:
+        facts = make_model(folder, game, heard=dict.fromkeys(_texts(examples)), **made)
+        engine: Any = open_engine("main", f"transformers/{folder}")
         learner = TorchLearner(engine.engine)
         loss = clone(learner, lessons, warm)["loss"]
         learner.publish()
         result = {"cloned": cloned, "loss": loss, "listens": listens(learner, asked)}
         plays = {"cast": dict(cast), "episodes": episodes, "steps": steps}
-        try:
-            engine.engine.save(scratch / "model")
-            _write_note(scratch / "model" / NOTE, {**plays, **result})
-            os.replace(scratch / "model", target)
-        except OSError as error:
-            raise StoreError(f"{target}: the model could not be written: {error}") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    return {**facts, "path": str(target), **result}
+        engine.engine.save(folder)
+        _write_note(folder / NOTE, {**plays, **result})
+        return {**facts, "path": str(target), **result}
+
+    return place_new(target, write)
 
 
 def _examples(
