@@ -260,7 +260,7 @@ def test_failed_episodes_lower_a_ceiling(folder: Path) -> None:
     )
     assert done.returncode == 1 and "6 ok / 3 failed" in done.stdout
     assert (
-        "host: success 0.667, failed episodes as lost, is below 0.7" in done.stderr
+        "host: success 0.667 (failed episodes count as lost) is below 0.7" in done.stderr
         and "RuntimeError: gone" in done.stdout
     )
 
@@ -273,7 +273,7 @@ def test_failed_episodes_lower_a_ceiling(folder: Path) -> None:
             ["--examine", "guesser"],
             "desk:Desk names no examiners of 'guesser'; it has some for host",
         ),
-        (["-n", "3"], "belong to --examine AGENT"),
+        (["-n", "3"], "need --examine AGENT"),
         (["--examine", "host", "--record", "runs/none"], "runs/none: no such run folder"),
         (["--examine", "host", "-n", "99"], "99 tasks are wanted; split 'test' has 30"),
     ],

@@ -94,7 +94,7 @@ def test_every_command_is_a_click_command_named_as_typed() -> None:
         (["run", "dilemma", "--fresch"], "No such option"),
         (["run", "dilemma", "-n", "0"], "0 is not in the range x>=1"),
         (["list", "senarios"], "'senarios' is not one of"),
-        (["show", "scenario"], "wants `scenario ID`, or one run folder"),
+        (["show", "scenario"], "name one run folder, or a scenario: `scenario ID`"),
         (
             ["show", "scenario", "dilema"],
             "no scenario is called 'dilema' (did you mean 'dilemma'?)",

@@ -88,7 +88,7 @@ def test_a_torch_that_cannot_be_imported_is_a_fault_of_every_engine_on_it(
             "transformers",
             "torch is installed and cannot be imported: SystemExit: 3",
         ),
-        ("", "", "", "transformers", "torch is installed and not whole; install it again"),
+        ("", "", "", "transformers", "torch is installed only in part; install it again"),
         (
             "__version__ = '2.13.0'",
             "",

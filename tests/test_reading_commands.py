@@ -105,7 +105,8 @@ def test_the_score_of_foreign_code_is_shown_as_it_was_judged(
     assert main(["show", "run", "--json"]) == 0
     printed = capsys.readouterr()
     assert (
-        json.loads(printed.out)["success"] == played and "is code that the run names" in printed.err
+        json.loads(printed.out)["success"] == played
+        and "is code that the run folder names" in printed.err
     )
 
 

@@ -55,6 +55,7 @@ def play_baselines(
                 scores[baseline.name] = {**score, "tasks": len(plans), "of": of}
 
         stopping.run(work())
+    # half of the baselines would read as if they were all
     return {} if stopping.signal else scores
 
 
@@ -64,6 +65,7 @@ def _plans(loaded: Loaded, scenario: Scenario, most: int) -> tuple[list[Plan], i
     from gem_ma.config.plans import evaluation_plans
     from gem_ma.engines.base import stable_seed
 
+    # more tries would narrow the interval of a task, and tell of no further task
     single_try = loaded.config.model_copy(
         update={"run": loaded.config.run.model_copy(update={"episodes_per_task": 1})}
     )
@@ -82,6 +84,7 @@ def _seated(loaded: Loaded, scenario: Scenario, path: Path) -> Iterator[Baseline
     for name, cast in scenario.baseline_casts.items():
         try:
             agents = cast_with(loaded.config, scenario, cast)
+        # its cast may need an option that this config lacks; the run's own score stands without it
         except ConfigError as error:
             progress_line(f"baseline {name!r} is not played: {error}")
             continue
@@ -90,6 +93,7 @@ def _seated(loaded: Loaded, scenario: Scenario, path: Path) -> Iterator[Baseline
         config = loaded.config.model_copy(
             update={"agents": agents, "policies": {}, "run": run, "train": None}
         )
+        # the folder's config.yaml, so that whoever opens the folder alone sees what it is
         text = f"# The baseline {name!r} beside a run of {loaded.stem}.\n"
         seated = type(loaded)(config, text, loaded.path)
         yield Baseline(name, seated, run_path(name, seated.identity(), root=path / "baselines"))
@@ -118,6 +122,8 @@ async def _play(
             concurrency = min(baseline.loaded.config.run.concurrency, len(left))
             await play_into(folder, stopping.until_stopped(left), {}, concurrency, progress)
         summary = None if left else _whole(read_summary(baseline.path))
+        # the folder holds other tasks too where an earlier run had more: those wanted now are
+        # scored
         if summary is None or summary["episodes"] != len(ids) or not folder.done() <= ids:
             # measures would cost as much as the play
             summary = Judge(Judge.of(scenario).success).summarise(read_episodes(baseline.path, ids))

@@ -23,6 +23,7 @@ def cell_path(path: Path, names: Sequence[str], loaded: Loaded) -> Path:
     """The run folder of a cell."""
     from gem_ma.store import run_path
 
+    # a file system takes 255 bytes a name; the digest tells apart what is cut alike
     return run_path("-x-".join(names)[:120], loaded.identity(), root=path)
 
 
@@ -65,6 +66,7 @@ class Policies:
     def _keys(loaded: Loaded) -> dict[str, str]:
         """Policy -> everything that decides how it samples."""
         config = loaded.config
+        # a policy that no seat of the cell uses costs no memory
         wanted = {
             name
             for seat in config.agents.values()
@@ -109,6 +111,7 @@ def check_measures(
     if not names:
         return
     known: dict[str, None] = {}
+    # cells that share a scenario have the same scores, so one play of it is enough
     different = {id(scenario): at for at, scenario in scenarios.items()}
     for cell in different.values():
         try:
@@ -175,6 +178,7 @@ class Playing:
                 going: Iterable[Plan] = self.stopping.until_stopped(left)
                 concurrency = min(loaded.config.run.concurrency, len(left))
                 await play_into(folder, going, policies, concurrency, self.progress)
+            # from the folder, since earlier commands have played some of it
             cell = cell_of(
                 folder.episodes(),
                 Judge.of(scenario),
@@ -182,6 +186,7 @@ class Playing:
                 run=path.name,
                 measures=self.measures,
             )
+            # a cell that was finished before keeps its page: a large study is taken up in seconds
             if not self.stopping.signal and (left or not (path / "report.html").exists()):
                 planned = max(len(plans), len(folder.done()))
                 folder.write_summary(_summary(cell, loaded, folder.episodes, planned))
@@ -194,6 +199,7 @@ def _world(loaded: Loaded, scenario: Scenario) -> str:
     import json
 
     settings = loaded.config.scenario
+    # the provenance holds digests: a split of other data is another world
     facts = [settings.id, settings.split, settings.options, scenario.provenance()]
     return json.dumps(facts, sort_keys=True, default=str)
 

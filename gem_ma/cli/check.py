@@ -57,8 +57,7 @@ def command(
     at_least: float | None,
     record: str | None,
     offline: bool,
-    quiet: bool,
-    as_json: bool,
+    **output: bool,
 ) -> int:
     """Check a config (schema, agents, models, number of episodes) and the rules of its scenario, or
     a scenario alone.
@@ -77,11 +76,10 @@ def command(
             tasks or EXAMINED_TASKS,
             at_least=at_least,
             record=record,
-            as_json=as_json,
-            quiet=quiet,
+            **output,
         )
     if tasks is not None or at_least is not None or record is not None:
-        raise click.UsageError("-n, --at-least and --record belong to --examine AGENT")
+        raise click.UsageError("-n, --at-least and --record need --examine AGENT")
     from gem_ma.cli.terminal import emit_json
     from gem_ma.config.loading import load
     from gem_ma.errors import ConformanceError
@@ -94,11 +92,12 @@ def command(
     try:
         report = check_scenario(scenario, seeds=seeds)
     except ConformanceError as error:
-        if not as_json:
+        # `main` prints it as one text; JSON lists the findings one by one
+        if not output["as_json"]:
             raise
         emit_json(facts | {"ok": False, "findings": [str(finding) for finding in error.findings]})
         return 1
-    if as_json:
+    if output["as_json"]:
         _emit_json(facts, answers, report)
     else:
         _emit(source, loaded, facts, answers, report)
@@ -113,8 +112,7 @@ def _examine(
     *,
     at_least: float | None,
     record: str | None,
-    as_json: bool,
-    quiet: bool,
+    **output: bool,
 ) -> int:
     from gem_ma.cli.examine import examine
     from gem_ma.cli.runs import run_folder
@@ -122,9 +120,7 @@ def _examine(
 
     into = run_folder(record) if record is not None else None  # before anything is played
     loaded = load(source, overrides)
-    return examine(
-        loaded, agent, tasks, at_least=at_least, record=into, as_json=as_json, quiet=quiet
-    )
+    return examine(loaded, agent, tasks, at_least=at_least, record=into, **output)
 
 
 def _facts(
@@ -168,7 +164,9 @@ def _models(
     facts: dict[str, Any] = {"policies": sorted(policies)}
     answers: dict[str, str | Exception] = {}
     if engines := remote(policies):
+        # one tiny request finds a wrong key or a wrong model name before thousands are sent
         answers = {} if offline else ping(engines)
+        # a guess needs no answer of the model, so that it is made offline too
         plans = evaluation_plans(loaded.config, scenario)
         facts["endpoints"] = {name: str(answer) for name, answer in answers.items()}
         facts["estimate"] = estimate(plans, policies, episodes)
@@ -184,6 +182,7 @@ def _implied(loaded: Loaded, policies: Mapping[str, Policy]) -> dict[str, str]:
     config = loaded.config
     if config.train is None:
         return {}
+    # wrappers, as for a budget, hide what an engine can do
     engines = {name: policy.core for name, policy in policies.items()}
     return {**remarks(config.train), "seeds": seeds(config, engines)}
 
@@ -213,6 +212,7 @@ def _refusal(answers: Mapping[str, str | Exception]) -> int:
     from gem_ma.cli.exits import exit_code
 
     errors = [answer for answer in answers.values() if isinstance(answer, Exception)]
+    # one code for all: the first is as good as any, and each has its line
     return exit_code(errors[0]) if errors else 0
 
 

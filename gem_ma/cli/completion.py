@@ -20,6 +20,7 @@ else:
     Text = click.ParamType  # older releases of click have no such type arguments
 
 SHELLS = ("bash", "zsh", "fish")
+# nobody reads a longer list, and each name costs the Tab some time
 RUNS_OFFERED = 200
 ENDINGS = (".yaml", ".yml", ".py")
 EXAMPLE = """\b
@@ -54,6 +55,7 @@ class Source(Text):
         from gem_ma import registry
         from gem_ma.config.sources import shipped_configs
 
+        # an error would be printed into the line that is being typed
         with contextlib.suppress(Exception):
             names = [*registry.catalog("scenarios"), *(path.stem for path in shipped_configs())]
             return _offers(names, incomplete)
@@ -74,6 +76,7 @@ class Run(Text):
         names: list[str] = []
         with contextlib.suppress(OSError):
             folders = (path.parent for path in sorted(Path("runs").glob("*/manifest.json")))
+            # both forms can be typed: the name below runs/, and the path
             names = [
                 name for path in islice(folders, RUNS_OFFERED) for name in (path.name, str(path))
             ]
@@ -104,11 +107,13 @@ def _paths(incomplete: str) -> set[str]:
     paths: set[str] = set()
     with contextlib.suppress(OSError), os.scandir(above or ".") as entries:
         for entry in entries:
+            # as shells do: hidden files are offered once a dot is typed
             hidden = entry.name.startswith(".") and not start.startswith(".")
             if (
                 entry.name.startswith(start)
                 and not hidden
                 and (entry.is_dir() or entry.name.endswith(ENDINGS))
             ):
+                # the slash lets the next Tab go on inside of the folder
                 paths.add(os.path.join(above, entry.name) + "/" * entry.is_dir())
     return paths

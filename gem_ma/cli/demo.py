@@ -41,6 +41,7 @@ COLUMNS = (
     "Sampled: answers drawn from the policy. Greedy: its likeliest ones. The start is noisy, so"
     " what is learned shows in the sampled column."
 )
+SCORED = ("planned", "ok", "failed", "excluded", "success", "turns")  # of a summary that is whole
 MODEL = Path("models", "referential")  # below the demo's folder
 EXAMPLE = """\b
 Example:
@@ -82,6 +83,7 @@ def command(
     from gem_ma.cli.terminal import columns, emit, emit_json
     from gem_ma.view.report import write_report
 
+    # trainings that have ended are only read, which needs no torch
     if language_model and not all(map(_finished, _subsets("transformers", out, seed)[1].values())):
         from gem_ma.engines.local.loading import import_stack
 
@@ -125,19 +127,14 @@ def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, An
         )
         loaded = load("retail_scripted.yaml", overrides)
         scenario = scenario_of(loaded.config, base=loaded.base)
+        # our own world has fewer tasks than tau-bench, and asking for more is refused
         there = len(scenario.tasks(loaded.config.scenario.split))
         wanted = min(tasks, there)
         loaded = load("retail_scripted.yaml", (*overrides, f"scenario.tasks={wanted}"))
-        paths[name] = _run_path(
-            out,
-            f"retail-{name}",
-            loaded,
-            {"tasks": wanted, "data": scenario.provenance().get("digest")},
-        )
-        summary = (
-            _finished(paths[name], ("planned", "ok", "failed", "excluded", "success", "turns"))
-            or {}
-        )
+        apart = {"tasks": wanted, "data": scenario.provenance().get("digest")}
+        paths[name] = _run_path(out, f"retail-{name}", loaded, apart)
+        summary = _finished(paths[name], SCORED) or {}
+        # done is what was played in full without a failure; all else goes on where it stopped
         if not wanted <= summary.get("ok", 0) == summary.get("planned"):
             # the demo prints one table for all
             with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
@@ -216,6 +213,7 @@ def _score_row(name: str, score: Mapping[str, Any]) -> list[str]:
     from gem_ma.evaluation.stats import wilson
 
     sampled, greedy = score["sampled"], score["greedy"]
+    # the record has the share; its interval needs the count behind it
     low, high = wilson(round(sampled["success"] * sampled["ok"]), sampled["ok"])
     return [
         name,
@@ -299,15 +297,10 @@ def _train_all(
     running: list[subprocess.Popen[str]] = []
     with ThreadPoolExecutor(max(1, min(len(paths), os.cpu_count() or 1))) as pool:
         try:
-            summaries = dict(
-                zip(
-                    paths,
-                    pool.map(
-                        lambda name: _train(config, overrides[name], paths[name], running), paths
-                    ),
-                    strict=True,
-                )
+            results = pool.map(
+                lambda name: _train(config, overrides[name], paths[name], running), paths
             )
+            summaries = dict(zip(paths, results, strict=True))
         except BaseException:  # a signal, or one that failed: no training outlives the demo
             pool.shutdown(wait=False, cancel_futures=True)
             for process in running:
@@ -325,23 +318,16 @@ def _train(
 
     from gem_ma.errors import EngineError
 
-    command = [
-        sys.executable,
-        "-m",
-        "gem_ma",
-        "train",
-        config,
-        *overrides,
-        "--out",
-        str(path),
-        "--json",
-        "--quiet",
-    ]
+    command = [sys.executable, "-m", "gem_ma", "train", config, *overrides]
+    command += ["--out", str(path), "--json", "--quiet"]
+    # They run side by side. One thread each also keeps the order of every float sum, and so the
+    # result, apart from the number of cores.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as process:
         running.append(process)
+        # both pipes at once: a full one that nobody reads would stop the training
         out, err = process.communicate()
     if process.returncode:
         raise EngineError(

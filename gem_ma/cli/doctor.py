@@ -15,18 +15,17 @@ EXAMPLE = """\b
 Example:
   gem-ma doctor --json"""
 
-EXTRAS = {  # extra -> distribution: module
-    "base": {"numpy": "numpy", "pettingzoo": "pettingzoo", "gymnasium": "gymnasium", "pyyaml": "yaml", "pydantic": "pydantic", "click": "click",
-             "rich": "rich"},
-    "train": {"torch": "torch", "transformers": "transformers", "peft": "peft", "accelerate": "accelerate", "safetensors": "safetensors",
-              "tokenizers": "tokenizers"},
-    "api": {"openai": "openai", "httpx2": "httpx2"},
-    "vision": {"pillow": "PIL"},
-    "vllm": {"vllm": "vllm"},
-    "tensorboard": {"tensorboard": "tensorboard"},
-    "wandb": {"wandb": "wandb"},
-    "trackio": {"trackio": "trackio"},
-}  # fmt: skip
+EXTRAS = {  # extra -> distributions
+    "base": ("numpy", "pettingzoo", "gymnasium", "pyyaml", "pydantic", "click", "rich"),
+    "train": ("torch", "transformers", "peft", "accelerate", "safetensors", "tokenizers"),
+    "api": ("openai", "httpx2"),
+    "vision": ("pillow",),
+    "vllm": ("vllm",),
+    "tensorboard": ("tensorboard",),
+    "wandb": ("wandb",),
+    "trackio": ("trackio",),
+}
+MODULES = {"pyyaml": "yaml", "pillow": "PIL"}  # those that are called otherwise
 # what an engine needs beside the base; one that is not named here needs nothing, or says itself
 # what it lacks
 ENGINES = {
@@ -92,9 +91,9 @@ def examined() -> dict[str, Any]:
     import os
 
     packages = [
-        _package(name, extra, module)
+        _package(name, extra, MODULES.get(name, name))
         for extra, names in EXTRAS.items()
-        for name, module in names.items()
+        for name in names
     ]
     installed = {package.name for package in packages if package.version is not None}
     broken = _broken_extras(installed)
@@ -194,10 +193,12 @@ def _package(name: str, extra: str, module: str) -> Package:
         return Package(name, extra, None, wanted, None)
     fault = None
     try:
+        # metadata may outlive the files, after an uninstall that was interrupted
         if util.find_spec(module) is None:
             fault = f"is installed, and its module {module} is not there; install it again"
+    # ValueError: a module without a spec stands in sys.modules under this name
     except (ImportError, ValueError) as error:
-        fault = f"is installed and cannot be found: {error}"
+        fault = f"is installed and cannot be found: {error}; install it again"
     if fault is None and version is not None and not _fits(version, wanted):
         fault = f"version {version} does not fit {wanted}"
     return Package(name, extra, version, wanted, fault)
@@ -223,6 +224,7 @@ def _fits(version: str, wanted: str) -> bool:
     except ImportError:  # the base does not bring it
         return True
     try:
+        # whoever installed a release candidate of a fitting version meant it
         return SpecifierSet(wanted).contains(version, prereleases=True)
     except ValueError:  # no version at all
         return False
@@ -236,7 +238,8 @@ def _broken(module: str) -> str | None:
         found = importlib.import_module(module)
         # what an interrupted install leaves is an empty folder, which Python takes for a module
         if getattr(found, "__version__", None) is None:
-            return f"{module} is installed and not whole; install it again"
+            return f"{module} is installed only in part; install it again"
+        # one that was built for another driver is imported well, and fails only at this question
         if module == "torch":
             _devices()
     except (Exception, SystemExit) as error:  # a broken build raises what it likes
@@ -262,7 +265,7 @@ def _devices() -> list[str]:
 def _purpose(engine: str, summary: str, has_vllm: bool) -> str:
     if engine == "vllm" and not has_vllm:
         return (
-            "reaches a server (base_url); to sample in this process it needs vLLM, best in an"
+            "reaches a vLLM server (base_url); to sample in this process, install vLLM, best in an"
             " environment of its own"
         )
     return summary

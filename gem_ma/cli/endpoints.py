@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # plays; steps where the config sets no limit; tokens; seconds
 SAMPLED_EPISODES, GUESSED_STEPS, GUESSED_ANSWER, PLAY_S = 2, 40, 120, 20.0
+# of English text with common tokenizers; a guess that is half off still tells $1 from $100
 BYTES_PER_TOKEN = 4
 
 
@@ -37,21 +38,22 @@ def ping(engines: Mapping[str, Reachable]) -> dict[str, str | Exception]:
         began = time.monotonic()
         try:
             reply = await engine.ping()
+        # an answer like any other: the remaining endpoints are still asked
         except EngineError as error:
             return error
-        return f"{engine.name} at {engine.base_url} answers in {time.monotonic() - began:.1f} s" + (
-            ", not at first" if reply.attempts else ""
-        )
+        seconds = time.monotonic() - began
+        # attempts are those that failed before this answer came
+        late = f", after {len(reply.attempts)} that failed" if reply.attempts else ""
+        return f"{engine.name} at {engine.base_url} answers in {seconds:.1f} s{late}"
 
     async def every() -> dict[tuple[str, str], str | Exception]:
         # a key that is wrong would be asked, and counted, once per policy
         different = {(engine.base_url, engine.name): engine for engine in engines.values()}
-        return dict(
-            zip(different, await asyncio.gather(*map(one, different.values())), strict=True)
-        )
+        answers = await asyncio.gather(*map(one, different.values()))
+        return dict(zip(different, answers, strict=True))
 
-    said = asyncio.run(every())
-    return {name: said[engine.base_url, engine.name] for name, engine in engines.items()}
+    answers = asyncio.run(every())
+    return {name: answers[engine.base_url, engine.name] for name, engine in engines.items()}
 
 
 class _Filler:
@@ -99,12 +101,13 @@ def estimate(
     table = {name: replace(policy, engine=fillers[name]) for name, policy in policies.items()}
     played = 0
     for plan in islice(plans, SAMPLED_EPISODES):
+        # filling may never bring a talk to its end, and a check must come to one
         limits = replace(
             plan.limits, max_steps=plan.limits.max_steps or GUESSED_STEPS, timeout_s=PLAY_S
         )
         asyncio.run(play(replace(plan, limits=limits), table))
         played += 1
-    guesses = {}
+    guesses: dict[str, dict[str, Any]] = {}
     for name, engine in engines.items():
         filler, share = fillers[name], episodes / max(1, played)
         counts = {
@@ -112,12 +115,9 @@ def estimate(
             "prompt": round(filler.prompt * share),
             "completion": round(filler.completion * share),
         }
-        usd = (
-            engine.usd(counts["prompt"], counts["completion"])
-            if isinstance(engine, Priced)
-            else None
-        )
-        guesses[name] = {**counts, "usd": usd}
+        guesses[name] = {**counts, "usd": None}
+        if isinstance(engine, Priced):
+            guesses[name]["usd"] = engine.usd(counts["prompt"], counts["completion"])
     return guesses
 
 
@@ -127,18 +127,11 @@ def estimate_rows(
     """(what, value) rows for printing."""
     rows = []
     for name, guess in guesses.items():
-        money = (
-            f"${guess['usd']:.2g}"
-            if guess["usd"] is not None
-            else "no price, so no cost can be told"
-        )
+        unpriced = "its config names no price, so the cost is unknown"
+        money = unpriced if guess["usd"] is None else f"${guess['usd']:.2g}"
+        requests = f"up to about {_short(guess['requests'])} requests"
         tokens = f"{_short(guess['prompt'])} tokens read, {_short(guess['completion'])} sampled"
-        rows.append(
-            (
-                f"estimate {name}",
-                f"up to about {_short(guess['requests'])} requests, {tokens}: {money}",
-            )
-        )
+        rows.append((f"estimate {name}", f"{requests}, {tokens}: {money}"))
     if rows and limit_usd is not None:
         rows.append(("limit", f"limits.usd stops a run at ${limit_usd:g}"))
     return rows
@@ -149,10 +142,6 @@ def _short(count: int) -> str:
     >>> _short(950), _short(12_340), _short(3_400_000)
     ('950', '12 k', '3.4 M')
     """
-    return (
-        str(count)
-        if count < 1000
-        else f"{count / 1e3:.0f} k"
-        if count < 1e6
-        else f"{count / 1e6:.1f} M"
-    )
+    if count < 1000:
+        return str(count)
+    return f"{count / 1e3:.0f} k" if count < 1e6 else f"{count / 1e6:.1f} M"

@@ -27,9 +27,8 @@ def show_episode(path: Path, which: str, judge: Judge, as_json: bool) -> None:
         from gem_ma.codec import dump_episode
         from gem_ma.json_text import load_json
 
-        emit_json(
-            {"verdict": dict(verdict(episode, judge)), "episode": load_json(dump_episode(episode))}
-        )
+        record = load_json(dump_episode(episode))
+        emit_json({"verdict": dict(verdict(episode, judge)), "episode": record})
         return
     rows = [
         ("episode", name_of(episode)),
@@ -55,27 +54,26 @@ def find(path: Path, which: str, judge: Judge) -> tuple[Episode, list[str]]:
 
     if which == "lost" and judge.success is None:
         raise ConfigError(
-            f"{path}: nothing says which plays are lost: its scenario has no success, or is not at"
-            " hand; name a task instead"
+            f"{path}: no play can be called lost, since its scenario has no notion of success or is"
+            " not installed; name a task instead"
         )
     first: Episode | None = None
     others: list[str] = []
     names: list[str] = []
+    # one by one: a record may be larger than the memory
     for episode in read_episodes(path):
         if means(which, episode, judge):
             if first is None:
                 first = episode
+            # a few of each: a run may have thousands
             elif len(others) < 10:
                 others.append(name_of(episode))
         elif len(names) < 5:
             names.append(name_of(episode))
     if first is None:
         hint = f"; it has, among others, {', '.join(names)}" if names else ""
-        raise ConfigError(
-            f"{path}: no episode is {which!r}{hint}"
-            if which in KINDS
-            else f"{path}: no episode {which!r}{hint}"
-        )
+        fault = f"no episode is {which}" if which in KINDS else f"no episode {which!r}"
+        raise ConfigError(f"{path}: {fault}{hint}")
     return first, others
 
 
@@ -90,6 +88,7 @@ def means(which: str, episode: Episode, judge: Judge) -> bool:
     task, _, repeat = which.partition("#")
     if repeat and repeat != str(episode.repeat):
         return False
+    # tables show `test/153`; people type `153`
     return task in (
         episode.task,
         episode.task.rpartition("/")[2],
@@ -120,6 +119,7 @@ def verdict(episode: Episode, judge: Judge) -> list[tuple[str, str]]:
             (name, ", ".join(values)) for name, values in labels_of(episode, judge.labels).items()
         ]
     if judge.measures is not None and episode.end.scored:
+        # most measures are 0 in one play, and those say nothing
         rows += [(name, f"{value:g}") for name, value in judge.measures(episode).items() if value]
     return [
         *rows,
@@ -131,7 +131,9 @@ def lines(episode: Episode) -> Iterator[str]:
     """The talk: per step what each agent was shown that nobody here said, what it said, and what
     was paid."""
     spoken: dict[str, str] = {}  # agent -> its last words, which the others see again
+    # step -1 of the ledger is what was paid before anybody was asked
     yield from _paid(episode, -1)
+    # agents of one step acted at once: none of them saw the others' words
     for step, turns in groupby(episode.turns, key=lambda turn: turn.step):
         yield f"--- step {step} " + "-" * 40
         for turn in turns:
@@ -158,23 +160,20 @@ def _acted(turn: Turn) -> Iterator[str]:
     from gem_ma.types import ToolCall
 
     if turn.action.text or not turn.action.tool_calls:
-        unread = (
-            " (none of the legal moves)"
-            if turn.legal is not None and turn.action.parsed is None
-            else ""
-        )
-        yield f"{turn.agent}: {_cut(turn.action.text)}{unread}"
+        is_illegal = turn.legal is not None and turn.action.parsed is None
+        note = " (none of the legal moves)" if is_illegal else ""
+        yield f"{turn.agent}: {_cut(turn.action.text)}{note}"
     for call in turn.action.tool_calls:
-        words = (
-            f"{call.name} {_json(call.arguments)}"
-            if isinstance(call, ToolCall)
-            else f"unreadable call ({call.reason}): {call.text}"
-        )
+        if isinstance(call, ToolCall):
+            words = f"{call.name} {_json(call.arguments)}"
+        else:
+            words = f"unreadable call ({call.reason}): {call.text}"
         yield f"{turn.agent} calls {_cut(words)}"
     drafts = len(turn.replies) - 1
     if drafts > 0:
+        replies = "reply" if drafts == 1 else "replies"
         yield (
-            f"  ({drafts} further {'reply' if drafts == 1 else 'replies'} of a model in this turn:"
+            f"  ({drafts} more {replies} of a model in this turn:"
             " gem-ma show RUN --episode ... --json)"
         )
 
@@ -192,8 +191,6 @@ def _json(value: Any) -> str:
 
 
 def _cut(text: str) -> str:
-    return (
-        text
-        if len(text) <= MAX_TEXT
-        else f"{text[:MAX_TEXT]} ... [{len(text) - MAX_TEXT} more characters: --json]"
-    )
+    if len(text) <= MAX_TEXT:
+        return text
+    return f"{text[:MAX_TEXT]} ... [{len(text) - MAX_TEXT} more characters: --json]"

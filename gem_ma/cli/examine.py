@@ -60,6 +60,7 @@ def examine(
         )
     if stopping.signal:
         raise Interrupted(stopping.code, stopping.resume)
+    # a table in the order of the tasks can be compared with another one
     order = {plan.id: number for number, plan in enumerate(plans)}
     episodes.sort(key=lambda episode: order[episode.id])  # they end in any order
     judge = Judge.of(scenario)
@@ -88,7 +89,7 @@ def _examination(loaded: Loaded, scenario: Scenario, agent: str) -> Config:
     cast = scenario.examiners.get(agent)
     if cast is None:
         others = ", ".join(scenario.examiners)
-        hint = f"it has some for {others}" if others else "it names none for any agent"
+        hint = f"it has some for {others}" if others else "it has none for any agent"
         raise ConfigError(
             f"--examine {agent}: {scenario.id} names no examiners of {agent!r}; {hint}"
         )
@@ -136,6 +137,7 @@ async def _play(
     from gem_ma.running.playing import outcome
 
     played: Any = play_many(plans, policies, concurrency=concurrency, started=progress.start)
+    # a signal leaves plays open; they are closed here, while their loop still runs
     async with aclosing(played):
         async for episode in played:
             episodes.append(episode)
@@ -152,6 +154,7 @@ def _loss(episode: Episode, judge: Judge) -> dict[str, Any]:
     """Which episode was lost and why, in short."""
     from gem_ma.evaluation.groups import labels_of
 
+    # the last reason stands nearest to the verdict
     why = next((entry.why for entry in reversed(episode.ledger) if entry.why), "")
     first = (episode.error or "").split("\n", 1)[0]
     labels = (
@@ -217,15 +220,17 @@ def _verdict(result: dict[str, Any], at_least: float | None) -> int:
     if at_least is None:
         return 0 if mean is not None else 1
     scored = result["ceiling"]["n"] if result["ceiling"] else 0
+    # counted here alone: elsewhere a failed episode is no one's loss
     total = scored + result["failed"]
     worst = mean
+    # a return has no worst value that a failed play could stand for
     if mean is not None and result["score"] == "success" and total:
         worst = mean * scored / total  # an examinee that fails its plays is not spared their loss
     if worst is not None and worst >= at_least:
         return 0
-    lost = ", failed episodes as lost," if result["failed"] else ""
-    score = "nothing could be scored, which"
-    if worst is not None:
-        score = f"{result['score']} {worst:.3f}{lost}"
-    progress_line(f"{result['agent']}: {score} is below {at_least:g}")
+    if worst is None:
+        progress_line(f"{result['agent']}: no episode could be scored; {at_least:g} is wanted")
+        return 1
+    lost = " (failed episodes count as lost)" if result["failed"] else ""
+    progress_line(f"{result['agent']}: {result['score']} {worst:.3f}{lost} is below {at_least:g}")
     return 1

@@ -27,6 +27,7 @@ def exit_code(error: Exception) -> int:
     """The exit code of an error that was raised on purpose, or by the operating system."""
     if isinstance(error, (ConfigError, DataError, SchemaError)) or is_too_long(error):
         return 2
+    # a code of its own, for scripts: here waiting and trying again may help
     if isinstance(error, EndpointError) or (isinstance(error, EngineError) and error.retryable):
         return 3
     return 1

@@ -33,15 +33,16 @@ def command(kind: str, root: str, as_json: bool) -> int:
 
     from gem_ma.cli.terminal import columns, emit, emit_json
 
-    entries = (
-        runs(Path(root)) if kind == "runs" else configs() if kind == "configs" else objects(kind)
-    )
+    if kind == "runs":
+        entries = runs(Path(root))
+    else:
+        entries = configs() if kind == "configs" else objects(kind)
     if as_json:
         emit_json(entries)
     elif not entries:
         emit(f"no {kind} in {root}" if kind == "runs" else f"no {kind}")
     else:
-        emit(columns([_row(kind, one) for one in entries], _HEADS[kind]))
+        emit(columns([_row(kind, entry) for entry in entries], _HEADS[kind]))
         if kind == "engines":
             emit("\n" + capability_table(entries))
     return 0
@@ -58,24 +59,19 @@ _HEADS = {
 
 def _row(kind: str, entry: dict[str, Any]) -> tuple[str, ...]:
     if entry.get("error"):
-        return (
-            entry.get("id") or entry["run"],
-            *[""] * (len(_HEADS[kind]) - 2),
-            f"unreadable: {entry['error']}",
-        )
+        gap = [""] * (len(_HEADS[kind]) - 2)
+        return (entry.get("id") or entry["run"], *gap, f"unreadable: {entry['error']}")
     if kind == "scenarios":
         return (entry["id"], ", ".join(entry["agents"]), entry["summary"])
     if kind == "agents":
-        return (
-            entry["id"],
-            " and ".join(["the task"] * entry["privileged"] + ["a policy"] * entry["needs_policy"]),
-            entry["summary"],
-        )
+        needs = ["the task"] * entry["privileged"] + ["a policy"] * entry["needs_policy"]
+        return (entry["id"], " and ".join(needs), entry["summary"])
     if kind == "configs":
         return (entry["id"], entry["command"], entry["summary"])
     if kind == "engines":
         return (entry["id"], "yes" if entry["trainable"] else "no", entry["summary"])
     state = "finished" if entry["finished"] else "open"
+    # three digits: a run of some hundred plays knows no more
     score = ", ".join(f"{name} {value:.3f}" for name, value in entry["score"].items())
     return (
         entry["run"],
@@ -93,6 +89,7 @@ def capability_table(engines: list[dict[str, Any]]) -> str:
     from gem_ma.cli.terminal import columns
     from gem_ma.engines.capabilities import CAPABILITIES
 
+    # the registry of capabilities is the only list, so that a new one appears here by itself
     names = [capability.__name__ for capability in CAPABILITIES]
     rows = [
         [engine["id"], *("x" if name in engine.get("capabilities", ()) else "-" for name in names)]
@@ -105,6 +102,7 @@ def players(cast: dict[str, str], models: dict[str, str]) -> str:
     """Who plays, in short: agents that one plays stand together, and a policy is its model."""
     played: dict[str, list[str]] = {}
     for agent, who in cast.items():
+        # a model says more than the name that a config gives its policy
         played.setdefault(models.get(who) or who, []).append(agent)
     return ", ".join(f"{' and '.join(agents)}: {who}" for who, agents in played.items())
 
@@ -122,21 +120,17 @@ def objects(kind: str) -> list[dict[str, Any]]:
             )
         except Exception as error:
             # a plugin may raise anything; the others are listed all the same
-            facts.append(
-                {
-                    "id": name,
-                    "agents": [],
-                    "summary": "",
-                    "error": f"{type(error).__name__}: {error}",
-                }
-            )
+            fault = f"{type(error).__name__}: {error}"
+            facts.append({"id": name, "agents": [], "summary": "", "error": fault})
     return facts
 
 
 def _scenario(name: str, factory: Any) -> dict[str, Any]:
     from gem_ma import registry
 
+    # most classes declare their agents; the others have them only once they are made
     made = factory if getattr(factory, "agents", ()) else registry.make(name)
+    # what decides which measures and algorithms fit it
     facts = {key: getattr(made, key) for key in ("version", "zero_sum", "cooperative")}
     return {
         "agents": list(made.agents),
@@ -153,6 +147,7 @@ def _behaviour(name: str, factory: Any) -> dict[str, Any]:
     return {
         "summary": first_line(factory),
         **facts,
+        # these four come from the driver, and no config can set them
         "options": option_names(factory, "agent", "sample", "rng", "task"),
     }
 
@@ -180,15 +175,13 @@ def configs() -> list[dict[str, Any]]:
     listed = []
     for path in shipped_configs():
         lines = path.read_text(encoding="utf-8").splitlines()
+        # comments further down are about the keys below them
         opening = " ".join(line.lstrip("# ") for line in lines[:4] if line.startswith("#"))
+        # sections stand at the left edge, so that no YAML needs to be parsed for a list
         sections = {line.partition(":")[0] for line in lines if re.match(r"[a-z_]+:", line)}
-        command = (
-            "study"
-            if sections & {"grid", "cross_play"}
-            else "train"
-            if "train" in sections
-            else "run"
-        )
+        command = "train" if "train" in sections else "run"
+        if sections & {"grid", "cross_play"}:
+            command = "study"
         summary = re.split(r"(?<=[.:;]) ", opening, maxsplit=1)[0].rstrip(".:;")
         listed.append(
             {

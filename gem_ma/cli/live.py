@@ -49,8 +49,12 @@ class Live:
 
             how: dict[str, Any] = {
                 "refresh_per_second": 4,
+                # gone at its end, so that the result stands alone
                 "transient": True,
+                # stdout carries the result, perhaps into a pipe
                 "redirect_stdout": False,
+                # rows that do not fit are cut: a table longer than the terminal scrolls at each
+                # redraw
                 "vertical_overflow": "ellipsis",
             }
             # other lines on stderr appear above the table
@@ -86,6 +90,7 @@ class Live:
 
     def _say(self) -> None:
         now = time.monotonic()
+        # whatever the clock says, the first step and the last one get their line
         due = self._said is None or now - self._said >= LINE_EVERY_S or self.step == self.steps
         if not self._quiet and self._drawn is None and due:
             self._said = now
@@ -96,12 +101,8 @@ class Live:
         parts = [f"step {self.step} of {self.steps}"]
         returns = _under(self._train, "return")
         if returns:
-            parts.append(
-                "return "
-                + ", ".join(
-                    f"{one_line(agent, 24)} {value:.3f}" for agent, value in returns.items()
-                )
-            )
+            listed = (f"{one_line(agent, 24)} {value:.3f}" for agent, value in returns.items())
+            parts.append(f"return {', '.join(listed)}")
         if "success" in self._train:
             parts.append(f"success {self._train['success']:.3f}")
         if failed := self._train.get("failed"):
@@ -137,6 +138,7 @@ class Live:
                 name, justify="left" if words else "right", no_wrap=not words, overflow="fold"
             )
         for name in self.policies:
+            # as Text: rich would read [brackets] of a name as markup
             table.add_row(*(Text(cell) for cell in self.cells(name)))
         return Group(table, *(Text(line) for line in self.below()))
 
@@ -168,6 +170,7 @@ class Live:
         ]
         failed = [f"{self._train['failed']:.0f} failed"] if self._train.get("failed") else []
         lines = [", ".join(seconds), ", ".join([*rates, *failed, *self._pace()])]
+        # no step has ended yet, and these two come before the first
         return [line for line in lines if line] or ["warm start and first evaluation"]
 
 
@@ -181,21 +184,18 @@ def _under(values: Mapping[str, float], key: str) -> dict[str, float]:
 
 def _clock(seconds: float) -> str:
     whole = round(seconds)
-    return (
-        f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
-        if whole >= 3600
-        else f"{whole // 60}:{whole % 60:02d}"
-    )
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02d}"
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
 def _short(value: float) -> str:
     """Three digits, in at most seven letters: 12.3k, 0.046, 3e-05."""
     if abs(value) >= 1000:
         return f"{value / 1000:.3g}k"
-    return (
-        f"{value:.0e}"
-        if 0 < abs(value) < 0.001
-        else f"{value:.3g}"
-        if abs(value) >= 1
-        else f"{value:.3f}".rstrip("0").rstrip(".")
-    )
+    if abs(value) >= 1:
+        return f"{value:.3g}"
+    # three decimals would show a small learning rate or KL as 0
+    if 0 < abs(value) < 0.001:
+        return f"{value:.0e}"
+    return f"{value:.3f}".rstrip("0").rstrip(".")

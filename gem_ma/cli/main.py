@@ -39,7 +39,9 @@ COMMANDS = {  # in the order of help; no command is imported before it is asked 
 COMPLETE = "_GEM_MA_COMPLETE"
 
 
+# EEXIST and ENOTDIR: a file stands where a folder is wanted
 _NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR}
+# EFBIG: the limit of `ulimit -f`
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -66,11 +68,9 @@ class _Commands(click.Group):
             from difflib import get_close_matches
 
             near = get_close_matches(args[0], COMMANDS, n=2)
-            hint = (
-                f"did you mean {' or '.join(map(repr, near))}?"
-                if near
-                else f"commands: {', '.join(COMMANDS)}"
-            )
+            hint = f"commands: {', '.join(COMMANDS)}"
+            if near:
+                hint = f"did you mean {' or '.join(map(repr, near))}?"
             raise click.UsageError(f"no command is called {args[0]!r} ({hint})", ctx)
         return super().resolve_command(ctx, args)
 
@@ -92,9 +92,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _prepare_streams()
     streams = sys.stdout, sys.stderr
     _find_modules_here()
+    # Python sets signal handlers in its main thread only; tests call this from others
     alone = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, _terminate) if alone else None
     try:
+        # not standalone, or click would end the process with codes of its own
         result: Any = group.main(
             args=list(arguments) if arguments is not None else None,
             prog_name="gem-ma",
@@ -125,7 +127,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = left.code if isinstance(left.code, int) else 1
         else:
             if not gone:
-                _say(f"code that was called ended the process (SystemExit: {left.code})")
+                _say(
+                    f"a scenario, an agent or a library ended the process (SystemExit: {left.code})"
+                )
             code = 0 if gone else 1
     except (GemMaError, OSError) as error:
         _say(_message(error))
@@ -142,6 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _prepare_streams() -> None:
     """Every standard stream can be used: one that is closed leads nowhere, so that no file of
     ours takes its number."""
+    # the system hands out the lowest free number: 0, 1 or 2 means that this stream was closed
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)
     os.close(number)
@@ -161,19 +166,19 @@ def _find_modules_here() -> None:
     except FileNotFoundError:  # the folder is gone; what needs it says so
         return
     if here not in sys.path:
+        # at its end, so that a file called json.py in this folder hides nothing of Python's
         sys.path.append(here)
 
 
 def _message(error: Exception) -> str:
     if is_too_long(error):
         named = str(getattr(error, "filename", None) or error)
-        return f"{named[:60]}...: this name is too long for a file, and nothing else is called so"
+        return f"{named[:60]}...: too long for the name of a file; check what you typed"
     if isinstance(error, OSError) and not isinstance(error, GemMaError):
         where = f"{error.filename}: " if error.filename else ""
-        return (
-            f"{where}{error.strerror or error}; nothing was lost, type the same command again when"
-            " this is repaired"
-        )
+        what = f"{where}{error.strerror or error}"
+        return f"{what}; nothing was lost: repair this, then type the same command again"
+    # the store wraps what the system raised, whose number is in the cause
     if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NOT_WRITABLE:
         return f"{error}; make it writable, or name another folder"
     if (
@@ -189,11 +194,10 @@ def _report(error: Exception) -> str:
     import tempfile
     import traceback
 
-    what = (
-        f"a bug of gem-ma: {type(error).__name__}:"
-        f" {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
-    )
+    first = (str(error).strip().splitlines() or ["no message"])[0]
+    what = f"a bug of gem-ma: {type(error).__name__}: {first}"
     try:
+        # in a file, since it is long and may hold what its user wants to read before sending it
         handle, path = tempfile.mkstemp(prefix="gem-ma-", suffix=".traceback.txt")
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(" ".join(sys.argv) + "\n" + "".join(traceback.format_exception(error)))
@@ -205,12 +209,14 @@ def _report(error: Exception) -> str:
 def _stopped() -> str:
     """What is said after a signal outside of play: of a run whose folder is made, how it goes
     on."""
+    # not imported: the signal may have come in the middle of an import
     stopping = sys.modules.get("gem_ma.cli.stopping")
     resume = stopping.Stopping.latest if stopping is not None else ""
     return f"stopped; {resume}" if resume else "stopped"
 
 
 def _terminate(number: int, frame: object) -> None:
+    # a BaseException, so that no `except Exception` on the way swallows it
     raise _Terminated
 
 
@@ -233,6 +239,7 @@ def _flush(reported: bool) -> int:
         except BrokenPipeError:
             # else Python flushes once more at its exit, and says that it failed
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        # ValueError is what Python raises for a stream that is closed
         except (OSError, ValueError) as error:
             if stream is sys.stdout:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -16,6 +16,7 @@ def command() -> None:
 @click.argument("path", type=click.Path())
 @click.option(
     "--scenario",
+    # small enough for the processor of a laptop to learn it
     default="referential",
     show_default=True,
     help="Whose words the tokenizer knows: an id, or package.module:Class.",
@@ -48,6 +49,7 @@ def command() -> None:
 @click.option(
     "--clone",
     "clones",
+    # several, since each agent may have a teacher of its own
     multiple=True,
     metavar="[AGENT=]BEHAVIOUR",
     help="Clone scripted players: one for all agents, or one for each.",
@@ -102,6 +104,7 @@ def model(
     registry.load("scenarios", scenario)
     from gem_ma.training.learner.positions import Measured
 
+    # it plays: a scenario whose plays never end fails here, before a model is made
     positions = Measured(registry.as_scenario(scenario), options["positions"])
     shape = {
         "size": options["size"],
@@ -114,8 +117,9 @@ def model(
         counts = {"steps": options["steps"], "episodes": options["episodes"]}
         made = _clone(path, scenario, clones, agents, **counts, **shape)
     elif agents:
-        raise click.UsageError("--agent belongs to --clone")
+        raise click.UsageError("--agent needs --clone")
     else:
+        # needs the train extra, and takes seconds to import
         from gem_ma.engines.local.tiny import make_model
 
         made = make_model(path, scenario, **shape)
@@ -136,11 +140,12 @@ def _clone(
     from gem_ma.training.learner.warm_model import DEAF, make_warm_model
 
     made = make_warm_model(path, scenario, _cast(scenario, clones), agents, **options)
+    # None: nothing that it was shown could be swapped for something else
     if made["listens"] is not None and made["listens"] < DEAF:
         progress_line(
-            "warning: this model does not listen (it finds its answers"
-            f" {made['listens']:.3f} nats likelier after what it was shown than after something"
-            " else): players who ignore what they see teach deafness; clone others"
+            "warning: this model does not listen: what it is shown makes its answers only"
+            f" {made['listens']:.3f} nats likelier than anything else would. It has learned that"
+            " from players who ignore what they see; clone others"
         )
     return made
 
@@ -165,8 +170,9 @@ def _cast(scenario: str, clones: tuple[str, ...]) -> dict[str, str]:
     """AGENT=BEHAVIOUR of each, or one behaviour for all agents."""
     from gem_ma.registry import make
 
-    named = dict(one.split("=", 1) for one in clones if "=" in one)
-    for_all = [one for one in clones if "=" not in one]
+    # a behaviour's name holds no =, so the first one parts it from its agent
+    named = dict(clone.split("=", 1) for clone in clones if "=" in clone)
+    for_all = [clone for clone in clones if "=" not in clone]
     if len(for_all) > 1 or len(named) + len(for_all) != len(clones):
         raise click.UsageError(
             "--clone takes one behaviour for all agents, and at most one for each: --clone"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # set for the processes that `spread` starts: errors that only follow from another process's error
 # are not printed
 STARTED = "GEM_MA_STARTED"
+# one that means nothing else: sysexits.h ends at 78, shells and signals begin at 126
 LOST = 121  # their exit code then
 GRACE_S = 10.0  # for the others, once one has ended
 FOLLOWS_S = 120.0  # to end after a success
@@ -73,6 +74,7 @@ def spread(arguments: Sequence[str], processes: int) -> int:
         STARTED: "1",
     }
     environment["MASTER_PORT"] = str(_free_port())
+    # with a thread per core in each of them, N processes would fight for the cores
     environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
     command = [sys.executable, "-m", "gem_ma", "train", *arguments]
     with contextlib.ExitStack() as files:
@@ -105,8 +107,8 @@ def spread(arguments: Sequence[str], processes: int) -> int:
         if code != LOST:
             return code
         progress_line(
-            f"{_cause(codes, errors)}; all have ended with it, type the same command again to go"
-            " on from the last checkpoint"
+            f"{_cause(codes, errors)}; all have ended with it, type the same command again to go on"
+            " from the last checkpoint"
         )
         return 1
 
@@ -116,6 +118,7 @@ def _cause(codes: Sequence[int | None], errors: Sequence[IO[str]]) -> str:
     another one."""
     failed = (rank for rank, code in enumerate(codes) if code not in (None, 0, LOST))
     rank = next(failed, 0)
+    # what the first process said stands on the terminal already
     if rank:
         errors[rank - 1].seek(0)
         lines = [line.strip() for line in errors[rank - 1] if line.strip()]
@@ -181,5 +184,7 @@ def _handing_on(first: subprocess.Popen[bytes]) -> Iterator[None]:
 
 def _free_port() -> int:
     with socket.socket() as probe:
+        # another process may take the port before the first of ours does; the start fails then, and
+        # its message says so
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -58,27 +58,30 @@ def command(
 
     path = run_folder(run)
     manifest = read_manifest(path)
+    # it has every default written out, so that a version with other defaults goes on alike
     source = path / "resolved.yaml"
     # what earlier resumes changed still holds, and what is typed now comes after it
     before = [
         f"{key}={json.dumps(value)}"
         for key, value in recorded_changes(manifest.get("resumed")).items()
     ]
+    # the last one wins, so that what is typed now comes last
     changes = [*before, *overrides, *[f"run.concurrency={concurrency}"] * (concurrency is not None)]
     loaded = load(source, changes)
     if manifest.get("command") == "train":
         if retry_failed:
             raise ConfigError(
-                f"{path}: this run learns; its failed episodes are part of what was learned and are"
-                " not played again"
+                f"{path}: --retry-failed is for runs that only play; the failed episodes of a"
+                " training are part of what it has learned; leave the option out"
             )
         if processes > 1:
             flags = [*["--json"] * as_json, *["--quiet"] * quiet]
             return spread([str(source), *changes, "--out", str(path), *flags], processes)
+        # a checkpoint knows the number of steps done, so that nothing more is handed over
         return learn(loaded, path, as_json=as_json, quiet=quiet)
     if processes > 1:
         raise ConfigError(
-            f"{path}: this run only plays, which one process does; leave --processes {processes}"
-            " away"
+            f"{path}: this run only plays, which one process does; leave out"
+            f" --processes {processes}"
         )
     return play(loaded, path, retry_failed=retry_failed, as_json=as_json, quiet=quiet)

@@ -65,6 +65,7 @@ def command(
     from gem_ma.errors import ConfigError
     from gem_ma.store import run_path
 
+    # options are nothing but overrides, so that the run's digest knows them
     options = {"scenario.tasks": tasks, "run.concurrency": concurrency, "limits.usd": budget_usd}
     extra = [f"{key}={value}" for key, value in options.items() if value is not None]
     loaded = load(source, (*overrides, *extra)).without_training()
@@ -98,6 +99,7 @@ def play(
 
     config = loaded.config
     scenario = scenario_of(config, base=loaded.base)
+    # every behaviour is made once, so that a wrong option of a seat fails before anything is played
     try_seats(config, scenario)
     with loaded.placing():  # before the folder is made: what cannot be opened leaves nothing behind
         policies = open_policies(config, base=loaded.base)
@@ -110,6 +112,7 @@ def play(
             complete = _add_baselines(summary, loaded, scenario, path, stopping, quiet)
         if complete:
             folder.write_summary(summary)
+    # a run that never reached its endpoint has no score, only the error below
     if summary["episodes"] or as_json or limit is None:
         show_summary(summary, path, as_json, report_of(path, scenario) if complete else None)
     if stopping.signal:
@@ -156,6 +159,7 @@ def _play_rest(
         try:
             stopping.run(play_into(folder, going, policies, concurrency, progress))
         except (BudgetError, EndpointError) as error:
+            # caught here, so that what was played before it is scored and kept
             return error
     return None
 
@@ -184,12 +188,15 @@ def verdict(loaded: Loaded, summary: dict[str, Any], path: Path) -> int:
 
     again = f"gem-ma resume {path} --retry-failed"
     for name, counts in summary["empty"].items():
+        # An empty reply is a legal answer. A model that gives nothing else would end with a score
+        # and the code 0.
         if counts["empty"] == counts["replies"]:
             progress_line(
                 f"policy {name!r} said nothing: each of its {counts['replies']} replies was empty;"
                 f" look at its model and its max_tokens, then redo the plays with: {again}"
             )
             return 1
+    # a share of failures is normal with endpoints, and the config says which
     settings = loaded.config.run
     if settings.tolerates(summary["failed"], summary["episodes"]):
         return 0

@@ -20,19 +20,22 @@ def run_folder(run: str) -> Path:
     from gem_ma.config.spelling import nearest
     from gem_ma.errors import ConfigError
 
+    # a path that exists wins over a name below runs/
     for path in (Path(run), Path("runs", run)):
         if (path / "manifest.json").is_file():
             return path
     if (Path(run) / "config.yaml").is_file() and any(Path(run).glob("*/manifest.json")):
         raise ConfigError(
-            f"{run}: the folder of a study; type its `gem-ma study` command again, or resume one of"
-            " its cells"
+            f"{run}: this is the folder of a study; type its `gem-ma study` command again, or name"
+            " the run folder of one of its cells"
         )
     exists = Path(run).exists()
     fault = "is no run folder: it has no manifest.json" if exists else "no such run folder"
+    # `gem-ma show kuhn_poker` is what everybody types first
     if run in registry.catalog("scenarios"):
         raise ConfigError(f"{run}: {fault}; to see the scenario: gem-ma show scenario {run}")
     known = [str(path.parent) for path in sorted(Path("runs").glob("*/manifest.json"))]
+    # a list of all runs would be longer than the terminal
     hint = nearest(run, known, listed=False) or "; to see what there is: gem-ma list runs"
     raise ConfigError(f"{run}: {fault}{hint}")
 

@@ -11,6 +11,7 @@ from gem_ma.cli.completion import Run
 
 if TYPE_CHECKING:
     import inspect
+    from collections.abc import Mapping
     from pathlib import Path
 
     from gem_ma.config.settings import Config
@@ -45,7 +46,7 @@ def command(what: tuple[str, ...], episode: str | None, as_json: bool) -> int:
     elif len(what) == 1 and what[0] != "scenario":
         show_run(what[0], episode, as_json)
     else:
-        raise click.UsageError("wants `scenario ID`, or one run folder")
+        raise click.UsageError("name one run folder, or a scenario: `scenario ID`")
     return 0
 
 
@@ -57,47 +58,38 @@ def show_scenario(name: str, as_json: bool) -> None:
     if as_json:
         emit_json(facts)
         return
+    tasks = ", ".join(f"{split} {count}" for split, count in facts["tasks"].items())
     rows = [
         ("scenario", f"{facts['id']} (version {facts['version']})"),
         ("", facts["summary"]),
         ("agents", ", ".join(facts["agents"])),
-    ]
-    rows += [
-        (
-            "default cast",
-            ", ".join(
-                f"{agent}: {behaviour}" for agent, behaviour in facts["default_cast"].items()
-            ),
-        )
-    ] * bool(facts["default_cast"])
-    rows += [
+        *_row("default cast", _cast_text(facts["default_cast"])),
         ("facts", ", ".join(facts["facts"]) or "none declared"),
         ("success", "yes or no" if facts["success"] else "rewards only"),
-    ]
-    rows += [
-        (
-            "tasks",
-            ", ".join(f"{split} {count}" for split, count in facts["tasks"].items())
-            or "none that need no data",
-        )
-    ]
-    rows += [(f"option {option}", text) for option, text in facts["options"].items()]
-    rows += [
-        (f"baseline {baseline}", f"{score:g}") for baseline, score in facts["baselines"].items()
-    ]
-    rows += [("plays beside", ", ".join(facts["baseline_casts"]))] * bool(facts["baseline_casts"])
-    rows += [
-        (
-            f"examiners of {agent}",
-            ", ".join(f"{other}: {behaviour}" for other, behaviour in c.items()),
-        )
-        for agent, c in facts["examiners"].items()
+        # a world outside of the package has tasks only where its data lie
+        ("tasks", tasks or "none here; its data may be missing"),
+        *((f"option {option}", text) for option, text in facts["options"].items()),
+        *((f"baseline {name}", f"{score:g}") for name, score in facts["baselines"].items()),
+        *_row("plays beside", ", ".join(facts["baseline_casts"])),
+        *((f"examiners of {who}", _cast_text(cast)) for who, cast in facts["examiners"].items()),
     ]
     for agent, opening in facts["example"].items():
-        rows.append((f"first asked {agent}", "; ".join(opening["shown"])[:300]))
-        rows += [(f"legal {agent}", ", ".join(opening["legal"]))] * bool(opening["legal"])
-        rows += [(f"tools {agent}", ", ".join(opening["tools"]))] * bool(opening["tools"])
+        rows += [
+            # the start is enough to know it: some openings are pages of rules
+            (f"first asked {agent}", "; ".join(opening["shown"])[:300]),
+            *_row(f"legal {agent}", ", ".join(opening["legal"])),
+            *_row(f"tools {agent}", ", ".join(opening["tools"])),
+        ]
     emit(columns(rows))
+
+
+def _row(name: str, text: str) -> list[tuple[str, str]]:
+    """The row, or none where there is nothing to say."""
+    return [(name, text)] if text else []
+
+
+def _cast_text(cast: Mapping[str, str]) -> str:
+    return ", ".join(f"{agent}: {behaviour}" for agent, behaviour in cast.items())
 
 
 def scenario_facts(name: str) -> dict[str, Any]:
@@ -117,6 +109,7 @@ def scenario_facts(name: str) -> dict[str, Any]:
         except (GemMaError, LookupError, ValueError):  # it has no such split
             continue
     example: dict[str, Any] = {}
+    # the split that is scored comes first; its first question is the typical one
     held = [split for split in ("test", "dev", "train") if tasks.get(split)]
     if held:
         # tools are not run: some of them cost, or change a world
@@ -133,6 +126,7 @@ def scenario_facts(name: str) -> dict[str, Any]:
         key: _option(parameter)
         for key, parameter in (signature(registry.load("scenarios", name)) or {}).items()
     }
+    # those that are true: an undeclared one promises nothing
     declared = [fact for fact in ("zero_sum", "cooperative", "chance") if getattr(scenario, fact)]
     declared += [f"ends within {scenario.ends_within} decision points"] * (
         scenario.ends_within is not None
@@ -156,13 +150,12 @@ def scenario_facts(name: str) -> dict[str, Any]:
 
 def _option(parameter: inspect.Parameter) -> str:
     """Type and default of an option, as in `int = 5`."""
-    kind = (
-        parameter.annotation
-        if isinstance(parameter.annotation, str)
-        else getattr(parameter.annotation, "__name__", "")
-    )
     default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
-    return ("" if parameter.annotation is parameter.empty else kind) + default
+    kind = parameter.annotation
+    if kind is parameter.empty:
+        return default
+    # a string under `from __future__ import annotations`, else a class
+    return (kind if isinstance(kind, str) else getattr(kind, "__name__", "")) + default
 
 
 def show_run(run: str, which: str | None, as_json: bool) -> None:
@@ -187,9 +180,11 @@ def show_run(run: str, which: str | None, as_json: bool) -> None:
         if config is None:  # what was judged when it was played
             with damage(path / "summary.json"):
                 judge = Judge.recorded(read_summary(path) or {}, len(read_ends(path)))
+        # a line that reads as JSON may still hold nonsense, which breaks whoever computes with it
         with damage(path / "episodes.jsonl"):
             show_episode(path, which, judge, as_json)
         return
+    # a link could lead anywhere, and is not passed off as the run's page
     report = path / "report.html" if kind(path / "report.html") == "a file" else None
     trained = read_summary(path) if read_manifest(path).get("command") == "train" else None
     if trained is None:
@@ -217,6 +212,7 @@ def show_played(path: Path, as_json: bool, report: Path | None) -> None:
 
     stored, summary = read_summary(path) or {}, None
     judge, config = judge_of(path)
+    # a summary that counts other episodes is of an earlier state of the run
     if config is None and stored.get("episodes") == len(read_ends(path)):
         summary = stored  # what was judged when it was played
     with damage(path / "episodes.jsonl"):
@@ -245,8 +241,8 @@ def judge_of(path: Path) -> tuple[Judge, Config | None]:
         name = config.scenario.id
         if name not in registry.catalog("scenarios"):
             raise ConfigError(
-                f"the scenario {name!r} is code that the run names, and `show` runs none (`gem-ma"
-                " resume` does)"
+                f"the scenario {name!r} is code that the run folder names, which `gem-ma show`"
+                " never runs (`gem-ma resume` does)"
             )
         try:
             return Judge.of(scenario_of(config)), config
@@ -259,7 +255,7 @@ def judge_of(path: Path) -> tuple[Judge, Config | None]:
                 f" {(str(error) or type(error).__name__).splitlines()[0]}"
             ) from error
     except (ConfigError, DataError, StoreError) as error:
-        progress_line(f"success is not judged anew: {error}")
+        progress_line(f"the plays are not judged again, what was recorded is shown: {error}")
         return Judge(), None
 
 
@@ -279,6 +275,7 @@ def recorded_config(path: Path) -> Config:
             with_changes(read_resolved(path), read_manifest(path).get("resumed"))
         )
     except ValidationError as error:
+        # the first is enough: nobody has typed this file
         fault = error.errors(include_url=False)[0]
         where = ".".join(map(str, fault["loc"]))
         raise StoreError(f"{path / 'resolved.yaml'}: {where}: {fault['msg']}") from None

@@ -36,6 +36,7 @@ class Stopping:
         return 128 + self.signal
 
     def __enter__(self) -> Stopping:
+        # Python allows signal handlers in its main thread only
         if threading.current_thread() is threading.main_thread():
             self._before = {
                 number: signal.signal(number, self._on_signal)
@@ -76,12 +77,15 @@ class Stopping:
             self._leave()
         self.signal = number
         progress_line(
-            f"stopping: what runs may end within {DRAIN_S:.0f} s; once more stops at once"
+            f"stopping: running episodes have {DRAIN_S:.0f} s to end; once more stops at once"
         )
         watchdog = threading.Timer(DRAIN_S + GRACE_S, self._leave)  # where the loop itself is stuck
+        # a timer that is not due must not hold a process that has ended in time
         watchdog.daemon = True
         watchdog.start()
         if self._loop is not None and not self._loop.is_closed():
+            # a handler runs between any two bytecodes; of the loop's calls only this one is safe
+            # there
             self._loop.call_soon_threadsafe(self._loop.call_later, DRAIN_S, self.cancel)
 
     def cancel(self) -> None:
@@ -96,4 +100,5 @@ class Stopping:
         try:
             sys.stdout.flush()
         finally:
+            # no clean-up: it would wait for a thread that hangs in a model
             os._exit(self.code)

@@ -57,9 +57,7 @@ def command(
     concurrency: int | None,
     measures: tuple[str, ...],
     out: str | None,
-    fresh: bool,
-    as_json: bool,
-    quiet: bool,
+    **flags: bool,
 ) -> int:
     """Play every cell of a study and print one table with intervals and paired differences.
 
@@ -72,22 +70,15 @@ def command(
 
     from gem_ma.config.loading import load_study
 
-    extra = [f"scenario.tasks={tasks}"] * (tasks is not None) + [
-        f"run.concurrency={concurrency}"
-    ] * (concurrency is not None)
+    options = {"scenario.tasks": tasks, "run.concurrency": concurrency}
+    extra = [f"{key}={value}" for key, value in options.items() if value is not None]
     loaded = load_study(source, (*overrides, *extra))
     path = Path(out) if out else study_path(loaded)
-    again = shlex.join(
-        [
-            "gem-ma",
-            "study",
-            source,
-            *overrides,
-            *(["-n", str(tasks)] if tasks else []),
-            *(["--out", out] if out else []),
-        ]
-    )
-    return study(loaded, path, again, measures=measures, fresh=fresh, as_json=as_json, quiet=quiet)
+    # without --fresh, which would put aside what has just been played
+    words = ["gem-ma", "study", source, *overrides]
+    words += ["-n", str(tasks)] if tasks else []
+    words += ["--out", out] if out else []
+    return study(loaded, path, shlex.join(words), measures=measures, **flags)
 
 
 def study_path(loaded: LoadedStudy) -> Path:
@@ -95,6 +86,7 @@ def study_path(loaded: LoadedStudy) -> Path:
     keeps its folder."""
     from gem_ma.store import run_path
 
+    # without the grid: a cell more or less is the same study
     return run_path(
         loaded.stem, {**loaded.shared, "study": {"repeats": loaded.sections.study.repeats}}
     )
@@ -123,6 +115,7 @@ def study(
     scenarios = scenarios_of(loaded)
     planned = {names: count(cell.config, scenarios[names]) for names, cell in loaded.cells.items()}
     report = loaded.sections.report
+    # a score may stand in the config and be typed too
     compared = list(dict.fromkeys([*(report.measures or ()), *measures]))
     check_measures(compared, loaded, scenarios)
     # held: a second command of the same study would play the same cells
@@ -132,7 +125,7 @@ def study(
         cells = _play(loaded, path, scenarios, stopping, total, compared, fresh, quiet)
         if stopping.signal:
             played = sum(cell.summary["episodes"] for cell in cells.values())
-            progress_line(f"{played} of {total} episodes are played")
+            progress_line(f"{played} of {total} episodes have been played")
             raise Interrupted(stopping.code, stopping.resume)
         # an earlier command may have wanted more
         most = (max(number, cells[at].summary["episodes"]) for at, number in planned.items())
@@ -174,6 +167,7 @@ def _play(
         try:
             stopping.run(work())
         except (BudgetError, EndpointError) as error:
+            # the same class, since the exit code follows from it
             raise type(error)(f"{error}\n{stopping.resume}") from None
     return cells
 
@@ -192,6 +186,7 @@ def _compared(
         paired_by=loaded.sections.study.paired_by,
         measures=measures,
         resamples=tests.n,
+        # for many comparisons at once, as in Holm (1979)
         correct=tests.correct,
     )
 
@@ -208,6 +203,7 @@ def _page(loaded: LoadedStudy, summary: Mapping[str, Any], path: Path) -> Path |
             path, summary, tables=loaded.sections.report.tables, plots=loaded.sections.report.plots
         )
     except StoreError as error:
+        # study.json stands already, and the page can be made from it
         progress_line(f"no report: {error}")
         return None
 
@@ -215,18 +211,15 @@ def _page(loaded: LoadedStudy, summary: Mapping[str, Any], path: Path) -> Path |
 def _written(loaded: LoadedStudy) -> str:
     import json
 
-    return "".join(
-        [
-            loaded.text,
-            "\n" * (not loaded.text.endswith("\n")),
-            *(f"# override {json.dumps(one)}\n" for one in loaded.overrides),
-        ]
-    )
+    text = loaded.text if loaded.text.endswith("\n") else loaded.text + "\n"
+    # as comments: the file stays what was written, and says what was typed beside it
+    return text + "".join(f"# override {json.dumps(override)}\n" for override in loaded.overrides)
 
 
 def _json(summary: Mapping[str, Any]) -> str:
     import json
 
+    # NaN is no JSON, and most readers refuse it
     return json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -240,7 +233,8 @@ def _verdict(loaded: LoadedStudy, summary: Mapping[str, Any], path: Path) -> int
             name = " x ".join(row["names"].values())
             again = f"gem-ma resume {path / row['run']} --retry-failed"
             progress_line(
-                f"{name}: {row['failed']} of {row['episodes']} episodes failed; redo them with:"
+                f"cell {name}: {row['failed']} of {row['episodes']} episodes failed,"
+                f" {cell.config.run.max_failed} are allowed (run.max_failed); redo them with:"
                 f" {again}"
             )
             code = 1

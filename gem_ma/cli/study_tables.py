@@ -30,6 +30,7 @@ def show_study(
     for score in summary["compared"]:
         if len(summary["axes"]) == 2 and "success_matrix" in tables:
             emit(f"{score}: {matrix_title(summary)}\n{columns(*matrix(summary, score))}\n")
+        # with another number of axes there is no matrix, so that this is the only table
         if "paired_diff" not in tables and len(summary["axes"]) == 2:
             continue
         emit(f"{score}, against {' x '.join(summary['reference'].values())}")
@@ -45,6 +46,7 @@ def _other_scores(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     names = ", ".join(rest[:SHOWN])
     if len(rest) > SHOWN:
         names += f" and {len(rest) - SHOWN} more"
+    # a scenario has dozens of measures, and tables of all would bury the one that counts
     return [("other scores", f"{names} (in study.json; compare one with --measure NAME)")]
 
 
@@ -93,6 +95,7 @@ def cell_rows(summary: Mapping[str, Any], score: str) -> list[list[str]]:
     rows = []
     for cell in summary["cells"]:
         names = tuple(cell["names"].values())
+        # a measure may exist in some cells only
         interval, against = cell["scores"].get(score), differences.get(names)
         # the reference itself, and a cell with no common plays, have no p value
         p = against["p_adjusted"] if against is not None else None

@@ -25,6 +25,7 @@ _ESCAPE = re.compile(
     r"|\x1b[ -/]*[0-~]?",  # the rest
     re.DOTALL,
 )
+# they can make a command look like another one ("Trojan Source", CVE-2021-42574)
 _BIDI = dict.fromkeys(
     map(ord, "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 )
@@ -37,23 +38,20 @@ def plain(text: str) -> str:
     >>> plain("\x1b[31mred\x1b[0m\a, two\tlines\n")
     'red, two\tlines\n'
     """
+    # nearly every text, and the pattern is slow
     if text.isascii() and text.isprintable():
         return text
-    letters = _ESCAPE.sub("", text).translate(_BIDI)
-    return "".join(
-        (
-            c
-            if c in "\n\t"
-            else (
-                " "
-                if c in "\u2028\u2029\x85"
-                else ""
-                if unicodedata.category(c) in ("Cc", "Cs")
-                else c
-            )
-        )
-        for c in letters
-    )
+    return "".join(map(_harmless, _ESCAPE.sub("", text).translate(_BIDI)))
+
+
+def _harmless(letter: str) -> str:
+    if letter in "\n\t":
+        return letter
+    # line breaks beyond ASCII: some terminals obey them, and they would tear a table
+    if letter in "\u2028\u2029\x85":
+        return " "
+    # Cc: controls; Cs: halves of surrogate pairs, which no stream can encode
+    return "" if unicodedata.category(letter) in ("Cc", "Cs") else letter
 
 
 def one_line(text: str, width: int = 0) -> str:
@@ -69,6 +67,7 @@ def emit(text: str) -> None:
         sys.stdout.write(plain(text) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
+        # else Python tries once more at its exit, and complains
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         raise StoreError(f"the result could not be printed: {error.strerror or error}") from error
@@ -81,6 +80,7 @@ def emit_json(value: Any) -> None:
 
 def progress_line(text: str) -> None:
     """One message on stderr."""
+    # A message that nobody can see stops no run. ValueError: the stream is closed.
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(plain(text) + "\n")
         sys.stderr.flush()
@@ -88,11 +88,9 @@ def progress_line(text: str) -> None:
 
 def columns(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> str:
     """Rows as aligned columns, never cut."""
-    cells = [
-        [one_line(cell) for cell in row]
-        for row in ([head] if head else []) + [list(row) for row in rows]
-    ]
-    widths = [max(len(row[at]) for row in cells) for at in range(len(cells[0]))] if cells else []
+    cells = [[one_line(cell) for cell in row] for row in ([head] if head else [])]
+    cells += [[one_line(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in cells
@@ -103,7 +101,9 @@ def is_live() -> bool:
     """True where stderr can show a bar that redraws itself."""
     return (
         sys.stderr.isatty()
+        # logs of a CI keep every redraw as a line
         and not os.environ.get("CI")
+        # https://no-color.org
         and "NO_COLOR" not in os.environ
         and os.environ.get("TERM") != "dumb"
     )
@@ -118,6 +118,7 @@ class Progress:
         self.total, self.done, self.started, self.unit = total, done, 0, unit
         self.ends: Counter[str] = Counter()
         self._quiet, self._began, self._said = quiet, time.monotonic(), time.monotonic()
+        # what earlier commands played is no part of this one's speed
         self._before = done
         self._bar: Any = None
         self._task: Any = None
@@ -137,6 +138,7 @@ class Progress:
             parts = (
                 BarColumn(),
                 MofNCompleteColumn(),
+                # ends and agents' names may hold [brackets], which are no markup
                 TextColumn("{task.description}", markup=False),
                 TimeElapsedColumn(),
                 TimeRemainingColumn(),
@@ -189,9 +191,8 @@ class Progress:
 
     def _state(self) -> str:
         running = self.started - (self.done - self._before)
-        return ", ".join(
-            [*(f"{count} {end}" for end, count in sorted(self.ends.items())), f"{running} running"]
-        )
+        ended = [f"{count} {end}" for end, count in sorted(self.ends.items())]
+        return ", ".join([*ended, f"{running} running"])
 
     def _draw(self) -> None:
         if self._bar is not None:

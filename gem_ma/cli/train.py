@@ -75,26 +75,18 @@ def command(
     started = launched()  # processes that another launcher has made of this command
     if processes > 1 and started > 1:
         raise ConfigError(
-            f"a launcher has started {started} processes already; leave --processes {processes}"
-            " away"
+            f"--processes {processes}: a launcher has started {started} processes already; leave"
+            " this option out"
         )
     if processes > 1:
         words = {"--fresh": flags["fresh"], "--json": flags["as_json"], "--quiet": flags["quiet"]}
-        return spread(
-            [
-                source,
-                *overrides,
-                "--out",
-                str(path),
-                *(word for word, given in words.items() if given),
-            ],
-            processes,
-        )
-    return (
-        follow(loaded)
-        if started > 1 and os.environ["RANK"] != "0"
-        else learn(loaded, path, **flags)
-    )
+        typed = [word for word, is_set in words.items() if is_set]
+        # the folder is named for all: each would else make the same name once more
+        return spread([source, *overrides, "--out", str(path), *typed], processes)
+    # RANK is what torchrun and accelerate set, after torch.distributed
+    if started > 1 and os.environ["RANK"] != "0":
+        return follow(loaded)
+    return learn(loaded, path, **flags)
 
 
 def learn(
@@ -197,6 +189,7 @@ class _Training(NamedTuple):
             try:
                 stopping.run(work())
             except (BudgetError, EndpointError) as error:
+                # the same class, since the exit code follows from it
                 raise type(error)(f"{error}\n{stopping.resume}") from None
         return summary
 
@@ -207,6 +200,7 @@ class _Training(NamedTuple):
         path = self.folder.path
         with self.stopping:
             scores = play_baselines(self.loaded, self.scenario, path, self.stopping, quiet)
+        # after a signal some are missing, and the same command plays the rest
         if scores and not self.stopping.signal:
             summary["baselines"] = scores
             self.folder.write_summary(summary)
@@ -220,6 +214,7 @@ def _verdict(
     from gem_ma.cli.terminal import progress_line
 
     idle = summary.get("learned_nothing", {})
+    # a learner that never got a gradient has a loss curve like any other
     for line in idle.values():
         progress_line(line)
     settings = loaded.config.run
@@ -263,6 +258,7 @@ def show_training(
         ("learned", ", ".join(summary["learned"]) or "none"),
         ("unchanged", ", ".join(summary["unchanged"]) or "none"),
     ]
+    # engine/path, as `model:` of a config takes it
     for word, models in (("model", summary["models"]), ("averaged", summary.get("averaged", {}))):
         rows += [
             (f"{word} {name}", f"{model['engine']}/{path / model['path']}")
@@ -276,6 +272,7 @@ def _league_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = []
     ratings = summary.get("league", {}).get("ratings", {})
     if isinstance(ratings, dict) and ratings:
+        # ratings are on the scale of Elo, where a point is nothing
         listed = [f"{name} {value:.0f}" for name, value in list(ratings.items())[:RATED]]
         rows.append(("ratings", ", ".join(listed)))
     alarms = summary.get("alarms", {})

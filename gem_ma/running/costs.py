@@ -16,19 +16,16 @@ def costs_of(config: Config, episodes: Callable[[], Iterable[Episode]]) -> dict[
     """`{"costs": ...}` by agent, with the prices that the config names; {} where no policy is at
     an endpoint or has a price."""
     priced = {name: policy.options.get("price") for name, policy in config.policies.items()}
-    if not any(priced.values()) and not any(
-        policy.model.startswith("openai/") for policy in config.policies.values()
-    ):
+    is_remote = any(policy.model.startswith("openai/") for policy in config.policies.values())
+    # without a price the tokens are still worth telling
+    if not any(priced.values()) and not is_remote:
         return {}
     from gem_ma.engines.http.budget import Price
     from gem_ma.evaluation.costs import costs
 
-    prices = {
-        name: price
-        for name, given in priced.items()
-        if (price := Price.of(given, f"policy {name!r}")) is not None
-    }
-    return {"costs": costs(episodes(), {name: price.of_usage for name, price in prices.items()})}
+    prices = {name: Price.of(price, f"policy {name!r}") for name, price in priced.items()}
+    usd_of = {name: price.of_usage for name, price in prices.items() if price is not None}
+    return {"costs": costs(episodes(), usd_of)}
 
 
 def other_models(config: Config, summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,9 +37,11 @@ def other_models(config: Config, summary: Mapping[str, Any]) -> dict[str, Any]:
     """
     answered = {}
     for name, models in summary.get("served", {}).items():
-        engine, _, asked = (
-            config.policies[name].model.partition("/") if name in config.policies else ("", "", "")
-        )
+        # a record may name a policy that its config has no more
+        if name not in config.policies:
+            continue
+        engine, _, asked = config.policies[name].model.partition("/")
+        # most servers answer with the name that was asked
         others = {model: count for model, count in models.items() if model != asked}
         if engine == "openai" and others:
             answered[name] = others

@@ -30,8 +30,10 @@ def open_folder(
     facts: dict[str, Any] = {
         "command": command,
         "overrides": list(loaded.overrides),
+        # both: training plays with the one, exams with the other
         "seeds": {"run": config.run.seed, "evaluate": config.evaluate.seed},
         "scenario": {"id": scenario.id, "version": scenario.version},
+        # weights that were trained further are others, under the same path
         "models": {
             name: {"model": config.policies[name].model, "digest": _digest(policy)}
             for name, policy in policies.items()

@@ -17,6 +17,7 @@ def checked_scenario(loaded: Loaded) -> Scenario:
     from gem_ma.training.schedule.discounts import check_discounts
 
     config = loaded.config
+    # a fault gets the file and line of its key
     with loaded.placing():
         settings = checked(config, config.policies)
         scenario = scenario_of(config, base=loaded.base)

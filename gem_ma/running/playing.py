@@ -46,6 +46,7 @@ async def play_into(
         concurrency = 1
     paid = _paid(policies)
     players = {**policies, **_remembering(folder, paid)}
+    # while one long play runs no play ends, and the line would look stuck
     ticking = asyncio.ensure_future(_tick(progress))
     try:
         refusal = await _record(folder, plans, players, concurrency, progress, people, bool(paid))

@@ -17,6 +17,7 @@ def score_of(loaded: Loaded, scenario: Scenario, folder: RunFolder) -> dict[str,
     from gem_ma.running.costs import costs_of, other_models
 
     summary = {
+        # a folder may hold more than this config asks for, and all of it is scored
         "planned": max(count(loaded.config, scenario), len(folder.done())),
         **Judge.of(scenario).summarise(folder.episodes()),
         **costs_of(loaded.config, folder.episodes),
