@@ -187,11 +187,11 @@ def test_the_shipped_matrix_is_a_study_of_the_careful_assistant_against_weaker_o
         ),
         (
             ("agents.player_1:", "agents:"),
-            "who.yaml:6: grid.agents.player_0: another axis replaces the whole",
+            "who.yaml:6: grid.agents.player_0: another axis replaces the section",
         ),
         (
             ("agents.player_1:", "agents.player_0.options:"),
-            "who.yaml:7: grid.agents.player_0.options: another axis replaces the whole",
+            "who.yaml:7: grid.agents.player_0.options: another axis replaces the section",
         ),
         (
             ("{repeats: 2}", "{repets: 2}"),
@@ -211,7 +211,7 @@ def test_the_shipped_matrix_is_a_study_of_the_careful_assistant_against_weaker_o
         ),
         (
             ("{repeats: 2}", "{paired_by: [seed]}"),
-            "who.yaml:2: study.paired_by: pairs within a task",
+            "who.yaml:2: study.paired_by: must hold `task`",
         ),
         (
             ("{repeats: 2}", "{reference: {player_0: nobody}}"),

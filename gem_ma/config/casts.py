@@ -41,6 +41,8 @@ def cast_with(
                 f"agent {agent!r} samples from a policy here, and {scenario.id} names no default"
                 " for it"
             )
+        # an examiner or a baseline that costs tokens would not be the plain yardstick that it is
+        # for
         behaviour = seats[agent].behaviour
         if needs_policy(behaviour, as_factory(behaviour)):
             raise ConfigError(f"agent {agent!r}: the behaviour {behaviour!r} samples from a policy")

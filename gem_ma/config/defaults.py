@@ -14,6 +14,8 @@ DEFAULT_EPISODES = 20  # of a config made from a scenario id
 def spell_seats(document: Document) -> None:
     """`agents.X: NAME` is short for a behaviour, or for a model such as `human/me`."""
     agents = document.get("agents")
+    # a list, since the loop puts keys into what it walks through; the schema refuses what is no
+    # mapping
     for agent, name in list(agents.items()) if isinstance(agents, dict) else ():
         if isinstance(name, str):
             kind = "model" if name.partition("/")[0] in registry.catalog("engines") else "behaviour"
@@ -31,6 +33,7 @@ def name_policies(document: Document) -> None:
         if not isinstance(values, dict) or "model" not in values:
             continue
         place = document.place(("agents", agent, "model"))
+        # what is typed wins: `agents.X.model=...` replaces the policy that the file names
         if values.get("policy") is not None and place.file != COMMAND_LINE:
             document.fault(("agents", agent, "model"), "an agent has either a model or a policy")
             continue
@@ -55,23 +58,20 @@ def engine_defaults(document: Document) -> None:
     policies = document.get("policies")
     for name, values in policies.items() if isinstance(policies, dict) else ():
         model = values.get("model") if isinstance(values, dict) else None
+        if not isinstance(model, str):
+            continue
         try:
-            factory = (
-                registry.load("engines", model.partition("/")[0])
-                if isinstance(model, str)
-                else None
-            )
+            factory = registry.load("engines", model.partition("/")[0])
         except Exception:  # the check of the fit says what is wrong with it
             continue
-        if factory is None or not declares(factory, Configured):
+        if not declares(factory, Configured):
             continue
+        place = document.place(("policies", name, "model"))
         for key, value in factory.config_defaults.items():
             # a map says where each layer lies, and a device beside it would contradict it
-            if key not in values and not (key == "device" and values.get("device_map") is not None):
-                document.put(
-                    ("policies", name, key),
-                    Document(value, {(): document.place(("policies", name, "model"))}),
-                )
+            is_mapped = key == "device" and values.get("device_map") is not None
+            if key not in values and not is_mapped:
+                document.put(("policies", name, key), Document(value, {(): place}))
 
 
 def seed_defaults(document: Document) -> None:
@@ -89,11 +89,8 @@ def seed_defaults(document: Document) -> None:
         or seed == 0
     ):
         return
-    policies, clones, place = (
-        document.get("policies"),
-        train.get("warm_start"),
-        document.place(("run", "seed")),
-    )
+    policies, clones = document.get("policies"), train.get("warm_start")
+    place = document.place(("run", "seed"))
     for name, values in policies.items() if isinstance(policies, dict) else ():
         model = values.get("model") if isinstance(values, dict) else None
         try:
@@ -119,21 +116,19 @@ def seat_defaults(document: Document) -> None:
         options = {
             key: value for key, value in scenario.items() if key not in ("id", "split", "tasks")
         }
+        # some scenarios know their agents only once they are made
         made = (
             factory if getattr(factory, "agents", ()) else registry.make(scenario["id"], **options)
         )
     except Exception:  # whatever it is, the check of the fit reports it
         return
     for agent in made.agents:
-        given = document.get("agents", agent)
-        if given is None or (
-            isinstance(given, dict) and not given.keys() & {"behaviour", "policy"}
-        ):
+        seat = document.get("agents", agent)
+        if seat is None or (isinstance(seat, dict) and not seat.keys() & {"behaviour", "policy"}):
             behaviour = made.default_cast.get(agent, "random_legal")
-            document.put(
-                ("agents", agent, "behaviour"),
-                Document(behaviour, {(): document.place(("agents", agent))}),
-            )
+            place = document.place(("agents", agent))
+            document.put(("agents", agent, "behaviour"), Document(behaviour, {(): place}))
+    # a split may have thousands of tasks, and whoever typed an id wants to see a few
     if document.get("scenario", "tasks") is None:
         count = DEFAULT_EPISODES
         try:

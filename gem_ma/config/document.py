@@ -23,11 +23,14 @@ import yaml
 
 from gem_ma.errors import ConfigError
 
+# far above any config that a person has written, and small enough to be read in an instant
 MAX_BYTES, MAX_DEPTH, MAX_DIGITS = 256 * 1024, 50, 100
 Keys = tuple[str | int, ...]
+# the C parser is ten times as fast; some builds of PyYAML lack it
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 COMMAND_LINE = "command line"  # the file of what was typed there
 SHOWN = 40  # faults of one config that are printed
+# each pattern reads a text in one way only, so that none of them tries a long row of digits twice
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)")
 _OTHER_BASE = re.compile(r"0x[0-9a-fA-F_]+|0o[0-7_]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9]+)?")
@@ -79,6 +82,7 @@ def dotted(path: Keys) -> str:
 def refuse(faults: Iterable[Fault], first: str = "") -> None:
     """Raises one ConfigError with a line for each of the first faults, those of the file `first`
     before others; does nothing where there is none."""
+    # cells of a study share most of their text, and so its faults
     different = list(dict.fromkeys(faults))
     files = list(dict.fromkeys([first, *(fault.place.file for fault in different)]))
     different.sort(
@@ -103,6 +107,7 @@ class Document:
 
     def place(self, path: Keys) -> Place:
         """Where this path was written, or the nearest thing above it."""
+        # a default has no line; the section above it has one
         while path and path not in self.places:
             path = path[:-1]
         return self.places[path]
@@ -143,6 +148,7 @@ class Document:
                 )
                 return
         target[path[-1]] = part.value
+        # lines of what was replaced would be told for keys that are gone
         for old in [old for old in self.places if old[: len(path)] == path]:
             del self.places[old]
         self.places |= {path + inner: place for inner, place in part.places.items()}
@@ -175,8 +181,17 @@ def read(text: str, file: str) -> Document:
     size = len(text.encode("utf-8", "replace"))
     if size > MAX_BYTES:
         refuse([Fault(Place(file), (), f"{size} bytes; a config has at most {MAX_BYTES}")])
+    # both pass through Python and YAML, and no file could hold what comes out
     if "\0" in text or text != text.encode("utf-8", "replace").decode():
-        refuse([Fault(Place(file), (), "not plain text: it holds a NUL or a broken character")])
+        refuse(
+            [
+                Fault(
+                    Place(file),
+                    (),
+                    "not plain text: it holds a NUL or a broken character; save it as UTF-8",
+                )
+            ]
+        )
     try:
         builder = _Builder(document, file)
         for event in yaml.parse(text, Loader=_LOADER):
@@ -208,10 +223,12 @@ class _Builder:
     def take(self, event: Any) -> None:
         """One event. Raises ConfigError for what makes the whole text unreadable."""
         self.place = Place(self.file, event.start_mark.line + 1, event.start_mark.column)
+        # `---` alone opens the first one, which is fine
         if isinstance(event, yaml.DocumentStartEvent):
             self.documents += 1
             if self.documents > 1:
                 self._stop("a second document; a config is one")
+        # nested aliases can grow a text of a kilobyte to gigabytes ("billion laughs")
         elif isinstance(event, yaml.AliasEvent):
             self._stop("aliases (*name) are refused; write it out, or use extends:")
         elif isinstance(event, yaml.CollectionEndEvent):
@@ -229,7 +246,7 @@ class _Builder:
         text: str = event.value
         # "\\ud800" is valid YAML and no text: it could not be written to any file
         if not text.isascii() and text != text.encode("utf-8", "replace").decode():
-            self._stop("an escape names half a character")
+            self._stop("an escape names half a character; write the character itself")
         if self._waits_for_key():
             self._key(text, plain=not event.style)
             return
@@ -243,6 +260,7 @@ class _Builder:
     def _collection(self, event: Any) -> None:
         if self._waits_for_key():
             self._stop("a key must be plain text")
+        # readers of the value recurse: this keeps them far from Python's own limit
         if len(self.open) >= MAX_DEPTH:
             top = self.open[-1].path[:1]
             deep = Fault(self.place, top, f"nested deeper than {MAX_DEPTH}")
@@ -277,6 +295,7 @@ class _Builder:
         """Remembers a key until its value comes; a fault where it may not stand there."""
         top, faults = self.open[-1], self.document.faults
         top.key, top.keyed = key, True
+        # merged values have no line of their own to be named in a message
         if key == "<<" and plain:
             what = "merge keys (<<) are refused; write it out, or use extends:"
             faults.append(Fault(self.place, top.path, what))
@@ -302,6 +321,7 @@ class _Dumper(yaml.SafeDumper):
     """Quotes every text that `scalar` would take for something else, such as a commit called
     12e4567."""
 
+    # two sections may hold the same Python list; `read` would refuse the alias that stands for it
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
@@ -335,12 +355,14 @@ def scalar(text: str) -> Any:
     """
     if text == "" or text in _CONSTANTS:
         return _CONSTANTS.get(text)
+    # YAML 1.1 reads 010 as 8, YAML 1.2 as 10, and a commit or a date is often meant
     if _LEADING_ZERO.fullmatch(text):
         raise ValueError(
             f"the number {text[:MAX_DIGITS]} has a leading zero; drop it, or quote it if it is text"
         )
     if _NON_FINITE.fullmatch(text):
         raise ValueError(f"{text} is not a finite number")
+    # Python needs quadratic time to read a long number, and refuses those above 4,300 digits
     if (_INTEGER.fullmatch(text) or _OTHER_BASE.fullmatch(text)) and len(text) > MAX_DIGITS:
         raise ValueError(f"a number of {len(text)} characters; quote it if it is text")
     if _INTEGER.fullmatch(text):

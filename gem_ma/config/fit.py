@@ -47,18 +47,14 @@ def _load(document: Document, kind: str, name: Any, path: Keys) -> Any:
     """The class or factory behind a name, or None after adding a fault."""
     if not isinstance(name, str):
         return None
+    # `module:Class` is in no catalog: importing it is the only way to know
     if not registry.names_code(name) and name not in registry.catalog(kind):
         # `agents.X: gpt-4o` is what many type first; no behaviour has a digit in its name
-        other = (
-            f"; a model is written ENGINE/NAME, as openai/{name}"
-            if kind == "agents" and re.search(r"\d", name)
-            else ""
-        )
-        document.fault(
-            path,
-            f"no {registry.KINDS[kind]} is called"
-            f" {name!r}{nearest(name, registry.catalog(kind), listed=not other)}{other}",
-        )
+        other = ""
+        if kind == "agents" and re.search(r"\d", name):
+            other = f"; a model is written ENGINE/NAME, as openai/{name}"
+        near = nearest(name, registry.catalog(kind), listed=not other)
+        document.fault(path, f"no {registry.KINDS[kind]} is called {name!r}{near}{other}")
         return None
     try:
         return registry.load(kind, name)
@@ -87,6 +83,7 @@ def _agents_of(document: Document, base: Path | None) -> tuple[str, ...]:
         for key, value in section(document, "scenario").items()
         if key not in ScenarioSettings.model_fields
     }
+    # with a wrong option it cannot be made; what its class declares must do
     if not check_options(
         document, ("scenario",), options, factory, frozenset(), ScenarioSettings.model_fields
     ):
@@ -100,6 +97,7 @@ def _make(document: Document, base: Path | None) -> Scenario | None:
     options = {
         key: value for key, value in values.items() if key not in ScenarioSettings.model_fields
     }
+    # the one option that is a path, by convention of all scenarios
     if isinstance(options.get("data"), str):
         options["data"] = locate(options["data"], base)
     try:
@@ -109,12 +107,8 @@ def _make(document: Document, base: Path | None) -> Scenario | None:
     except Exception as error:
         # the constructor of a scenario may refuse a value with any exception; a ConfigError may
         # begin with the key, which has a line of its own
-        named = (
-            re.match(r"scenario\.([\w.]+): ", str(error))
-            if isinstance(error, ConfigError)
-            else None
-        )
-        if named is not None:
+        named = re.match(r"scenario\.([\w.]+): ", str(error))
+        if named is not None and isinstance(error, ConfigError):
             document.fault(("scenario", *named[1].split(".")), str(error)[named.end() :])
         else:
             document.fault(("scenario",), f"cannot be made: {_said(error)}")
@@ -122,18 +116,16 @@ def _make(document: Document, base: Path | None) -> Scenario | None:
 
 
 def _data_error(document: Document, error: DataError) -> DataError:
-    path: Keys = (
-        ("scenario", "data") if document.get("scenario", "data") is not None else ("scenario",)
-    )
+    is_named = document.get("scenario", "data") is not None
+    path: Keys = ("scenario", "data") if is_named else ("scenario",)
     return DataError(f"{document.place(path)}: {'.'.join(map(str, path))}: {error}")
 
 
 def _said(error: Exception) -> str:
-    return (
-        str(error)
-        if isinstance(error, (ConfigError, ValueError))
-        else f"{type(error).__name__}: {error}"
-    )
+    # authors refuse a value with a ValueError in words; any other name tells what went wrong
+    if isinstance(error, (ConfigError, ValueError)):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def _check_tasks(document: Document, base: Path | None) -> None:
@@ -147,6 +139,7 @@ def _check_tasks(document: Document, base: Path | None) -> None:
     tasks = _split(document, scenario, split, ("scenario", "split"))
     if document.get("train") is not None:
         learned = section(document, "train").get("split", "train")
+        # read twice a split would report its faults twice
         if learned != split:
             _split(document, scenario, learned, ("train", "split"))
     if tasks is None:
@@ -194,7 +187,8 @@ def _check_policies(document: Document) -> dict[str, Any]:
         kind = model.partition("/")[0]
         engines[name] = factory = _load(document, "engines", kind, ("policies", name, "model"))
         if factory is not None:
-            # a key that asks for nothing (`cache: false`) may stand at an engine that lacks it
+            # a key that asks for nothing (`cache: false`) may stand at an engine that lacks it: so
+            # one config fits several engines
             takes = signature(factory) or {}
             asked = {
                 key: value
@@ -241,6 +235,7 @@ def _check_cast(
 ) -> None:
     for agent, values in seats.items():
         seat: Keys = (*path, agent)
+        # () where the scenario could not be read, and then every name would look wrong
         if agents and agent not in agents:
             document.fault(
                 seat,
@@ -277,6 +272,7 @@ def _check_cast(
             (),
         )
         if policy is None and needs_policy(behaviour, factory):
+            # both play any scenario, and need no options
             bots = ", ".join(name for name in ("random_legal", "first_legal") if name != behaviour)
             document.fault(
                 seat,

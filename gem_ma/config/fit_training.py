@@ -23,6 +23,7 @@ def check_training(document: Document, agents: Sequence[str], engines: dict[str,
         if name not in engines:
             document.fault(path, f"no policy is called {name!r}{nearest(name, engines)}")
             continue
+        # None: its model is a fault of its own already
         if engines[name] is not None and not declares(engines[name], Trains):
             model = str(document.get("policies", name, "model"))
             document.fault(
@@ -42,17 +43,16 @@ def check_training(document: Document, agents: Sequence[str], engines: dict[str,
             )
         for agent in seats:
             behaviour = document.get("agents", agent, "behaviour")
+            # what it learns from the answers of a task is no play of the game
             if isinstance(behaviour, str) and _is_privileged(behaviour):
                 document.fault(
                     ("agents", agent),
                     f"the behaviour {behaviour!r} is given the task (privileged); a learned policy"
                     " may not sit there",
                 )
-    for place in (
-        ("train",),
-        *(("train", "per_policy", policy) for policy in section(document, "train", "per_policy")),
-    ):
-        _check_credit(document, (*place, "credit"), agents)
+    _check_credit(document, ("train", "credit"), agents)
+    for policy in section(document, "train", "per_policy"):
+        _check_credit(document, ("train", "per_policy", policy, "credit"), agents)
 
 
 def _check_credit(document: Document, place: tuple[str, ...], agents: Sequence[str]) -> None:
@@ -68,6 +68,7 @@ def _check_credit(document: Document, place: tuple[str, ...], agents: Sequence[s
         ((*place, "team", at), agent)
         for at, agent in enumerate(team if isinstance(team, list) else ())
     ]
+    # without a readable scenario no name can be called wrong
     for path, agent in named if agents else ():
         if isinstance(agent, str) and agent not in agents:
             document.fault(

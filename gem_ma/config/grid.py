@@ -20,11 +20,11 @@ from gem_ma.config.studies import StudySections
 from gem_ma.errors import ConfigError
 
 SECTIONS = tuple(StudySections.model_fields)
+# each is a run folder, checked before the first is played; more is a slip of the hand
 MAX_CELLS = 500
 Names = tuple[str, ...]  # of a cell, one per axis
-SEATS: Keys = (
-    "agents",
-)  # the one axis that is a whole section: its cells set several seats together
+# the one axis that is a whole section: its cells set several seats together
+SEATS: Keys = ("agents",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class Grid:
 
     def filled(self, document: Document, names: Names) -> Document:
         """A copy of the document with this cell's value at every axis."""
+        # deep, since filling in the short forms of one cell changes its values in place
         copy = Document(deepcopy(document.value), dict(document.places), list(document.faults))
         for (axis, values), name in zip(self.values.items(), names, strict=True):
             for path, value in _replaced(axis, values[name]):
@@ -62,6 +63,7 @@ def _replaced(axis: Keys, value: Document) -> list[tuple[Keys, Document]]:
     seats = []
     for agent, seat in value.value.items():
         places = {path[1:]: place for path, place in value.places.items() if path[:1] == (agent,)}
+        # a document always knows the place of its root
         places.setdefault((), value.place(()))
         seats.append(((*axis, agent), Document(seat, places)))
     return seats
@@ -147,18 +149,7 @@ def _values(parts: Document, path: Keys) -> dict[str, Document]:
         if isinstance(cells, list) and isinstance(value, (dict, list)):
             parts.fault(where, "a cell of several keys wants a name: {name: {...}}")
             continue
-        name = (
-            str(key)
-            # as it is written in YAML, so that the name can be typed again
-            if isinstance(cells, dict)
-            else (
-                "null"
-                if value is None
-                else str(value).lower()
-                if isinstance(value, bool)
-                else str(value)
-            )
-        )
+        name = str(key) if isinstance(cells, dict) else _yaml_word(value)
         if name in named:
             parts.fault(where, f"the cell {name!r} stands there twice")
         places = {
@@ -169,6 +160,13 @@ def _values(parts: Document, path: Keys) -> dict[str, Document]:
         places.setdefault((), parts.place(where))
         named[name] = Document(value, places)
     return named
+
+
+def _yaml_word(value: object) -> str:
+    """A scalar as YAML writes it, so that the name of a cell can be typed again."""
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _check_axis(
@@ -198,12 +196,16 @@ def _check_axis(
             "an axis is a dotted path such as agents.X, policies.X or scenario.option,"
             " or `agents` for several seats together",
         )
+    # one of the two would undo the other, whichever comes last
     if any(other != axis and axis[: len(other)] == other for other in values):
-        parts.fault(written, "another axis replaces the whole of what holds this one")
+        parts.fault(
+            written, "another axis replaces the section that holds this one; leave one of them out"
+        )
     for path in dict.fromkeys(
         path for value in values[axis].values() for path, _ in _replaced(axis, value)
     ):
         place = document.place(path)
+        # what is typed is meant to hold, and the axis would replace it without a word
         if path in document.places and not place.line:  # line 0: it was typed
             what = "this in every cell" if path == axis else dotted(path)
             parts.fault(
@@ -217,11 +219,14 @@ def _reference(
     axes: dict[str, list[str]] = {dotted(axis): list(named) for axis, named in values.items()}
     short: dict[str, list[str]] = {}
     for axis in axes:
+        # the last part is enough where only one axis ends so
         short.setdefault(axis.rsplit(".", 1)[-1], []).append(axis)
     chosen: dict[str, str] = {}
     for key, name in sections.study.reference.items():
         where: Keys = ("study", "reference", key)
-        meant = key if key in axes else short[key][0] if len(short.get(key, ())) == 1 else None
+        meant = key if key in axes else None
+        if meant is None and len(short.get(key, ())) == 1:
+            meant = short[key][0]
         if meant is None:
             parts.fault(where, f"no axis has this name{nearest(key, axes)}")
         elif name not in axes[meant]:

@@ -43,6 +43,7 @@ def mix_of(rule: str) -> float:
 class CreditSettings(Settings):
     """Ledger -> per-turn rewards -> returns."""
 
+    # text, not Literal, because of the number inside of team_mix(w)
     rule: str = Field(
         "until_next_turn",
         description=f"{', '.join(get_args(Rule))}, or team_mix(w) with w in 0..1.",
@@ -97,8 +98,10 @@ def _check_discount(value: float | dict[str, float], whose: str) -> None:
                 f"the schedule{whose} has the keys from, to and steps; here"
                 f" {', '.join(value) or 'none'}"
             )
+        # the schema reads all three as numbers; and a schedule of one step has no end to come to
         if value["steps"] < 2 or value["steps"] != int(value["steps"]):
             raise ValueError(f"steps of the schedule{whose} is a whole number, 2 or more")
+    # above 1 late rewards would grow without end
     for discount in (value["from"], value["to"]) if isinstance(value, dict) else (value,):
         if not 0 <= discount <= 1:
             raise ValueError(f"the discount{whose} lies in 0..1")
@@ -145,6 +148,7 @@ class LossSettings(Settings):
             " gem_ma.training.learner.losses.SURROGATES."
         ),
     )
+    # PPO (Schulman et al., 2017)
     clip: float = Field(0.2, gt=0)
     ratio: Ratio = Field(
         "token",
@@ -170,6 +174,7 @@ class LossSettings(Settings):
     )
     entropy: float = Field(0.0, ge=0)
     epochs: int = Field(1, ge=1)
+    # of all rows of a step; pass_tokens splits each further where memory wants it
     minibatches: int = Field(4, ge=1)
     target_kl: float | None = Field(None, gt=0)
     grad_clip: float = Field(1.0, gt=0)

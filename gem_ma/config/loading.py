@@ -2,15 +2,15 @@
 `file:line: key.path: what (did you mean ...)`.
 
 Knows files, overrides, `extends:` and the schema; whether a config fits its scenario, behaviours
-and engines is asked of `gem_ma.config.fit`. Secrets are named, never read here: `${env:NAME}` stays as
-written until an engine is opened.
+and engines is asked of `gem_ma.config.fit`. Secrets are named, never read here: `${env:NAME}` stays
+as written until an engine is opened.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -69,18 +69,16 @@ class Loaded:
         """What the run folder is called after."""
         name = self.path.stem if self.path is not None else self.config.scenario.id
         file = registry.file_of(name)
+        # the stem alone: folders on the way to it say nothing about the run
         name = name if file is None else name.replace(str(file), file.stem, 1)
         return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "run"
 
     def written(self) -> str:
         """The text with the overrides in comments below it, as the run folder keeps it."""
-        return "".join(
-            [
-                self.text,
-                *(["\n"] if self.text and not self.text.endswith("\n") else []),
-                *(f"# override {json.dumps(o)}\n" for o in self.overrides),
-            ]
-        )
+        end = "\n" if self.text and not self.text.endswith("\n") else ""
+        # as comments: the file stays as it was written, and can be played as it is
+        typed = (f"# override {json.dumps(override)}\n" for override in self.overrides)
+        return self.text + end + "".join(typed)
 
     def resolved(self) -> dict[str, Any]:
         """The complete config as JSON values; loading it gives an equal config. Paths are as
@@ -94,6 +92,7 @@ class Loaded:
         try:
             yield
         except ConfigError as error:
+            # by convention a message about a key begins with it
             head = str(error).partition(": ")[0]
             names = {path: dotted(path) for path in self.places if path}
             above = [
@@ -103,6 +102,7 @@ class Loaded:
             ]
             if not above:  # it is about a file or a model, not about a key
                 raise
+            # the longest is the nearest: `train` is above `train.loss` too
             raise ConfigError(f"{self.places[max(above, key=len)]}: {error}") from error
 
     def without_training(self) -> Loaded:
@@ -176,12 +176,10 @@ def load_study(source: str | Path, overrides: Sequence[str] = ()) -> LoadedStudy
         config = _finish(filled, path)
         faults += filled.faults
         if config is not None:
-            header = (
-                f"# {' x '.join(names)}: a cell of the study {document.place(()).file}\n"
-                + write(filled.value)
-            )
+            header = f"# {' x '.join(names)}: a cell of the study {document.place(()).file}\n"
             # a cell plays: what the shared section `train:` says is left to `gem-ma train`
-            cells[names] = Loaded(config.model_copy(update={"train": None}), header, path)
+            plays = config.model_copy(update={"train": None})
+            cells[names] = Loaded(plays, header + write(filled.value), path)
     refuse(faults, document.place(()).file)
     return LoadedStudy(
         grid.sections,
@@ -201,29 +199,22 @@ def _open(
     """Path, text, the document with what it extends and the overrides, and its grid where it is
     a study."""
     path, text, file = source_of(source, configs_first)
-    document = (
-        read(text, file)
-        if path is not None
-        else Document({"scenario": {"id": file}}, {(): Place(file)})
-    )
+    if path is not None:
+        document = read(text, file)
+    else:
+        document = Document({"scenario": {"id": file}}, {(): Place(file)})
     if not isinstance(document.value, dict):
-        document.fault(
-            (),
-            (
-                "empty"
-                if document.value is None
-                else "wants sections such as `scenario:`; this is no mapping"
-            ),
-        )
+        what = "the file is empty" if document.value is None else "this is no mapping"
+        document.fault((), f"{what}; a config has sections such as `scenario:`")
         document.refuse()
     extend(document, path, file)
     spell_seats(document)
     for override in overrides:
         _override(document, override)
-        spell_seats(document)  # each: a later one may set a key of a seat
-        check_secrets(
-            document
-        )  # each: what a later one replaces stands in the manifest all the same
+        # after each: a later one may set a key of a seat
+        spell_seats(document)
+        # after each: what a later one replaces stands in the manifest all the same
+        check_secrets(document)
     check_comments(document, text)
     return path, text, document, take_grid(document)
 
@@ -244,6 +235,7 @@ def _finish(document: Document, path: Path | None) -> Config | None:
     config = validate(document, Config)
     try:
         check_fit(document, path.parent if path is not None else None)
+    # faults of the config first: missing data may be the consequence of one
     except DataError as error:
         document.refuse()
         raise error
@@ -255,6 +247,7 @@ def _finish(document: Document, path: Path | None) -> Config | None:
 def _override(document: Document, override: str) -> None:
     key, equals, text = override.partition("=")
     place = Place(COMMAND_LINE)
+    # so that a name with a dot cannot be typed; such names are set in the file
     keys = tuple(key.strip().split("."))
     if not equals or not all(keys):
         document.faults.append(
@@ -280,13 +273,10 @@ def _override(document: Document, override: str) -> None:
 def _locate_code(value: Any, base: Path) -> None:
     """Writes every Python file that a config names, as a scenario's id or a behaviour, as it is
     seen from the working folder."""
-    for key, inner in (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    ):
+    entries: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, (dict, list)):
+        entries = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, inner in entries:
         if key in ("id", "behaviour") and isinstance(inner, str):
             value[key] = locate_code(inner, base)
         else:

@@ -32,6 +32,7 @@ def check_options(
     if parameters is None:
         return True
     before = len(document.faults)
+    # what a constructor takes as **options it checks itself
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     named = {
         name: p
@@ -50,6 +51,7 @@ def check_options(
                 f"unknown key{nearest(key, [*named, *fields]) or ' (it takes no options)'}",
             )
     for name, parameter in named.items():
+        # names of *args and **kwargs have no default either, and are not in `named`
         if parameter.default is parameter.empty and name not in options:
             document.fault((*path, name), "is missing; it has no default")
     return len(document.faults) == before

@@ -1,5 +1,5 @@
-"""Paths that a config names: in the folder of the config where they exist there, else in the working
-folder."""
+"""Paths that a config names: in the folder of the config where they exist there, else in the
+working folder."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def locate(value: str, base: Path | None) -> str:
         or not (base / value).exists()
     ):
         return value
+    # relative where it can be, so that a run folder moved with its project still finds its model
     found = (base / value).resolve()
     return os.path.relpath(found) if Path.cwd() in found.parents else str(found)
 
@@ -42,11 +43,9 @@ def located(config: Config, base: Path | None) -> Config:
     policies = {}
     for name, policy in config.policies.items():
         engine, _, model = policy.model.partition("/")
-        policies[name] = (
-            policy.model_copy(update={"model": f"{engine}/{locate(model, base)}"})
-            if model
-            else policy
-        )
+        changes = {"model": f"{engine}/{locate(model, base)}"} if model else {}
+        # the one option of an engine that is a path: the folder of an adapter
         if isinstance(adapter := policy.options.get("lora"), str):
-            policies[name] = policies[name].model_copy(update={"lora": locate(adapter, base)})
+            changes["lora"] = locate(adapter, base)
+        policies[name] = policy.model_copy(update=changes)
     return config.model_copy(update={"scenario": scenario, "policies": policies})

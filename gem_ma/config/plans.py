@@ -48,6 +48,7 @@ def try_seats(config: Config, scenario: Scenario) -> None:
 
     Raises ConfigError; what a behaviour raises otherwise is left to the play, which records it.
     """
+    # the first play stands for all: options do not depend on the task
     plan = next(evaluation_plans(config, scenario), None)
     if plan is None:
         return
@@ -70,11 +71,9 @@ def try_seats(config: Config, scenario: Scenario) -> None:
 def budget_of(config: Config) -> Budget | None:
     """What `limits:` allows one command to spend; None where they set no limit."""
     limits = config.limits
-    return (
-        None
-        if limits.usd is None and limits.tokens is None
-        else Budget(tokens=limits.tokens, usd=limits.usd)
-    )
+    if limits.usd is None and limits.tokens is None:
+        return None
+    return Budget(tokens=limits.tokens, usd=limits.usd)
 
 
 def open_policies(
@@ -100,6 +99,7 @@ def open_policies(
     if config.train is not None:
         if config.train.opponents is not None:
             wanted |= {name for name in config.train.opponents.anchors if name in config.policies}
+        # those who play demonstrations may sample from policies that play nothing else
         seats += [seat for warm in config.train.warm_start.values() for seat in warm.cast.values()]
     wanted |= {name for seat in seats for name in (seat.policy, *seat.policies.values())}
     unknown = sorted(name for name in wanted if name is not None and name not in config.policies)
@@ -139,13 +139,13 @@ def _named(policy: str, options: Mapping[str, Any]) -> Iterator[None]:
         yield
     except ConfigError as error:
         message, where = str(error), f"policy {policy!r}: "
+        # a subclass has its own exit code, and other messages begin with a file or a model
         if type(error) is not ConfigError or not message.startswith(where):
             raise
         message = message.removeprefix(where)
         option = message.split(" ", 1)[0].rstrip(":")
-        raise ConfigError(
-            f"policies.{policy}{f'.{option}' if option in options else ''}: {message}"
-        ) from error
+        key = f"policies.{policy}.{option}" if option in options else f"policies.{policy}"
+        raise ConfigError(f"{key}: {message}") from error
 
 
 def evaluation_plans(config: Config, scenario: Scenario) -> Iterator[Plan]:
@@ -158,6 +158,7 @@ def evaluation_plans(config: Config, scenario: Scenario) -> Iterator[Plan]:
         task = f"{settings.split}/{0 if by_seed else index}"
         for repeat in range(run.episodes_per_task):
             seed = (
+                # the position too: where all tasks are one it is what makes the next seed
                 stable_seed(run.seed, task, position, repeat)
                 if by_seed
                 else stable_seed(run.seed, task)

@@ -94,10 +94,13 @@ class RunSettings(Settings):
 
     episodes_per_task: int = Field(1, ge=1)
     seed: int = 0
+    # plays of one process wait for models most of the time; above this their book-keeping costs
+    # more than it gains
     concurrency: int = Field(64, ge=1, le=10_000)
     max_steps: int | None = Field(None, ge=1)
     max_turns: int | None = Field(None, ge=1)
     max_tokens: int | None = Field(None, ge=1)
+    # a model that repeats itself up to its token limit would fill record and memory
     max_said: int | None = Field(
         MAX_SAID,
         ge=16,
@@ -106,11 +109,13 @@ class RunSettings(Settings):
         ),
     )
     episode_timeout_s: float | None = Field(None, gt=0)
+    # a tool that hangs would hold its play for ever
     call_timeout_s: float | None = Field(60.0, gt=0)
     baselines: bool | int = Field(
         True,
         description="Play the scenario's trivial casts beside; a number: on so many tasks at most.",
     )
+    # 0, so that a script notices: what failed is no part of the score
     max_failed: int | str = Field(
         0,
         description="Failed episodes that still give exit code 0: a number, or a share such as 2%.",
@@ -137,6 +142,7 @@ class RunSettings(Settings):
         """Whether so many failed episodes of so many still count as a run that is done."""
         if isinstance(self.max_failed, int):
             return failed <= self.max_failed
+        # multiplied, not divided: a share of no episodes is no error
         return failed * 100 <= float(self.max_failed.rstrip("% ")) * total
 
     @property

@@ -14,6 +14,8 @@ from gem_ma.config.document import Document, Keys
 from gem_ma.config.spelling import nearest
 
 M = TypeVar("M", bound=BaseModel)
+# a list of a million wrong items needs no million explanations, each of which searches for near
+# names
 SHOWN = 1000  # faults that are explained
 
 
@@ -44,6 +46,7 @@ def _written(problem: ErrorDetails, document: Document) -> Keys:
     path: Keys = ()
     for part in problem["loc"]:
         value = document.get(*path)
+        # union members that pydantic names in its path are no keys of the document
         known = (
             part in value
             if isinstance(value, dict)
@@ -59,6 +62,7 @@ def _explain(
 ) -> str:
     problem = problems[0]
     kind, wanted = problem["type"], _wanted(path, root)
+    # the only problem whose key the document does not have
     if kind == "missing":
         return f"is missing; it is {_describe(wanted)}" if wanted is not None else "is missing"
     if kind == "extra_forbidden":
@@ -121,6 +125,7 @@ def _members(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
+# people who write YAML do not know Python's types
 _WORDS = {
     int: "an integer",
     float: "a number",

@@ -66,6 +66,7 @@ def default_of(key: str) -> Any:
         default = NO_DEFAULT
         if not field.is_required():
             default = field.get_default(call_default_factory=True)
+        # of `X | None` the section X: None has no keys below it
         section = next(_models(field.annotation), None)
         # a mapping from names to sections: the next part is a name
         if section is not None and dict in _heads(field.annotation) and next(parts, None):
@@ -82,6 +83,7 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _heads(annotation: Any) -> set[Any]:
-    """The containers that an annotation allows at its top: `dict[str, X] | None` is {dict, None}."""
+    """The containers that an annotation allows at its top; of `dict[str, X] | None` dict and
+    None."""
     options = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
     return {get_origin(option) or option for option in options}

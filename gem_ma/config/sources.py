@@ -20,6 +20,7 @@ def source_of(source: str | Path, configs_first: bool) -> tuple[Path | None, str
     """(path, text, name in messages) of a source; the path is None for a scenario."""
     path = Path(source)
     name = str(source)
+    # a .py file is asked for first: `game.py` may not be looked for among configs
     if registry.file_of(name) is not None:
         return None, _scenario_text(name), name
     if path.is_file():
@@ -39,15 +40,10 @@ def source_of(source: str | Path, configs_first: bool) -> tuple[Path | None, str
         or isinstance(source, Path)
         or ("/" in name and ":" not in name)
     ):
-        there = (
-            [str(path.parent / other.name) for other in sorted(path.parent.glob("*.y*ml"))]
-            if path.parent.is_dir()
-            else []
-        )
-        raise ConfigError(
-            f"{name}:"
-            f" {'a folder, not a config' if path.is_dir() else 'no such file'}{nearest(name, there, listed=False)}"
-        )
+        # a glob over a folder that is not there gives nothing
+        there = [str(path.parent / other.name) for other in path.parent.glob("*.y*ml")]
+        fault = "a folder, not a config" if path.is_dir() else "no such file"
+        raise ConfigError(f"{name}: {fault}{nearest(name, there, listed=False)}")
     is_scenario = ":" in name or name in registry.catalog("scenarios")
     config = shipped.get(f"{name}.yaml")
     if config is not None and (configs_first or not is_scenario):
@@ -61,9 +57,8 @@ def source_of(source: str | Path, configs_first: bool) -> tuple[Path | None, str
 
 
 def _scenario_text(name: str) -> str:
-    return f"# {name} as it comes: every agent on its default behaviour.\n" + write(
-        {"scenario": {"id": name}}
-    )
+    opening = f"# {name} as it comes: every agent on its default behaviour.\n"
+    return opening + write({"scenario": {"id": name}})
 
 
 def shipped_configs() -> Iterator[Path]:
@@ -75,6 +70,8 @@ def shipped_configs() -> Iterator[Path]:
 
 def _text(path: Path) -> str:
     try:
+        # -sig: editors on Windows put a mark before the first letter, which YAML would read as a
+        # key's
         return read_named(path, MOST_JSON).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from error
@@ -102,11 +99,8 @@ def extend(document: Document, path: Path | None, file: str) -> None:
         return
     if not target.is_file():
         others = [str(p.relative_to(folder)) for p in folder.glob("*.y*ml")]
-        document.faults.append(
-            Fault(
-                place, ("extends",), f"no such file: {base!r}{nearest(base, others, listed=False)}"
-            )
-        )
+        fault = f"no such file: {base!r}{nearest(base, others, listed=False)}"
+        document.faults.append(Fault(place, ("extends",), fault))
         return
     below = read(_text(target), os.path.join(os.path.dirname(file), base))
     if not isinstance(below.value, dict):

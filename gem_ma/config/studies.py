@@ -1,5 +1,5 @@
-"""The sections that make a config a study: `study:`, `grid:`, `cross_play:` and `report:`. All others
-are those of its cells.
+"""The sections that make a config a study: `study:`, `grid:`, `cross_play:` and `report:`. All
+others are those of its cells.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ class StudySettings(Settings):
         None, description="Which section names the cells; the one that is there where absent."
     )
     repeats: int | None = Field(None, ge=1, description="run.episodes_per_task of every cell.")
+    # not the repeat: what is sampled in the third try of one cell has nothing in common with
+    # another's third
     paired_by: list[Literal["task", "seed", "repeat"]] = Field(
         ["task", "seed"], description="What two episodes share that are compared."
     )
@@ -33,7 +35,7 @@ class StudySettings(Settings):
     @classmethod
     def _by_task(cls, value: list[str]) -> list[str]:
         if "task" not in value:
-            raise ValueError("pairs within a task: it holds task")
+            raise ValueError("must hold `task`: only plays of one task are compared")
         return value
 
 
@@ -49,6 +51,7 @@ class DifferenceSettings(Settings):
     """How differences are tested."""
 
     method: Literal["paired_cluster_bootstrap"] = "paired_cluster_bootstrap"
+    # the bounds of an interval move by about 1 % of its width from one draw of these to the next
     n: int = Field(10_000, ge=100, le=1_000_000, description="Resamples.")
     correct: Literal["holm", "none"] = "holm"
 

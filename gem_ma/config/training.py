@@ -108,6 +108,7 @@ class PoolSettings(Settings):
     )
     q: float = Field(2.0, ge=0)
     prior: float = Field(2.0, gt=0, description="Drawn games that every win rate starts from.")
+    # old games tell little of a learner that has changed since
     decay: float = Field(
         0.98, gt=0, le=1, description="What a game counts for one step later, in these win rates."
     )
@@ -210,6 +211,7 @@ class TrainSettings(Settings):
         1.0, ge=0, le=1, description="Share of lr left at the last step, reached linearly."
     )
     lr_warmup: int = Field(0, ge=0, description="Steps over which lr rises from 0.")
+    # what a crash may cost, in steps
     save_every: int = Field(10, ge=1)
     checkpoints: CheckpointSettings = CheckpointSettings()
     log: list[str] | dict[str, dict[str, Any]] = Field(
@@ -263,6 +265,7 @@ class TrainSettings(Settings):
     def _weighed(cls, value: Any) -> Any:
         """What is played with older weights is weighed by what they said, unless `tis` says
         otherwise; the config then holds the cap itself."""
+        # the schema has not looked at it yet: anything may stand here
         if not isinstance(value, dict) or value.get("overlap") is not True:
             return value
         loss = value.get("loss", {})
@@ -277,6 +280,7 @@ class TrainSettings(Settings):
     def _one_tracker(cls, value: Any) -> Any:
         if isinstance(value, dict):
             return {name: {} if options is None else options for name, options in value.items()}
+        # a single name is what most configs want
         return [value] if isinstance(value, str) else value
 
     @field_validator("alternate")
