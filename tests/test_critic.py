@@ -23,7 +23,7 @@ from gem_ma.rollout import Plan
 from gem_ma.store import RunFolder, read_metrics
 from gem_ma.training.entry import run_training
 from gem_ma.training.learner.critic import TableCritic
-from gem_ma.training.loop.updates import still_here
+from gem_ma.training.loop.tails import still_here
 from gem_ma.types import Sampling
 
 SETTINGS = CriticSettings()

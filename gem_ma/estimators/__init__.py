@@ -7,8 +7,9 @@ turn, for all its tokens. `ESTIMATORS` names them with their group key and decla
 """
 
 from gem_ma.estimators.groups import columns, groups
+from gem_ma.estimators.moving import rae
 from gem_ma.estimators.registry import ESTIMATORS, Estimator, estimate, estimator
-from gem_ma.estimators.returns import agent_norm, dr_grpo, grpo, rae, rebn, reinforce, rloo
+from gem_ma.estimators.returns import agent_norm, dr_grpo, grpo, rebn, reinforce, rloo
 from gem_ma.estimators.shaping import mean_return, shaped
 from gem_ma.estimators.trees import magrpo, team_grpo
 from gem_ma.estimators.turnwise import (

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from gem_ma.errors import ConfigError
-from gem_ma.estimators import returns, trees, turnwise
+from gem_ma.estimators import moving, returns, trees, turnwise
 from gem_ma.estimators.groups import Array, Key, State
 from gem_ma.turn_table import TurnTable
 
@@ -73,7 +73,7 @@ ESTIMATORS: dict[str, Estimator] = {
     "dr_grpo": Estimator(returns.dr_grpo, ("group", "agent"), "total", offset=True),
     "rloo": Estimator(returns.rloo, ("group", "agent"), "total", offset=True),
     # the baseline is of earlier episodes, so what is paid on top in these stays
-    "rae": Estimator(returns.rae, ("scenario", "agent"), silent=False, stateful=True),
+    "rae": Estimator(moving.rae, ("scenario", "agent"), silent=False, stateful=True),
     "agent_norm": Estimator(
         returns.agent_norm, ("group", "agent"), "rows", offset=True, scale=True
     ),

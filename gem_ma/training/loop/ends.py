@@ -8,6 +8,7 @@ from gem_ma.config.training import TrainSettings
 from gem_ma.tracking import Tracking
 from gem_ma.training.loop.exports import export
 from gem_ma.training.loop.parts import Parts
+from gem_ma.training.loop.resuming import resume
 from gem_ma.training.loop.step import Step
 from gem_ma.training.schedule.demonstrations import demonstrations
 
@@ -29,7 +30,7 @@ async def begin(trainer: Examiner) -> Step:
     parts, settings = trainer.parts, trainer.settings
     for note in parts.notes:
         trainer.tracking.note(note)
-    step = parts.run.resume(parts.folder, parts.checkpoint)
+    step = resume(parts.run, parts.folder, parts.checkpoint)
     trainer.tracking.start(step.number)
     if parts.checkpoint is not None:
         return step

@@ -1,25 +1,52 @@
-"""Where a run stands when a training is taken up: its folder, the checkpoint to go on from, and the
-summary if it has ended."""
+"""How a training is taken up: where its run stands (the folder, the checkpoint to go on from, the
+summary if it has ended), and how folder and run go back to that checkpoint."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
 
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
 from gem_ma.errors import StoreError
+from gem_ma.files import damage
 from gem_ma.store import RunFolder, read_summary
 from gem_ma.store.summaries import check_training
 from gem_ma.training.loop.checkpoint import Checkpoint, latest_checkpoint, read_checkpoint
-from gem_ma.training.loop.saving import TrainerState, checked_state
+from gem_ma.training.loop.overlap import FILE as AHEAD
+from gem_ma.training.loop.overlap import Played
+from gem_ma.training.loop.saving import Run
+from gem_ma.training.loop.step import Step
 from gem_ma.training.processes.teams import Team
 from gem_ma.training.schedule.alternation import settings_of
 
 SUMMARY = ("steps", "learned", "before", "after", "changed", "unchanged", "weights")
+
+
+class TrainerState(TypedDict):
+    """trainer.json of a checkpoint, beside the entries of the attendants."""
+
+    mark: dict[str, int]  # lines of the record that it counts on
+    estimators: dict[str, dict[str, float]]
+    end: NotRequired[bool]  # whether it was the last step of its run; older checkpoints have none
+
+
+def checked_state(state: Any, shape: Any) -> Any:
+    """The state itself, unchanged. Raises ValueError where it is none: its digest says who wrote
+    it last, not what it is."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        TypeAdapter(shape).validate_python(state)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        raise ValueError(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
+    return state
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +159,37 @@ def newest(
         f" lacks {' and '.join(missing)}"
     )
     return older, [*latest.fell_back, *notes]
+
+
+def resume(run: Run, folder: RunFolder | None, checkpoint: Checkpoint | None) -> Step:
+    """Takes folder and run back to a checkpoint, and gives its step; that of number 0 for a
+    new run."""
+    if checkpoint is None:
+        if folder is not None:
+            folder.rewind({"episodes": 0, "metrics": 0})
+        return Step(0)
+    remedy = f"remove {checkpoint.path} to go on from the checkpoint before it"
+    with damage(checkpoint.path / "trainer.json", remedy):
+        trainer = checked_state(json.loads(checkpoint.read("trainer.json")), TrainerState)
+        if folder is not None:
+            folder.rewind(trainer["mark"])
+        run.states.update(trainer["estimators"])
+        _resume_attendants(run, trainer, checkpoint)
+        for name, part in run.learned().items():
+            prefix = f"{name}."
+            owned = [file for file in checkpoint.files if file.startswith(prefix)]
+            part.load({file.removeprefix(prefix): checkpoint.read(file) for file in owned})
+        ahead = AHEAD in checkpoint.files
+        return Step(checkpoint.step, ahead=Played.load(checkpoint.read(AHEAD)) if ahead else None)
+
+
+def _resume_attendants(run: Run, trainer: Mapping[str, Any], checkpoint: Checkpoint) -> None:
+    known = ("trainer.json", AHEAD, *(f"{name}." for name in run.learned()))
+    files = {file: checkpoint.read(file) for file in checkpoint.files if not file.startswith(known)}
+    for attendant in run.attendants:
+        if not attendant.name:
+            continue
+        if attendant.name not in trainer and not attendant.optional:
+            raise ValueError(f"{attendant.name}: Field required")
+        state = trainer.get(attendant.name, {})
+        attendant.load(checked_state(state, attendant.shape), files)

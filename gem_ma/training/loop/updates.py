@@ -17,14 +17,14 @@ from gem_ma.config.training import TrainSettings
 from gem_ma.engines.base import stable_seed
 from gem_ma.episode import Episode
 from gem_ma.estimators import estimate, mean_return, raw_gae, shaped
-from gem_ma.registry import task_of
-from gem_ma.scenario import Scenario, replay
+from gem_ma.scenario import Scenario
 from gem_ma.training.learner.critic import Critic, valued
 from gem_ma.training.learner.mismatch import check_fresh
 from gem_ma.training.loop.lessons import Lesson
 from gem_ma.training.loop.metrics import policy_measures
 from gem_ma.training.loop.overlap import Played
 from gem_ma.training.loop.roles import Learner
+from gem_ma.training.loop.tails import still_here
 from gem_ma.training.loop.timings import Phases
 from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.discounts import discounts, logged
@@ -148,24 +148,3 @@ class Updates:
             numbers |= self.critics[name].fit(turns, targets, settings.critic, lesson.rng)
         phases.lap("update")
         return numbers
-
-
-def still_here(
-    scenario: Scenario, episodes: Sequence[Episode], tails: Mapping[tuple[int, str], float]
-) -> dict[tuple[int, str], float]:
-    """The values of what follows, without those of agents whose part was over (`Leave`) before the
-    driver cut the play: nothing follows for them.
-
-    Who has left stands in no record, so the plays are played again from it.
-    """
-    gone: dict[int, set[str]] = {}
-    for index in dict.fromkeys(index for index, _ in tails):
-        cut = episodes[index]
-        game = replay(
-            scenario, task_of(scenario, cut.task), cut.seed, cut.turns, cut.calls, cut.forks
-        )
-        gone[index] = set(game.left)
-        game.close()
-    return {
-        (index, agent): value for (index, agent), value in tails.items() if agent not in gone[index]
-    }

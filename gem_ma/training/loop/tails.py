@@ -1,0 +1,30 @@
+"""The values of what would have followed where the driver cut a play."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gem_ma.episode import Episode
+from gem_ma.registry import task_of
+from gem_ma.scenario import Scenario, replay
+
+
+def still_here(
+    scenario: Scenario, episodes: Sequence[Episode], tails: Mapping[tuple[int, str], float]
+) -> dict[tuple[int, str], float]:
+    """The values of what follows, without those of agents whose part was over (`Leave`) before the
+    driver cut the play: nothing follows for them.
+
+    Who has left stands in no record, so the plays are played again from it.
+    """
+    gone: dict[int, set[str]] = {}
+    for index in dict.fromkeys(index for index, _ in tails):
+        cut = episodes[index]
+        game = replay(
+            scenario, task_of(scenario, cut.task), cut.seed, cut.turns, cut.calls, cut.forks
+        )
+        gone[index] = set(game.left)
+        game.close()
+    return {
+        (index, agent): value for (index, agent), value in tails.items() if agent not in gone[index]
+    }
