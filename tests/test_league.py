@@ -28,7 +28,8 @@ from gem_ma.training.schedule.alternation import learning, settings_of
 from gem_ma.training.schedule.checks import checked
 from gem_ma.training.schedule.exam_plans import exam_plans
 from gem_ma.training.schedule.plans import training_plans
-from gem_ma.training.selfplay.league import League, prioritised
+from gem_ma.training.selfplay.league import League
+from gem_ma.training.selfplay.opponents import prioritised
 from gem_ma.training.selfplay.seats import casts
 
 SMALL = (

@@ -32,7 +32,7 @@ from gem_ma.training.learner.capabilities import KeepsAverage
 from gem_ma.training.loop.roles import Players
 from gem_ma.training.schedule.exam_plans import exam_plans, seatings
 from gem_ma.training.selfplay.averaging import Averages, exact
-from gem_ma.training.selfplay.league import anchor_seat
+from gem_ma.training.selfplay.opponents import anchor_seat
 from gem_ma.training.selfplay.signs import first_share, private_effect
 
 # players whose returns `measures` lists singly; of a league with more, ratings say who is better

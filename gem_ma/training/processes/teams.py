@@ -1,12 +1,13 @@
-"""Several processes that train as one: who takes which share, and how parts are brought together.
-Knows no scenario, no policy and no loss.
+"""Several processes that train as one: how the work is shared, and how the parts are joined. Knows
+no scenario, no policy and no loss.
 
-Every process holds the same weights and does the same steps. Each plays its share of a step's plans
-and takes its share of the passes of an update; episodes go round as JSON (nothing is pickled),
-numbers and gradients are summed. So all decide alike, and process 0 alone writes.
+Every process holds the same weights and does the same steps. Each plays a share of a step's plans
+and computes a share of the passes of an update. Episodes are exchanged as JSON (nothing is
+pickled), numbers and gradients are summed. So all reach the same decisions, and process 0 alone
+writes.
 
-Playing and learning may go on at the same time (`train.overlap`), so each has a group of its
-own: collectives of one never meet those of the other.
+Playing and learning may run at the same time (`train.overlap`), so each has a process group of its
+own: collectives of the two must never meet.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ T = TypeVar("T")
 
 
 class Team:
-    """The processes of one training. Alone (`SOLO`) every share is the whole, and every sum is
-    what was given."""
+    """The processes of one training. In a team of one (`SOLO`) a share is the whole, and a sum is
+    the value itself."""
 
     def __init__(self, rank: int = 0, size: int = 1, group: Any = None) -> None:
         self.rank, self.size, self.group = rank, size, group
@@ -44,7 +45,8 @@ class Team:
         return self.rank == 0
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
-        """This process's part; the parts of all are all, `merge` brings them back into order."""
+        """This process's part of the items; `merge` puts the parts together again."""
+        # every n-th, not a block: plays of one start lie together and take about as long
         return items[self.rank :: self.size]
 
     def merge(self, parts: Sequence[Sequence[T]]) -> list[T]:
@@ -55,14 +57,15 @@ class Team:
         return merged  # type: ignore[return-value]  # every place is filled
 
     def gather(self, data: bytes) -> list[bytes]:
-        """What every process gave, in their order."""
+        """The data of every process, in their order."""
         if self.size == 1:
-            return [data]
+            return [data]  # without torch: a table trains where it is not installed
         import torch
 
         with _lost():
             sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
             torch.distributed.all_gather(sizes, torch.tensor([len(data)]), group=self.group)
+            # gloo gathers tensors of one size only, and none of size 0
             longest = max(1, *(int(size) for size in sizes))
             padded = torch.zeros(longest, dtype=torch.uint8)
             padded[: len(data)] = (
@@ -75,12 +78,11 @@ class Team:
         ]
 
     def agree(self, value: Any) -> Any:
-        """What process 0 says, as JSON values."""
-        return (
-            value
-            if self.size == 1
-            else json.loads(self.gather(json.dumps(value).encode() if self.first else b"")[0])
-        )
+        """The value of process 0, in every process; JSON values."""
+        if self.size == 1:
+            return value
+        # a gather, not a broadcast: one collective less to get right
+        return json.loads(self.gather(json.dumps(value).encode() if self.first else b"")[0])
 
     def sum(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sum over the processes, elementwise; the same bits everywhere."""
@@ -88,6 +90,7 @@ class Team:
             return values
         import torch
 
+        # a copy: all_reduce writes into its argument
         total = torch.from_numpy(np.array(values, np.float64))
         with _lost():
             torch.distributed.all_reduce(total, group=self.group)
@@ -101,32 +104,33 @@ class Team:
         import torch
 
         listed = list(weights)
+        # one collective for all weights: there are hundreds, and each call waits for all processes
         with _lost():
-            flat = torch.cat(
-                [
-                    (torch.zeros_like(w) if w.grad is None else w.grad).flatten().float().cpu()
-                    for w in listed
-                ]
-            )
+            flat = torch.cat([_gradient(weight) for weight in listed])
             torch.distributed.all_reduce(flat, group=self.group)
-        at = 0
-        for weight in listed:
-            part, at = flat[at : at + weight.numel()].view_as(weight), at + weight.numel()
-            weight.grad = part.to(weight.device, weight.dtype).clone()
+        parts = flat.split([weight.numel() for weight in listed])
+        for weight, part in zip(listed, parts, strict=True):
+            # a clone: otherwise every gradient would keep the whole of `flat` alive
+            weight.grad = part.view_as(weight).to(weight.device, weight.dtype).clone()
 
     def same(self, facts: Callable[[], Mapping[str, str]], what: str) -> None:
-        """Raises EngineError, in every process, where these differ between processes."""
+        """Raises EngineError, in every process, where the facts differ between processes."""
         if self.size == 1:
             return
-        found = [json.loads(part) for part in self.gather(json.dumps(dict(facts())).encode())]
-        odd = sorted(
-            {name for one in found for name in found[0] if one.get(name) != found[0][name]}
-        )
+        first, *others = map(json.loads, self.gather(json.dumps(dict(facts())).encode()))
+        odd = sorted({name for other in others for name in first if other.get(name) != first[name]})
         if odd:
             raise EngineError(
-                f"{what} of {', '.join(odd)} differ between the processes, so they train no longer"
+                f"{what} of {', '.join(odd)} differ between the processes, so they no longer train"
                 " as one; resume from the checkpoint"
             )
+
+
+def _gradient(weight: Any) -> Any:
+    """The gradient of a weight as a flat float32 tensor of the CPU."""
+    # a process whose share did not touch the weight still takes part in the sum, with zeros
+    grad = weight.new_zeros(weight.shape) if weight.grad is None else weight.grad
+    return grad.flatten().float().cpu()
 
 
 SOLO = Team()
@@ -149,13 +153,12 @@ ALONE = Teams()
 
 
 def launched() -> int:
-    """How many processes a launcher started this one among; 1 without a launcher."""
+    """The number of processes that a launcher started; 1 without a launcher."""
+    # both names: one of them alone may be left over from another tool
+    if not all(name in os.environ for name in LAUNCHED):
+        return 1
     try:
-        return (
-            int(os.environ.get("WORLD_SIZE", "1"))
-            if all(name in os.environ for name in LAUNCHED)
-            else 1
-        )
+        return int(os.environ["WORLD_SIZE"])
     except ValueError:
         return 1
 
@@ -178,6 +181,7 @@ def join() -> Teams:
     try:
         state = PartialState(cpu=not torch.cuda.is_available())
         rank = int(state.process_index)
+        # gloo also on GPUs: what is exchanged lies on the CPU, and NCCL takes CUDA tensors alone
         play, learn = (torch.distributed.new_group(backend="gloo") for _ in range(2))
     except (RuntimeError, ValueError, OSError) as error:
         line = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -190,28 +194,28 @@ def join() -> Teams:
 async def together(
     team: Team, plans: Sequence[Plan], play: Callable[[Sequence[Plan]], Awaitable[list[Episode]]]
 ) -> list[Episode]:
-    """The episodes of these plans in their order: each process plays its share, and all get all
-    of them. What fails in one ends all."""
+    """The episodes of these plans in their order: each process plays a share, and every process
+    gets all of them. An error in one process ends all of them."""
     if team.size == 1:
         return await play(plans)
     report: dict[str, Any] = {"kind": "", "fault": ""}
     try:
         report["lines"] = [dump_episode(episode) for episode in await play(team.share(plans))]
-    except Exception as error:  # the others wait for this share: they must hear of it
+    # the others wait for this share, so an error must reach them too, whatever it is
+    except Exception as error:
         report |= {"kind": type(error).__name__, "fault": str(error), "lines": []}
     parts = [json.loads(part) for part in team.gather(json.dumps(report).encode())]
     failed = next((part for part in parts if part["kind"]), None)
-    if failed is not None:  # process 0 says it for all
-        raise (
-            _again(failed["kind"], failed["fault"])
-            if team.first
-            else LostError("see the error of process 0")
-        )
+    if failed is not None:
+        if team.first:  # so that one process prints the error, not every one of them
+            raise _again(failed["kind"], failed["fault"])
+        raise LostError("see the error of process 0")
     return team.merge([[load_episode(line) for line in part["lines"]] for part in parts])
 
 
 def _again(kind: str, fault: str) -> Exception:
-    """The error of another process."""
+    """The error of another process, as an exception of this one."""
+    # by name, out of our own module alone: what another process sent chooses no other class
     known = getattr(errors, kind, None)
     if isinstance(known, type) and issubclass(known, errors.GemMaError):
         return known(fault)
@@ -220,15 +224,15 @@ def _again(kind: str, fault: str) -> Exception:
 
 @contextmanager
 def _lost() -> Iterator[None]:
-    """What breaks when another process is gone."""
+    """Inside, a collective that fails because another process has ended raises LostError."""
     try:
         yield
-    except RuntimeError as error:
+    except RuntimeError as error:  # all that torch says of a lost connection
         raise LostError(
-            "another process of this training has ended; what it says tells why, and the last"
-            " checkpoint holds"
+            "another process of this training has ended; its own message says why. The last"
+            " checkpoint is intact"
         ) from error
 
 
 class LostError(EngineError):
-    """Another process has gone. Its own message is the one that counts."""
+    """Another process has ended. Its own message is the one that counts."""

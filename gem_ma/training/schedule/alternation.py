@@ -28,6 +28,7 @@ def learning(settings: TrainSettings, step: int) -> tuple[str, ...]:
     """
     turn = None
     if settings.alternate:
+        # a function of the step alone, so a resume has no state of whose turn it is
         left = step % sum(settings.alternate.values())
         for name, steps in settings.alternate.items():
             turn = name
@@ -52,21 +53,23 @@ def settings_of(settings: TrainSettings, policy: str) -> TrainSettings:
     changed: dict[str, Any] = {
         name: value
         for name in ("lr", "lr_final", "lr_warmup", "max_policy_lag")
-        if (value := getattr(special, name)) is not None
+        if (value := getattr(special, name)) is not None  # 0 is a value: lr_warmup may be 0
     }
     for section in SECTIONS:
         if changes := getattr(special, section):
             common: Settings = getattr(settings, section)
+            # options and keys of one estimator mean nothing to another
             base = {} if section == "estimator" and "name" in changes else common.model_dump()
             changed[section] = _merged(
                 type(common), base, changes, f"train.per_policy.{policy}.{section}"
             )
+    # a copy without validation: what could be wrong was checked by `_merged`
     return settings.model_copy(update=changed)
 
 
 def check_names(settings: TrainSettings) -> None:
-    """Raises ConfigError for a policy of `alternate` or `per_policy` that does not learn, and
-    for settings of one that are not valid."""
+    """Raises ConfigError for a policy of `alternate` or `per_policy` that does not learn, and for
+    settings in `per_policy` that are not valid."""
     named: dict[str, Mapping[str, int | PolicyTrainSettings]] = {
         "alternate": settings.alternate,
         "per_policy": settings.per_policy,
@@ -79,15 +82,17 @@ def check_names(settings: TrainSettings) -> None:
                     f" {', '.join(settings.policies) or 'none'}"
                 )
     for name in settings.per_policy:
-        settings_of(settings, name)
+        settings_of(settings, name)  # raises; a schema alone cannot see the merged section
 
 
 def _merged(
-    model: type[Settings], base: dict[str, Any], given: Mapping[str, Any], where: str
+    model: type[Settings], base: dict[str, Any], changes: Mapping[str, Any], where: str
 ) -> Settings:
-    document = Document({**base, **given}, {(): Place(where)})
+    """The base with these changes, validated. Raises ConfigError naming the key."""
+    # by the reader of configs, so that the message is the one that the common section would get
+    document = Document({**base, **changes}, {(): Place(where)})
     merged = validate(document, model)
     if merged is None:
-        fault = document.faults[0]
+        fault = document.faults[0]  # one at a time: the first may well cause the others
         raise ConfigError(f"{where}.{dotted(fault.path)}: {fault.text}")
     return merged

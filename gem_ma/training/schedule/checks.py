@@ -1,8 +1,7 @@
-"""Does `train:` fit together? What no schema can refuse, found before a run folder is made: names,
+"""Does `train:` fit together? Faults that no schema can see, before a run folder is made: in names,
 groups, sampling, seeds. Plays and opens nothing.
 
-Every message begins with the key that is wrong, so that `config.Loaded.placed` can tell its
-line.
+Every message begins with the key that is wrong, so that `config.Loaded.placed` can add its line.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from gem_ma.training.learner.losses import surrogate
 from gem_ma.training.learner.mismatch import SAMPLED, unlearnable
 from gem_ma.training.schedule.alternation import check_names, settings_of
 from gem_ma.training.schedule.plans import TRAINING_SEEDS
-from gem_ma.training.selfplay.league import check_opponents
+from gem_ma.training.selfplay.opponents import check_opponents
 from gem_ma.training.selfplay.seats import plays_per_start
 from gem_ma.turn_table import KEYS
 
@@ -30,8 +29,8 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
 
 
 def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
-    """The section `train:`. Raises ConfigError, with its key, for what no schema can refuse:
-    names of policies, estimators and columns."""
+    """The section `train:`. Raises ConfigError, with its key, for faults that no schema can see:
+    in names of policies, estimators and columns, and in numbers that must divide each other."""
     settings = config.train
     if settings is None:
         raise ConfigError("the config has no section `train:`, so there is nothing to learn")
@@ -50,9 +49,11 @@ def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
                 " and _ . + - only, 100 at most"
             )
         _check_sampling(config, name)
+    # names first: what follows reads the settings of each policy, and would fail on a wrong name
     check_names(settings)
     options_of(settings.log)
     check_opponents(config, settings)
+    # without learners the common settings are still checked, by a policy of no name
     for name in settings.policies or ("",):
         special = settings.per_policy.get(name)
         _check_estimator(
@@ -65,6 +66,7 @@ def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
             settings_of(settings, name),
             f"train.per_policy.{name}.loss" if special and special.loss else "train.loss",
         )
+    # a start that lacks some of its plays would make groups of unequal size
     sides = plays_per_start(settings.seats, len(config.agents))
     if settings.episodes % (settings.group_size * sides):
         if sides == 1:
@@ -79,6 +81,7 @@ def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
             f"train.seats: {settings.episodes} episodes are no whole number of starts, which have"
             f" {each}"
         )
+    # beyond it an exam could ask what was trained on
     if config.evaluate.seed + config.evaluate.episodes > TRAINING_SEEDS:
         raise ConfigError(
             f"evaluate.seed: must lie below {TRAINING_SEEDS}, where training seeds begin; got"
@@ -88,7 +91,7 @@ def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
 
 
 def remarks(settings: TrainSettings) -> dict[str, str]:
-    """What `train:` implies and does not say: a word -> a line."""
+    """What `train:` implies without saying it: a word -> a line for the user."""
     lines = {}
     if settings.overlap:
         caps = {name: settings_of(settings, name).loss.tis for name in settings.policies}
@@ -101,19 +104,21 @@ def remarks(settings: TrainSettings) -> dict[str, str]:
             f"{name} not at all (loss.tis is null)" for name, cap in caps.items() if cap is None
         ]
         lines["off-policy"] = (
-            "every step is played one update behind (train.overlap); weighed are the tokens of"
+            "every step is played one update behind (train.overlap); importance weights of tokens:"
             f" {', '.join((*weighed, *bare)) or 'none'}"
         )
     return lines
 
 
 def seeds(config: Config, cores: Mapping[str, Any]) -> str:
-    """What is drawn from which seed, in a line; `cores`: the open engines by policy."""
+    """Which seed draws what, in one line; `cores`: the open engines by policy."""
     lines = [f"run.seed {config.run.seed} draws the plays"]
     if config.train is not None:
+        # a config may fix it apart from run.seed, so that several runs begin from one clone
         lines += [
             f"the clone of {name}: {warm.seed}" for name, warm in config.train.warm_start.items()
         ]
+    # parts of a model that its folder did not hold were made from a seed: an adapter, a head
     drawn = {
         name: core.drawn()
         for name, core in cores.items()
@@ -151,12 +156,14 @@ def _check_estimator(settings: TrainSettings, where: str) -> None:
         entry = estimator(chosen.name)
     except ConfigError as error:
         raise ConfigError(f"{where}.name: {error}") from error
+    # an empty key is a key (one group); None is "as the estimator has it"
     key = columns(entry.key if chosen.key is None else chosen.key)
     unknown = [name for name in key if name not in KEYS]
     if unknown:
         raise ConfigError(
             f"{where}.key: no column is called {unknown[0]!r}; columns are {', '.join(KEYS)}"
         )
+    # not refused without learners: such a config only plays exams
     if settings.policies and entry.tree and settings.fork is None:
         what = (
             f"{where}.name: {chosen.name} compares what was done in one state, and without"
@@ -166,6 +173,7 @@ def _check_estimator(settings: TrainSettings, where: str) -> None:
             f"{what}; set train.fork, as in {{width: 4}}, or name team_grpo, which compares plays"
             " of one start"
         )
+    # a group of one episode has the advantage 0 everywhere: the run would learn nothing
     if settings.policies and "group" in key and settings.group_size == 1 and settings.fork is None:
         what = f"{where}: {chosen.name} centres within groups of episodes that share a start"
         raise ConfigError(

@@ -18,8 +18,9 @@ from gem_ma.types import Message, Request, spoken
 async def demonstrations(
     config: Config, scenario: Scenario, players: Players, policy: Policy, warm: WarmStartSettings
 ) -> list[Demonstration]:
-    """What the agents of a policy are asked and say in episodes of the demonstrators. They are
-    no episodes of the run."""
+    """What the agents of a policy are asked and answer in episodes of the demonstrators, which the
+    record of the run does not hold."""
+    # agents that the warm start does not name play as in the run
     cast = {agent: (warm.cast.get(agent) or seat).seat for agent, seat in config.agents.items()}
     split = config.train.split if config.train else "train"
     known = len(scenario.tasks(split))
@@ -33,6 +34,7 @@ async def demonstrations(
     ]
     episodes = await players.play(plans)
     agents = [agent for agent, seat in config.agents.items() if seat.policy == policy.name]
+    # a play that failed may end in the middle of an answer, and is no example
     return [
         demonstration
         for episode in episodes
@@ -43,10 +45,11 @@ async def demonstrations(
 
 
 def _shown(episode: Episode, agent: str, policy: Policy) -> Iterator[Demonstration]:
-    """Each turn of the agent as the request that the behaviour `direct` would send, and what was
-    said."""
+    """Each turn of the agent as the request that the behaviour `direct` would send, with its
+    answer."""
     seen: tuple[Message, ...] = ()
     for turn in (turn for turn in episode.turns if turn.agent == agent):
+        # the view only grows: what a script was shown in an earlier turn a model still sees
         seen = (*seen, *turn.observed)
         asked = Request(agent, seen, turn.tools, turn.legal, policy.sampling, policy=policy.name)
         yield Demonstration(asked, turn.action.text, turn.action.tool_calls)

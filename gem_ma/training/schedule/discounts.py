@@ -1,5 +1,5 @@
 """The discount of each step and agent: `train.credit.gamma` is a number or a schedule, for all
-agents or one of them each.
+agents together or for each by name.
 
 A schedule is a function of the step alone, so a run that goes on from a checkpoint has nothing
 to remember.
@@ -20,7 +20,7 @@ from gem_ma.training.schedule.alternation import settings_of
 
 
 def discounts(gamma: Any, step: int) -> Gamma:
-    """The discounts of a step (from 0): `gamma` as in the config, schedules read off.
+    """The discounts of a step (from 0): `gamma` of the config, with its schedules evaluated.
 
     A schedule is linear from `from` at step 0 to `to` at its last step, `steps` - 1, and stays
     there.
@@ -31,14 +31,16 @@ def discounts(gamma: Any, step: int) -> Gamma:
     {'assistant': 0.0, 'user': 1.0}
     """
     if isinstance(gamma, Mapping) and not is_schedule(gamma):
-        return {agent: _at(one, step) for agent, one in gamma.items()}
+        return {agent: _at(part, step) for agent, part in gamma.items()}
     return _at(gamma, step)
 
 
 def _at(gamma: Any, step: int) -> float:
     if not isinstance(gamma, Mapping):
         return float(gamma)
+    # the last of n steps is n - 1; the config refuses a schedule of one step
     share = min(1.0, step / (gamma["steps"] - 1))
+    # a weighted sum, since from + share * (to - from) misses `to` by a rounding
     return float((1 - share) * gamma["from"] + share * gamma["to"])
 
 
@@ -48,8 +50,8 @@ def is_schedule(gamma: Any) -> bool:
 
 
 def logged(gamma: Gamma, agents: list[str]) -> float | dict[str, float]:
-    """What the record says of a step's discount: one number where all agents have it, else one
-    for each of these."""
+    """A step's discount for the record: one number where all agents share it, else one for each
+    of these."""
     return (
         {agent: discount_of(gamma, agent) for agent in agents}
         if isinstance(gamma, Mapping)
@@ -58,8 +60,8 @@ def logged(gamma: Gamma, agents: list[str]) -> float | dict[str, float]:
 
 
 def check_discounts(config: Config, settings: TrainSettings, scenario: Scenario) -> None:
-    """Raises ConfigError where an agent would learn without a discount, or with another than the
-    shaping of its rewards stands on."""
+    """Raises ConfigError where an agent would learn without a discount, or with another one than
+    the shaping of its rewards assumes."""
     for agent in scenario.agents:
         for policy in _learners(config, settings, agent):
             gamma = settings_of(settings, policy).credit.gamma
@@ -68,8 +70,10 @@ def check_discounts(config: Config, settings: TrainSettings, scenario: Scenario)
                     f"train.credit.gamma: gamma names no value for agent {agent!r}; it has"
                     f" {', '.join(gamma)}"
                 )
+            # potential-based shaping leaves the best policy alone only under its own discount
             wanted = scenario.discounts.get(agent)
             value = gamma[agent] if isinstance(gamma, Mapping) and not is_schedule(gamma) else gamma
+            # a schedule fits only where it stands still: both of its ends must be the discount
             ends = {value["from"], value["to"]} if isinstance(value, Mapping) else {value}
             if wanted is not None and ends != {wanted}:
                 learned = (
@@ -85,8 +89,8 @@ def check_discounts(config: Config, settings: TrainSettings, scenario: Scenario)
 
 
 def _learners(config: Config, settings: TrainSettings, agent: str) -> list[str]:
-    """The learned policies that may play an agent: the one it names, or every seated one where
-    players change seats."""
+    """The learned policies that may play an agent: its own, or every seated one where players
+    change seats."""
     seated = list(config.agents) if settings.seats != "fixed" else [agent]
-    names = [config.agents[one].policy for one in seated if one in config.agents]
+    names = [config.agents[seat].policy for seat in seated if seat in config.agents]
     return [name for name in dict.fromkeys(names) if name is not None and name in settings.policies]

@@ -1,5 +1,5 @@
-"""What the exams of a training play. Their seeds lie below 2^62, all others above: what is examined
-was never trained on, by construction."""
+"""What the exams of a training play. Their seeds lie below 2^62, all others above, so no exam can
+ask what was trained on."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def exam_plans(config: Config, scenario: Scenario) -> list[Plan]:
     known = len(scenario.tasks(split))
     tasks = chosen if isinstance(chosen, list) else range(min(chosen or known, known))
     sides = seatings(config)
+    # rounded up; the last start may lack a side, so that an exam has exactly `episodes` plays
     starts = range(-(-config.evaluate.episodes // len(sides)))
     plans = [
         plan_of(
@@ -44,6 +45,6 @@ def seatings(config: Config) -> list[dict[str, Seat]]:
     swapped = (
         config.train is not None
         and config.train.seats == "swap"
-        and len(set(map(str, cast.values()))) > 1
+        and len(set(map(str, cast.values()))) > 1  # among equals each rotation is the same play
     )
     return casts(cast, "swap" if swapped else "fixed", 0, 0)

@@ -14,7 +14,8 @@ from gem_ma.rollout import Plan
 from gem_ma.scenario import Scenario
 from gem_ma.training.selfplay.seats import casts, plays_per_start
 
-# Seeds of exams lie below: what is examined was never trained on, by construction.
+# Seeds of exams lie below, all others above, so no exam can ask what was trained on. Below 2^63,
+# since a seed fits into int64.
 TRAINING_SEEDS = 1 << 62
 
 
@@ -22,6 +23,7 @@ def learning_rate(settings: TrainSettings, step: int) -> float:
     """The learning rate of a step (from 0): linear from lr to lr_final * lr, times a linear rise
     over the first lr_warmup steps."""
     share = 1 + (settings.lr_final - 1) * step / max(1, settings.steps - 1)
+    # step + 1: a rate of 0 at step 0 would play that step for nothing
     return settings.lr * share * min(1.0, (step + 1) / max(1, settings.lr_warmup))
 
 
@@ -46,13 +48,13 @@ def training_plans(
     known = len(scenario.tasks(settings.split))
     plans = []
     for index in range(starts):
-        seed, start = (
-            TRAINING_SEEDS | stable_seed(config.run.seed, "train", step, index),
-            step * starts + index,
-        )
+        # a digest of the step, not the next of a generator: a resume need not draw what is past
+        seed = TRAINING_SEEDS | stable_seed(config.run.seed, "train", step, index)
+        start = step * starts + index  # counted over the run, so that no task is left out
         plan = plan_of(config, scenario, cast_of(config), f"{settings.split}/{start % known}", seed)
         seats = plan.cast if opponents is None else opponents(start)
         for side, cast in enumerate(casts(seats, settings.seats, config.run.seed, start)):
+            # of one side: returns of a stronger and a weaker seat do not compare
             group = f"{plan.task}/{seed}" + (f"/{side}" if sides > 1 else "") if size > 1 else None
             plans += [
                 replace(plan, cast=cast, repeat=side * size + n, group=group) for n in range(size)

@@ -1,10 +1,10 @@
 """How old the weights are that an episode was played with, and which episodes are too old to learn
 from.
 
-The lag of an episode for a policy: the publishes between now and the oldest of its own turns
-that this policy sampled. What is too old is left out whole: dropping single turns would leave
-the late turns of long episodes. Longer episodes are older ones, so what is dropped is counted by
-length.
+The lag of an episode for a policy: the number of publishes since the oldest turn that this policy
+sampled in it. An episode that is too old is left out as a whole: dropping single turns would leave
+only the late turns of long episodes. Longer episodes tend to be older, so what is dropped is
+counted by length.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from gem_ma.episode import Episode
 
-WARN = 0.05  # share of dropped episodes that is told
+WARN = 0.05  # share of dropped episodes above which the user is warned
 
 
 class Fresh(NamedTuple):
@@ -31,6 +31,7 @@ def lag(episode: Episode, policy: str, version: int) -> int | None:
     seen = [
         reply.version for turn in episode.turns for reply in turn.replies if reply.policy == policy
     ]
+    # the oldest turn decides: an episode may go on while its policy is published
     return version - min(seen) if seen else None
 
 
@@ -43,6 +44,7 @@ def fresh(episodes: Sequence[Episode], policy: str, version: int, bound: int | N
     usable, lags, dropped = [], Counter[int](), Counter[int]()
     for episode in episodes:
         age = lag(episode, policy, version)
+        # None: only others sampled in it, so it is never too old, and counted nowhere
         if age is not None:
             lags[age] += 1
         if age is not None and bound is not None and age > bound:
@@ -51,6 +53,7 @@ def fresh(episodes: Sequence[Episode], policy: str, version: int, bound: int | N
             ] += 1
         else:
             usable.append(episode)
+    # keys as text: the record is JSON, and a resume compares what it reads with what it writes
     metrics: dict[str, Any] = {"lags": {str(age): count for age, count in sorted(lags.items())}}
     if bound is not None:
         by_length = {str(turns): count for turns, count in sorted(dropped.items())}
@@ -67,4 +70,4 @@ def warning(policy: str, metrics: Mapping[str, Any], bound: int | None) -> str |
         f"policy {policy}: {dropped} of {sampled} episodes were played with weights more than"
         f" {bound} publishes old and are not learned from"
     )
-    return f"{what}, long ones first; raise train.max_policy_lag, or play with train.overlap: false"
+    return f"{what}, long ones first; raise train.max_policy_lag, or set train.overlap: false"

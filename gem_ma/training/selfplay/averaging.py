@@ -1,10 +1,10 @@
 """The averaged policy of language models in self-play: the mixture of all their published versions,
 where the game is small enough to list.
 
-In self-play of a zero-sum game the last iterate cycles and the average approaches an
+In self-play of a zero-sum game the last iterate cycles while the average approaches an
 equilibrium, so both are scored. A table averages by itself (`TableLearner.average`); a language
 model is asked for its probabilities at every decision of the game after each publication.
-Version v has the weight v, as there.
+Version v has weight v, as in `TableLearner.average`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from gem_ma.scenario import Scenario
 from gem_ma.training.loop.attendant import NO_FILES, Attendant
 from gem_ma.training.loop.step import Step
 
-# of a game that is listed for it: asking a model at every decision is one pass per publication
+# The largest game that is averaged, since every publication asks the model at all its decisions.
 NODES, DECISIONS = 10_000, 200
 
 
 def exact(config: Config, scenario: Scenario) -> bool:
     """Whether strategies can be scored exactly: a zero-sum scenario in which every agent answers
     by `direct`."""
+    # any other behaviour shows the model another prompt than the one that is asked here
     seats = config.agents
     return (
         bool(scenario.zero_sum)
@@ -39,11 +40,13 @@ def exact(config: Config, scenario: Scenario) -> bool:
 
 
 def as_table(mixture: Mixture, policy: str) -> Table:
-    """The mixture as a table engine, which any run can seat; what was unreadable is shared out
-    among the legal strings."""
+    """The mixture as a table engine, which any run can seat. The mass of unreadable answers is
+    shared out among the legal strings."""
     table = Table(policy=policy)
-    for one, chances in zip(mixture.decisions, mixture.chances(), strict=True):
-        table.logits[view_key(one.agent, one.view, one.legal)] = np.log(np.maximum(chances, 1e-300))
+    for decision, chances in zip(mixture.decisions, mixture.chances(), strict=True):
+        key = view_key(decision.agent, decision.view, decision.legal)
+        # logits need no normalising, a softmax does that; but the logarithm of 0 is no number
+        table.logits[key] = np.log(np.maximum(chances, 1e-300))
     return table
 
 
@@ -68,11 +71,12 @@ class Averages(Attendant):
     optional = True
 
     def updated(self, step: Step) -> None:
-        """Adds the weights that were published just now; at the beginning those of all."""
+        """Adds the weights that were just published; at the beginning those of all policies."""
         self.take(step.taught if step.number else self.mixtures)
 
     def take(self, policies: Iterable[str]) -> None:
-        """Adds the weights of now of these policies."""
+        """Adds the present weights of these policies."""
+        # version 0 has weight 0: what was never published was never played
         for name in policies:
             if name in self.mixtures and (version := self.learners[name].version):
                 self.mixtures[name].add(TokenStrategy(self.learners[name]), version)

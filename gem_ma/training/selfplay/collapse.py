@@ -1,12 +1,12 @@
-"""Collapse detectors: what tells that a learner has stopped being a player, although its reward may
-not show it. Judges what `gem_ma.training.selfplay.signs` measures; reads no episodes.
+"""Collapse detectors: they notice that a learner has stopped being a player, even where its reward
+does not show it. They judge what `gem_ma.training.selfplay.signs` measures, and read no episodes.
 
 - `side`, the share of games that the first agent wins against itself: off `reference` by more than
   max(.15, 3 standard errors), 3 exams in a row.
 - `anchor`, the return against an anchor on the same seeds: below the best exam by more than 3
   standard errors of the difference.
-- `deaf`, what the private part of a view changes in a decision's probabilities: below .05 over all
-  probed views.
+- `deaf`, how much the private part of a view changes a decision's probabilities: below .05 over
+  all probed views.
 - `entropy` at decision tokens: below .05 nats, or halved within 10 updates, as means of 3.
 - `one_action`, the share of the commonest action in each closed choice: above .95, mean of 3.
 - `invalid` and `length`, unreadable answers and tokens per answer: above twice the mean of the 10
@@ -14,9 +14,8 @@ not show it. Judges what `gem_ma.training.selfplay.signs` measures; reads no epi
 - `unreadable`, the share of answers that name no legal move, or are no readable call: above .5,
   mean of 3.
 
-Low entropy is no alarm by itself where a game is not zero-sum and the return is at its best:
-that is learning. In self-play of a zero-sum game the return says nothing, so there the alarm
-stands.
+Low entropy is no alarm where a game is not zero-sum and the return is at its best: that is
+learning. In self-play of a zero-sum game the return says nothing, so there it is an alarm.
 """
 
 from __future__ import annotations
@@ -26,13 +25,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+# 3 standard errors: a run has tens of exams, and at 2 one in twenty would raise a false alarm
 SIDE, ERRORS, EXAMS = 0.15, 3.0, 3
 DEAF = 0.05  # a player who reads its cards moves some decision by far more
 ENTROPY, HALVED, WINDOW, SMOOTH = 0.05, 0.5, 10, 3
 ONE_ACTION, TWICE, INVALID, UNREADABLE = 0.95, 2.0, 0.05, 0.5
-# of which no more than the last updates is judged
+# signals that are judged by their last updates alone
 RECENT = ("entropy", "one_action", "invalid", "length", "unreadable")
-# no collapse: so it may begin, and older weights would not cure it
+# A run may begin like this, so it is no collapse, and older weights would not cure it.
 HARMLESS = frozenset({"unreadable"})
 ADVICE = {  # what to type, by signal; {policy} is its name
     "unreadable": (
@@ -54,7 +54,7 @@ ADVICE = {  # what to type, by signal; {policy} is its name
         " 'train.opponents={{latest: 0.5, uniform: 0.5}}'"
     ),
 }
-DECISIONS = 30  # or turns of an update, below which its shares are noise
+DECISIONS = 30  # of an update (or turns, for shares of turns); with fewer a share is noise
 
 
 class Alarm(NamedTuple):
@@ -73,6 +73,7 @@ class Alarm(NamedTuple):
 def side(shares: Sequence[tuple[float, int]], policy: str, reference: float = 0.5) -> Alarm | None:
     """Judges the last three (share, games) of mirror play."""
     last = list(shares)[-EXAMS:]
+    # few games have a wide error of their own, so the fixed bound alone would fire on chance
     limits = [
         max(SIDE, ERRORS * math.sqrt(reference * (1 - reference) / games)) for _, games in last
     ]
@@ -81,8 +82,8 @@ def side(shares: Sequence[tuple[float, int]], policy: str, reference: float = 0.
     ):
         return None
     text = (
-        f"the first agent wins {last[-1][0]:.2f} of the games against itself, {reference:.2f} would"
-        " be even"
+        f"the first agent wins {last[-1][0]:.2f} of the games against itself;"
+        f" {reference:.2f} would be even"
     )
     return Alarm("side", policy, last[-1][0], limits[-1], text)
 
@@ -92,6 +93,7 @@ def anchor(scores: Sequence[tuple[float, float]], policy: str, name: str) -> Ala
     if len(scores) < 2:
         return None
     (mean, error), (best, best_error) = scores[-1], max(list(scores)[:-1])
+    # of two means; taken as independent, which errs on the side of no alarm on equal seeds
     allowed = ERRORS * math.hypot(error, best_error)
     if best - mean <= allowed:
         return None
@@ -105,7 +107,7 @@ def anchor(scores: Sequence[tuple[float, float]], policy: str, name: str) -> Ala
 
 
 def deaf(effect: float | None, policy: str) -> Alarm | None:
-    """Judges what the private part of a view changes."""
+    """Judges how much the private part of a view changes."""
     if effect is None or effect >= DEAF:
         return None
     text = (
@@ -125,6 +127,7 @@ def entropy(values: Sequence[float], policy: str) -> Alarm | None:
             "entropy", policy, now, ENTROPY, f"the entropy of its decisions is {now:.3f} nats"
         )
     if len(values) >= WINDOW + SMOOTH:
+        # a slow fall is learning, so only a fall within few updates counts
         before = _mean(values[-WINDOW - SMOOTH : -WINDOW])
         if now < HALVED * before:
             text = (
@@ -160,6 +163,7 @@ def doubled(values: Sequence[float], policy: str, signal: str, floor: float = 0.
     """Judges the last value by the mean of the ten before it; values up to `floor` never count."""
     if len(values) <= WINDOW:
         return None
+    # the floor, since twice almost nothing is still almost nothing
     limit = max(TWICE * _mean(values[-WINDOW - 1 : -1]), floor)
     if values[-1] <= limit:
         return None
@@ -179,6 +183,7 @@ def doubled(values: Sequence[float], policy: str, signal: str, floor: float = 0.
 def at_its_best(returns: Sequence[float]) -> bool:
     """Whether the mean of the last three returns is within a tenth of the whole range from the
     best such mean so far."""
+    # over the whole run, or a policy that has long collapsed would be at the best of its last ones
     means = [_mean(returns[n - SMOOTH : n]) for n in range(SMOOTH, len(returns) + 1)]
     return bool(means) and means[-1] >= max(means) - 0.1 * (max(means) - min(means))
 
@@ -192,11 +197,11 @@ def _mean(values: Sequence[float]) -> float:
 
 @dataclass(slots=True)
 class Watch:
-    """What the detectors remember of one run; JSON values only, so that a checkpoint holds it. An
-    alarm is given once until it has cleared.
+    """What the detectors remember of one run; JSON values only, so that a checkpoint can hold it.
+    An alarm is raised once, and again only after it has cleared.
 
-    An alarm of the updates has cleared after ten updates without it, one of the exams with the
-    first exam without it.
+    An alarm of the updates clears after ten updates without it, one of the exams after the first
+    exam without it.
     """
 
     zero_sum: bool
@@ -208,14 +213,16 @@ class Watch:
     def after_update(
         self, policy: str, health: Mapping[str, float], paid: float | None
     ) -> list[Alarm]:
-        """Takes the `health` of a policy in one update's episodes and the mean return of its
-        agents; gives the new alarms."""
+        """The new alarms, from the `health` of a policy in one update's episodes and the mean
+        return of its agents."""
         if paid is not None:
             self._keep("paid", policy, paid)
+        # an update with too few decisions leaves no trace, rather than a number that is chance
         for name in RECENT:
             basis = "decisions" if name in ("entropy", "one_action") else "turns"
             if name in health and health[basis] >= DECISIONS:
                 self._keep(name, policy, health[name])
+        # in self-play of a zero-sum game the mean return is the same at any strength
         learned = not self.zero_sum and at_its_best(self._of("paid", policy))
         judged = {
             "entropy": None if learned else entropy(self._of("entropy", policy), policy),
@@ -229,8 +236,8 @@ class Watch:
     def after_exam(
         self, scores: Mapping[str, Any], policies: Sequence[str], step: int
     ) -> list[Alarm]:
-        """Takes an exam; gives the new alarms. `deaf` is judged after the first update, since
-        nothing was learned before."""
+        """The new alarms of an exam. `deaf` is judged after the first update: before it nothing
+        was learned."""
         alarms = []
         for policy in policies:
             judged: dict[str, Alarm | None] = {}
@@ -247,6 +254,7 @@ class Watch:
                     past = [(value, spread) for value, spread in self._of(key, policy)]
                     judged[key] = anchor(past, policy, key.removeprefix("against "))
             effect = scores.get(f"private_effect {policy}")
+            # kept for good: a policy that never listened has nothing to be rolled back to
             if effect is not None and effect >= DEAF:
                 self.past[f"{policy}/heard"] = [True]
             if step > 0:
@@ -266,7 +274,8 @@ class Watch:
         )
 
     def forget(self, policy: str) -> None:
-        """Drops what is known of a policy, as after its weights were put back."""
+        """Drops what is known of a policy, after its weights were put back."""
+        # but not that it listened: that is true of the weights that came back
         self.past = {
             name: values
             for name, values in self.past.items()
@@ -282,6 +291,7 @@ class Watch:
             key = f"{policy}/{name}"
             left = self.active.pop(key, 0)
             if alarm is not None:
+                # an update comes every step and may flicker around a limit; an exam is rare
                 self.active[key] = WINDOW if name in RECENT else 1
                 alarms += [alarm] if not left else []
             elif left > 1:

@@ -1,9 +1,9 @@
-"""What is done about a collapse: the detectors are fed, their alarms recorded, and under
-`train.on_collapse` weights go back or the pool is mixed in.
+"""Acts on a collapse: feeds the detectors, records their alarms, and under `train.on_collapse` goes
+back to older weights or mixes in the pool.
 
-`rollback` keeps two states of every learner, taken every ten steps while no alarm stands, and
-goes back to the older one: what was healthy ten to twenty steps ago. It halves the learning
-rate, since the same steps at the same rate lead to the same place. Versions go on rising.
+`rollback` keeps two states of every learner, taken every ten steps while there is no alarm, and
+goes back to the older one, which was healthy ten to twenty steps ago. It halves the learning
+rate, since the same steps at the same rate would lead to the same place. Versions go on rising.
 """
 
 from __future__ import annotations
@@ -67,16 +67,18 @@ class Guard(Attendant):
             name: [agent for agent, seat in config.agents.items() if seat.policy == name]
             for name in settings.policies
         }
+        # under `off` the signs are still measured and logged; nobody judges them
         self.on = settings.on_collapse != "off"
         self.watch = Watch(bool(scenario.zero_sum))
         self.brake = dict.fromkeys(settings.policies, 1.0)  # of the learning rate
-        # policy -> healthy and candidate: (step, state)
+        # policy -> `healthy` and `candidate`, each (step, state); a collapse shows late, so the
+        # candidate may be ill already, and becomes healthy once the next one is taken
         self.kept: dict[str, dict[str, tuple[int, Files]]] = {}
         self.told: dict[str, int] = {}  # policy and signal -> alarms so far
-        self._alarms: list[Alarm] = []
+        self._alarms: list[Alarm] = []  # since the last `settle`; empty in every checkpoint
 
     def updated(self, step: Step) -> None:
-        """Takes the episodes of an update, and adds what was measured to its metrics."""
+        """Adds the signs of health of an update's episodes to its metrics."""
         if step.number:
             policies = step.metrics["policies"]
             measured = self.after_update(
@@ -86,13 +88,14 @@ class Guard(Attendant):
                 policies[name] |= values
 
     def examined(self, step: Step) -> None:
-        """Takes an exam, and acts on all alarms since the last call."""
+        """Judges an exam, and acts on all alarms since the last call."""
         if step.scores is not None:
             self.after_exam(step.scores, step.number)
         alarms = self.settle(step.number, last=step.last)
         back = [alarm for alarm in alarms if "rolled_back_to" in alarm]
         if step.ahead is not None and back:
-            for alarm in back:  # they were played with the weights that are gone
+            # they were played with the weights that are gone, so the next step is played anew
+            for alarm in back:
                 alarm["discarded"] = len(step.ahead.episodes)
             step.ahead = None
         if step.number:
@@ -109,7 +112,7 @@ class Guard(Attendant):
         returns: Mapping[str, float | None],
         policies: Sequence[str],
     ) -> dict[str, dict[str, float]]:
-        """Takes the episodes of an update; gives what was measured, by policy."""
+        """The signs of health in the episodes of an update, by policy."""
         logged = {}
         for name in policies:
             measured = health(episodes, name, _encoder(self.learners[name]))
@@ -124,25 +127,27 @@ class Guard(Attendant):
         return logged
 
     def after_exam(self, scores: Mapping[str, Any], step: int) -> None:
-        """Takes an exam."""
+        """Judges an exam."""
         if self.on:
             self._alarms += self.watch.after_exam(scores, self.settings.policies, step)
 
     def settle(self, step: int, *, last: bool = False) -> list[dict[str, Any]]:
-        """Acts on the alarms since the last call and gives them as lines of the record. At the
-        `last` step they are only told."""
+        """Acts on the alarms since the last call, and gives them as lines of the record. After the
+        `last` step it only reports them."""
         lines, back = [], {}
         for alarm in self._alarms:
             line = {"kind": "alarm", "step": step, **alarm._asdict()}
             name = f"{alarm.policy} {alarm.signal}"
             self.told[name] = self.told.get(name, 0) + 1
             way = "warn" if last or alarm.signal in HARMLESS else self.settings.on_collapse
+            # a policy that has been deaf from the start would be rolled back at every exam
             if way == "rollback" and (alarm.signal != "deaf" or self.watch.heard(alarm.policy)):
                 back[alarm.policy] = line["rolled_back_to"] = self.kept[alarm.policy]["healthy"][0]
             elif way == "mix_pool" and not self.league.mixed:
                 self.league.mixed = line["mixed_pool"] = True
             lines.append(line)
         self._alarms = []
+        # after all lines are made: two alarms of one policy name the same step, and go back once
         for name in back:
             self._restore(name)
         if self.settings.on_collapse == "rollback" and step % WINDOW == 0 and not last:
@@ -152,6 +157,7 @@ class Guard(Attendant):
         return lines
 
     def _keep(self, name: str, step: int) -> None:
+        # the first state is both: until there is a second one, there is nothing older
         now = (step, self.learners[name].state())
         self.kept[name] = {
             "healthy": self.kept.get(name, {}).get("candidate", now),
@@ -160,7 +166,7 @@ class Guard(Attendant):
 
     def _restore(self, name: str) -> None:
         learner, (_, files) = self.learners[name], self.kept[name]["healthy"]
-        # a version names one set of weights
+        # a version names one set of weights: the number of now, so that the publish raises it
         note = {**json.loads(files["learner.json"]), "version": learner.version}
         learner.load({**files, "learner.json": json.dumps(note).encode()})
         learner.publish()
@@ -191,13 +197,9 @@ class Guard(Attendant):
         return {f"{where}.{file}": data for where, files in ages for file, data in files.items()}
 
     def load(self, state: Any, files: Files = NO_FILES) -> None:
-        """The inverse of `state` and `files`; `files` may hold others."""
-        self.watch.past, self.watch.active, self.brake = (
-            state["past"],
-            state["active"],
-            state["brake"],
-        )
-        self.told, self.kept = state["told"], {}
+        """The inverse of `state` and `files`; `files` may hold those of others."""
+        self.watch.past, self.watch.active = state["past"], state["active"]
+        self.brake, self.told, self.kept = state["brake"], state["told"], {}
         for name, ages in state["kept"].items():
             self.kept[name] = {}
             for age, step in ages.items():
@@ -213,7 +215,7 @@ class Guard(Attendant):
 
 
 def _advice(alarm: Mapping[str, Any]) -> str:
-    """An alarm as a line for the user, with what was done about it or what to try."""
+    """An alarm as a line for the user: what was done about it, else what to try."""
     text = f"step {alarm['step']}, policy {alarm['policy']}: {alarm['text']}"
     if "rolled_back_to" in alarm:
         text += f"; back to the weights of step {alarm['rolled_back_to']}"

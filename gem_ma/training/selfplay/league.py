@@ -1,14 +1,14 @@
-"""Against whom a learner plays: snapshots on disk, who is drawn, and how it went. Knows seats and
-games; learns nothing.
+"""The opponents of a learner: a pool of snapshots on disk, the draw of opponents, their results.
+Knows seats and games; learns nothing.
 
-Of every start, one agent whose policy learns now is the *learner*; the other learned seats are its
-rivals, and the draw decides who sits there: `latest` the weights of now, `uniform` and
+At every start one agent whose policy learns now is the *learner*. The other learned seats are its
+rivals, and the draw decides who sits there: `latest` the present weights, `uniform` and
 `prioritised` a snapshot `name@version` of the rival's own policy, an anchor a behaviour or a frozen
-policy. Everything drawn is a function of (run.seed, step, start, recorded games), so a resumed run
-meets the same opponents.
+policy. All draws are functions of (run.seed, step, start, recorded games), so a resumed run meets
+the same opponents.
 
-A step draws its `pool.loaded` snapshots first and every start picks one of them: so the memory
-is bounded, and over the steps each member has exactly its share.
+A step first draws `pool.loaded` snapshots, and every start picks one of them. So the memory is
+bounded, and over the steps each member still gets its share.
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from gem_ma import registry
-from gem_ma.behaviour import needs_policy
 from gem_ma.config.plans import cast_of
 from gem_ma.config.settings import Config
-from gem_ma.config.training import OpponentSettings, PoolSettings, TrainSettings
+from gem_ma.config.training import OpponentSettings, TrainSettings
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.capabilities import Weighs
 from gem_ma.engines.opening import open_engine
@@ -37,6 +35,7 @@ from gem_ma.files import kind, place
 from gem_ma.rollout import Plan
 from gem_ma.training.loop.attendant import NO_FILES, Attendant
 from gem_ma.training.loop.step import Step
+from gem_ma.training.selfplay.opponents import anchor_seat, prioritised
 
 FOLDER = "league"
 Pair = tuple[str, str]
@@ -56,67 +55,6 @@ class Member:
         return f"{self.policy}@{self.version}"
 
 
-def prioritised(rates: Sequence[float], settings: PoolSettings) -> list[float]:
-    """The weight of each rival by the learner's win rate p against it: (1-p)^q under `hard`, p(1-p)
-    under `even`; all alike where all are 0.
-
-    >>> prioritised([0.5, 1.0], PoolSettings(q=2.0)), prioritised([1.0, 1.0], PoolSettings())
-    ([0.25, 0.0], [1.0, 1.0])
-    """
-    weights = [
-        (1 - p) ** settings.q if settings.prioritised == "hard" else p * (1 - p) for p in rates
-    ]
-    return weights if sum(weights) > 0 else [1.0] * len(weights)
-
-
-def anchor_seat(seat: Seat, anchor: str, policies: Iterable[str]) -> Seat:
-    """The seat of an anchor: the same behaviour with the frozen policy of this name, or the
-    behaviour of this name."""
-    return replace(seat, policy=anchor) if anchor in policies else Seat(anchor)
-
-
-def check_opponents(config: Config, settings: TrainSettings) -> None:
-    """Raises ConfigError for opponents that this config cannot have."""
-    wanted = settings.opponents
-    if wanted is None:
-        if settings.on_collapse == "mix_pool":
-            raise ConfigError(
-                "train.on_collapse: mix_pool gives a share of train.opponents.latest to the pool,"
-                " so it wants train.opponents"
-            )
-        return
-    for name in wanted.anchors:
-        if name in settings.policies:
-            raise ConfigError(
-                f"train.opponents.anchors.{name}: an anchor stands still, and this policy learns"
-            )
-        try:
-            sampled = name not in config.policies and needs_policy(
-                name, registry.load("agents", name)
-            )
-        except ConfigError as error:
-            raise ConfigError(f"train.opponents.anchors.{name}: {error}") from error
-        if sampled:
-            raise ConfigError(
-                f"train.opponents.anchors.{name}: this behaviour samples from a policy; name the"
-                " policy instead"
-            )
-    odd = [name for name in config.policies if "@" in name]
-    if odd:
-        raise ConfigError(
-            f"policies.{odd[0]}: with train.opponents, names with @ belong to snapshots"
-        )
-    learned = [agent for agent, seat in config.agents.items() if seat.policy in settings.policies]
-    pooled = wanted.uniform + wanted.prioritised > 0 or settings.on_collapse == "mix_pool"
-    if pooled and len(learned) < 2:
-        raise ConfigError(
-            "train.opponents: the pool holds snapshots of learned policies, and no other agent is"
-            " played by one; use anchors"
-        )
-    if wanted.latest < 1 and len(config.agents) < 2:
-        raise ConfigError("train.opponents: this scenario has one agent, which has no opponents")
-
-
 class LeagueState(TypedDict):
     """What a checkpoint holds of it, beside the snapshots on disk."""
 
@@ -126,8 +64,8 @@ class LeagueState(TypedDict):
 
 
 class League(Attendant):
-    """The pool, the games of the run so far, and the draw of opponents; without `train.opponents`
-    all seats are as the config says.
+    """The pool, the games of the run so far, and the draw of opponents. Without `train.opponents`
+    all seats are those of the config.
 
     `root` is the run folder; None keeps the pool in a temporary one. Of several processes with
     one folder only one `writes` snapshots.
@@ -142,12 +80,8 @@ class League(Attendant):
         *,
         writes: bool = True,
     ) -> None:
-        self.config, self.settings, self.pool, self.policies = (
-            config,
-            settings,
-            settings.pool,
-            policies,
-        )
+        self.config, self.settings, self.policies = config, settings, policies
+        self.pool = settings.pool
         self.shares = settings.opponents or OpponentSettings(latest=1.0)
         self.active = settings.opponents is not None
         self.writes = writes
@@ -174,7 +108,7 @@ class League(Attendant):
         self.note(step.plays.plays)
 
     def examined(self, step: Step) -> None:
-        """Says how the players stand after an exam, and adds the weights of now to the pool."""
+        """Records the ratings after an exam, and adds the present weights to the pool."""
         if step.scores is not None and step.number and self.active:
             step.rows.append(self.standing(step.number))
         self._steps = step.number
@@ -188,8 +122,8 @@ class League(Attendant):
     # -- the pool ---------------------------------------------------------------------------------
 
     def snapshot(self, step: int) -> None:
-        """Adds the weights of now of every learned policy, where it is time and they are new.
-        Raises StoreError where the disk refuses."""
+        """Adds the present weights of every learned policy, where they are due and new. Raises
+        StoreError where they cannot be written."""
         wanted = (
             self.shares.uniform + self.shares.prioritised > 0
             or self.settings.on_collapse == "mix_pool"
@@ -199,17 +133,18 @@ class League(Attendant):
         for name in self.settings.policies:
             engine = _weights(self.policies[name])
             member = Member(name, int(engine.version), step, engine.fingerprint())
+            # a policy that waits for its turn (`train.alternate`) would fill the pool with copies
             if any(
                 old.version == member.version or old.fingerprint == member.fingerprint
                 for old in self.drawn_from(name)
             ):
-                continue  # nothing new
+                continue
             if self.writes:
                 self._write(engine, self.root / member.name)
             self.members.append(member)
 
     def _write(self, engine: Weighs, target: Path) -> None:
-        # what stands there is of a run that was killed here: the same bytes
+        # what is already there was written before a kill, by the same step: the same bytes
         place(target, self.root.parent, engine.save)
 
     def drawn_from(self, policy: str) -> list[Member]:
@@ -219,11 +154,12 @@ class League(Attendant):
 
     def opened(self, plans: Iterable[Plan]) -> dict[str, Policy]:
         """The policies of all members that these plans seat, ready to sample. Raises DataError
-        where one is missing or not what it was."""
+        where a snapshot is missing or was changed."""
         known = {member.name: member for member in self.members}
         wanted = dict.fromkeys(
             seat.policy for plan in plans for seat in plan.cast.values() if seat.policy in known
         )
+        # closed only where room is needed: the next step may draw the same members again
         for name in [name for name in self._open if name not in wanted]:
             if (
                 len(self._open) + sum(other not in self._open for other in wanted)
@@ -236,7 +172,7 @@ class League(Attendant):
         return {name: self._open[name][0] for name in wanted if name is not None}
 
     def close(self) -> None:
-        """Lets go of all open members. Raises EngineError where the weights of one moved."""
+        """Closes all open members. Raises EngineError where the weights of one have changed."""
         for name in list(self._open):
             self._close(name)
 
@@ -252,7 +188,7 @@ class League(Attendant):
                 f"{path}: this snapshot of the pool is gone; put it back, or start anew with"
                 " --fresh"
             )
-        # a snapshot is the adapter
+        # the snapshot is the adapter already: `lora` would put a new one on top of it
         options = {
             key: value
             for key, value in self.config.policies[member.policy].options.items()
@@ -262,7 +198,7 @@ class League(Attendant):
         engine = open_engine(member.name, f"{opener}/{path}", **options)
         policy = Policy(member.name, engine, living.sampling)
         weights = _weights(policy)
-        weights.version = member.version
+        weights.version = member.version  # of its replies, so that the record says who played
         if weights.fingerprint() != member.fingerprint:
             raise DataError(
                 f"{path}: the weights of this snapshot are not those that were written; put it"
@@ -282,6 +218,7 @@ class League(Attendant):
         )
 
         def seats(start: int) -> dict[str, Seat]:
+            # a generator per start: what one start draws must not depend on the others
             rng = random.Random(stable_seed(self.config.run.seed, "opponents", start))
             way = rng.choices(list(shares), list(shares.values()))[0]
             if not learners or way == "latest":
@@ -301,7 +238,10 @@ class League(Attendant):
         return seats
 
     def _shares(self) -> dict[str, float]:
+        """The share of the starts by way: those of the config, moved towards the pool under
+        `mix_pool`."""
         shares = self.shares
+        # taken from `latest` alone, so that the shares still sum to 1
         moved = shares.latest / 2 if self.mixed else 0.0
         return {
             "latest": shares.latest - moved,
@@ -311,8 +251,8 @@ class League(Attendant):
         }
 
     def _rivals(self, cast: Mapping[str, Seat], learner: str) -> list[str]:
-        """The other learned seats; all other seats where nobody else learns, so that anchors
-        have one."""
+        """The other learned seats; where nobody else learns, all other seats, so that an anchor
+        has somewhere to sit."""
         others = [agent for agent in cast if agent != learner]
         return [agent for agent in others if cast[agent].policy in self.settings.policies] or others
 
@@ -325,6 +265,7 @@ class League(Attendant):
             (cast[a].policy, cast[b].policy) for a in learners for b in self._rivals(cast, a)
         )
         keys = [(mine, rival, way) for mine, rival in pairs for way in ways]
+        # one generator for all hands of a step, drawn in the order of `keys`
         rng = random.Random(stable_seed(self.config.run.seed, "pool", step))
         hands = {}
         for mine, rival, way in keys:
@@ -335,6 +276,7 @@ class League(Attendant):
                     weights = prioritised(
                         [self.win_rate(mine or "", member) for member in members], self.pool
                     )
+                # with replacement: a member that is drawn twice is played twice as often
                 hands[mine, rival, way] = rng.choices(
                     members, weights, k=max(1, self.pool.loaded // len(keys))
                 )
@@ -348,6 +290,7 @@ class League(Attendant):
             return
         self.recent = {pair: value * self.pool.decay for pair, value in self.recent.items()}
         for game in games(episodes):
+            # both ways round: a tie is half a win of each
             for i, j, score in ((*game.players, game.score), (*game.players[::-1], 1 - game.score)):
                 self.won[i, j] = self.won.get((i, j), 0.0) + score
                 self.recent[i, j] = self.recent.get((i, j), 0.0) + score
@@ -355,6 +298,7 @@ class League(Attendant):
     def win_rate(self, player: str, rival: str) -> float:
         """The player's share of wins against the rival, old games counting less, `pool.prior`
         ties added."""
+        # the prior keeps a rival that was met once from being drawn always or never
         won, lost = self.recent.get((player, rival), 0.0), self.recent.get((rival, player), 0.0)
         return (won + self.pool.prior / 2) / (won + lost + self.pool.prior)
 
@@ -365,7 +309,7 @@ class League(Attendant):
             return {}
         try:
             rated: Any = {name: round(value, 1) for name, value in points(self.won).items()}
-        except DataError as error:
+        except DataError as error:  # who never met cannot be compared, which ends no training
             rated = str(error)
         return {"kind": "league", "step": step, "ratings": rated, "members": len(self.members)}
 

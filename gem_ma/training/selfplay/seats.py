@@ -23,8 +23,10 @@ def casts(cast: Mapping[str, Seat], how: Seating, seed: int, start: int) -> list
     [['x', 'y'], ['y', 'x']]
     """
     agents, players = list(cast), list(cast.values())
+    # by the number of the start in the run, so that the same task is met from both sides in time
     if how == "random":
         random.Random(stable_seed(seed, "seats", start)).shuffle(players)
+    # rotations, not permutations: n casts, in which every player has every seat once
     turns = plays_per_start(how, len(agents))
     return [
         dict(zip(agents, players[turn:] + players[:turn], strict=True)) for turn in range(turns)

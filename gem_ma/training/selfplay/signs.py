@@ -1,7 +1,7 @@
 """Signs of health of a policy, measured in recorded episodes: how it answers, where it decides, who
 wins in mirror play, whether it reads what only it is shown.
 
-Pure functions of the record; what is a sign of collapse is judged in
+Pure functions of the record. Which values mean a collapse is judged in
 `gem_ma.training.selfplay.collapse`.
 """
 
@@ -37,7 +37,7 @@ def health(
         return {}
     choices: dict[tuple[str, ...], list[tuple[Turn, Reply]]] = {}
     for turn, reply in turns:
-        if turn.legal is not None and len(turn.legal) > 1:
+        if turn.legal is not None and len(turn.legal) > 1:  # one legal string decides nothing
             choices.setdefault(turn.legal, []).append((turn, reply))
     decisions = sum(map(len, choices.values()))
     measured = {
@@ -48,15 +48,17 @@ def health(
     }
     if not decisions:
         return measured
+    # by closed choice: actions of different choices do not compare
     commonest = sum(
         Counter(turn.action.parsed for turn, _ in part).most_common(1)[0][1]
         for part in choices.values()
     )
-    measured["one_action"] = commonest / decisions
+    measured["one_action"] = commonest / decisions  # unreadable answers are one action too
     places = [
         place for legal, part in choices.items() for place in decision_tokens(legal, part, encode)
     ]
     if places:
+        # the mean of -log p over samples of p is its entropy; no further pass of the model
         surprise = sum(-reply.logprobs[place] for reply, place in places)
         measured["entropy"] = surprise / len(places)
     others = [
@@ -79,6 +81,7 @@ def _sampled(episodes: Sequence[Episode], policy: str) -> list[tuple[Turn, Reply
     for turn in (turn for episode in episodes if episode.end.scored for turn in episode.turns):
         replies = [reply for reply in turn.replies if reply.policy == policy and reply.token_ids]
         if replies:
+            # the last one acted; a behaviour may ask its model several times for one act
             sampled.append((turn, replies[-1]))
     return sampled
 
@@ -119,6 +122,7 @@ def _recorded_difference(read: Sequence[tuple[str, Reply]]) -> int:
     if len(sequences) > 1:
         place = _first_difference(sequences)
         return place if place is not None else min(map(len, sequences)) - 1
+    # all meant the same: a decision is where the model was least sure, words of form are certain
     length = min(len(reply.logprobs) for _, reply in read)
     return min(range(length), key=lambda n: sum(reply.logprobs[n] for _, reply in read))
 
@@ -154,6 +158,7 @@ def first_share(episodes: Sequence[Episode]) -> tuple[float, int] | None:
     ]
     if not scored:
         return None
+    # against the best of the others; with more than two agents an even share is not a half
     points = [
         0.5 if paid[0] == max(paid[1:]) else float(paid[0] > max(paid[1:])) for paid in scored
     ]
@@ -176,6 +181,7 @@ def private_effect(
     for episode in episodes:
         transcripts = {agent: episode.transcript(agent) for agent in episode.cast}
         for agent in agents:
+            # public is what others saw too; by message, since the record has no such mark
             shared = {
                 message
                 for other, messages in transcripts.items()
@@ -192,7 +198,7 @@ def private_effect(
                     group = groups.setdefault((agent, turn.legal, public), {})
                     if view not in group:
                         chances = [float(chance) for chance in strategy(agent, view, turn.legal)]
-                        # among readable answers
+                        # among readable answers: a policy that learns to be read has not listened
                         group[view] = [chance / (sum(chances) or 1.0) for chance in chances]
                         seen += 1
                 view = (*view, Message(turn.action.text, agent, turn.action.tool_calls))

@@ -1,0 +1,78 @@
+"""What an opponent may be, and how likely one is drawn. Knows seats and settings; holds no weights
+and no results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from gem_ma import registry
+from gem_ma.behaviour import needs_policy
+from gem_ma.config.settings import Config
+from gem_ma.config.training import PoolSettings, TrainSettings
+from gem_ma.episode import Seat
+from gem_ma.errors import ConfigError
+
+
+def prioritised(rates: Sequence[float], settings: PoolSettings) -> list[float]:
+    """The weight of each rival by the learner's win rate p against it: (1-p)^q under `hard`, p(1-p)
+    under `even`; all alike where all are 0.
+
+    >>> prioritised([0.5, 1.0], PoolSettings(q=2.0)), prioritised([1.0, 1.0], PoolSettings())
+    ([0.25, 0.0], [1.0, 1.0])
+    """
+    weights = [
+        (1 - p) ** settings.q if settings.prioritised == "hard" else p * (1 - p) for p in rates
+    ]
+    return weights if sum(weights) > 0 else [1.0] * len(weights)
+
+
+def anchor_seat(seat: Seat, anchor: str, policies: Iterable[str]) -> Seat:
+    """The seat of an anchor: the same behaviour with the frozen policy of this name, else the
+    behaviour of this name."""
+    return replace(seat, policy=anchor) if anchor in policies else Seat(anchor)
+
+
+def check_opponents(config: Config, settings: TrainSettings) -> None:
+    """Raises ConfigError for opponents that this config cannot have."""
+    wanted = settings.opponents
+    if wanted is None:
+        if settings.on_collapse == "mix_pool":
+            raise ConfigError(
+                "train.on_collapse: mix_pool gives a share of train.opponents.latest to the pool,"
+                " so it wants train.opponents"
+            )
+        return
+    for name in wanted.anchors:
+        if name in settings.policies:
+            raise ConfigError(
+                f"train.opponents.anchors.{name}: an anchor stands still, and this policy learns"
+            )
+        # an anchor is a policy or a behaviour; a behaviour that wants a policy has none here
+        try:
+            sampled = name not in config.policies and needs_policy(
+                name, registry.load("agents", name)
+            )
+        except ConfigError as error:
+            raise ConfigError(f"train.opponents.anchors.{name}: {error}") from error
+        if sampled:
+            raise ConfigError(
+                f"train.opponents.anchors.{name}: this behaviour samples from a policy; name the"
+                " policy instead"
+            )
+    # a record with such a name could not say who played
+    odd = [name for name in config.policies if "@" in name]
+    if odd:
+        raise ConfigError(
+            f"policies.{odd[0]}: with train.opponents, a name with @ is that of a snapshot"
+        )
+    learned = [agent for agent, seat in config.agents.items() if seat.policy in settings.policies]
+    pooled = wanted.uniform + wanted.prioritised > 0 or settings.on_collapse == "mix_pool"
+    if pooled and len(learned) < 2:
+        raise ConfigError(
+            "train.opponents: the pool holds snapshots of learned policies, and no other agent is"
+            " played by one; use anchors"
+        )
+    if wanted.latest < 1 and len(config.agents) < 2:
+        raise ConfigError("train.opponents: this scenario has one agent, which has no opponents")
