@@ -167,7 +167,7 @@ def show_run(run: str, which: str | None, as_json: bool) -> None:
     """
     from gem_ma.cli.episode import show_episode
     from gem_ma.cli.runs import run_folder
-    from gem_ma.cli.train import show_training
+    from gem_ma.cli.trained import show_training
     from gem_ma.episode import End
     from gem_ma.evaluation.judge import Judge
     from gem_ma.files import damage, kind

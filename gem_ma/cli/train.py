@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from gem_ma.scenario import Scenario
     from gem_ma.store import RunFolder
 
-RATED = 8  # members of a league whose ratings are printed; the page has all
 EXAMPLE = """\b
 Example:
   gem-ma train configs/kuhn_table.yaml train.steps=100"""
@@ -98,6 +97,7 @@ def learn(
     from gem_ma.cli.processes import LOST
     from gem_ma.cli.runs import report_of
     from gem_ma.cli.stopping import Stopping
+    from gem_ma.cli.trained import show_training, verdict
     from gem_ma.config.plans import open_policies, try_seats
     from gem_ma.running.folder import open_folder
     from gem_ma.running.learning import checked_scenario
@@ -131,7 +131,7 @@ def learn(
     if stopping.signal:
         raise Interrupted(stopping.code, stopping.resume)
     show_training(summary, ended, failed, path, as_json, report_of(path, scenario))
-    return _verdict(summary, loaded, failed, ended, path)
+    return verdict(summary, loaded, failed, ended, path)
 
 
 def _is_started_here() -> bool:
@@ -204,95 +204,3 @@ class _Training(NamedTuple):
         if scores and not self.stopping.signal:
             summary["baselines"] = scores
             self.folder.write_summary(summary)
-
-
-def _verdict(
-    summary: Mapping[str, Any], loaded: Loaded, failed: int, ended: int, path: Path
-) -> int:
-    """0, or 1 and a line about it where a policy learned nothing, or more episodes failed than the
-    config allows."""
-    from gem_ma.cli.terminal import progress_line
-
-    idle = summary.get("learned_nothing", {})
-    # a learner that never got a gradient has a loss curve like any other
-    for line in idle.values():
-        progress_line(line)
-    settings = loaded.config.run
-    if settings.tolerates(failed, ended):
-        return 1 if idle else 0
-    progress_line(
-        f"{failed} of {ended} training episodes failed, {settings.max_failed} are allowed"
-        f" (run.max_failed); see them with: gem-ma show {path}"
-    )
-    return 1
-
-
-def show_training(
-    summary: dict[str, Any],
-    ended: int,
-    failed: int,
-    path: Path,
-    as_json: bool,
-    report: Path | None = None,
-) -> None:
-    """Prints what learning changed: each measure before and after."""
-    from gem_ma.cli.runs import place_rows
-    from gem_ma.cli.terminal import columns, emit, emit_json
-    from gem_ma.evaluation.summary_rows import baseline_rows
-
-    # an interrupted episode is never recorded
-    counts = {"episodes": ended, "ok": ended - failed, "failed": failed, "excluded": 0}
-    if as_json:
-        emit_json(
-            {"run": str(path), "report": str(report) if report else None, **counts, **summary}
-        )
-        return
-    before, after = _measures(summary["before"]), _measures(summary["after"])
-    scores = [(name, before.get(name, "n/a"), value) for name, value in after.items()]
-    emit(columns(scores, ("measure", "before", "after")))
-    rows = [
-        ("training episodes", f"{ended - failed} ok / {failed} failed / 0 excluded"),
-        ("steps", str(summary["steps"])),
-        *baseline_rows(summary),
-        *_league_rows(summary),
-        ("learned", ", ".join(summary["learned"]) or "none"),
-        ("unchanged", ", ".join(summary["unchanged"]) or "none"),
-    ]
-    # engine/path, as `model:` of a config takes it
-    for word, models in (("model", summary["models"]), ("averaged", summary.get("averaged", {}))):
-        rows += [
-            (f"{word} {name}", f"{model['engine']}/{path / model['path']}")
-            for name, model in models.items()
-        ]
-    emit(columns([*rows, *place_rows(path, report)]))
-
-
-def _league_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Ratings of the league's members and alarms of its guard, where there are any."""
-    rows = []
-    ratings = summary.get("league", {}).get("ratings", {})
-    if isinstance(ratings, dict) and ratings:
-        # ratings are on the scale of Elo, where a point is nothing
-        listed = [f"{name} {value:.0f}" for name, value in list(ratings.items())[:RATED]]
-        rows.append(("ratings", ", ".join(listed)))
-    alarms = summary.get("alarms", {})
-    return [*rows, *((f"alarms of {name}", str(count)) for name, count in alarms.items())]
-
-
-def _measures(scores: dict[str, Any]) -> dict[str, str]:
-    """Name -> value of one evaluation, flat."""
-    flat: dict[str, str] = {}
-    for name, score in scores.items():
-        if not isinstance(score, dict):
-            flat[name] = _number(score)
-            continue
-        flat[f"{name}: episodes"] = f"{score['ok']} ok / {score['failed']} failed / 0 excluded"
-        if score.get("success") is not None:
-            flat[f"{name}: success"] = _number(score["success"])
-        for agent, value in score["return"].items():
-            flat[f"{name}: return {agent}"] = _number(value)
-    return flat
-
-
-def _number(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.3f}"
