@@ -20,6 +20,7 @@ OPTIONAL = {
     "accelerate",
     "safetensors",
     "tokenizers",
+    "jinja2",
     "vllm",
     "openai",
     "ray",

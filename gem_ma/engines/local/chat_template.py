@@ -26,7 +26,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.engines.local.template_guard import TemplateLimit, guard, refill
+from gem_ma.engines.local.template_budget import TemplateLimit, refill
+from gem_ma.engines.local.template_guard import guard
 from gem_ma.engines.wording import (
     BEFORE_RESULT,
     BEHIND_RESULT,
