@@ -174,7 +174,7 @@ def test_rows_carry_what_each_token_was_chosen_among_and_the_update_agrees(
         if turn.legal
     )
     table = credit.turns(played, "main")
-    made = rows(table, np.zeros(len(table.turns)), "main", engine.engine.allowed)
+    made = rows(table, np.zeros(len(table.turns)), "main", engine.engine.binding.allowed)
     for row in made.rows:
         assert len(row.allowed) == int(row.mask.sum())
         assert all(
@@ -225,7 +225,7 @@ def test_cloning_sees_the_mask_too(kuhn_model: Path) -> None:
 
 def test_without_the_option_nothing_is_constrained(kuhn_model: Path) -> None:
     engine = opened(kuhn_model, constrain=None)
-    assert engine.engine.allowed(CHOICES, engine.engine.chat.answer("bet")) is None
+    assert engine.engine.binding.allowed(CHOICES, engine.engine.chat.answer("bet")) is None
     replies = engine.engine.sample_batch([request(seed, ("check", "bet"), 3) for seed in range(40)])
     assert any(reply.text not in ("check", "bet") for reply in replies)
 
@@ -264,7 +264,7 @@ def test_auto_binds_a_closed_choice_and_the_learner_sees_the_same_mask(byte_mode
         r.token_ids for r in typed.sample_batch([request(n) for n in range(8)])
     ]
     ids = engine.sample_batch([request(0)])[0].token_ids
-    assert engine.allowed(CHOICES, ids) == typed.allowed(CHOICES, ids) is not None
+    assert engine.binding.allowed(CHOICES, ids) == typed.binding.allowed(CHOICES, ids) is not None
 
 
 @pytest.mark.parametrize("case", ["tools", "thinking", "unspelled", "unread", "none"])
@@ -288,7 +288,7 @@ def test_auto_leaves_free_what_cannot_or_should_not_be_bound_and_so_does_the_lea
     assert reply.token_ids == other.token_ids
     # also where a free answer happens to be a legal one
     for ids in (reply.token_ids, engine.chat.answer(legal[0])):
-        assert engine.allowed(asked.legal, ids, tools) is None
+        assert engine.binding.allowed(asked.legal, ids, tools) is None
     engine.sample_batch([asked])
     # one note, however often it is asked
     assert len(caplog.records) == (case in ("unspelled", "unread"))
@@ -301,7 +301,9 @@ def test_thinking_that_is_switched_off_leaves_the_choice_bound(
     shutil.copytree(byte_model, model)
     (model / "chat_template.jinja").write_text(THINKING)
     engine = opened(model, constrain="auto", template={"enable_thinking": False}).engine
-    assert engine.binds(CHOICES) and not opened(model, constrain="auto").engine.binds(CHOICES)
+    assert engine.binding.binds(CHOICES) and not opened(
+        model, constrain="auto"
+    ).engine.binding.binds(CHOICES)
     assert {reply.text for reply in engine.sample_batch([request(n) for n in range(6)])} <= set(
         CHOICES
     )
@@ -314,4 +316,4 @@ def test_auto_cuts_where_the_tokens_end_as_a_free_answer_is_cut(byte_model: Path
         reply.finish for reply in replies
     }
     for reply in replies:
-        assert len(engine.allowed(CHOICES, reply.token_ids) or ()) == len(reply.token_ids)
+        assert len(engine.binding.allowed(CHOICES, reply.token_ids) or ()) == len(reply.token_ids)

@@ -10,6 +10,7 @@ import re
 import shutil
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -190,7 +191,11 @@ def test_role_padding_and_unknown_tokens_are_never_sampled(engine: Transformers)
     with torch.no_grad():  # a model that wants nothing more than role tokens
         weight = engine.model.get_output_embeddings().weight
         kept = weight.clone()
-        specials = [token for token in engine.tokenizer.all_special_ids if token not in engine.ends]
+        specials = [
+            token
+            for token in engine.tokenizer.all_special_ids
+            if token not in engine.vocabulary.ends
+        ]
         weight[specials] *= 100
     try:
         drawn = {token for reply in engine.sample_batch(ragged(64)) for token in reply.token_ids}
@@ -205,7 +210,7 @@ def test_finish_tells_an_end_token_from_a_cut(engine: Transformers) -> None:
     replies = engine.sample_batch([request(seed=seed, max_tokens=20) for seed in range(100)])
     assert {reply.finish for reply in replies} == {"stop", "length"}
     for reply in replies:
-        ended = reply.token_ids[-1] in engine.ends
+        ended = reply.token_ids[-1] in engine.vocabulary.ends
         assert (reply.finish == "stop") == ended
         assert ended or len(reply.token_ids) == 20
         assert "<|" not in reply.text
@@ -260,7 +265,8 @@ def test_tool_calls_are_parsed_only_where_tools_are_offered(
     byte_engine: Transformers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = {"text": ""}
-    monkeypatch.setattr(byte_engine, "text", lambda ids, stop=(): said["text"])
+    spoken = replace(byte_engine.vocabulary, read=lambda ids: said["text"])
+    monkeypatch.setattr(byte_engine, "vocabulary", spoken)
     call = '<tool_call>{"name": "look", "arguments": {"at": "it"}}</tool_call>'
     with_tools = Request(
         "a", (Message("x"),), tools=(Tool("look"),), sampling=Sampling(max_tokens=2)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -170,12 +170,12 @@ def test_every_sampling_field_is_sent_with_ids_seed_ends_and_mask(
         "repetition_penalty": 1.0,
         "seed": 2**62 + 5,
         "stop": ["END"],
-        "stop_token_ids": sorted(engine.ends),
+        "stop_token_ids": sorted(engine.vocabulary.ends),
         "include_stop_str_in_output": True,
         "skip_special_tokens": False,
         "logprobs": 0,
         "return_token_ids": True,
-        "logit_bias": {str(token): -100.0 for token in engine.banned_ids},
+        "logit_bias": {str(token): -100.0 for token in sorted(engine.vocabulary.banned)},
     }
     assert (
         reply.token_ids == (7, 8, 9)
@@ -196,10 +196,10 @@ def test_the_same_ids_are_never_sampled_as_by_the_transformers_engine(
 
     for model in (kuhn_model, byte_model):
         local, engine = Transformers(str(model)), VLLM(str(model), base_url="http://127.0.0.1:1/v1")
-        assert [
-            token for token, bias in enumerate(local.banned.tolist()) if bias < 0
-        ] == engine.banned_ids
-        assert (local.ends, local.vocabulary) == (engine.ends, engine.vocabulary)
+        assert [token for token, bias in enumerate(local.banned.tolist()) if bias < 0] == sorted(
+            engine.vocabulary.banned
+        )
+        assert replace(local.vocabulary, read=str) == replace(engine.vocabulary, read=str)
 
 
 def test_a_temperature_that_vllm_does_not_take_is_refused(fake: Fake, kuhn_model: Path) -> None:

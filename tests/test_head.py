@@ -83,7 +83,7 @@ def some_rows(engine: Transformers, bound: bool = False) -> list[Row]:
     usual = (engine.banned == 0).nonzero()[:, 0].tolist()
     made: list[Row] = []
     opening = rng.choices(usual, k=9)
-    mask_of_ids = np.zeros(engine.vocabulary, np.bool_)
+    mask_of_ids = np.zeros(engine.vocabulary.size, np.bool_)
     mask_of_ids[usual] = True
     for number in range(6):
         ids = [
@@ -166,7 +166,7 @@ def plain_gradients(
                 may[place] = (
                     torch.from_numpy(ids.mask)
                     if isinstance(ids, IdSet)
-                    else torch.zeros(engine.vocabulary, dtype=torch.bool).index_fill(
+                    else torch.zeros(engine.vocabulary.size, dtype=torch.bool).index_fill(
                         0, torch.tensor(ids), True
                     )
                 )
@@ -206,7 +206,7 @@ def test_gradients_in_chunks_are_those_of_whole_logits_in_every_family(
     rows, settings = some_rows(learner.engine, bound=True), LossSettings(entropy=0.05, kl=0.1)
     expected = plain_gradients(learner, rows, settings)
     for places in (1, 3, 1 << 20):
-        learner.scorer.pass_logits = places * learner.engine.vocabulary
+        learner.scorer.pass_logits = places * learner.engine.vocabulary.size
         assert apart(gradients(learner, rows, settings), expected) < 2e-6, places
 
 
@@ -227,7 +227,7 @@ def test_chunks_change_no_gradient(
                 weight.add_(0.1)
     rows, how = some_rows(learner.engine), LossSettings(**settings)
     whole = gradients(learner, rows, how)
-    learner.scorer.pass_logits = 2 * learner.engine.vocabulary
+    learner.scorer.pass_logits = 2 * learner.engine.vocabulary.size
     assert apart(gradients(learner, rows, how), whole) < 1e-6
     assert apart(plain_gradients(learner, rows, how), whole) < 2e-6
     assert all(bool(grad.any()) for grad in whole.values())
@@ -250,7 +250,7 @@ def test_chunks_of_rounded_weights_add_up_in_float32(families: Any) -> None:
     true = gradients(exact, rows, how)
     errors = []
     for places in (1 << 20, 1):
-        learner.scorer.pass_logits = places * learner.engine.vocabulary
+        learner.scorer.pass_logits = places * learner.engine.vocabulary.size
         errors.append(
             float(
                 (gradients(learner, rows, how)["lm_head.weight"] - true["lm_head.weight"]).norm()
@@ -285,7 +285,7 @@ def test_no_more_logits_stand_than_the_setting_allows(families: Any) -> None:
     learner = TorchLearner(
         Transformers(str(families("llama")), policy="main"), Sampling(max_tokens=8)
     )
-    learner.scorer.pass_logits = 4 * learner.engine.vocabulary
+    learner.scorer.pass_logits = 4 * learner.engine.vocabulary.size
     ids = np.arange(5, 105, dtype=np.int64)
     mask = np.arange(100) >= 1
     long = Row(("r", 0, 0), ids, mask, mask * 1.0, mask * -1.0, mask - 1, np.zeros(100, np.int64))

@@ -300,7 +300,7 @@ def test_the_sampled_end_of_turn_is_trained(kuhn_model: Path) -> None:
         learner.engine.chat.render("a", (Message(FIRST),)),
         learner.engine.chat.answer("bet"),
     )
-    assert said[-1] in learner.engine.ends
+    assert said[-1] in learner.engine.vocabulary.ends
     before = learner.score([(prompt, said)])[0]
     table = credit.turns(episodes([learner], 1), "main").take([0])
     reply = replace(

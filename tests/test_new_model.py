@@ -250,7 +250,7 @@ def test_tool_calls_are_demonstrated_in_the_template_s_own_way(byte_model: Path)
         Tool("look", "Looks.", {"type": "object", "properties": {"id": {"type": "string"}}}),
     )
     target = chat.answer("Let me see.", (ToolCall("c1", "look", {"id": "7"}),), (tool,))
-    assert target[-1] in engine.engine.ends
+    assert target[-1] in engine.engine.vocabulary.ends
     text, calls = chat.read(chat.text(target[:-1]), (tool,))
     assert (text.strip(), [(call.name, call.arguments) for call in calls]) == (
         "Let me see.",

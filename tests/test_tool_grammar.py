@@ -67,7 +67,10 @@ def caller(tmp_path_factory: pytest.TempPathFactory) -> Path:
     called = engine.chat.answer("", (ToolCall("", "look", {"at": "door"}),), TOOLS)[:-1]
     with torch.no_grad():
         head = engine.model.get_output_embeddings().weight
-        for ids, token, more in (((*prompt, *called), min(engine.ends), 3), (prompt, tag, 0)):
+        for ids, token, more in (
+            ((*prompt, *called), min(engine.vocabulary.ends), 3),
+            (prompt, tag, 0),
+        ):
             hidden = engine.model.base_model(torch.tensor([ids])).last_hidden_state[0, -1]
             head[token] = 0
             head[token] = hidden * (
@@ -210,7 +213,7 @@ def test_rows_carry_the_mask_and_the_update_agrees(caller: Path) -> None:
     learner = TorchLearner(engine, Sampling())
     replies = engine.sample_batch([request(seed, max_tokens=100) for seed in range(24)])
     table = played(replies)
-    made = rows(table, np.zeros(len(replies)), "main", engine.allowed)
+    made = rows(table, np.zeros(len(replies)), "main", engine.binding.allowed)
     assert (
         sum(bool(row.allowed) for row in made.rows)
         == sum(bool(reply.tool_calls) for reply in replies)
@@ -228,7 +231,8 @@ def test_rows_carry_the_mask_and_the_update_agrees(caller: Path) -> None:
     assert stats["logprob_gap"] < 1e-5
     words = replace(replies[0], text="<tool_call> was asked for in words", tool_calls=())
     assert {
-        row.allowed for row in rows(played([words]), np.zeros(1), "main", engine.allowed).rows
+        row.allowed
+        for row in rows(played([words]), np.zeros(1), "main", engine.binding.allowed).rows
     } == {()}
 
 
@@ -257,14 +261,14 @@ def test_where_a_call_begins_and_ends_however_its_tags_are_written(
     byte_model: Path, spelled: bool
 ) -> None:
     engine = opened(byte_model)
-    end = min(engine.ends)
+    end = min(engine.vocabulary.ends)
     before, call, after = (
         "Well <tool <tool_call>",
         '\n{"name": "look", "arguments": {"at": "grün \\"x\\""}}\n</tool_call>',
         " done",
     )
     ids = [ids_of(engine, part, spelled=spelled) for part in (before, call, after)]
-    allowed = engine.allowed(None, [*ids[0], *ids[1], *ids[2], end], TOOLS)
+    allowed = engine.binding.allowed(None, [*ids[0], *ids[1], *ids[2], end], TOOLS)
     assert [among is None for among in allowed] == [True] * len(ids[0]) + [False] * len(ids[1]) + [
         True
     ] * (len(ids[2]) + 1)
@@ -275,18 +279,23 @@ def test_where_a_call_begins_and_ends_however_its_tags_are_written(
         '{"arguments"',
         "well",
     ):
-        assert engine.allowed(None, [*ids[0], *ids_of(engine, wrong, spelled=True)], TOOLS) is None
+        assert (
+            engine.binding.allowed(None, [*ids[0], *ids_of(engine, wrong, spelled=True)], TOOLS)
+            is None
+        )
     thought = ids_of(engine, "<think> <tool_call> is a tag </think>", spelled=spelled)
-    assert engine.allowed(None, thought, TOOLS) == (None,) * len(thought)
-    assert engine.allowed(None, [*thought, *ids_of(engine, "<tool_call>"), end], TOOLS) is None
+    assert engine.binding.allowed(None, thought, TOOLS) == (None,) * len(thought)
+    assert (
+        engine.binding.allowed(None, [*thought, *ids_of(engine, "<tool_call>"), end], TOOLS) is None
+    )
 
 
 def test_no_more_calls_are_opened_than_are_read(byte_model: Path) -> None:
     engine = opened(byte_model)
     call = ids_of(engine, '<tool_call>{"name":"look","arguments":{"at":"door"}}</tool_call>')
-    assert engine.allowed(None, call * MAX_CALLS, TOOLS) is not None
+    assert engine.binding.allowed(None, call * MAX_CALLS, TOOLS) is not None
     for more in (call, ids_of(engine, "<tool_call>", spelled=True)):
-        assert engine.allowed(None, [*call * MAX_CALLS, *more], TOOLS) is None
+        assert engine.binding.allowed(None, [*call * MAX_CALLS, *more], TOOLS) is None
 
 
 def test_what_cannot_be_bound_is_told_in_one_line(

@@ -43,13 +43,13 @@ def ask(engine: Any, *requests: Request) -> list[Reply]:
 
 
 def distributions(
-    model: Any, reply: Reply, banned: list[int], temperature: float = 1.0
+    model: Any, reply: Reply, banned: frozenset[int], temperature: float = 1.0
 ) -> torch.Tensor:
     """[tokens, vocabulary] log-probabilities at the sampled places, computed the plain way."""
     whole = torch.tensor([[*reply.prompt_ids, *reply.token_ids]])
     with torch.no_grad():
         logits = model(input_ids=whole).logits[0, len(reply.prompt_ids) - 1 : -1].double()
-    logits[:, banned] = -torch.inf
+    logits[:, sorted(banned)] = -torch.inf
     return (logits / temperature).log_softmax(-1)
 
 
@@ -65,7 +65,10 @@ def test_a_reply_holds_prompt_ids_sampled_ids_log_probabilities_and_usage(engine
         "stop",
         "length",
     )
-    assert reply.text == engine.text(reply.token_ids) and (reply.policy, reply.version) == (
+    assert reply.text == engine.vocabulary.cut(reply.token_ids) and (
+        reply.policy,
+        reply.version,
+    ) == (
         "main",
         0,
     )
@@ -87,19 +90,20 @@ def test_log_probabilities_are_those_of_transformers_on_the_same_ids(
         ),
     )
     gaps = [
-        gap(distributions(plain, reply, engine.banned_ids, temperature), reply) for reply in replies
+        gap(distributions(plain, reply, engine.vocabulary.banned, temperature), reply)
+        for reply in replies
     ]
     print(
         f"vLLM against transformers at temperature {temperature}: {max(gaps):.2g} nats over"
         f" {sum(len(r.token_ids) for r in replies)} tokens"
     )
     assert max(gaps) <= FP32
-    assert not {token for reply in replies for token in reply.token_ids} & set(engine.banned_ids)
+    assert not {token for reply in replies for token in reply.token_ids} & engine.vocabulary.banned
 
 
 def test_top_k_is_in_the_log_probabilities(engine: VLLM, plain: Any) -> None:
     (reply,) = ask(engine, request(top_k=3))
-    whole = distributions(plain, reply, engine.banned_ids)
+    whole = distributions(plain, reply, engine.vocabulary.banned)
     kept = whole.topk(3)
     renormalised = torch.full_like(whole, -torch.inf).scatter(
         1, kept.indices, kept.values.log_softmax(-1)
@@ -112,7 +116,7 @@ def test_temperature_0_takes_the_likeliest_id_with_log_probability_0(
 ) -> None:
     (reply,) = ask(engine, request(temperature=0.0))
     assert reply.token_ids == tuple(
-        distributions(plain, reply, engine.banned_ids).argmax(-1).tolist()
+        distributions(plain, reply, engine.vocabulary.banned).argmax(-1).tolist()
     )
     assert set(reply.logprobs) == {0.0}
 
@@ -171,10 +175,11 @@ def test_a_sampled_end_token_is_kept_with_its_log_probability(engine: VLLM, plai
     )
     ended = [reply for reply in replies if reply.finish == "stop"]
     assert ended and all(
-        reply.token_ids[-1] in engine.ends and not set(reply.token_ids[:-1]) & engine.ends
+        reply.token_ids[-1] in engine.vocabulary.ends
+        and not set(reply.token_ids[:-1]) & engine.vocabulary.ends
         for reply in ended
     )
-    assert gap(distributions(plain, ended[0], engine.banned_ids, 1.9), ended[0]) <= FP32
+    assert gap(distributions(plain, ended[0], engine.vocabulary.banned, 1.9), ended[0]) <= FP32
 
 
 def test_a_stop_string_ends_the_text_and_stays_in_the_ids(engine: VLLM) -> None:
@@ -182,7 +187,7 @@ def test_a_stop_string_ends_the_text_and_stays_in_the_ids(engine: VLLM) -> None:
     mark = next(char for char in free.text[5:] if char.isascii() and char.isalpha())
     (cut,) = ask(engine, request(max_tokens=60, stop=(mark,)))
     assert cut.finish == "stop" and cut.text == free.text[: free.text.index(mark)]
-    assert free.token_ids[: len(cut.token_ids)] == cut.token_ids and mark in engine.text(
+    assert free.token_ids[: len(cut.token_ids)] == cut.token_ids and mark in engine.vocabulary.cut(
         cut.token_ids
     )
 

@@ -1,8 +1,7 @@
-"""Constrained choice: which ids may come next so that an answer ends as one of some given ones.
-Knows ids only, and asks whether they are read as what they stand for.
+"""Constrained choice: which ids may come next so that an answer ends as one of a list.
 
-The sampler walks the tree as it samples, a learner walks it along what was sampled, so both see
-the same mask.
+Knows ids only, and asks what text they are read as. The sampler walks the tree as it samples, and a
+learner walks it along what was sampled, so both see the same mask.
 """
 
 from __future__ import annotations
@@ -17,33 +16,30 @@ from numpy.typing import NDArray
 from gem_ma.errors import ConfigError
 from gem_ma.parsing import parse_legal
 
-KEPT = 4096  # sets of legal strings
+KEPT = 4096  # sets of legal strings whose trees are kept; the oldest goes first
 
 Tree = dict[int, Any]  # id -> what may follow it; {} after the last
 
 
 class IdSet:
-    """A set of ids of a vocabulary, one bit each: for sets that hold most of it. Equal sets are
-    equal, and to hash one costs nothing twice."""
+    """A set of ids of a vocabulary, one bit each: for sets that hold most of it. Sets of the same
+    ids are equal."""
 
     __slots__ = ("_hash", "_size", "bits", "vocabulary")
 
     def __init__(self, mask: NDArray[np.bool_]) -> None:
-        self.bits, self.vocabulary, self._size = (
-            np.packbits(mask).tobytes(),
-            len(mask),
-            int(mask.sum()),
-        )
-        self._hash = hash(self.bits)
+        self.bits, self.vocabulary = np.packbits(mask).tobytes(), len(mask)
+        # A learner hashes the set of every token of a row, and large ones have 20 kB of bits.
+        self._size, self._hash = int(mask.sum()), hash(self.bits)
 
     @property
     def mask(self) -> NDArray[np.bool_]:
         """[vocabulary], true at its ids."""
-        return np.unpackbits(np.frombuffer(self.bits, np.uint8), count=self.vocabulary).astype(
-            np.bool_
-        )
+        bits = np.unpackbits(np.frombuffer(self.bits, np.uint8), count=self.vocabulary)
+        return bits.astype(np.bool_)
 
     def __contains__(self, token: int) -> bool:
+        # numpy packs the first id into the highest bit of the first byte
         return 0 <= token < self.vocabulary and bool(self.bits[token >> 3] >> (7 - (token & 7)) & 1)
 
     def __iter__(self) -> Iterator[int]:
@@ -64,8 +60,8 @@ class IdSet:
 
 
 class Walk(Protocol):
-    """What may come next in one answer, where that is no tree: `among()`, None = anything;
-    `after(id)` goes on past it."""
+    """What may come next in one answer, where that is no tree. `among()`: the ids, None = any.
+    `after(id)` goes on past an id."""
 
     def among(self) -> IdSet | None: ...
     def after(self, token: int) -> None: ...
@@ -91,7 +87,7 @@ def tree_of(answers: Iterable[Sequence[int]]) -> Tree:
 
 
 def allowed_along(tree: Tree, ids: Sequence[int]) -> tuple[tuple[int, ...], ...] | None:
-    """What was allowed at each of these ids, or None where they leave the tree and so were never
+    """What was allowed at each of these ids. None where they leave the tree: then they were not
     constrained by it.
 
     >>> allowed_along(tree_of([(5, 9), (5, 7, 9)]), (5, 9))
@@ -109,8 +105,8 @@ def allowed_along(tree: Tree, ids: Sequence[int]) -> tuple[tuple[int, ...], ...]
 
 
 class Choices:
-    """The trees of legal strings as one chat writes them, the end of turn included. The last ones
-    asked for are kept.
+    """The trees of legal strings as one chat writes them, the end of turn included. The last of
+    them are kept.
 
     `answer(text)` gives the ids of an answer, `text(ids)` what they are read as; `sampled(ids)`
     is false where one of them is never sampled.
@@ -135,25 +131,30 @@ class Choices:
         known = self._known.get(legal)
         if known is None:
             answers = {choice: self.answer(choice) for choice in legal}
-            for choice, ids in answers.items():
-                if not self.sampled(ids):
-                    raise ConfigError(
-                        f"{self.where}: the tokenizer has no word for the legal string {choice!r}; "
-                        "use a model that knows it, or leave out `constrain: legal`"
-                    )
-            if len(set(answers.values())) < len(answers):
-                raise ConfigError(
-                    f"{self.where}: the tokenizer writes two legal strings alike, so they cannot be"
-                    f" told apart: {legal}"
-                )
-            for choice, ids in answers.items():
-                if (read := self.text(ids)) != choice and parse_legal(read, legal) != choice:
-                    what = f"the legal string {choice!r} would be read back as {read!r}"
-                    raise ConfigError(
-                        f"{self.where}: {what}; change the string, or leave out `constrain: legal`"
-                    )
+            self._check(legal, answers)
             known = tree_of(answers.values()), max(map(len, answers.values()))
             self._known[legal] = known
             if len(self._known) > KEPT:
                 self._known.popitem(last=False)
         return known
+
+    def _check(self, legal: tuple[str, ...], answers: dict[str, tuple[int, ...]]) -> None:
+        """Raises ConfigError where these ids cannot stand for these strings."""
+        for choice, ids in answers.items():
+            if not self.sampled(ids):
+                raise ConfigError(
+                    f"{self.where}: the tokenizer has no word for the legal string {choice!r}; "
+                    "use a model that knows it, or leave out `constrain: legal`"
+                )
+        if len(set(answers.values())) < len(answers):
+            raise ConfigError(
+                f"{self.where}: the tokenizer writes two legal strings alike, so they cannot be"
+                f" told apart: {legal}"
+            )
+        for choice, ids in answers.items():
+            # What counts is the choice that the agent will read; letter case may get lost.
+            if (read := self.text(ids)) != choice and parse_legal(read, legal) != choice:
+                what = f"the legal string {choice!r} would be read back as {read!r}"
+                raise ConfigError(
+                    f"{self.where}: {what}; change the string, or leave out `constrain: legal`"
+                )

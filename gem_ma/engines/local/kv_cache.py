@@ -1,9 +1,9 @@
 """Kept KV: what a model has computed for token sequences that may go on, so that the next turn of a
 talk computes only what is new.
 
-Knows ids and tensors; knows no model, no requests and no text. Sequences are a tree of segments, so
-all that begin alike (the turns of one talk, the plays of a group, forks) share what they have in
-common, and a new turn copies its own tokens only. Bounded in tokens: what was used longest ago goes
+Knows ids and tensors; knows no requests and no text. Sequences are a tree of segments. All that
+begin alike (the turns of one talk, the plays of a group, forks) share what they have in common, and
+a new turn copies only its new tokens. The tree is bounded in tokens: what was used longest ago goes
 first.
 
 A segment's tensor is [S, H, T, D]: S = keys and values of every layer in turn, H heads, T
@@ -13,9 +13,14 @@ tokens, D their width.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Sequence
+import os
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+# Kept on a CPU at most, and never more than a sixteenth of its memory. An accelerator keeps an
+# eighth of its memory.
+KEPT_BYTES = 1 << 30
 
 
 @dataclass(slots=True, eq=False)
@@ -29,9 +34,12 @@ class Segment:
     after: dict[int, Segment] = field(default_factory=dict)  # by first id
 
 
+Path = list[tuple[Segment, int]]  # segments in their order, and how many tokens of each
+
+
 class Kept:
-    """At most `limit` tokens. `owner` keeps apart what other weights have computed: one base may
-    carry many adapters."""
+    """At most `limit` tokens. `owner` keeps apart what different weights have computed: one base
+    may carry many adapters."""
 
     def __init__(self, limit: int) -> None:
         self.limit, self.tokens = limit, 0
@@ -40,26 +48,30 @@ class Kept:
 
     def find(
         self, owner: Hashable, ids: Sequence[int], most: int | None = None
-    ) -> tuple[list[tuple[Segment, int]], int]:
-        """The longest kept beginning of `ids`, `most` tokens of it at most: its segments, each
-        with how many of its tokens; and their sum."""
+    ) -> tuple[Path, int]:
+        """The longest kept beginning of `ids`, and how many tokens it has, `most` at most."""
         self._clock += 1
-        path: list[tuple[Segment, int]] = []
-        at, end = 0, len(ids) if most is None else min(most, len(ids))
+        path: Path = []
+        length, end = 0, len(ids) if most is None else min(most, len(ids))
         here = self._roots.get(owner)
-        while here is not None and at < end and (segment := here.after.get(ids[at])) is not None:
-            same = _common(segment.ids, ids, at, end)
+        while here is not None and length < end:
+            segment = here.after.get(ids[length])
+            if segment is None:
+                break
+            same = _common(segment.ids, ids, length, end)
             segment.used = self._clock
             path.append((segment, same))
-            at += same
+            length += same
+            # Past a segment that only begins alike there is nothing of this sequence.
             here = segment if same == len(segment.ids) else None
-        return path, at
+        return path, length
 
     def keep(self, owner: Hashable, ids: Sequence[int], states: Callable[[int], Any]) -> None:
-        """Keeps `ids`; `states(n)` gives the tensor of the tokens from the n-th on, and is asked
-        for what is not there yet only."""
+        """Keeps `ids`. `states(n)` gives the tensor of the tokens from the n-th on, and is only
+        asked for what is not there yet."""
         path, known = self.find(owner, ids)
         missing = len(ids) - known
+        # What is longer than the limit would drop everything else and then itself.
         if not 0 < missing <= self.limit:
             return
         parent = self._roots.setdefault(owner, Segment((), None, None))
@@ -84,39 +96,39 @@ class Kept:
             self.tokens -= len(segment.ids)
             stack += segment.after.values()
 
-    def _split(self, segment: Segment, at: int) -> Segment:
-        """Cuts a segment in two and gives the upper part. Both are copied: a view would hold on
-        to the memory of the whole."""
-        parent = segment.parent
+    def _split(self, segment: Segment, length: int) -> Segment:
+        """Cuts a segment in two behind `length` tokens, and gives the upper part."""
+        parent, ids, states = segment.parent, segment.ids, segment.states
+        # Both parts are copies: a view would hold on to the memory of the whole.
         upper = Segment(
-            segment.ids[:at],
-            segment.states[:, :, :at].clone(),
+            ids[:length],
+            states[:, :, :length].clone(),
             parent,
             segment.used,
-            {segment.ids[at]: segment},
+            {ids[length]: segment},
         )
         if parent is not None:
-            parent.after[segment.ids[0]] = upper
-        segment.ids, segment.states, segment.parent = (
-            segment.ids[at:],
-            segment.states[:, :, at:].clone(),
-            upper,
-        )
+            parent.after[ids[0]] = upper
+        # The lower part stays the same object, since its children name it as their parent.
+        segment.ids, segment.parent = ids[length:], upper
+        segment.states = states[:, :, length:].clone()
         return upper
 
     def _drop_oldest(self) -> None:
-        """Down to seven eighths, so that not every new turn comes here."""
-        ends: list[tuple[int, int, Segment]] = []
+        """Drops leaves, the oldest first, down to seven eighths of the limit."""
+        leaves: list[tuple[int, int, Segment]] = []
         stack = list(self._roots.values())
         while stack:
             segment = stack.pop()
             stack += segment.after.values()
             if not segment.after and segment.parent is not None:
-                ends.append((segment.used, len(ends), segment))
-        heapq.heapify(ends)
-        number = len(ends)
-        while ends and self.tokens > self.limit * 7 // 8:
-            _, _, segment = heapq.heappop(ends)
+                # The number decides between equal ages; segments have no order.
+                leaves.append((segment.used, len(leaves), segment))
+        heapq.heapify(leaves)
+        number = len(leaves)
+        # Below the limit by a margin, so that not every new turn walks the whole tree.
+        while leaves and self.tokens > self.limit * 7 // 8:
+            _, _, segment = heapq.heappop(leaves)
             parent = segment.parent
             if parent is None:
                 continue
@@ -124,19 +136,57 @@ class Kept:
             self.tokens -= len(segment.ids)
             if not parent.after and parent.parent is not None:
                 number += 1
-                heapq.heappush(ends, (parent.used, number, parent))
+                heapq.heappush(leaves, (parent.used, number, parent))
 
 
-def _common(mine: tuple[int, ...], ids: Sequence[int], at: int, end: int) -> int:
-    """How many tokens of `mine` are those of `ids` from `at` on."""
-    length = min(len(mine), end - at)
-    if mine[:length] == tuple(ids[at : at + length]):
+def _common(mine: tuple[int, ...], ids: Sequence[int], start: int, end: int) -> int:
+    """How many tokens of `mine` are those of `ids` from `start` on."""
+    length = min(len(mine), end - start)
+    if mine[:length] == tuple(ids[start : start + length]):
         return length
+    # Bisection with slices: they are compared in C, a loop over tokens is not.
     low, high = 1, length  # the first `low - 1` are known to be the same
     while low < high:
         middle = (low + high) // 2
-        if mine[:middle] == tuple(ids[at : at + middle]):
+        if mine[:middle] == tuple(ids[start : start + middle]):
             low = middle + 1
         else:
             high = middle
     return low - 1
+
+
+def token_bytes(cache: Any) -> int | None:
+    """Bytes of one token's keys and values in a model's cache, or None where rows cannot be cut
+    out of it, put together and kept."""
+    layers = getattr(cache, "layers", [])
+    # A window that slides, a recurrent state or a quantised cache cannot be cut by columns. Their
+    # classes are subclasses of this one, so the name has to be the very same.
+    if not all(type(layer).__name__ == "DynamicLayer" for layer in layers):
+        return None
+    shapes = {tuple(states.shape) for layer in layers for states in (layer.keys, layer.values)}
+    if len(shapes) != 1:  # one tensor holds all layers of a segment
+        return None
+    (_, heads, _, width) = shapes.pop()
+    return int(2 * len(layers) * heads * width * layers[0].keys.element_size())
+
+
+def usual_limit(torch: Any, device: Any, size: int) -> int:
+    """Tokens of `size` bytes that are kept on a device by default."""
+    # By the size of the memory, not by what is free now: what is kept changes the last bits of a
+    # result, so it must not differ from run to run.
+    if torch.device(device).type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory // 8 // size)
+    if not hasattr(os, "sysconf"):  # Windows
+        return KEPT_BYTES // size
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(min(KEPT_BYTES, memory // 16) // size)
+
+
+def stamp(weights: Iterable[Any]) -> tuple[int, int, int]:
+    """A number of these weights that changes when one of them is written to or replaced.
+
+    torch counts writes in place (`_version`); a weight that was replaced lies elsewhere.
+    """
+    listed = list(weights)
+    versions = sum(weight._version for weight in listed)
+    return len(listed), versions, sum(weight.data_ptr() for weight in listed)

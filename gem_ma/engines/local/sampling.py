@@ -1,8 +1,8 @@
-"""One row of a batch, and how its next token is drawn: temperature, top_k, top_p, what it may
-choose among, stop strings.
+"""One row of a batch, and how its next token is drawn: temperature, top_k, top_p, the ids that it
+may choose among, stop strings.
 
-Knows scores and rows; knows no module and no cache. Every row draws one uniform number of its
-own generator per token.
+Knows scores and rows; knows no module and no cache. Every row has its own random generator and
+draws one uniform number per token, so it gets the same tokens in any company.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from gem_ma.types import Sampling
 @dataclass(frozen=True, slots=True)
 class Source:
     """Whose weights sample a row: an adapter of the module (None: the module as it is), at a
-    version; `where` begins messages about it.
+    version. `where` begins messages about it.
 
-    What was computed for one source may be used again for an equal one only.
+    What was computed for one source is used again only for an equal one.
     """
 
     adapter: str | None = None
@@ -34,8 +34,7 @@ class Source:
 class Draw:
     """One row: the ids after which it samples and how, and what was sampled so far.
 
-    `keep`: what is computed for it may be of use again. `choices`: what may come next, None =
-    anything.
+    `keep`: its KV may be of use again. `choices`: the ids that may come next, None = any.
     """
 
     prompt: tuple[int, ...]
@@ -57,29 +56,35 @@ class Draw:
 
 
 def drawn(torch: Any, scores: Any, draws: Sequence[Draw]) -> tuple[list[int], list[float]]:
-    """One id per row [B] and its log-probability, by inverse of the cumulated distribution in
-    float64."""
+    """One id per row [B] and its log-probability, from scores [B, V] in float32: the inverse of
+    the cumulated distribution at one uniform number. Raises EngineError for scores of NaN."""
     if any(draw.choices is not None for draw in draws):
         scores = _constrained(torch, scores, draws)
     temperature = [draw.sampling.temperature for draw in draws]
+    # Each step is left out where no row wants it: every one walks over the whole vocabulary.
     if any(t != 1.0 for t in temperature):
         scores = scores / torch.tensor(
-            [[t or 1.0] for t in temperature], dtype=torch.float32, device=scores.device
+            # A row at temperature 0 takes the likeliest id below; here it must not divide by 0.
+            [[t or 1.0] for t in temperature],
+            dtype=torch.float32,
+            device=scores.device,
         )
     if any(draw.sampling.top_k > 0 or draw.sampling.top_p < 1 for draw in draws):
         scores = _filtered(torch, scores, draws)
     logprobs = scores.log_softmax(-1)
+    # In float64: over 150,000 ids a sum in float32 loses the unlikely ones.
     mass = logprobs.double().exp().cumsum(-1)
     total = mass[:, -1:]
     if not bool(total.isfinite().all()):
         bad = int((~total[:, 0].isfinite()).nonzero()[0])
         raise EngineError(
-            f"{draws[bad].source.where}: its weights give no probabilities but NaN; go back to a"
-            " checkpoint"
+            f"{draws[bad].source.where}: its weights give NaN instead of probabilities; go back to"
+            " a checkpoint"
         )
     uniform = torch.tensor(
         [[draw.rng.random()] for draw in draws], dtype=torch.float64, device=scores.device
     )
+    # Strictly below the total, or rounding could choose an id behind the last possible one.
     point = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
     chosen = torch.searchsorted(mass, point, right=True)
     taken = logprobs.gather(1, chosen)
@@ -97,13 +102,13 @@ def _constrained(torch: Any, scores: Any, draws: Sequence[Draw]) -> Any:
     ]
     if not bound:
         return scores
+    # Filled on the processor and sent at once: one copy to the device, whatever the rows are.
     may = torch.zeros(len(bound), scores.shape[1], dtype=torch.bool)
-    for at, (_, ids) in enumerate(bound):
-        may[at] = (
-            torch.from_numpy(ids.mask)
-            if isinstance(ids, IdSet)
-            else may[at].index_fill(0, torch.tensor(list(ids)), True)
-        )
+    for line, (_, ids) in zip(may, bound, strict=True):
+        if isinstance(ids, IdSet):
+            line.copy_(torch.from_numpy(ids.mask))
+        else:
+            line.index_fill_(0, torch.tensor(list(ids)), True)
     rows = torch.tensor([row for row, _ in bound], device=scores.device)
     scores[rows] = scores[rows].masked_fill(~may.to(scores.device), -torch.inf)
     return scores
@@ -112,6 +117,7 @@ def _constrained(torch: Any, scores: Any, draws: Sequence[Draw]) -> Any:
 def _filtered(torch: Any, scores: Any, draws: Sequence[Draw]) -> Any:
     """Scores with -inf outside top_k, and outside the smallest set whose mass reaches top_p; the
     likeliest id always stays."""
+    # A stable sort: of equally likely ids the same ones stay on every device.
     ordered, order = scores.sort(dim=-1, descending=True, stable=True)
     rank = torch.arange(scores.shape[1], device=scores.device)[None]
     top_k = torch.tensor(
@@ -120,18 +126,19 @@ def _filtered(torch: Any, scores: Any, draws: Sequence[Draw]) -> Any:
     top_p = torch.tensor(
         [[draw.sampling.top_p] for draw in draws], dtype=torch.float64, device=scores.device
     )
-    kept = ordered.masked_fill(rank >= top_k, -torch.inf)
-    mass = kept.double().softmax(-1)
+    ordered = ordered.masked_fill(rank >= top_k, -torch.inf)
+    mass = ordered.double().softmax(-1)
     before = mass.cumsum(-1) - mass
-    kept = kept.masked_fill((before >= top_p) & (top_p < 1) & (rank > 0), -torch.inf)
-    return torch.empty_like(scores).scatter_(1, order, kept)
+    ordered = ordered.masked_fill((before >= top_p) & (top_p < 1) & (rank > 0), -torch.inf)
+    return torch.empty_like(scores).scatter_(1, order, ordered)
 
 
 def stopped(draw: Draw, text: Callable[[Sequence[int], Sequence[str]], str]) -> bool:
-    """Whether a stop string has just been completed. Each of its bytes takes a token at most, so
-    a look at the last few ids is enough."""
+    """Whether a stop string has just been completed."""
     marks = [mark for mark in draw.sampling.stop if mark]
     if not marks:
         return False
+    # Every byte of a stop string takes one token at most, so the last ids are enough; to read all
+    # of them at each token would be quadratic. A few more, since a letter may be cut in two.
     tail = text(draw.ids[-4 - max(len(mark.encode()) for mark in marks) :], ())
     return any(mark in tail for mark in marks) and any(mark in text(draw.ids, ()) for mark in marks)

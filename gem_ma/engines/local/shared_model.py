@@ -1,8 +1,8 @@
-"""A loaded model with all that its policies share: weights, tokenizer, token loop and lock. One
-policy's own, or one base under many adapters.
+"""A loaded model with all that its policies share: weights, tokenizer, token loop and lock. It is
+the model of one policy, or one base under many adapters.
 
-Shared bases live as long as a policy uses them: a weak cache by folder, files and options. What
-is shared never learns; adapters on it may.
+Shared bases live as long as a policy uses them: a weak cache by folder, files and options. A shared
+base never learns; adapters on it may.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from weakref import WeakSet, WeakValueDictionary
 
 from gem_ma.engines.local.adapters import Adapters, route
 from gem_ma.engines.local.chat import Chat
-from gem_ma.engines.local.chat_template import control_tokens
-from gem_ma.engines.local.decoding import Decoder
+from gem_ma.engines.local.decoding import Bounds, Decoder
 from gem_ma.engines.local.loading import How, first_line, import_stack, load_model
 from gem_ma.engines.local.model_folder import check_folder
 from gem_ma.engines.local.sampling import Source
-from gem_ma.errors import ConfigError, DataError
+from gem_ma.engines.local.vocabulary import Vocabulary, end_ids
+from gem_ma.errors import ConfigError
 
+# Weak: the weights are freed with the last policy that uses them.
 _SHARED: WeakValueDictionary[tuple[object, ...], Base] = WeakValueDictionary()
 _OPENING = threading.Lock()
 
@@ -47,21 +48,22 @@ class Base:
         try:
             self.torch.zeros(1, device=how.device)
         except (RuntimeError, AssertionError) as error:
-            # torch asserts where it was built without the device
+            # An AssertionError comes from a torch that was built without the device.
             raise ConfigError(
                 f"policy {policy!r}: device {how.device!r} cannot be used here"
                 f" ({first_line(error)}); device: cpu always works"
             ) from error
         self.name, self.folder, self.shared = name, folder, shared
         self.tokenizer, self.model = load_model(self.torch, transformers, folder, policy, how)
-        self.device = (
-            how.device
-            if how.device_map is None
-            else str(self.model.get_input_embeddings().weight.device)
-        )
+        # accelerate places the parts itself; ids go to where the embeddings lie.
+        placed = self.model.get_input_embeddings().weight.device
+        self.device = how.device if how.device_map is None else str(placed)
+        # A model that names no number of positions has no such limit.
         self.positions = int(getattr(self.model.config, "max_position_embeddings", 0) or 1 << 30)
-        self.vocabulary = int(self.model.get_output_embeddings().weight.shape[0])
-        self.ends = self._end_ids(policy)
+        # The head, not the tokenizer: heads are often padded to a round number of rows.
+        self.size = int(self.model.get_output_embeddings().weight.shape[0])
+        configured = self.model.generation_config.eos_token_id
+        self.ends = end_ids(self.tokenizer, configured, self.name, f"policy {policy!r}")
         self.padded_tokens = padded_tokens
         self._begin()
 
@@ -69,7 +71,7 @@ class Base:
         self.adapters = Adapters(self.torch, self.model)
         self.lock = threading.RLock()  # held while sampling and while weights change
         self._locks: WeakSet[Any] = WeakSet()
-        self._decoders: dict[frozenset[int], tuple[Decoder, Any]] = {}
+        self._decoders: dict[frozenset[int], Decoder] = {}
         self._hashed: tuple[object, str] | None = None
 
     def copy(self) -> Base:
@@ -79,38 +81,32 @@ class Base:
         other._begin()
         return other
 
-    def decoder(self, chat: Chat) -> tuple[Decoder, Any]:
-        """The token loop of all policies that may say what this chat lets them say, and its mask
-        of ids: see `_banned`."""
+    def decoder(self, chat: Chat) -> Decoder:
+        """The token loop of all policies that may say what this chat lets them say."""
+        # The marks of a chat are all that its vocabulary depends on beside the tokenizer.
         if chat.marks not in self._decoders:
-            banned = self._banned(chat.marks)
-            self._decoders[chat.marks] = (
-                Decoder(
-                    self.torch,
-                    self.model,
-                    banned=banned,
-                    ends=self.ends,
-                    positions=self.positions,
-                    device=self.device,
-                    padded_tokens=self.padded_tokens,
-                    text=partial(spoken, chat, self.ends),
-                    route=partial(_route, self.torch, self.device),
-                    weights=self._computing,
-                ),
-                banned,
+            vocabulary = Vocabulary.of(chat, self.size)
+            self._decoders[chat.marks] = Decoder(
+                self.torch,
+                self.model,
+                vocabulary,
+                vocabulary.mask(self.torch, self.device),
+                Bounds(self.positions, self.padded_tokens),
+                route=partial(_route, self.torch, self.device),
+                weights=self._computing,
             )
         return self._decoders[chat.marks]
 
     def limit(self, padded_tokens: int) -> None:
-        """Forward passes of at most so many tokens, padding included; of several wishes the
+        """Forward passes of at most so many tokens, padding included. Of several wishes the
         smallest holds."""
         self.padded_tokens = min(self.padded_tokens, padded_tokens)
-        for decoder, _ in self._decoders.values():
+        for decoder in self._decoders.values():
             decoder.padded_tokens = self.padded_tokens
 
     def another_lock(self) -> Any:
-        """A lock for a policy that computes while others do, from other threads; it holds up
-        changes of the module as `lock` does."""
+        """A lock for a policy that computes from another thread while others do. Like `lock` it
+        holds up changes of the module."""
         lock = threading.RLock()
         self._locks.add(lock)
         return lock
@@ -119,39 +115,15 @@ class Base:
     def changing(self) -> Iterator[None]:
         """Inside, adapters may come and go: nobody computes."""
         with ExitStack() as held:
+            # `lock` first: two threads that change the module meet there, before either holds
+            # a lock that the other waits for.
             for lock in (self.lock, *self._locks):
                 held.enter_context(lock)
             yield
 
-    def _end_ids(self, policy: str) -> frozenset[int]:
-        configured = self.model.generation_config.eos_token_id
-        ids = configured if isinstance(configured, list) else [configured]
-        ends = frozenset(
-            int(token) for token in [*ids, self.tokenizer.eos_token_id] if token is not None
-        )
-        if not ends:
-            raise DataError(
-                f"policy {policy!r}: {self.name} names no end-of-turn token; set eos_token_id in"
-                " generation_config.json"
-            )
-        return ends
-
-    def _banned(self, marks: frozenset[int]) -> Any:
-        """[vocabulary] float32: -inf at ids that are never sampled and never trained on, else 0."""
-        mask = self.torch.zeros(self.vocabulary, dtype=self.torch.float32, device=self.device)
-        mask[len(self.tokenizer) :] = -self.torch.inf  # rows that only pad the embedding
-        free = self.ends | marks  # some templates open a tool call by a control token
-        never = {
-            token
-            for token in control_tokens(self.tokenizer)
-            if token not in free and token < self.vocabulary
-        }
-        mask[sorted(never)] = -self.torch.inf
-        return mask
-
     def _computing(self, source: Source) -> list[Any]:
-        """The parameters that a row of this source goes through: those of the model, and of its
-        own adapter."""
+        """The parameters that a row of this source goes through: those of the model, and of the
+        row's adapter."""
         mine = self.adapters.parameters(source.adapter) if source.adapter is not None else {}
         return [*self.weights().values(), *mine.values()]
 
@@ -162,13 +134,13 @@ class Base:
     # -- weights ----------------------------------------------------------------------------------
 
     def weights(self) -> dict[str, Any]:
-        """The parameters of the model by name, those of adapters apart."""
+        """The parameters of the model by name, without those of adapters."""
         return self.adapters.base()
 
     def fingerprint(self) -> str:
-        """SHA-256 of the weights. Where they are shared they are read again only when one was
-        written to."""
+        """SHA-256 of the weights. Shared weights are read again only after one was written to."""
         weights = self.weights()
+        # Every policy on the base asks, before and after a run, and hashing reads all of it.
         stamp = tuple((weight.data_ptr(), weight._version) for weight in weights.values())
         if not self.shared or self._hashed is None or self._hashed[0] != stamp:
             self._hashed = (stamp, digest_of(weights, self.torch).hexdigest())
@@ -178,12 +150,13 @@ class Base:
 def open_base(
     name: str, folder: Path, policy: str, how: How, *, shared: bool, padded_tokens: int
 ) -> Base:
-    """A model of its own, or the one that this process has open already, for policies that leave
-    its weights as they are."""
+    """A model that is loaded anew; or, `shared`, the one that this process has open already, for
+    policies that leave its weights as they are."""
     if not shared:
         return Base(name, folder, policy, how, shared=False, padded_tokens=padded_tokens)
     check_folder(folder, policy)
     with _OPENING:
+        # Sizes and times: a folder that was written to since is another model.
         files = sorted(
             (file.name, (stat := file.stat()).st_size, stat.st_mtime_ns)
             for file in folder.iterdir()
@@ -199,19 +172,12 @@ def open_base(
         return base
 
 
-def spoken(chat: Chat, ends: frozenset[int], ids: Sequence[int], stop: Sequence[str] = ()) -> str:
-    """The text of sampled ids, without the end token and before the first stop string."""
-    kept = ids[:-1] if ids and ids[-1] in ends else ids
-    text = chat.text(kept)
-    cuts = [at for at in (text.find(mark) for mark in stop if mark) if at >= 0]
-    return text[: min(cuts)] if cuts else text
-
-
 def digest_of(weights: Mapping[str, Any], torch: Any) -> Any:
-    """SHA-256 of weights by name, open to more."""
+    """SHA-256 of weights by name, a digest that takes more."""
     digest = hashlib.sha256()
     for name, weight in sorted(weights.items()):
         digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}\n".encode())
+        # Through bytes: numpy has no bfloat16.
         digest.update(weight.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return digest
 

@@ -24,54 +24,39 @@ on to old weights or old caches is found out.
 from __future__ import annotations
 
 import asyncio
-import random
 import shutil
 import tempfile
 import threading
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from gem_ma.engines.http.budget import Budget, Price
 from gem_ma.engines.http.endpoint import Endpoint
 from gem_ma.engines.local.chat import Chat, ChatOptions
+from gem_ma.engines.local.vocabulary import Vocabulary
 from gem_ma.engines.vllm.adapters import write_adapter, write_weights
 from gem_ma.engines.vllm.backend import HOTTEST, Adapter, Backend, Draw, Parameters
 from gem_ma.engines.vllm.model_folder import (
-    banned_ids,
     base_and_lora,
-    end_ids,
+    end_ids_of,
+    head_rows,
     rank_and_alpha,
     read_json,
     tokenizer_of,
-    vocabulary_of,
 )
+from gem_ma.engines.vllm.probing import Sampled, blocking, probe_prompts, sampled
 from gem_ma.engines.vllm.settings import Publishing, Serving, check, route_of
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.options import flat
 from gem_ma.registry import load
 from gem_ma.types import Message, Reply, Request, Sampling, Usage
 
-T = TypeVar("T")
-
-# Of parity checks: prompts, and ids of each, which are more than three of the largest cache blocks.
-PROBES, PROBE_IDS = 4, 3 * 128 + 36
 HERE = "in this process"  # stands where an address would
-
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """One answer of `sample_ids`."""
-
-    ids: list[int]
-    logprobs: list[float]
-    finish: str
-
-
-PROBES_AT_ONCE = 4  # requests of a parity check
+HELLO = (Message("hello"),)  # what a ping says
 
 
 class VLLM:
@@ -131,14 +116,13 @@ class VLLM:
     def _read_folder(self) -> None:
         self.config = read_json(self.path, "config.json", self.where)
         self.tokenizer = tokenizer_of(self.path, self.where)
-        self.ends = end_ids(self.path, self.tokenizer, self.where)
+        ends = end_ids_of(self.path, self.tokenizer, self.where)
         where = f"{self.where} ({self.path})"
-        self.chat = Chat(self.tokenizer, self.ends, self.chat_options, where)
-        self.vocabulary = vocabulary_of(self.config, self.path, self.where)
-        self.banned_ids = banned_ids(self.tokenizer, self.ends | self.chat.marks, self.vocabulary)
+        self.chat = Chat(self.tokenizer, ends, self.chat_options, where)
+        self.vocabulary = Vocabulary.of(self.chat, head_rows(self.config, self.path, self.where))
 
     def _backend(self, endpoint: Endpoint, serving: Serving) -> Backend:
-        parameters = Parameters(self.banned_ids, self.ends)
+        parameters = Parameters(sorted(self.vocabulary.banned), self.vocabulary.ends)
         if endpoint.base_url is None:
             if serving.served_model is not None:
                 raise ConfigError(
@@ -200,7 +184,9 @@ class VLLM:
         prompt, version = self.chat.prompt(request), self.version
         drawn = await self._draw(prompt, request.sampling, request.seed)
         text, calls = self.chat.read(
-            self.text(drawn.token_ids, request.sampling.stop), request.tools, drawn.finish
+            self.vocabulary.cut(drawn.token_ids, request.sampling.stop),
+            request.tools,
+            drawn.finish,
         )
         reply = replace(
             drawn,
@@ -228,12 +214,6 @@ class VLLM:
             return replace(drawn, logprobs=(0.0,) * len(drawn.token_ids))
         return drawn
 
-    def text(self, ids: Sequence[int], stop: Sequence[str] = ()) -> str:
-        """The text of sampled ids, without the end token and before the first stop string."""
-        text = self.chat.text(ids[:-1] if ids and ids[-1] in self.ends else ids)
-        cuts = [at for at in (text.find(mark) for mark in stop if mark) if at >= 0]
-        return text[: min(cuts)] if cuts else text
-
     def recall(self, request: Request, reply: Reply) -> None:
         """A reply out of a record, in a play that goes on from it: the next prompt of this
         conversation begins with its ids."""
@@ -249,7 +229,7 @@ class VLLM:
     async def ping(self) -> Reply:
         """Opens, and asks for one token. Raises EngineError or ConfigError."""
         await self._open()
-        return await self._draw(self.chat.render("x", _HELLO), Sampling(max_tokens=1), 0)
+        return await self._draw(self.chat.render("x", HELLO), Sampling(max_tokens=1), 0)
 
     # -- as the sampler of a learner --------------------------------------------------------------
 
@@ -292,11 +272,8 @@ class VLLM:
     def probes(self) -> tuple[tuple[int, ...], ...]:
         """Prompts of parity checks, always the same: longer than three cache blocks, so that
         what is stale in a cache is met."""
-        _blocking(self._open)
-        rng, out = random.Random("probes"), set(self.banned_ids) | self.ends
-        usual = [token for token in range(self.vocabulary) if token not in out]
-        length = max(1, min(PROBE_IDS, self.backend.context // 2))
-        return tuple(tuple(rng.choice(usual) for _ in range(length)) for _ in range(PROBES))
+        blocking(self._open)
+        return probe_prompts(self.vocabulary, self.backend.context)
 
     def sample_ids(
         self,
@@ -306,21 +283,11 @@ class VLLM:
     ) -> list[Sampled]:
         """Samples after each prompt [B of ids], published or not; blocks."""
 
-        async def every() -> list[Reply]:
+        async def every() -> list[Sampled]:
             await self._open()
-            draws = list(zip(prompts, samplings, seeds, strict=True))
-            replies: list[Reply] = []
-            # More prompts than fit into one of vLLM's batches are cut in two there, and its CPU
-            # build dies of a seeded request that is cut.
-            for first in range(0, len(draws), PROBES_AT_ONCE):
-                some = draws[first : first + PROBES_AT_ONCE]
-                replies += await asyncio.gather(*(self._draw(*draw) for draw in some))
-            return replies
+            return await sampled(self._draw, prompts, samplings, seeds)
 
-        return [
-            Sampled(list(reply.token_ids), list(reply.logprobs), reply.finish)
-            for reply in _blocking(every)
-        ]
+        return blocking(every)
 
     def begin(self, weights: Mapping[str, Any]) -> None:
         """Before anything is published: where an adapter will be, puts the first one, so that a
@@ -335,7 +302,7 @@ class VLLM:
         if self.route == "full":
             folder = self._folder("weights")
             write_weights(folder, weights, self.path)
-            _blocking(lambda: self._change(lambda: self.backend.reload(str(folder))))
+            blocking(lambda: self._change(lambda: self.backend.reload(str(folder))))
             shutil.rmtree(folder, ignore_errors=True)
             return
         if self.lora is None:
@@ -344,7 +311,7 @@ class VLLM:
         name = f"{_plain(self.policy)}.{self._tag}" + ("" if in_place else f".v{self._published}")
         new = Adapter(name, str(self._folder(f"{name}.{self._published}")))
         write_adapter(Path(new.folder), weights, self.alpha, self.path)
-        _blocking(
+        blocking(
             lambda: self._change(
                 lambda: self.backend.load(new, in_place=in_place and self._now is not None)
             )
@@ -353,7 +320,7 @@ class VLLM:
         self._salt = f"{self._tag}.{self._published}" if in_place else ""
         if old is not None:
             if not in_place:
-                _blocking(lambda: self.backend.unload(old))
+                blocking(lambda: self.backend.unload(old))
             shutil.rmtree(old.folder, ignore_errors=True)
 
     async def _change(self, change: Callable[[], Awaitable[None]]) -> None:
@@ -378,33 +345,6 @@ class VLLM:
     def save(self, path: str | Path) -> None:
         """Writes the learner's weights as a folder that any loader of the format reads."""
         self._trained.save(path)
-
-
-def _blocking(make: Callable[[], Awaitable[T]]) -> T:
-    """Runs a coroutine to its end on a loop and thread of its own, whether or not this thread
-    runs a loop."""
-
-    async def whole() -> T:
-        return await make()
-
-    results: list[T] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(asyncio.run(whole()))
-        except BaseException as error:  # raised again where it was asked for
-            failed.append(error)
-
-    thread = threading.Thread(target=run, name="vllm sampler")
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return results[0]
-
-
-_HELLO = (Message("hello"),)
 
 
 def _plain(policy: str) -> str:

@@ -1,7 +1,7 @@
 """What the vllm engine reads of a model's folder without its weights: config, tokenizer, the ids
-that end a turn and those that are never sampled.
+that end a turn, the rows of the head, and which adapter there is.
 
-vLLM reads the same folder on its side; what is said here must be what the learner's engine says.
+vLLM reads the same folder on its side, and the learner's engine opens it too.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gem_ma.engines.local.adapter_folder import base_of, is_adapter
 from gem_ma.engines.local.adapter_settings import lora_settings
-from gem_ma.engines.local.chat_template import control_tokens
 from gem_ma.engines.local.loading import first_line, quiet
-from gem_ma.engines.local.model_folder import find_model
+from gem_ma.engines.local.origin import origin_of
+from gem_ma.engines.local.vocabulary import end_ids
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.folders import check_named, read_named
 from gem_ma.installing import install
@@ -26,15 +25,10 @@ Lora = dict[str, Any] | str | None  # settings of a new adapter, the folder of o
 def base_and_lora(name: str, lora: Lora, policy: str) -> tuple[str, Lora]:
     """(folder of the base model, adapter) behind the name of a model, which may be an adapter on
     one. Raises ConfigError."""
-    folder = find_model(name, policy)
-    if is_adapter(folder):
-        if lora is not None:
-            raise ConfigError(
-                f"policies.{policy}.lora: {folder} is an adapter itself; leave lora out, or name"
-                " its base as the model"
-            )
-        return str(find_model(base_of(folder, policy), policy)), str(folder)
-    return str(folder), str(find_model(lora, policy)) if isinstance(lora, str) else lora
+    origin = origin_of(name, lora, policy)
+    # Settings stay as they are written: the learner's engine reads them again.
+    adapter = lora if origin.adapter is None else str(origin.adapter)
+    return str(origin.folder), adapter
 
 
 def read_json(folder: str, file: str, where: str) -> dict[str, Any]:
@@ -72,22 +66,16 @@ def tokenizer_of(folder: str, where: str) -> Any:
         ) from error
 
 
-def end_ids(folder: str, tokenizer: Any, where: str) -> frozenset[int]:
+def end_ids_of(folder: str, tokenizer: Any, where: str) -> frozenset[int]:
     """Ids that end a turn. Raises DataError where none is named."""
     file = "generation_config.json"
+    # Many folders have none; then the tokenizer's end token is all.
     present = (Path(folder) / file).is_file()
     configured = read_json(folder, file, where).get("eos_token_id") if present else None
-    ids = configured if isinstance(configured, list) else [configured]
-    ends = frozenset(int(token) for token in [*ids, tokenizer.eos_token_id] if token is not None)
-    if not ends:
-        raise DataError(
-            f"{where}: {folder} names no end-of-turn token; set eos_token_id in"
-            " generation_config.json"
-        )
-    return ends
+    return end_ids(tokenizer, configured, folder, where)
 
 
-def vocabulary_of(config: Mapping[str, Any], folder: str, where: str) -> int:
+def head_rows(config: Mapping[str, Any], folder: str, where: str) -> int:
     """Rows of the output head, those without a token included. Raises DataError."""
     # A model that sees as well keeps the settings of its language model apart.
     inner = config.get("text_config")
@@ -95,15 +83,6 @@ def vocabulary_of(config: Mapping[str, Any], folder: str, where: str) -> int:
     if not isinstance(size, int) or size < 1:
         raise DataError(f"{where}: {folder}/config.json names no vocab_size")
     return size
-
-
-def banned_ids(tokenizer: Any, free: frozenset[int], vocabulary: int) -> list[int]:
-    """Ids that are never sampled and never trained on, as the transformers engine has them:
-    roles, padding, and rows without a token."""
-    special = {
-        token for token in control_tokens(tokenizer) if token not in free and token < vocabulary
-    }
-    return sorted(special | set(range(len(tokenizer), vocabulary)))
 
 
 def rank_and_alpha(lora: dict[str, Any] | str, policy: str) -> tuple[int, float]:

@@ -132,7 +132,7 @@ def _example(learner: Trained, demonstration: Demonstration) -> Row:
             f"policy {learner.policy!r}: a demonstration has {len(prompt) + len(target)} tokens,"
             f" the model has {learner.engine.positions} positions"
         )
-    bound = learner.engine.allowed(request.legal, target, request.tools)
+    bound = learner.engine.binding.allowed(request.legal, target, request.tools)
     ids = np.array([*prompt, *target], np.int64)
     mask = np.arange(len(ids)) >= len(prompt)
     zeros = np.zeros(len(ids), np.float64)

@@ -151,7 +151,7 @@ class Scorer:
         """The tokens of a pass, a chunk of their places [m] at a time. `ahead` [m, ...]: what
         the head is given; `pulls` gets the chunks of it, as leaves that gather gradients.
         """
-        size = max(1, self.pass_logits // self.engine.vocabulary)
+        size = max(1, self.pass_logits // self.engine.vocabulary.size)
         by_place = np.argsort(pack.token, kind="stable")
         starts = np.arange(0, len(pack.target), size)
         cuts = np.searchsorted(pack.token[by_place], [*starts, len(pack.target)])
@@ -173,7 +173,7 @@ class Scorer:
         places = [place for place, ids in enumerate(allowed) if ids is not None]
         if not places:
             return None
-        may = torch.ones(len(allowed), self.engine.vocabulary, dtype=torch.bool, device=device)
+        may = torch.ones(len(allowed), self.engine.vocabulary.size, dtype=torch.bool, device=device)
         may[torch.tensor(places, device=device)] = False
         pairs = [
             (place, token)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gem_ma.engines.local.decoding import Decoder
+from gem_ma.engines.local.decoding import Bounds, Decoder
 from gem_ma.engines.local.sampling import Source
 from gem_ma.errors import EngineError
 from gem_ma.training.learner.trained import Trained
@@ -45,13 +45,9 @@ def cold(engine: Transformers, asked: Asked) -> list[Any]:
     loop = Decoder(
         engine.torch,
         engine.model,
-        banned=engine.banned,
-        ends=engine.ends,
-        positions=engine.positions,
-        device=engine.device,
-        padded_tokens=bounds.padded_tokens,
-        text=lambda ids, stop: "",
-        kv_tokens=bounds.kv_tokens,
+        engine.vocabulary,
+        engine.banned,
+        Bounds(engine.positions, bounds.padded_tokens, bounds.kv_tokens),
     )
     source = Source(engine.adapter, engine.version, f"policy {engine.policy!r}")
     with engine.lock, engine.active():

@@ -84,9 +84,9 @@ class TorchLearner(Trained):
         tokens, optimizer_steps, stopped (1 where target_kl ended the update). Raises EngineError,
         with the weights of before the failing step, where a number is not finite.
         """
-        made = rows(
-            table, advantages, self.policy, self.engine.allowed if self.engine.constrain else None
-        )
+        binding = self.engine.binding
+        allowed = binding.allowed if binding.constrain else None
+        made = rows(table, advantages, self.policy, allowed)
         if not made.rows:
             return {"turns": 0.0, "tokens": 0.0, "rows": 0.0, "optimizer_steps": 0.0}
         self.bound(settings)

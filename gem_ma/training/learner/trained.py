@@ -182,7 +182,7 @@ class Trained:
             return self.scorer.score(
                 sequences,
                 [
-                    self.engine.allowed(choices, ids, offered)
+                    self.engine.binding.allowed(choices, ids, offered)
                     for (_, ids), choices, offered in asked
                 ],
             )

@@ -1,0 +1,143 @@
+"""Bound answers: which requests of a policy are sampled among legal strings or valid tool calls
+alone, and why others are left free.
+
+The sampler asks before it samples, and the learner asks when it scores. Both ask here, so both see
+the same mask. Knows one chat and its ids; knows no weights.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from gem_ma.engines.local.chat import Chat
+from gem_ma.engines.local.constrained import KEPT, Choices, IdSet, Tree, Walk, allowed_along
+from gem_ma.engines.local.tool_grammar import ToolGrammar
+from gem_ma.engines.local.vocabulary import Vocabulary
+from gem_ma.errors import ConfigError
+from gem_ma.types import Request, Sampling, Tool
+
+LOG = logging.getLogger(__name__)
+WAYS = (None, "auto", "legal", "tools")
+
+
+def check_constrain(constrain: object, policy: str) -> None:
+    """Raises ConfigError for what is no value of the option `constrain`."""
+    if constrain not in WAYS:
+        raise ConfigError(
+            f"policy {policy!r}: constrain is `auto`, `legal`, `tools` or null; got {constrain!r}"
+        )
+
+
+class Bound(NamedTuple):
+    """How one request is sampled. `choices`: the ids that may come next, None = any. `longest`:
+    tokens that the longest answer needs, 0 where an answer may be cut."""
+
+    choices: Tree | Walk | None
+    sampling: Sampling
+    longest: int
+
+
+class Binding:
+    """The option `constrain` of one policy, see `Transformers`. `place` names its model.
+
+    Raises ConfigError where `tools` does not go with this tokenizer.
+    """
+
+    def __init__(
+        self, constrain: str | None, chat: Chat, vocabulary: Vocabulary, policy: str, place: str
+    ) -> None:
+        self.constrain, self.chat, self.policy = constrain, chat, policy
+        self._vocabulary, self._where = vocabulary, f"policy {policy!r} ({place})"
+        self.choices = self._choices()
+        # Legal strings that `auto` leaves free, and why.
+        self._free: dict[tuple[str, ...], str] = {}
+        self.grammar: ToolGrammar | None = None
+        if constrain == "tools":
+            banned = np.zeros(vocabulary.size, np.bool_)
+            banned[sorted(vocabulary.banned)] = True
+            self.grammar = ToolGrammar(chat, banned, policy)
+
+    def _choices(self) -> Choices:
+        return Choices(
+            self.chat.answer, self._vocabulary.banned.isdisjoint, self._vocabulary.cut, self._where
+        )
+
+    def beside(self, chat: Chat, vocabulary: Vocabulary) -> Binding:
+        """The same for another chat on an equal tokenizer. Grammars are compiled once for both,
+        and what is left free is noted once."""
+        other = copy.copy(self)
+        other.chat, other._vocabulary = chat, vocabulary
+        other.choices = other._choices()
+        return other
+
+    def binds(self, legal: tuple[str, ...], tools: Sequence[Tool] = ()) -> bool:
+        """Whether answers to these legal strings are sampled among them alone.
+
+        `auto` leaves a choice free where tools are offered beside it, and where the chat template
+        lets the model think before it answers. It also does, with one note, where the tokenizer
+        cannot spell one of the strings, or spells it so that it is read as another text.
+        """
+        if self.constrain != "auto":
+            return self.constrain == "legal"
+        if tools or self.chat.may_think or legal in self._free:
+            return False
+        try:
+            self.choices.tree(legal)
+        except ConfigError as error:
+            why = str(error).partition("; ")[0]
+            # A game may offer other strings at every turn, and the reason is the same.
+            if why not in self._free.values():
+                LOG.warning("%s: such choices are sampled freely (constrain: auto)", why)
+            if len(self._free) < KEPT:
+                self._free[legal] = why
+            return False
+        return True
+
+    def allowed(
+        self, legal: Sequence[str] | None, ids: Sequence[int], tools: Sequence[Tool] = ()
+    ) -> tuple[tuple[int, ...] | IdSet | None, ...] | None:
+        """What each of these sampled ids was chosen among, where the policy is bound to these
+        legal strings or tools; None = among all."""
+        if self.grammar is not None:
+            return self.grammar.along(tools, ids) if tools else None
+        if not legal or not self.binds(tuple(legal), tools):
+            return None
+        return allowed_along(self.choices.tree(tuple(legal))[0], ids)
+
+    def bound(self, request: Request) -> Bound:
+        """How this request is sampled. Raises ConfigError where max_tokens is too small for its
+        legal strings, and where it cannot be bound to its tools."""
+        if self.grammar is not None and request.tools:
+            return self._bound_to_tools(request, self.grammar)
+        if not request.legal or not self.binds(request.legal, request.tools):
+            return Bound(None, request.sampling, 0)
+        tree, longest = self.choices.tree(request.legal)
+        if self.constrain == "auto":
+            # As far as max_tokens and the context go; an answer is cut there as a free one is.
+            longest = 0
+        if longest > request.sampling.max_tokens:
+            what = (
+                f"max_tokens is {request.sampling.max_tokens}, and the longest of its legal strings"
+                f" has {longest} tokens"
+            )
+            raise ConfigError(
+                f"policy {self.policy!r}, agent {request.agent!r}: {what}, the end of turn included"
+            )
+        # A stop string would cut a legal one in two.
+        return Bound(tree, replace(request.sampling, stop=()), longest)
+
+    def _bound_to_tools(self, request: Request, grammar: ToolGrammar) -> Bound:
+        walk = grammar.walk(request.tools)
+        if any(request.sampling.stop):
+            what = (
+                "a stop string would cut a tool call in two; leave out `stop`, or `constrain:"
+                " tools`"
+            )
+            raise ConfigError(f"policy {self.policy!r}, agent {request.agent!r}: {what}")
+        return Bound(walk, request.sampling, 0)

@@ -1,0 +1,71 @@
+"""The ids of a model: which end a turn, which are never sampled, and what text the others make.
+
+One definition for every engine that holds a tokenizer. The sampler masks the banned ids, the
+learner masks the same ids when it scores, and vLLM gets them as biases. If two of them disagreed,
+their log-probabilities would be those of two distributions. Knows chats; knows no weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gem_ma.engines.local.chat import Chat
+from gem_ma.errors import DataError
+
+
+def end_ids(tokenizer: Any, configured: Any, model: str, where: str) -> frozenset[int]:
+    """Ids that end a turn: the tokenizer's end token, and what is `configured` as `eos_token_id`
+    in the generation config of `model`: an id, a list of ids, or None.
+
+    Raises DataError where there is none; the message begins with `where`.
+    """
+    ids = configured if isinstance(configured, list) else [configured]
+    # Both count: a chat model often ends its turns with an id that its tokenizer does not name.
+    ends = frozenset(int(token) for token in [*ids, tokenizer.eos_token_id] if token is not None)
+    if not ends:
+        raise DataError(
+            f"{where}: {model} names no end-of-turn token; set eos_token_id in"
+            " generation_config.json"
+        )
+    return ends
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What the ids of one model mean to one chat.
+
+    `size`: rows of the output head, those without a token included. `ends`: ids that end a turn.
+    `banned`: ids that are never sampled and never trained on. `read(ids)`: the text of ids.
+    """
+
+    size: int
+    ends: frozenset[int]
+    banned: frozenset[int]
+    read: Callable[[Sequence[int]], str]
+
+    @classmethod
+    def of(cls, chat: Chat, size: int, never: Iterable[int] = ()) -> Vocabulary:
+        """The vocabulary of a chat's tokenizer under a head of `size` rows. Banned are control
+        tokens such as roles and padding, rows without a token, and the ids in `never`."""
+        # Some templates open a tool call with a control token: the marks of a chat stay free.
+        free = chat.ends | chat.marks
+        controls = [token for token in chat.template.controls if token not in free]
+        # Heads are padded to a round number of rows, and training never touched the last of them.
+        padding = range(len(chat.tokenizer), size)
+        banned = frozenset(token for token in (*controls, *padding, *never) if token < size)
+        return cls(size, chat.ends, banned, chat.text)
+
+    def mask(self, torch: Any, device: Any) -> Any:
+        """[size] float32, to be added to logits: -inf at banned ids, else 0."""
+        mask = torch.zeros(self.size, dtype=torch.float32, device=device)
+        mask[sorted(self.banned)] = -torch.inf
+        return mask
+
+    def cut(self, ids: Sequence[int], stop: Sequence[str] = ()) -> str:
+        """The text of sampled ids, without the end token and before the first stop string."""
+        text = self.read(ids[:-1] if ids and ids[-1] in self.ends else ids)
+        # An empty stop string stands in every text; it stops nothing.
+        places = [place for place in (text.find(mark) for mark in stop if mark) if place >= 0]
+        return text[: min(places)] if places else text
