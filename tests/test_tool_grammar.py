@@ -193,13 +193,13 @@ def test_free_text_is_free(caller: Path) -> None:
     plain = [
         (one, reply)
         for one, reply in zip(asked, free.sample_batch(asked), strict=True)
-        if "<tool_call>" not in free.text(reply.token_ids)
+        if "<tool_call>" not in free.vocabulary.cut(reply.token_ids)
     ]
     assert len(plain) > 10 and [
         reply.token_ids for reply in bound.sample_batch([one for one, _ in plain])
     ] == [r.token_ids for _, r in plain]
     assert all(
-        bound.allowed(None, reply.token_ids, TOOLS) == (None,) * len(reply.token_ids)
+        bound.binding.allowed(None, reply.token_ids, TOOLS) == (None,) * len(reply.token_ids)
         for _, reply in plain
     )
     without = [replace(one, tools=()) for one in asked]

@@ -65,7 +65,7 @@ def answered(asked: Sequence[tuple[Answering, Request]]) -> list[Reply | Excepti
             answers.append(error)
             continue
         sound.append(row)
-        answers.append(Reply())
+        answers.append(Reply())  # holds the place
     for row, draw in zip(sound, _drawn(sound), strict=True):
         answers[row.place] = _answer(row, draw)
     return answers
@@ -161,6 +161,7 @@ def _draw(row: Asked) -> Draw:
         keep=bool(request.conversation) and engine.kv_tokens != 0,
         choices=how.choices,
     )
+    # An answer that is cut by the context would be no legal one.
     if draw.room < how.longest:
         draw.room, draw.finish = 0, "context_overflow"
     return draw
@@ -177,6 +178,7 @@ def _drawn(asked: Sequence[Asked]) -> list[Draw | Exception]:
         asked[0].engine.decoder.finish(draws)
         return list(draws)
     except Exception:
+        # In the order of the requests, so that a retry is the same in every run.
         policies = list(dict.fromkeys(row.engine for row in asked))
         if len(policies) == 1:
             raise

@@ -57,7 +57,7 @@ class Binding:
         self.choices = self._choices()
         # Legal strings that `auto` leaves free, and why.
         self._free: dict[tuple[str, ...], str] = {}
-        self.grammar: ToolGrammar | None = None
+        self.grammar: ToolGrammar | None = None  # compiled for this option alone: it takes a while
         if constrain == "tools":
             banned = np.zeros(vocabulary.size, np.bool_)
             banned[sorted(vocabulary.banned)] = True
@@ -94,6 +94,7 @@ class Binding:
             # A game may offer other strings at every turn, and the reason is the same.
             if why not in self._free.values():
                 LOG.warning("%s: such choices are sampled freely (constrain: auto)", why)
+            # Bounded: strings that name prices or orders never come twice.
             if len(self._free) < KEPT:
                 self._free[legal] = why
             return False
@@ -104,6 +105,7 @@ class Binding:
     ) -> tuple[tuple[int, ...] | IdSet | None, ...] | None:
         """What each of these sampled ids was chosen among, where the policy is bound to these
         legal strings or tools; None = among all."""
+        # In the same order as in `bound`, or the learner would score under another mask.
         if self.grammar is not None:
             return self.grammar.along(tools, ids) if tools else None
         if not legal or not self.binds(tuple(legal), tools):

@@ -52,6 +52,7 @@ class IdSet:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
+        # Most sets come out of one cache, so they are the same object.
         return self is other or (
             isinstance(other, IdSet)
             and self.vocabulary == other.vocabulary
@@ -97,6 +98,7 @@ def allowed_along(tree: Tree, ids: Sequence[int]) -> tuple[tuple[int, ...], ...]
     """
     allowed = []
     for token in ids:
+        # An answer that was sampled before the policy was bound, or is no legal string.
         if token not in tree:
             return None
         allowed.append(tuple(tree))
@@ -134,6 +136,7 @@ class Choices:
             self._check(legal, answers)
             known = tree_of(answers.values()), max(map(len, answers.values()))
             self._known[legal] = known
+            # By age, not by use: a game asks for the same few sets all the time.
             if len(self._known) > KEPT:
                 self._known.popitem(last=False)
         return known

@@ -25,7 +25,7 @@ from typing import Any
 from gem_ma.engines.local.batch import Batch, joined
 from gem_ma.engines.local.constrained import Tree, Walk
 from gem_ma.engines.local.kv_cache import Kept, Path, stamp, token_bytes, usual_limit
-from gem_ma.engines.local.prefill import different, feed, filled, groups
+from gem_ma.engines.local.prefill import different, feed, filled, fitting, groups
 from gem_ma.engines.local.sampling import Draw, Source, drawn, stopped
 from gem_ma.engines.local.vocabulary import Vocabulary
 from gem_ma.errors import EngineError
@@ -152,11 +152,10 @@ class Decoder:
                 if waiting and self.joins is None:
                     self._look()
                 held = held + 1 if waiting else 0
-                # To begin costs a pass, and all that run wait for it: a few rows are held back
-                # until more come.
-                few = batch is not None and len(waiting) < len(batch.draws) // FEW and held <= HELD
-                if not few and (fitting := self._fitting(waiting, batch)):
-                    batch, held = self._admit(batch, fitting), 0
+                if waiting and self._may_begin(len(waiting), batch, held):
+                    rows = fitting(waiting, batch.draws if batch else [], self.padded_tokens)
+                    if rows:
+                        batch, held = self._admit(batch, rows), 0
                 if batch is None:
                     return
                 batch, ended = self._step(batch)
@@ -190,7 +189,7 @@ class Decoder:
         self._looked.add(source)
         now = stamp(self.model.parameters() if self.weights is None else self.weights(source))
         for other, before in list(self._computed.items()):
-            # A version that was published is over, and another one of this adapter is stale too.
+            # What older versions of the same adapter have computed is stale as well.
             if other.adapter == source.adapter and before != now:
                 self.kept.drop(other)
                 del self._computed[other]
@@ -204,20 +203,15 @@ class Decoder:
         # The last token is always fed, since the logits after it are wanted.
         return self.kept.find(draw.source, draw.prompt, len(draw.prompt) - 1)
 
-    # -- who runs ---------------------------------------------------------------------------------
+    # -- rows that begin --------------------------------------------------------------------------
 
-    def _fitting(self, waiting: deque[Draw], batch: Batch | None) -> list[Draw]:
-        """Takes from the front what fits beside the running rows; one row always fits alone."""
-        rows = len(batch.draws) if batch else 0
-        widest = max((draw.longest for draw in batch.draws), default=0) if batch else 0
-        taken: list[Draw] = []
-        # Where rows cannot join a running batch, all wait until it has ended.
-        while waiting and (self.joins or not rows):
-            widest = max(widest, waiting[0].longest)
-            if (rows + len(taken)) and (rows + len(taken) + 1) * widest > self.padded_tokens:
-                break
-            taken.append(waiting.popleft())
-        return taken
+    def _may_begin(self, waiting: int, batch: Batch | None, held: int) -> bool:
+        """Whether so many rows, which wait for `held` tokens, may begin now."""
+        if batch is None:
+            return True
+        # To begin costs a pass, and all that run wait for it: a few rows are held back until more
+        # come. Where rows cannot join a running batch, all wait until it has ended.
+        return bool(self.joins) and (waiting >= len(batch.draws) // FEW or held > HELD)
 
     def _admit(self, batch: Batch | None, draws: list[Draw]) -> Batch:
         """The running batch with these rows beside it, ready for a token."""
@@ -293,13 +287,7 @@ class Decoder:
         staying: list[int] = []
         ended: list[Draw] = []
         for row, draw in enumerate(batch.draws):
-            draw.ids.append(chosen[row])
-            draw.logprobs.append(logprobs[row])
-            draw.room -= 1
-            if isinstance(draw.choices, dict):
-                draw.choices = draw.choices[chosen[row]]
-            elif draw.choices is not None:
-                draw.choices.after(chosen[row])
+            draw.take(chosen[row], logprobs[row])
             if chosen[row] in self.ends or stopped(draw, self.text):
                 draw.finish = "stop"
             elif draw.room > 0:

@@ -7,6 +7,7 @@ beginning one goes ahead and the others find it kept.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -27,6 +28,22 @@ class Feed(NamedTuple):
     mask: Any
     full: bool
     new: list[int]
+
+
+def fitting(waiting: deque[Draw], running: Sequence[Draw], most: int) -> list[Draw]:
+    """Takes from the front what fits beside the running rows in a batch of `most` tokens, padding
+    included."""
+    rows = len(running)
+    # At its longest, not as it is now: a batch that fits today must fit at its last token.
+    widest = max((draw.longest for draw in running), default=0)
+    taken: list[Draw] = []
+    while waiting:
+        widest = max(widest, waiting[0].longest)
+        # One row always fits alone, or it would wait for ever.
+        if rows + len(taken) and (rows + len(taken) + 1) * widest > most:
+            break
+        taken.append(waiting.popleft())
+    return taken
 
 
 def groups(draws: Sequence[Draw], known: Callable[[Draw], int], limit: int) -> Iterator[list[Draw]]:

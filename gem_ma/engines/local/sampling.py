@@ -49,6 +49,16 @@ class Draw:
     finish: str = "length"
     cached: int = 0  # tokens of the prompt that were not computed for this row
 
+    def take(self, token: int, logprob: float) -> None:
+        """Goes on past this token."""
+        self.ids.append(token)
+        self.logprobs.append(logprob)
+        self.room -= 1
+        if isinstance(self.choices, dict):
+            self.choices = self.choices[token]
+        elif self.choices is not None:
+            self.choices.after(token)
+
     @property
     def longest(self) -> int:
         """Tokens when nothing ends it early."""

@@ -58,7 +58,7 @@ class Vision:
         folder = find_model(name, policy)
         check_folder(folder, policy)
         self.torch, transformers = import_stack()
-        # Before the weights, which take minutes: a folder without a processor fails at once.
+        # Before the weights, which may take minutes: a folder without a processor fails at once.
         processor = image_processor(transformers, folder, name, policy)
         self.tokenizer, self.model = load_model(
             self.torch, transformers, folder, policy, how, CLASS
@@ -66,7 +66,7 @@ class Vision:
         self.device, where = how.device, f"policy {policy!r}"
         self.image_id = self._image_id(processor)
         self.images = Images(processor, self.image_id, self.device, where)
-        # Some versions of the library count places by the type of each id, and must be told them.
+        # Some versions of the library need the type of each id, to count places.
         self._typed = "mm_token_type_ids" in inspect.signature(self.model.forward).parameters
         ends = end_ids(self.tokenizer, self.model.generation_config.eos_token_id, name, where)
         self.chat = Chat(
@@ -138,7 +138,8 @@ class Vision:
             for request in requests:
                 try:
                     answers.append(self._answer(request))
-                except EngineError as error:  # the fault of this request alone
+                except EngineError as error:
+                    # The fault of this request alone: the others are answered.
                     if len(requests) == 1:
                         raise
                     answers.append(error)
@@ -209,9 +210,7 @@ class _Seeing(Decoder):
             out = self.model(**inputs, use_cache=True)
             while True:
                 chosen, logprobs = drawn(torch, out.logits[:, -1].float() + self.banned, [draw])
-                draw.ids += chosen
-                draw.logprobs += logprobs
-                draw.room -= 1
+                draw.take(chosen[0], logprobs[0])
                 if chosen[0] in self.ends or stopped(draw, self.text):
                     draw.finish = "stop"
                     return

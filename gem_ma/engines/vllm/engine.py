@@ -108,7 +108,7 @@ class VLLM:
             path = str(Path(self.lora).resolve())
             self._given = Adapter(f"{_plain(policy)}.{self._tag}.given", path)
         self._now = self._given  # the adapter of this version
-        # kept until the next publish: requests may still run on it
+        # Kept until the next publish: requests may still run on it.
         self._before: Adapter | None = None
         self._salt = ""
         self._opening = threading.Lock()
@@ -129,6 +129,7 @@ class VLLM:
                     f"{self.where}: served_model is the name of a model at a server, and there is"
                     " no base_url"
                 )
+            # Here, since each of them needs an extra that the other way does without.
             from gem_ma.engines.vllm.process import Process
 
             options = {"dtype": self.dtype, **(serving.engine or {})}
@@ -156,6 +157,7 @@ class VLLM:
     async def _open(self) -> None:
         """Opens the backend once, whoever comes first."""
         if not self.backend.context:
+            # Askers may run on several loops: a lock that blocks would stop all of a loop.
             while not self._opening.acquire(blocking=False):
                 await asyncio.sleep(0.01)
             try:
@@ -181,6 +183,7 @@ class VLLM:
                 f"{self.where}: its weights have changed and are not published; call publish() of"
                 " its learner first"
             )
+        # The version now: a publish may come while this request is sampled.
         prompt, version = self.chat.prompt(request), self.version
         drawn = await self._draw(prompt, request.sampling, request.seed)
         text, calls = self.chat.read(
@@ -303,6 +306,7 @@ class VLLM:
             folder = self._folder("weights")
             write_weights(folder, weights, self.path)
             blocking(lambda: self._change(lambda: self.backend.reload(str(folder))))
+            # vLLM has read it, and a full model a publish would fill the disk.
             shutil.rmtree(folder, ignore_errors=True)
             return
         if self.lora is None:
@@ -329,6 +333,7 @@ class VLLM:
 
     def _folder(self, name: str) -> Path:
         if self.folder is None:
+            # Held, since the folder is removed with the object.
             self._temporary = tempfile.TemporaryDirectory(prefix="gem-ma-adapters-")
             self.folder = Path(self._temporary.name)
         return (self.folder / name).resolve()

@@ -19,7 +19,7 @@ from gem_ma.types import Reply, Sampling
 
 T = TypeVar("T")
 
-# Of a parity check: prompts, and ids of each, which are more than three of the largest cache blocks.
+# Prompts of a parity check, and ids of each: more than three of the largest cache blocks.
 PROBES, PROBE_IDS = 4, 3 * 128 + 36
 # Requests of a parity check that run together. More prompts than fit into one of vLLM's batches are
 # cut in two there, and its CPU build dies of a seeded request that is cut.

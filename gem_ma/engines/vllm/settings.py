@@ -31,10 +31,10 @@ class Publishing:
     """How the weights of a learner come to vLLM.
 
     `lora: {rank, alpha, targets}` trains an adapter, or is the folder of one. `route`: how it is
-    published, see `gem_ma.engines.vllm.engine`; by default as `lora` says. `adapters`: a folder that this process
-    and the server both see, by default a temporary one. `parity`: nats that vLLM and the learner
-    may differ in, in the mean over tokens; by default measured (`gem_ma.training.learner.parity`).
-    `device`: of the learner.
+    published, see `gem_ma.engines.vllm.engine`; by default as `lora` says. `adapters`: a folder
+    that this process and the server both see, by default a temporary one. `parity`: nats that vLLM
+    and the learner may differ in, in the mean over tokens; by default measured
+    (`gem_ma.training.learner.parity`). `device`: of the learner.
     """
 
     lora: Lora = None
