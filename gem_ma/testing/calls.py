@@ -46,6 +46,7 @@ def remembering(
 
         def run(*args: Any, **kwargs: Any) -> Any:
             key = (None if whatever_the_seed else start, number, name, arguments)
+            # an error is remembered too: outside work that fails once may succeed the next time
             if key not in memory:
                 try:
                     memory[key] = True, call.function(*args, **kwargs)
@@ -67,6 +68,7 @@ def _intercepted(scenario: Scenario, instead: Instead) -> Scenario:
     def wrapped(rng: random.Random, task: Any) -> Any:
         start = f"{rng.getstate()!r} {task!r}"
         inner = play(rng, task)
+        # a `play` that is no generator goes through as it is, so that the kernel names the fault
         return _passing(inner, instead, str(hash(start))) if hasattr(inner, "send") else inner
 
     return differing(scenario, play=wrapped)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from gem_ma.episode import Limits
 from gem_ma.errors import ConfigError, ConformanceError
@@ -39,18 +39,25 @@ from gem_ma.testing.report import RULES, Finding, Report
 MAX_STEPS, MAX_TASKS = 40, 3
 
 
+class Parts(TypedDict, total=False):
+    """What may stand in the place of a built-in part: factories `f(scenario) -> env` of the three
+    views, and a kernel. For the tests of a view or a kernel, not of a scenario."""
+
+    aec: Callable[..., Any] | None
+    parallel: Callable[..., Any] | None
+    gym: Callable[..., Any] | None
+    game: type
+
+
 def check_scenario(
     scenario: str | Scenario | type[Scenario],
     *,
     tasks: Iterable[Any] | None = None,
     seeds: Iterable[int] = range(12),
     limits: Limits | None = None,
-    aec: Callable[..., Any] | None = None,
-    parallel: Callable[..., Any] | None = None,
-    gym: Callable[..., Any] | None = None,
-    game: type = Game,
     module: str | None = None,
     skip: Collection[int | str] = (),
+    **parts: Unpack[Parts],
 ) -> Report:
     """Plays a scenario (id, class or instance) against the thirteen rules of
     `gem_ma.testing.report.RULES`.
@@ -67,13 +74,17 @@ def check_scenario(
     chosen = list(seeds)
     if not chosen:
         raise ConfigError("check_scenario needs at least one seed")
+    # a fresh process makes it again in the same way, from what was named
     by_name = None if isinstance(scenario, Scenario) else scenario
-    kit = Kit(made, _tasks(made, tasks), chosen, _cap(made, limits), game, by_name)
+    # unpacked here, so that a misspelled keyword is refused as that of any function
+    factories, kernel = _parts(**parts)
+    kit = Kit(made, _tasks(made, tasks), chosen, _cap(made, limits), kernel, by_name)
     with contextlib.suppress(TypeError):  # an object without room for attributes is played as it is
         kit.remembered = remembering(made, {})
     with _unraisable(kit):
-        figures = _run(kit, skipped, module, aec, parallel, gym)
+        figures = _run(kit, skipped, module, factories)
     findings = [finding for finding in kit.findings.values() if finding.rule not in skipped]
+    # rule by rule, as they are listed in the docs, and the smallest seed first
     findings.sort(key=lambda finding: (finding.rule, finding.seed or 0))
     if findings:
         raise ConformanceError(tuple(findings))
@@ -111,18 +122,26 @@ def _made(scenario: str | Scenario | type[Scenario]) -> Scenario:
     return made
 
 
-def _run(
-    kit: Kit, skipped: set[int], module: str | None, aec: Any, parallel: Any, gym: Any
-) -> dict[str, float]:
+def _parts(
+    *, aec: Any = None, parallel: Any = None, gym: Any = None, game: type = Game
+) -> tuple[dict[str, Callable[..., Any]], type]:
+    """The factories of the views by name, and the kernel."""
+    # imported late: they bring pettingzoo and gymnasium
     from gem_ma.envs.aec import aec_env
     from gem_ma.envs.gym import gym_env
     from gem_ma.envs.parallel import parallel_env
 
-    factories = {
+    views = {
         "AEC": aec or aec_env,
         "Parallel": parallel or parallel_env,
         "Gymnasium": gym or gym_env,
     }
+    return views, game
+
+
+def _run(
+    kit: Kit, skipped: set[int], module: str | None, factories: dict[str, Callable[..., Any]]
+) -> dict[str, float]:
     figures: dict[str, float] = {}
     try:
         if not _plays(kit):
@@ -151,10 +170,12 @@ def _run(
         ({13}, lambda: figures.update(rules_suites.speed(kit, factories))),
     ]
     for rules, stage in stages:
+        # each further stage would wait for the same endless play
         if kit.hung:
             break
         if not rules <= skipped:
             try:
+                # a net below the limits of single plays: a stage is hundreds of them
                 with kit.guarded(f"rule {min(rules)}", seconds=300.0):
                     stage()
             except Failed:
@@ -168,6 +189,7 @@ def _unraisable(kit: Kit) -> Iterator[None]:
     before = sys.unraisablehook
 
     def note(unraisable: Any) -> None:
+        # the words of the interpreter are the only sign of this fault
         if isinstance(unraisable.exc_value, RuntimeError) and "GeneratorExit" in str(
             unraisable.exc_value
         ):
@@ -211,13 +233,8 @@ def _tasks(scenario: Scenario, tasks: Iterable[Any] | None) -> Sequence[Any]:
             split = scenario.tasks("train")
             chosen = [split[number] for number in range(min(len(split), MAX_TASKS))]
     except Exception as error:
-        raise ConformanceError(
-            (
-                Finding(
-                    5, f"tasks('train') gives the tasks of a split; {type(error).__name__}: {error}"
-                ),
-            )
-        ) from error
+        fault = f"tasks('train') gives the tasks of a split; {type(error).__name__}: {error}"
+        raise ConformanceError((Finding(5, fault),)) from error
     if not chosen:
         raise ConformanceError(
             (Finding(11, "a scenario has at least one task in split 'train'; None is a task"),)
@@ -229,6 +246,7 @@ def _cap(scenario: Scenario, limits: Limits | None) -> int:
     """Where a play is cut: beyond the scenario's own promise, so that a broken one is seen."""
     cap = (limits.max_steps if limits else None) or MAX_STEPS
     within = scenario.ends_within
+    # a bool is an int, and rule 6 refuses it later in words
     return max(cap, within + 5) if isinstance(within, int) and not isinstance(within, bool) else cap
 
 
@@ -238,9 +256,7 @@ def _skipped(skip: Collection[int | str]) -> set[int]:
     for name in (skip,) if isinstance(skip, (int, str)) else skip:
         rule = names.get(name) if isinstance(name, str) else name
         if rule not in RULES:
-            raise ConfigError(
-                f"no rule is called {name!r}; rules are"
-                f" {', '.join(f'{rule} {name}' for rule, name in RULES.items())}"
-            )
+            listed = ", ".join(f"{rule} {word}" for rule, word in RULES.items())
+            raise ConfigError(f"no rule is called {name!r}; rules are {listed}")
         chosen.add(rule)
     return chosen

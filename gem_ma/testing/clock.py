@@ -21,6 +21,7 @@ def time_limit(seconds: float, computing: float | None = None) -> Iterator[None]
 
     Without effect off the main thread, where no signal can be caught.
     """
+    # both: a play that sleeps computes nothing, and one on a busy machine is slow without fault
     if computing is not None and hasattr(signal, "ITIMER_PROF"):
         with (
             _alarm(signal.ITIMER_REAL, signal.SIGALRM, seconds),

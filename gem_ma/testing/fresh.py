@@ -26,6 +26,7 @@ from gem_ma.testing.kit import Failed, Kit
 from gem_ma.testing.players import Cast
 from gem_ma.testing.traces import trace
 
+# few: the same fault shows in nearly every play, and a child plays all of them anew
 PLAYERS, SEEDS, WAIT_S = ("first", "random"), 4, 60.0
 
 
@@ -58,6 +59,7 @@ def fresh(kit: Kit, module: str | None) -> None:
         if name.endswith("/work"):
             continue
         work = f"{name}/work"
+        # its plays differ for a reason that is not the scenario's
         if not there.get(work) == elsewhere.get(work) == here[work]:
             kit.skip(
                 1, "fresh processes with other string hashes: outside work gave other results there"
@@ -127,6 +129,7 @@ def digests(scenario: Scenario, tasks: Any, seeds: Any, cap: int) -> dict[str, s
                 play, work = repr(trace(game)), repr(game.calls)
                 game.close()
             except Failed:
+                # failing alike is playing alike; what fails here was found before
                 play, work = "failed", ""
             made[f"{seed}/{player}"] = _digest(play)
             made[f"{seed}/{player}/work"] = _digest(work)
@@ -155,6 +158,7 @@ def _order(kit: Kit, module: str | None) -> dict[str, Any]:
         "seeds": list(kit.seeds[:SEEDS]),
         "cap": kit.cap,
     }
+    # nothing can be imported out of a function that is not running
     if "<locals>" in attribute:
         order |= {"sources": _sources(cls), "attribute": cls.__name__}
     elif order["file"] is None:
@@ -189,6 +193,7 @@ def _sources(cls: type) -> dict[str, Any]:
             raise NotImportable(
                 f"the source of {base.__qualname__} cannot be read ({error})"
             ) from error
+        # decorators stand outside of the class, and their names may mean nothing in the child
         tree.body[0].decorator_list = []  # type: ignore[attr-defined]
         texts.append(ast.unparse(tree))
         for member in vars(base).values():
@@ -210,6 +215,7 @@ def _plain_cells(function: Any) -> dict[str, Any]:
 def _packed(value: Any) -> Any:
     """Plain values as JSON that keeps tuples and the keys of dicts. Raises TypeError for
     anything else."""
+    # not pickle: it would run the author's code to read, and hide what differs
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if type(value) in (list, tuple):
@@ -248,19 +254,20 @@ def _rebuild(order: dict[str, Any]) -> Scenario:
         scenario: Scenario = load("scenarios", order["id"])()
     else:
         try:
+            # __main__ is this file here; the author's script is loaded from its path below
             module = (
                 importlib.import_module(order["module"]) if order["module"] != "__main__" else None
             )
         except ImportError:
             module = None
-        if module is None or (
-            order["file"]
-            and str(Path(getattr(module, "__file__", "") or "").resolve()) != order["file"]
-        ):
+        there = str(Path(getattr(module, "__file__", "") or "").resolve())
+        # another module may have this name in the child, whose path begins elsewhere
+        if module is None or (order["file"] and there != order["file"]):
             spec = importlib.util.spec_from_file_location("_scenario_under_test", order["file"])
             if spec is None or spec.loader is None:
                 raise NotImportable(order["module"])
             module = importlib.util.module_from_spec(spec)
+            # dataclasses look their module up by name while they are made
             sys.modules["_scenario_under_test"] = module
             if order["module"] == "__main__":
                 exec(_definitions(Path(order["file"])), vars(module))
@@ -274,9 +281,11 @@ def _rebuild(order: dict[str, Any]) -> Scenario:
             }
             for text in order["sources"]["texts"]:
                 exec(text, names)  # the author's own class, as it stands in the file above
+            # a holder, so that the attributes can be walked as those of a module are
             cls = type("found", (), {order["attribute"]: names[order["attribute"]]})
         for part in order["attribute"].split("."):
             cls = getattr(cls, part)
+        # without __init__: its arguments are not known, its result is
         scenario = cls() if order["state"] is None else cls.__new__(cls)
         vars(scenario).update(_unpacked(order["state"]) or {})
     scenario.id = order["id"]
@@ -287,27 +296,26 @@ def _definitions(script: Path) -> Any:
     """What a script defines, without what it does: running it again would check again."""
     tree = ast.parse(script.read_text(encoding="utf-8"))
     kinds = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef, ast.Assign, ast.AnnAssign)
-    tree.body = [
-        node
-        for node in tree.body
-        if isinstance(node, kinds)
-        and not (
-            isinstance(node, (ast.Assign, ast.AnnAssign))
-            and any(isinstance(n, ast.Call) for n in ast.walk(node))
-        )
-    ]
+    tree.body = [node for node in tree.body if isinstance(node, kinds) and not _computes(node)]
     return compile(tree, str(script), "exec")
+
+
+def _computes(node: ast.stmt) -> bool:
+    """Whether an assignment calls something: that may be the check itself."""
+    is_value = isinstance(node, (ast.Assign, ast.AnnAssign))
+    return is_value and any(isinstance(part, ast.Call) for part in ast.walk(node))
 
 
 def main() -> None:
     """Reads an order on stdin, writes digests on stdout."""
     order = json.load(sys.stdin)
     scenario = _rebuild(order)
-    tasks = (
-        _unpacked(order["tasks"])
-        if order["tasks"] is not None
-        else [task for task, _ in zip(scenario.tasks("train"), range(order["count"]), strict=False)]
-    )
+    if order["tasks"] is not None:
+        tasks = _unpacked(order["tasks"])
+    else:
+        split = scenario.tasks("train")
+        tasks = [split[number] for number in range(min(len(split), order["count"]))]
+    # the last line of stdout, whatever the scenario printed before
     print(json.dumps(digests(scenario, tasks, order["seeds"], order["cap"])))
 
 

@@ -74,6 +74,7 @@ class Kit:
     def __post_init__(self) -> None:
         for task in self.tasks:
             try:
+                # a tuple, since a task may be None
                 self.copies.append((copy.deepcopy(task),))
             except Exception:  # of a task's own __deepcopy__
                 self.copies.append(None)
@@ -89,17 +90,17 @@ class Kit:
         return self.remembered or self.scenario
 
     def task(self, seed: int) -> Any:
-        return (
-            self.tasks[self.seeds.index(seed) % len(self.tasks)]
-            if seed in self.seeds
-            else self.tasks[0]
-        )
+        # the seeds take the tasks in turn, so that a few of them play all tasks
+        if seed in self.seeds:
+            return self.tasks[self.seeds.index(seed) % len(self.tasks)]
+        return self.tasks[0]
 
     def within(self, cases: Sequence[Any], seconds: float = BUDGET_S) -> Iterator[Any]:
         """The cases, but no more than some once they have taken their share of CPU time: long
         plays need no dozen seeds."""
         started = time.process_time()
         for number, case in enumerate(cases):
+            # CPU time, not the clock: a busy machine must not test less
             if number >= ALWAYS and time.process_time() - started > seconds:
                 return
             yield case
@@ -116,7 +117,9 @@ class Kit:
     ) -> None:
         """Writes a finding down, once: the seeds are tried in order, so the first is the
         smallest."""
+        # agents wrote part of it, and it lands on a terminal
         words = clean(message if len(message) < 500 else message[:500] + " ...")
+        # numbers apart: the same fault at another step is the same fault
         self.findings.setdefault(
             (rule, key or re.sub(r"\d+", "#", words), agent if key is None else None),
             Finding(rule, words, agent, step, seed),
@@ -140,6 +143,7 @@ class Kit:
         """An exception as a finding: the kernel's own word decides the rule, anything else
         breaks rule 5 (or `rule`)."""
         text = f"{type(error).__name__}: {error}"
+        # in the text too: a view may have wrapped it
         if isinstance(error, TooSlow) or "TooSlow" in text:
             self.hung = True
             self.fail(
@@ -248,14 +252,11 @@ class Kit:
         """Plays on until the play is over or cut."""
         cap = self.cap if cap is None else cap
         while game.pending and game.step < cap:
-            self.send(
-                game,
-                {
-                    agent: cast.say(agent, asked.legal, asked.tools)
-                    for agent, asked in game.pending.items()
-                },
-                where,
-            )
+            actions = {
+                agent: cast.say(agent, asked.legal, asked.tools)
+                for agent, asked in game.pending.items()
+            }
+            self.send(game, actions, where)
 
     def play(
         self,
@@ -272,12 +273,14 @@ class Kit:
         cast = Cast(player, seed if stream is None else stream, self.agents)
         self.finish(game, cast, cap, f"player {player}")
         traced = trace(game)
+        # a `finally` of the author runs here
         with self.guarded("closing the play", seed=seed):
             game.close()
         return traced
 
     def known(self, seed: int, player: str) -> Trace:
         """The play of this seed and player, played once."""
+        # most rules look at the same plays
         if (seed, player) not in self._traces:
             self._traces[seed, player] = self.play(seed, player)
         return self._traces[seed, player]
@@ -302,9 +305,11 @@ _STATED = {
 def differing(scenario: Scenario, **methods: Any) -> Scenario:
     """The same scenario with other methods on this one object. Raises TypeError where the object
     has no room for them."""
+    # shallow: the data behind a scenario may be large, and is only read
     other = copy.copy(scenario)
     try:
         for name, method in methods.items():
+            # past a frozen dataclass, which refuses plain assignment
             object.__setattr__(other, name, method)
     except AttributeError as error:
         raise TypeError(str(error)) from error

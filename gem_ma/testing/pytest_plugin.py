@@ -53,6 +53,7 @@ class ScenarioItem(pytest.Item):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         from gem_ma.errors import GemMaError
 
+        # the findings are the message; a traceback into the kit helps nobody
         if isinstance(excinfo.value, GemMaError):
             return f"{self.name}:\n{excinfo.value}"
         return super().repr_failure(excinfo, style)
@@ -66,6 +67,8 @@ class Scenarios(pytest.Collector):
 
     def collect(self) -> list[pytest.Item]:
         named: list[str] = []
+        # nothing is imported yet, so that a broken scenario fails its own test and not the
+        # collection
         for name in self.config.getoption("gem_ma_check"):
             named += _registered() if name == "all" else [name]
         return [ScenarioItem.from_parent(self, name=name) for name in dict.fromkeys(named)]

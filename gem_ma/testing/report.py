@@ -40,12 +40,12 @@ class Finding:
     def __str__(self) -> str:
         where = [
             f"{key} {value}"
+            # 0 is a step and a seed like any other, so that only None is left out
             for key, value in (("agent", self.agent), ("step", self.step), ("seed", self.seed))
             if value is not None
         ]
-        return f"rule {self.rule} ({self.name}): {self.message}" + (
-            f" [{', '.join(where)}]" if where else ""
-        )
+        place = f" [{', '.join(where)}]" if where else ""
+        return f"rule {self.rule} ({self.name}): {self.message}{place}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,11 @@ class Report:
 
     def __str__(self) -> str:
         rest = len(RULES) - len(self.passed)
-        lines = [
-            f"{self.scenario}: keeps"
-            f" {f'all {len(RULES)} rules' if not rest else f'{len(self.passed)} rules; {rest} could not be tested'}"
-        ]
+        kept = f"{len(self.passed)} rules; {rest} could not be tested"
+        lines = [f"{self.scenario}: keeps {kept if rest else f'all {len(RULES)} rules'}"]
         for rule, name in RULES.items():
-            lines.append(
-                f"  {rule:2} {name:14} {'passed' if rule in self.passed else 'not tested'}"
-            )
+            outcome = "passed" if rule in self.passed else "not tested"
+            lines.append(f"  {rule:2} {name:14} {outcome}")
             lines += [f"       not tested: {reason}" for reason in self.untested.get(rule, ())]
         lines += [f"  {name}: {value:.1f} us per turn" for name, value in self.speed.items()]
         return "\n".join(lines)

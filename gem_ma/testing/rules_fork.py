@@ -20,6 +20,7 @@ from gem_ma.testing.kit import Failed, Kit
 from gem_ma.testing.players import Cast
 from gem_ma.testing.traces import Trace, difference, trace
 
+# a fork plays all before it once more, so that the cost grows with the square of the steps
 SEEDS, STEPS = 3, 8
 
 
@@ -54,6 +55,7 @@ class _Still:
             agent: (asked.legal, tuple(tool.name for tool in asked.tools))
             for agent, asked in game.pending.items()
         }
+        # as text: a result may be edited in place later
         self.calls = tuple((call.step, repr(call.value), call.error) for call in game.calls)
 
 
@@ -148,6 +150,7 @@ def _reseeded(kit: Kit, game: Any, still: _Still) -> None:
     reseeded = _forked(kit, game, None, "another stream")
     if reseeded is None:
         return
+    # else every branch of a fork in training would play the same dice
     if reseeded.rng.getstate() == still.rng:
         kit.fail(
             8,
@@ -169,6 +172,7 @@ def _reseeded(kit: Kit, game: Any, still: _Still) -> None:
 
 
 def _finish(kit: Kit, game: Any, seed: int, step: int) -> None:
+    # a stream of its own: the parent's words would lead it to the parent's end
     cast = Cast("random", f"{seed}/fork/{step}", kit.agents)
     kit.finish(game, cast, game.step + 6, "a fork")
     with kit.guarded("closing a fork", seed=seed, rule=6):
@@ -185,6 +189,7 @@ def _compare(kit: Kit, still: _Still, other: Any, step: int, seed: int, rule: st
         a: (p.legal, tuple(t.name for t in p.tools)) for a, p in other.pending.items()
     } != still.asked:
         kit.fail(8, f"{rule}; another Ask is open", step=step, seed=seed, key=(rule, "asked"))
+    # what is drawn inside of a Call is missing in the fork, which does not run it
     elif other.rng.getstate() != still.rng:
         message = (
             f"{rule}; the state of rng differs: never draw from rng inside a Call, nor copy it"
@@ -195,6 +200,7 @@ def _compare(kit: Kit, still: _Still, other: Any, step: int, seed: int, rule: st
 def _play_out(kit: Kit, parent: Any, other: Any, step: int, seed: int, last: _Still) -> None:
     """The fork, given its parent's later actions, becomes its parent; calls after the step run
     anew and may answer otherwise."""
+    # a call of the outside world may answer otherwise now, and that is no fault
     if last.calls and last.calls[-1][0] >= step:
         return
     turns = [turn for turn in parent.turns if turn.step >= step]
@@ -219,6 +225,7 @@ def _play_out(kit: Kit, parent: Any, other: Any, step: int, seed: int, last: _St
 class _Watched(random.Random):
     """A generator that counts what it gives; the sequences are those of `random.Random`."""
 
+    # of the class: the author's code makes them, and no one hands them over
     made: list[_Watched] = []
 
     def __init__(self, *args: Any) -> None:
@@ -231,6 +238,7 @@ class _Watched(random.Random):
         self.seeded += 1
         super().seed(*args, **kwargs)
 
+    # a copy of another stream comes in this way
     def setstate(self, state: Any) -> None:
         self.seeded += 1
         super().setstate(state)
@@ -283,6 +291,8 @@ def own_streams(kit: Kit, seed: int) -> None:
                 for stream in _Watched.made
                 if stream is not game.rng and stream.given > counts.get(id(stream), 0)
             ]
+            # the kernel gives `rng` its seed before `play` gets it, so that any further one is the
+            # author's
             if late or (isinstance(game.rng, _Watched) and game.rng.seeded):
                 message = (
                     "randomness comes from rng as it is, never seeded by play(), nor from a copy or"

@@ -39,6 +39,7 @@ class Gym:
     def __init__(self, kit: Kit, factory: Factory) -> None:
         self.kit, self.factory = kit, factory
         self.seated = accepts(factory, "agent") and accepts(factory, "others")
+        # set before each reset: partners are made anew with the episode
         self.player, self.stream = "random", object()
 
     def agents(self) -> list[str | None]:
@@ -83,6 +84,7 @@ def gym(kit: Kit, factory: Factory) -> None:
             for abandoned in (0, 2):  # actions of an episode that is left in the middle
                 _abandon(env, abandoned)
                 episodes.append(_guarded(kit, env, seat, seed, "random"))
+            # None is an episode that failed, which was found where it was played
             if all(episodes) and episodes[0].seen() != episodes[1].seen():  # type: ignore[union-attr]
                 message = (
                     "Gymnasium: the same seed and actions give the same episode; partners draw from"
@@ -143,6 +145,7 @@ def play_gym(kit: Kit, env: Any, agent: str, seed: int, player: str) -> Played:
     observation, info = start
     for _ in range(kit.cap + 2):
         watch.observed(agent, observation)
+        # a view whose seat is unknown cannot be held to the infos of one
         if agent != "?":
             watch.info(agent, info, None)
         if not isinstance(info, Mapping):
@@ -150,6 +153,7 @@ def play_gym(kit: Kit, env: Any, agent: str, seed: int, player: str) -> Played:
             return played
         mask = info.get("action_mask")
         active = info.get("active", True)
+        # a seat that is not asked still has to be stepped; what it sends then has no effect
         text = cast.say(agent, mask, tools_of(info)) if active else ""
         if active:
             played.turns.append((agent, messages_of(observation), mask, clean(text)))
@@ -161,6 +165,7 @@ def play_gym(kit: Kit, env: Any, agent: str, seed: int, player: str) -> Played:
             )
             return played
         observation, reward, terminated, truncated, info = result
+        # a reward must belong to somebody, or the check of it would fail for the name
         value = watch.reward(agent if agent in kit.agents else kit.agents[0], reward)
         played.totals[agent] += value
         if watch.flags(agent, terminated, truncated):

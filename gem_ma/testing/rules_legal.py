@@ -17,12 +17,10 @@ NONSENSE = "zq#0"  # what no scenario takes
 # How a scenario says no. One that answers a legal string like nonsense may still take it, where
 # its answer never changes: only a refusal in words is held against it.
 _REFUSAL = re.compile(
-    r"illegal|invalid|not (?:an?"
-    r" )?(?:legal|allowed|valid|possible|permitted|understood|readable|recogni[sz]ed|accepted)|is"
-    r" not? |isn't"
-    r"|cannot|can't|refus|unknown|unclear|unreadable|no such|try again|once more|please"
-    r" (?:answer|choose|use|say)|must be"
-    r"|wrong (?:format|move|answer)",
+    r"illegal|invalid|is not? |isn't|cannot|can't|refus|unknown|unclear|unreadable|no such"
+    r"|not (?:an? )?(?:legal|allowed|valid|possible|permitted|understood|readable|accepted)"
+    r"|not (?:an? )?recogni[sz]ed|try again|once more|please (?:answer|choose|use|say)"
+    r"|must be|wrong (?:format|move|answer)",
     re.IGNORECASE,
 )
 
@@ -30,6 +28,7 @@ _REFUSAL = re.compile(
 def legal_strings(kit: Kit) -> None:
     """Rule 10: legal strings are distinct after folding, the parser reads each, and the scenario
     takes each."""
+    # plays of single strings, over all seeds
     budget, started = 400, time.process_time()
     closed = False
     seen: set[Any] = set()
@@ -43,6 +42,7 @@ def legal_strings(kit: Kit) -> None:
                 if legal is None:
                     continue
                 closed = True
+                # reading a list does not depend on the play
                 if legal not in seen:
                     seen.add(legal)
                     _readable(kit, legal, agent, step, seed)
@@ -107,6 +107,7 @@ def _takes_each(
 def _answered(kit: Kit, play: Trace, agent: str, step: int, seed: int, choice: str) -> Any:
     """What everybody is shown, who is asked next and what is paid after `agent` said `choice`
     here."""
+    # a new play, not a fork: rule 8 may be broken
     game = kit.start(seed)
     actions: dict[int, dict[str, str]] = {}
     for (who, _, _, text), place in zip(play.turns, play.steps, strict=True):

@@ -53,6 +53,7 @@ def _no_history(kit: Kit, play: Trace, seed: int) -> None:
     marks = {text for _, _, legal, text in play.turns if text.startswith("mark")}
     for agent, view in play.views.items():
         often = [mark for mark in marks if sum(mark in message["content"] for message in view) >= 3]
+        # one text may be quoted three times by a rule of the game; two are a history
         if len(often) >= 2:
             kit.fail(
                 3,
@@ -69,6 +70,7 @@ def fuzz(kit: Kit) -> None:
         for player in ("silent", "mixed", "fuzz0", "fuzz1", "fuzz2"):
             _fuzzed(kit, seed, Cast(player, seed, kit.agents), f"player {player}", kit.cap)
     # arguments that a model gets wrong in other ways than its texts
+    # their streams differ, so that each plays other wrong arguments
     for number in range(TOOL_FUZZ):
         for caller in (missing, wrong):
             cast = Cast(caller, number, kit.agents)
@@ -112,6 +114,7 @@ def _recorded_turn(kit: Kit, game: Any, cast: Cast, who: str) -> None:
     }
     kit.send(game, actions, who)
     turns = game.turns[count:]
+    # a kernel that drops or doubles an action would lose it in the record
     if [turn.agent for turn in turns] != list(actions) or game.step != step + 1:
         kit.fail(5, "every action is a recorded turn, whatever it says", step=step, seed=game.seed)
         return
@@ -129,6 +132,7 @@ def _recorded_turn(kit: Kit, game: Any, cast: Cast, who: str) -> None:
                 step=step,
                 seed=game.seed,
             )
+        # what was new to it before it spoke is all that it may have answered to
         if turn.observed != seen[turn.agent]:
             message = (
                 "those asked together act at once: nobody is shown anything between the Ask and the"
@@ -168,6 +172,7 @@ def ending(kit: Kit) -> None:
 
 
 def _close_everywhere(kit: Kit, seed: int, player: str) -> None:
+    # each step plays all before it once more, so that a long play is closed at its first steps only
     for step in range(min(kit.known(seed, player).length, 12) + 1):
         game = kit.start(seed)
         kit.finish(game, Cast(player, seed, kit.agents), step)

@@ -71,9 +71,8 @@ def _dealt(kit: Kit, deal: Any, agent: str) -> None:
         return
     # some of all kinds, the smallest seeds first, since a finding names the smallest
     random.Random(0).shuffle(pairs)
-    for (seed, first), (_, other) in sorted(pairs[: PAIRS * 2], key=lambda pair: pair[0][0])[
-        :PAIRS
-    ]:
+    drawn = sorted(pairs[: PAIRS * 2], key=lambda pair: pair[0][0])[:PAIRS]
+    for (seed, first), (_, other) in drawn:
         try:
             memory: dict[Any, Any] = {}
             scenarios = [
@@ -87,6 +86,7 @@ def _dealt(kit: Kit, deal: Any, agent: str) -> None:
                 " exchanged",
             )
             return
+        # one pair is enough for the views: what the kernel shows was looked at with all of them
         kit.swapped.setdefault(agent, (scenarios, (task, task), seed))
         for player in ("first", "random", "last", "mixed"):
             try:
@@ -98,6 +98,7 @@ def _dealt(kit: Kit, deal: Any, agent: str) -> None:
 def _dealing(scenario: Scenario, deal: Any, secrets: Any) -> Scenario:
     def dealt(rng: random.Random, task: Any) -> Any:
         deal(rng, task)  # the same draws, whatever is dealt
+        # a play may edit its hands
         return copy.deepcopy(secrets)
 
     return differing(scenario, deal=dealt)
@@ -159,6 +160,7 @@ def _told_apart(kit: Kit, first: Any, second: Any, owner: str, seed: int) -> boo
                 f"{agent} is shown {left[:100]!r} or {right[:100]!r}, by the secret of {owner}"
             )
             return fail(message, agent, ("shown", agent, owner))
+    # an order of asking that follows a hand tells it as well as a text does
     if list(first.pending) != list(second.pending):
         message = (
             f"who is asked ({', '.join(first.pending)} or {', '.join(second.pending)}) depends on"
@@ -204,6 +206,7 @@ def _views_alike(
             env.infos if aec else result[1] for env, result in zip(envs, results, strict=True)
         )
         step, active = first[owner].get("step", 0), first[owner].get("active_agents", ())
+        # nothing is secret any more, by the scenario's own word
         if reveals is not None and step >= reveals:
             return
         for agent in envs[0].agents:
@@ -226,6 +229,7 @@ def _views_alike(
                     4, message, agent=agent, step=step, seed=seed, key=("info", name, agent, owner)
                 )
                 return
+        # found on the kernel already, and the two plays are no longer in step
         if active != second[owner].get("active_agents", ()):
             return
         actions = {}
@@ -251,10 +255,9 @@ def _somebody_ended(kit: Kit, env: Any, aec: bool) -> bool:
 
 def _unequal(left: Any, right: Any) -> Any:
     # where one is longer, the other's last message stands for what it lacks
-    nothing = left[-1:] or right[-1:]
-    return [
-        (m, n) for m, n in itertools.zip_longest(left, right, fillvalue=nothing[0]) if m != n
-    ] or [(nothing[0], nothing[0])]
+    last = (left[-1:] or right[-1:])[0]
+    pairs = itertools.zip_longest(left, right, fillvalue=last)
+    return [(m, n) for m, n in pairs if m != n] or [(last, last)]
 
 
 def _private(kit: Kit, private: Mapping[str, Any]) -> None:
@@ -278,6 +281,7 @@ def _private(kit: Kit, private: Mapping[str, Any]) -> None:
 
 def _with_fields(task: Any, other: Any, fields: tuple[str, ...]) -> Any:
     if isinstance(task, Mapping) and isinstance(other, Mapping):
+        # as a new object: tasks are never edited in place
         return {**task, **{name: copy.deepcopy(other[name]) for name in fields if name in other}}
     if dataclasses.is_dataclass(task) and not isinstance(task, type):
         return dataclasses.replace(

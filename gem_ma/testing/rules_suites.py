@@ -68,9 +68,11 @@ def _repeat(kit: Kit, name: str, suite: Callable[[], Any], agent: str | None = N
         try:
             with (
                 warnings.catch_warnings(record=True) as caught,
+                # the suites print that they have passed
                 contextlib.redirect_stdout(io.StringIO()),
                 time_limit(60),
             ):
+                # by default Python shows a warning once, and nine of ten runs would look clean
                 warnings.simplefilter("always")
                 suite()
         except KeyboardInterrupt:
@@ -98,16 +100,15 @@ def speed(kit: Kit, factories: Mapping[str, Factory]) -> dict[str, float]:
         times = []
         # whatever fails here has been found by the rules before
         with contextlib.suppress(Exception):
-            env = (
-                None
-                if name == "kernel"
-                else make_view(factories[name], kit.scenario, max_steps=kit.cap)
-            )
+            env: Any = None
+            if name != "kernel":
+                env = make_view(factories[name], kit.scenario, max_steps=kit.cap)
             for seed in list(kit.seeds)[:6]:
                 started = time.perf_counter()
                 turns = play(kit, env, seed)
                 times.append((time.perf_counter() - started) / max(turns, 1) * 1e6)
         if times:
+            # the quickest: whatever else the machine did made the others slower
             figures[name] = min(times)
     return figures
 

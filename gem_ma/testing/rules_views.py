@@ -39,6 +39,7 @@ def views(kit: Kit, factories: Mapping[str, Factory]) -> None:
                 played = _guarded(kit, play, name, env, seed, player)
                 if played is not None:
                     _against_kernel(kit, name, played, seed, player, accepts(factory, "max_steps"))
+        # on the view that has been played, since a reset must forget all of that
         _determinism(kit, name, factory, play, env)
         _global_state(kit, name, env)
         _limits(kit, name, factory, play)
@@ -81,6 +82,7 @@ def _against_kernel(
         return
     # the view knows no limit, the kit's own cut the kernel: as far as both went
     if not known.over and not limited:
+        # sums and ends are of different moments then, so that they are not compared
         del played.turns[len(known.turns) :]
         played.totals, played.ended, played.final, played.complete = {}, {}, {}, True
     compare(kit, name, played, known, seed)
@@ -97,6 +99,8 @@ def compare(kit: Kit, name: str, played: Played, known: Trace, seed: int) -> Non
     """A view's episode beside the kernel's."""
     for number, (turn, expected) in enumerate(zip(played.turns, known.turns, strict=False)):
         step = known.steps[number]
+        # after the first difference the plays are different ones, and all that follows would be
+        # told too
         if turn[0] != expected[0]:
             message = (
                 f"{name}: the agents act in the kernel's order; {turn[0]} acts where {expected[0]}"
@@ -289,6 +293,7 @@ def _varies(kit: Kit, player: str) -> bool:
     """Whether seeds are seen at all by a player that does not depend on them; many must differ,
     or eight resets say nothing."""
     plays = []
+    # seeds that no other rule plays: nothing of these plays is remembered
     for seed in range(40, 52):
         try:
             plays.append(kit.play(seed, player, stream=0, task=kit.task(kit.seeds[0])))

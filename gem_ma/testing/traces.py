@@ -48,6 +48,7 @@ def trace(game: Any) -> Trace:
         turns.append((turn.agent, views[turn.agent][:upto], turn.legal, turn.action.text))
         steps.append(turn.step)
         tools.append(tuple(tool.name for tool in turn.tools))
+        # its own action stands in its view, after what it was shown
         counts[turn.agent] = upto + 1
     ledger = tuple((entry.step, entry.agent, entry.value, entry.why) for entry in game.ledger)
     return Trace(
@@ -56,6 +57,7 @@ def trace(game: Any) -> Trace:
         views,
         ledger,
         tuple(tools),
+        # sorted: a set, whose order depends on the process
         tuple(sorted(game.left)),
         bool(game.over),
     )

@@ -51,6 +51,7 @@ def reset_to(kit: Kit, env: Any, seed: int | None, task: Any) -> Any:
     # by its key: an int would be an index, and without a task the view takes one by the seed
     if task is None or isinstance(task, (int, str)):
         tasks = kit.scenario.tasks("train")
+        # a split of one task needs no index
         known = range(len(tasks) if len(tasks) > 1 else 0)
         task = next(
             (
@@ -127,6 +128,7 @@ class _Aec:
         env, watch, agents = self.env, self.watch, sorted(self.kit.agents)
         if sorted(env.agents) != agents or sorted(possible) != agents:
             watch.fail(6, f"all agents of the scenario exist from reset on; got {env.agents}")
+        # the usual slip: the view removes an agent from one and empties the other
         if env.agents is env.possible_agents:
             watch.fail(
                 6, "agents and possible_agents are two lists: the first shrinks, the second never"
@@ -147,6 +149,8 @@ class _Aec:
         if not self.light:
             _key_sets(watch, env)
         self.seen = {} if self.light else {other: env.observe(other) for other in env.agents}
+        # `last` gives what was paid since this agent's last turn, so that the sum needs no other
+        # source
         observation, reward, terminated, truncated, info = env.last()
         active = info.get("active_agents") if isinstance(info, Mapping) else None
         for other, first in self.seen.items():
@@ -161,6 +165,7 @@ class _Aec:
             watch.info(other, env.infos[other], active)
         totals = self.played.totals
         totals[agent] = totals.get(agent, 0.0) + watch.reward(agent, reward)
+        # of the last step alone: checked, and not added once more
         for other, value in env.rewards.items():
             watch.reward(other, value)
         return observation, terminated, truncated, info
@@ -306,6 +311,7 @@ class _Parallel:
         five."""
         watch, totals = self.watch, self.played.totals
         watch.step += 1
+        # a training loop may send the same dict again
         sent = dict(actions)
         result = self.env.step(actions)
         if actions != sent:

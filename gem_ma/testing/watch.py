@@ -8,6 +8,7 @@ from typing import Any
 
 from gem_ma.testing.kit import Kit
 
+# each holds all messages before it, so that the cost grows with the square of their number
 EACH = 120  # observations of an episode that are all looked at
 
 
@@ -52,6 +53,7 @@ class Watch:
         # a long play is looked at here and there: each observation holds all before it
         if self.light or (self.count > EACH and self.count % 16):
             return
+        # learners of other libraries size their networks by the space
         if not self.env.observation_space(agent).contains(observation):
             self.fail(3, "an observation lies in its space", agent)
         try:
@@ -73,6 +75,7 @@ class Watch:
             self.last[agent] = tuple(
                 dict(message) if isinstance(message, dict) else message for message in messages
             )
+        # as text: a copy would share what a view edits deep inside
         self.kept.append((agent, observation, repr(observation)))
 
     def reward(self, agent: str, value: Any) -> float:
@@ -114,6 +117,7 @@ class Watch:
 
     def flags(self, agent: str, terminated: Any, truncated: Any) -> bool:
         """Rule 6: Python bools, never both True."""
+        # a numpy bool looks alike, and breaks `is True` in wrappers
         if type(terminated) is not bool or type(truncated) is not bool:
             self.fail(6, f"flags are True or False; got {terminated!r} and {truncated!r}", agent)
         if terminated and truncated:
