@@ -39,6 +39,7 @@ def choose(ends: Mapping[EpisodeId, End], summary: Summary | None) -> Chosen:
     where nothing is known but how they ended."""
     stored = (summary or {}).get("lost") or {"count": 0, "episodes": []}
     rows = {(row["task"], row["seed"], row["repeat"]): row for row in stored["episodes"]}
+    # a summary may be older than the record, after a failed play was played again
     rows = {id_: row for id_, row in rows.items() if id_ in ends}
     failed = [id_ for id_, end in ends.items() if end is End.FAILED]
     lost = [id_ for id_ in sorted(rows, key=_natural) if ends[id_] is not End.FAILED]
@@ -53,11 +54,13 @@ def choose(ends: Mapping[EpisodeId, End], summary: Summary | None) -> Chosen:
     # a small run is shown whole
     whole = len(ends) <= EPISODES
     first = [*lost, *failed] if whole else [*lost, *failed][:MOST]
+    # REST others always: lost plays alone say nothing of how a play is won
     room = len(ends) if whole else max(REST, EPISODES - len(first))
     second = cut[: room if whole else max(0, room - REST)]
     return Chosen(
         [*first, *second, *spread(rest, room if whole else max(REST, room - len(second)))],
         {
+            # a failed play counts as lost in the summary, and has a chip of its own here
             "lost": max(stored["count"] - len(failed), len(lost)),
             "failed": len(failed),
             "cut": sum(end.bootstraps for end in ends.values()),
@@ -75,6 +78,7 @@ def spread(ids: Sequence[EpisodeId], most: int) -> list[EpisodeId]:
     """
     if len(ids) <= most:
         return list(ids)
+    # rounded from both ends, so that the first and the last are always among them
     return [ids[round(at * (len(ids) - 1) / max(1, most - 1))] for at in range(most)]
 
 
@@ -98,6 +102,7 @@ class Leading:
         """Takes one in, and lets those go that it leaves no room for."""
         self._held[place] = size, shown
         total = 0
+        # in the order of the page, whatever order they came in
         for number, known in enumerate(sorted(self._held)):
             total += self._held[known][0]
             # Those still to come stand before or behind it; both only make the sum larger.
@@ -124,6 +129,7 @@ def note(chosen: Chosen, transcripts: Sequence[Mapping[str, Any]], episodes: int
                 if there == total
                 else f"{there} of {total} {kind}, {total - there} left out"
             )
+    # nobody should take the transcripts of a page for all, or for a random draw
     parts.append("the others spread from first to last")
     return (
         f"{len(transcripts)} of {episodes} episodes: {'; '.join(parts)}. All are in episodes.jsonl;"

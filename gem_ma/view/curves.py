@@ -29,6 +29,7 @@ def chart(curves: Curves) -> Html:
     lines = [line_of(label, seeds, label in curves.exams) for label, seeds in curves.lines.items()][
         :CLASSES
     ]
+    # a page has colours and dashes for CLASSES lines
     svg = line_chart(
         lines,
         title=curves.title,
@@ -38,34 +39,25 @@ def chart(curves: Curves) -> Html:
     )
     if not svg:
         return Html("")
+    # lines of one chart may have different numbers of seeds, after a run that failed
     seeds = {line.seeds for line in lines if line.x}
-    how = (
-        "mean over seeds, band from the lowest to the highest"
-        if min(seeds) >= BAND_SEEDS
-        else "mean over seeds"
-        if max(seeds) > 1
-        else ""
-    )
+    how = "mean over seeds" if max(seeds) > 1 else ""
+    if min(seeds) >= BAND_SEEDS:
+        how = "mean over seeds, band from the lowest to the highest"
     empty = [label for label, line in zip(curves.lines, lines, strict=False) if not line.x]
     absent = f"no points for {', '.join(map(repr, empty))}" if empty else ""
-    left_out = (
-        f"{len(curves.lines) - CLASSES} more lines are left out"
-        if len(curves.lines) > CLASSES
-        else ""
+    surplus = len(curves.lines) - CLASSES
+    parts = (
+        curves.y_label if curves.y_label != curves.title else "",
+        f"{how} ({max(seeds)} seeds)" if how else "",
+        "points: exams" if any(line.markers for line in lines if line.x) else "",
+        curves.note,
+        absent,
+        f"{surplus} more lines are left out" if surplus > 0 else "",
     )
-    caption = "; ".join(
-        part
-        for part in (
-            curves.y_label if curves.y_label != curves.title else "",
-            f"{how} ({max(seeds)} seeds)" if how else "",
-            "points: exams" if any(line.markers for line in lines if line.x) else "",
-            curves.note,
-            absent,
-            left_out,
-        )
-        if part
-    )
+    caption = "; ".join(filter(None, parts))
     drawn = [line for line in lines if line.x]
+    # the same order as in the drawing, since colours go by it
     names = legend([line.label for line in drawn], [line.markers for line in drawn])
     head = f"<h3>{text(curves.title)}</h3><figcaption>{text(caption)}</figcaption>"
     return Html(f"<figure>{head}{names}{svg}{_numbers(curves, lines)}</figure>")
@@ -89,6 +81,5 @@ def _numbers(curves: Curves, lines: Sequence[Line]) -> str:
 def _value(line: Line, place: int | None) -> str:
     if place is None:
         return ""
-    return f"{line.mean[place]:.4g}" + (
-        f" [{line.low[place]:.4g}, {line.high[place]:.4g}]" if line.seeds > 1 else ""
-    )
+    band = f" [{line.low[place]:.4g}, {line.high[place]:.4g}]" if line.seeds > 1 else ""
+    return f"{line.mean[place]:.4g}{band}"

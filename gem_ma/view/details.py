@@ -63,11 +63,9 @@ def baselines(before: str, summary: Summary) -> Html:
     columns = ["baseline", "cast", *heads, "ok / failed / excluded"]
     # all of them play the same tasks
     some = next(iter(players.values()))
-    which = (
-        f"{some['tasks']} of the run's {some['of']} tasks, drawn once"
-        if some["tasks"] < some["of"]
-        else "the run's own tasks and seeds"
-    )
+    which = "the run's own tasks and seeds"
+    if some["tasks"] < some["of"]:
+        which = f"{some['tasks']} of the run's {some['of']} tasks, drawn once"
     return figure(
         f"{before}trivial players beside it",
         "",
@@ -118,6 +116,7 @@ def _measures(before: str, summary: Summary) -> Html:
         return Html("")
     # named below the table: rows of zeros would hide the others
     zero = [name for name, estimate in measures.items() if is_zero(estimate)]
+    # the method too: an interval of 5 tasks and one of 500 are made in other ways
     rows = [
         [
             name,
@@ -129,9 +128,8 @@ def _measures(before: str, summary: Summary) -> Html:
         for name, estimate in measures.items()
         if name not in zero
     ]
-    caption = "Mean with 95 % interval over the ok episodes to which it applies." + (
-        f" 0 in every episode: {', '.join(zero)}." if zero else ""
-    )
+    caption = "Mean with 95 % interval over the ok episodes to which it applies."
+    caption += f" 0 in every episode: {', '.join(zero)}." if zero else ""
     return figure(
         f"{before}measures",
         "",
@@ -161,15 +159,12 @@ def _causes(before: str, name: str, grouping: Mapping[str, Any]) -> Html:
     rows: list[list[object]] = [
         [value, interval_cell(group["share"], RATE), group["lost"]] for value, group in lost.items()
     ]
+    # one bar of all causes; several may be named for one play, and the bar scales them down
     shares = {value: group["share"]["mean"] for value, group in lost.items()}
+    # without this row the shares would not come to 1
     if grouping["unlabelled"]:
-        rows.append(
-            [
-                "none named",
-                f"{grouping['unlabelled'] / grouping['lost']:.3f}",
-                grouping["unlabelled"],
-            ]
-        )
+        share = f"{grouping['unlabelled'] / grouping['lost']:.3f}"
+        rows.append(["none named", share, grouping["unlabelled"]])
     title = f"{before}{name} of the {grouping['lost']} lost episodes"
     caption = "Share of the lost episodes, FAILED ones included, with 95 % interval."
     return figure(
@@ -179,5 +174,6 @@ def _causes(before: str, name: str, grouping: Mapping[str, Any]) -> Html:
     )
 
 
-def _several(one: Mapping[str, Any]) -> bool:
-    return sum(found["lost"] for found in one["values"].values()) > one["lost"]
+def _several(grouping: Mapping[str, Any]) -> bool:
+    """Whether some lost episode carries more than one value."""
+    return sum(group["lost"] for group in grouping["values"].values()) > grouping["lost"]

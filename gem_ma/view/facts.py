@@ -40,8 +40,6 @@ _ELSEWHERE = {
     "model_calls",
     "truncated",
     "ends",
-}
-_ELSEWHERE |= {
     "returns",
     "success",
     "score",
@@ -53,8 +51,6 @@ _ELSEWHERE |= {
     "lost",
     "errors",
     "illegal",
-}
-_ELSEWHERE |= {
     "malformed",
     "tokens",
     "costs",
@@ -67,8 +63,11 @@ _ELSEWHERE |= {
     "weights",
     "league",
     "alarms",
+    "models",
+    "averaged",
+    "cut",
 }
-_ELSEWHERE |= {"models", "averaged", "cut"}
+# digests and lists of task ids would push the rest off the page
 LONG = 160  # characters of one value
 SHOWN = 12  # hex digits of a digest
 
@@ -99,6 +98,7 @@ def config_block(resolved: Facts) -> str:
     # a page without a config needs no YAML
     from gem_ma.config.document import write
 
+    # a page is passed on, and a config may name where a server stands
     whole = write(_public(dict(resolved)))
     return (
         "<details><summary>Config, complete</summary><pre"
@@ -127,6 +127,7 @@ def _played(manifest: Facts, resolved: Facts, summary: Facts) -> Iterator[tuple[
         _lines(_policy(name, policy, weights.get(name)) for name, policy in policies.items()),
     )
     train = _mapping(resolved, "train")
+    # a run that has not ended has no summary: then what its config asks for
     learned = summary.get("learned", train.get("policies"))
     yield "learned", ", ".join(map(str, learned)) if isinstance(learned, list) else ""
     yield "training", _training(train)
@@ -154,6 +155,7 @@ def _played(manifest: Facts, resolved: Facts, summary: Facts) -> Iterator[tuple[
         ),
     )
     for key, value in summary.items():
+        # what a later version counts shows up here, without this file knowing it
         if key not in _ELSEWHERE and value not in (None, {}, [], ""):
             yield key.replace("_", " "), _short(value)
 
@@ -191,35 +193,21 @@ def _episodes(resolved: Facts, summary: Facts) -> str:
         # a failed episode counts as lost; here each stands once
         lost = (_mapping(summary, "lost").get("count") or 0) - summary["failed"]
         parts += [f"{lost} lost"] if lost > 0 else []
-        cut = sum(
-            count
-            for end, count in ends.items()
-            if end not in ("terminated", "failed", "interrupted")
-        )
+        uncut = ("terminated", "failed", "interrupted")
+        cut = sum(count for end, count in ends.items() if end not in uncut)
         parts += [f"{cut} cut by a limit"] if cut else []
     if settings.get("split"):
         tasks, tries = settings.get("tasks"), run.get("episodes_per_task", 1)
-        which = (
-            f"{tasks} tasks"
-            if isinstance(tasks, int)
-            else f"tasks {_short(tasks)}"
-            if tasks
-            else "all tasks"
-        )
+        which = f"tasks {_short(tasks)}" if tasks else "all tasks"
+        if isinstance(tasks, int):
+            which = f"{tasks} tasks"
+        # tasks and tries are those of exams here, which the table of scores tells
         trained = _mapping(resolved, "train").get("split")
-        parts += (
-            [f"trained on split {trained}, examined on split {settings['split']}"]
-            if trained
-            else []
-        )
-        parts += (
-            []
-            if trained
-            else [
-                f"{which} of split {settings['split']}"
-                + (f", {tries} tries each" if tries != 1 else "")
-            ]
-        )
+        each = f", {tries} tries each" if tries != 1 else ""
+        if trained:
+            parts.append(f"trained on split {trained}, examined on split {settings['split']}")
+        else:
+            parts.append(f"{which} of split {settings['split']}{each}")
     return "; ".join(parts)
 
 
@@ -238,9 +226,8 @@ def _data(data: Facts) -> str:
 def _seat(agent: str, seat: object) -> str:
     if not isinstance(seat, dict):
         return f"{agent}: {_short(seat)}"
-    plays = f"{agent}: {seat.get('behaviour', '?')}" + (
-        f", policy {seat['policy']}" if seat.get("policy") else ""
-    )
+    plays = f"{agent}: {seat.get('behaviour', '?')}"
+    plays += f", policy {seat['policy']}" if seat.get("policy") else ""
     plays += "".join(f", {role} {policy}" for role, policy in _mapping(seat, "policies").items())
     options = _options(_mapping(seat, "options"))
     return f"{plays} ({options})" if options else plays
@@ -279,13 +266,9 @@ def _training(train: Facts) -> str:
         for key, word in (("steps", "steps"), ("episodes", "episodes a step"))
         if key in train
     ]
-    return ", ".join(
-        [
-            *parts,
-            *([f"estimator {estimator}"] if estimator else []),
-            *([f"lr {train['lr']}"] if "lr" in train else []),
-        ]
-    )
+    parts += [f"estimator {estimator}"] if estimator else []
+    parts += [f"lr {train['lr']}"] if "lr" in train else []
+    return ", ".join(parts)
 
 
 def _costs(summary: Facts) -> Sequence[tuple[str, str]]:
@@ -333,9 +316,8 @@ def _mapping(whole: Facts, key: str) -> dict[str, Any]:
 
 
 def _short(value: object) -> str:
-    words = (
-        value
-        if isinstance(value, str)
-        else json.dumps(_public(value), ensure_ascii=False, default=str)
-    )
+    words = value
+    if not isinstance(words, str):
+        # a record of another version may hold anything: `str` of it is better than no page
+        words = json.dumps(_public(value), ensure_ascii=False, default=str)
     return words if len(words) <= LONG else f"{words[:LONG]} …"

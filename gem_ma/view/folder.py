@@ -42,6 +42,7 @@ def load(name: str, path: Path, judge: Judge, learned: bool, room: int) -> Loade
     tried while it learned. Raises StoreError where the episodes cannot be read.
     """
     ends = read_ends(path)
+    # judging anew reads all episodes; the summary has the same numbers already
     summary = None if learned else _stored_summary(path, len(ends), judge)
     if summary is None and not learned:
         # what no episode tells, and only the run that wrote it knew
@@ -95,6 +96,7 @@ def _verdict(
         success = judge.success(episode)
     elif summary is not None and summary["success"] and "lost" in summary:
         # the summary judged all, and names every lost one
+        # an older summary names only some of the lost plays: then silence is no success
         success = (
             True
             if summary["success"]["n"] == summary["ok"]
@@ -114,6 +116,7 @@ def _verdict(
 def summary_file(path: Path) -> dict[str, Any]:
     try:
         return read_summary(path) or {}
+    # a damaged file costs its part of the page
     except StoreError:
         return {}
 

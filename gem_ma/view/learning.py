@@ -70,6 +70,7 @@ class _Chart:
 
     @property
     def changes(self) -> bool:
+        # relative to its size: a sum of floats in another order differs in the last digit
         return any(
             max(ys) - min(ys) > ROUNDING * max(1.0, max(map(abs, ys)))
             for ys in ([y for _, y in points] for points in self.lines.values())
@@ -79,6 +80,21 @@ class _Chart:
 def own_curves(label: str, path: Path) -> str:
     """The charts of one run; with a label (one run of several) all but its scores are folded.
     What never changes is one line of text."""
+    charts, constant = _charts(path)
+    scores = [
+        chart(_curves(label, title, held))
+        for (group, title), held in charts.items()
+        if group == "Scores"
+    ]
+    folded = _folded(label, charts, constant)
+    # a page of several runs compares scores; how one of them learned is a click away
+    if label and folded:
+        folded = f"<details><summary>{text(label)}: how it learned</summary>{folded}</details>"
+    return "".join([*scores, Html(folded)])
+
+
+def _charts(path: Path) -> tuple[dict[tuple[str, str], _Chart], list[str]]:
+    """(group, title) -> chart, in the order of the page; and the numbers that are no curve."""
     charts: dict[tuple[str, str], _Chart] = {}
     examined = exam_keys(path)
     constant: list[str] = []
@@ -96,6 +112,7 @@ def own_curves(label: str, path: Path) -> str:
                 f"{' '.join(part for part in (place[1], line) if part)} {points[-1][1]:g}"
                 for line, points in charts.pop(place).lines.items()
             ]
+    # a title may stand for several keys, and keeps the place of the first
     order = list(dict.fromkeys(title for _, title, _ in PLACES.values()))
     charts = dict(
         sorted(
@@ -104,12 +121,11 @@ def own_curves(label: str, path: Path) -> str:
         )
     )
     # sorting is stable: within a rank the order of PLACES stays
-    charts = dict(sorted(charts.items(), key=lambda item: _rank(item[0][1])))
-    parts = [
-        chart(_curves(label, title, held))
-        for (group, title), held in charts.items()
-        if group == "Scores"
-    ]
+    return dict(sorted(charts.items(), key=lambda item: _rank(item[0][1]))), constant
+
+
+def _folded(label: str, charts: Mapping[tuple[str, str], _Chart], constant: Sequence[str]) -> str:
+    """The groups after the scores, what is in no group, and what never changed."""
     before = f"{label}: " if label else ""
     grouped = {
         group: {title: held for (whose, title), held in charts.items() if whose == group}
@@ -132,9 +148,7 @@ def own_curves(label: str, path: Path) -> str:
             f"<details><summary>{text(before)}{len(constant)} numbers without"
             f" change</summary>{same}</details>"
         )
-    if label and folded:
-        folded = f"<details><summary>{text(before)}how it learned</summary>{folded}</details>"
-    return "".join([*parts, Html(folded)])
+    return folded
 
 
 def place_of(key: str) -> tuple[str, str, str]:
@@ -153,11 +167,8 @@ def place_of(key: str) -> tuple[str, str, str]:
     if words[0] == "policies" and len(words) > 2:
         policy, name, rest = words[1], words[2], words[3:]
         if name == "components" and len(rest) > 1:
-            return (
-                "Rewards by reason",
-                f"paid to {rest[0]}, per episode",
-                " ".join([policy, *rest[1:]]),
-            )
+            title = f"paid to {rest[0]}, per episode"
+            return "Rewards by reason", title, " ".join([policy, *rest[1:]])
         group, title, line = PLACES.get(name, ("", name, ""))
         return group, title, " ".join(part for part in (policy, line, *rest) if part)
     if words[0] == "time":
@@ -165,26 +176,18 @@ def place_of(key: str) -> tuple[str, str, str]:
             return "Cost", "tokens a second", RATES[words[-1]]
         if words[1] == "padding":
             return "Cost", "share of padding", " ".join(words[2:])
-        return (
-            ("Cost", "seconds by phase", words[-1].removesuffix("_s"))
-            if words[-1] in TIMES
-            else ("", words[-1], "")
-        )
+        if words[-1] in TIMES:
+            return "Cost", "seconds by phase", words[-1].removesuffix("_s")
+        return "", words[-1], ""
     # an exam plays twice: as the policy samples, and with its likeliest answers
-    kind, words = (
-        (words[0], words[1:])
-        if words[0] in ("sampled", "greedy") and len(words) > 1
-        else ("", words)
-    )
+    kind = words.pop(0) if words[0] in ("sampled", "greedy") and len(words) > 1 else ""
     line = " ".join(part for part in (kind, *words[1:]) if part)
     if words[0].startswith(SCORES):
         if words[0] in ("nash_conv_averaged", "exploitability_averaged"):
             return "Scores", words[0].removesuffix("_averaged"), "averaged"
-        return (
-            "Scores",
-            words[0],
-            line or ("last" if words[0] in ("nash_conv", "exploitability") else ""),
-        )
+        # beside "averaged", which shares their chart
+        is_last = words[0] in ("nash_conv", "exploitability")
+        return "Scores", words[0], line or ("last" if is_last else "")
     if words[0] == "turns":
         return "Length", "turns per episode", line or "everybody"
     if words[0] == "invalid":
@@ -209,6 +212,7 @@ def exam_keys(path: Path) -> set[str]:
     for row in read_metrics(path):
         # an alarm is an event of training, and has the names of what it saw
         if row.get("kind") != "alarm":
+            # by what rows hold, since any tracker may add a key to either
             keys[row.get("kind") == "evaluation"] |= flatten(row).keys()
     return keys[True] - keys[False]
 
@@ -219,6 +223,7 @@ def _curves(label: str, title: str, held: _Chart) -> Curves:
     same: dict[tuple[Point, ...], list[str]] = {}
     lines = held.lines
     for line, points in lines.items():
+        # equal to the last bit: of a shared policy, or of a score that is the same for all
         same.setdefault(tuple(points), []).append(line)
     exams: set[str] = set()
     drawn: dict[str, list[list[Point]]] = {}
@@ -242,6 +247,7 @@ def _everyone(named: Sequence[str], lines: Mapping[str, Any], title: str) -> str
         agents = {
             line for line in lines if (line.startswith(f"{kind} ") if kind else " " not in line)
         }
+        # only of scores: two agents with the same entropy are a coincidence
         if len(agents) > 1 and agents == set(named) and title.startswith(SCORES):
             return f"{kind} all agents".strip()
     return ""

@@ -14,13 +14,14 @@ OPEN, OPEN_EACH = 10, 3
 
 
 def lost_table(island: Mapping[str, Any], *, named: bool) -> Html:
-    """`told`: a run as it lies in the page's data; `named`: whether the page shows several runs.
+    """`island`: a run as it lies in the page's data; `named`: whether the page shows several runs.
     "" where none is lost."""
     run, totals = island["name"], island["totals"]
     lost = [episode for episode in island["episodes"] if {"lost", "failed"} & set(episode["kinds"])]
     if not lost:
         return Html("")
     rows = [_row(run, episode) for episode in lost]
+    # of the run, not of the page, which may hold fewer
     whole = sum(totals.get(kind, 0) for kind in ("lost", "failed"))
     counts = ", ".join(f"{totals[kind]} {kind}" for kind in ("lost", "failed") if totals.get(kind))
     left_out = f" {whole - len(lost)} of them are not in this page." if whole > len(lost) else ""
@@ -28,12 +29,10 @@ def lost_table(island: Mapping[str, Any], *, named: bool) -> Html:
     columns = ["episode", "why", "found in it", "end", "returns"]
     most = OPEN_EACH if named else OPEN
     first = table(columns, rows[:most], caption=f"{counts}.{left_out} Each opens its transcript.")
-    more = (
-        f"<details><summary>{len(rows) - most}"
-        f" more</summary>{table(columns, rows[most:])}</details>"
-        if len(rows) > most
-        else ""
-    )
+    more = ""
+    if len(rows) > most:
+        others = table(columns, rows[most:])
+        more = f"<details><summary>{len(rows) - most} more</summary>{others}</details>"
     return Html(f'<figure class="lost"><h3>{text(title)}</h3>{first}{more}</figure>')
 
 
@@ -47,6 +46,7 @@ def _row(run: str, episode: Mapping[str, Any]) -> list[object]:
     error = episode["error"].split("\n", 1)[:1] if episode["error"] else []
     why = [*episode["causes"], *error] or ["no cause named"]
     measures = [f"{name} {value}" for name, value in episode["measures"]]
+    # a cell holds some eight of them; the transcript has all
     more = f" and {len(measures) - 8} more" if len(measures) > 8 else ""
     returns = ", ".join(f"{agent['name']} {agent['total']}" for agent in episode["agents"])
     return [

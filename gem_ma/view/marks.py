@@ -34,8 +34,10 @@ def axis_of(estimates: Iterable[Estimate | None]) -> Axis:
         if estimate.get(key) is not None
     ]
     low, high = min(bounds, default=0.0), max(bounds, default=1.0)
+    # scores in 0 to 1 look alike on every page, whatever their spread in this one
     if low >= -ROUNDING and high <= 1 + ROUNDING:
         return RATE
+    # 0 in sight: a return says little without its sign
     low, high = min(low, 0.0), max(high, 0.0)
     marks = ticks(low, high, 8)
     step = marks[1] - marks[0] if len(marks) > 1 else high - low

@@ -20,6 +20,7 @@ from typing import Any
 _ASSETS = Path(__file__).parent / "assets"
 # one script of the page, in this order
 SCRIPTS = ("tables.js", "texts.js", "episode.js", "list.js")
+# NUL and half surrogates are no HTML; the others hide what stands behind them
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -29,16 +30,15 @@ class Html(str):
 
 def text(value: object) -> Html:
     """Escaped text, control characters replaced by U+FFFD."""
-    return (
-        value
-        if isinstance(value, Html)
-        else Html(escape(_UNPRINTABLE.sub("\ufffd", str(value)), quote=True))
-    )
+    if isinstance(value, Html):
+        return value
+    return Html(escape(_UNPRINTABLE.sub("\ufffd", str(value)), quote=True))
 
 
 def island(data: Any) -> str:
     """JSON for a `<script type="application/json">`: no character in it can end the script or
     start a comment."""
+    # ASCII, since U+2028 once ended a line of script; no NaN, which JSON.parse refuses
     raw = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return raw.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -82,24 +82,27 @@ def scrolled(inside: str, name: str) -> Html:
 def page(title: str, body: str, data: Any) -> str:
     """The whole file."""
     style = (_ASSETS / "page.css").read_text("utf-8")
+    # the exact bytes count: the policy below allows what has this digest, and nothing else
     script = (
         '"use strict";\n(() => {\n'
         + "".join((_ASSETS / name).read_text("utf-8") for name in SCRIPTS)
         + "})();\n"
     )
     policy = (
-        f"default-src 'none'; script-src '{_source(script)}'; style-src '{_source(style)}'; img-src"
-        " data:; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src '{_source(script)}'; style-src '{_source(style)}';"
+        " img-src data:; base-uri 'none'; form-action 'none'"
     )
     return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta'
-        f' http-equiv="Content-Security-Policy" content="{policy}"><meta name="viewport"'
-        ' content="width=device-width, initial-scale=1"><meta name="referrer"'
-        ' content="no-referrer"><meta name="color-scheme" content="light'
-        f' dark"><title>{text(title)}</title><link rel="icon"'
-        f' href="data:,"><style>{style}</style></head>\n<body>{body}\n<script'
-        ' type="application/json"'
-        f' id="data">{island(data)}</script>\n<script>{script}</script></body></html>\n'
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="referrer" content="no-referrer">'
+        '<meta name="color-scheme" content="light dark">'
+        # an empty icon: else a browser asks a server for one
+        f'<title>{text(title)}</title><link rel="icon" href="data:,">'
+        f"<style>{style}</style></head>\n<body>{body}\n"
+        f'<script type="application/json" id="data">{island(data)}</script>\n'
+        f"<script>{script}</script></body></html>\n"
     )
 
 

@@ -30,6 +30,7 @@ def share_bar(shares: Mapping[str, float], *, title: str) -> str:
     """One horizontal bar, split by share (each 0 to 1), with a legend. Shares that sum to more
     than 1 (several of one thing) are scaled down."""
     positive = {label: share for label, share in shares.items() if share > 0}
+    # less than 1 leaves the rest of the bar empty, which is honest
     total = max(1.0, math.fsum(positive.values()))
     if not positive:
         return ""
@@ -91,6 +92,7 @@ def heatmap(
     room = max(86, min(150, 620 // max(1, len(columns))))
     # a letter is 7 pixels wide
     wide = max(room, min(190, 7 * max(map(len, columns)) + 14))
+    # pixels: names of rows, a row, names of columns
     left, high, top = 150, 44, 40
     low, most = (0.0, 1.0) if rate else span([mark.mean for mark in values.values()])
     width, height = left + wide * len(columns) + 2, top + high * len(rows) + 6
@@ -109,6 +111,7 @@ def heatmap(
         )
         for j, column in enumerate(columns):
             mark = values.get((row, column))
+            # bounded: with a fixed range of 0 to 1 a mean may lie a rounding outside
             share = 0.0 if mark is None else min(max((mark.mean - low) / (most - low), 0.0), 1.0)
             shade = 1.0 - share if better == "less" else share
             parts += _cell(mark, (left + wide * j, y), (wide, high), shade, neutral=not better)

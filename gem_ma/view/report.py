@@ -87,6 +87,7 @@ def write_report(
     alone = len(runs) == 1 and not sections
     hooks = judge if judge is not None else Judge(success)
     whole = [*(_section_of(path, hooks, alone) for path in runs), *sections]
+    # where nothing is said the page lies beside what it is about
     first = next((path for section in whole for path in _named(section.runs).values()), None)
     if out is None and first is None:
         raise StoreError("a report without runs needs a path to write to")
@@ -103,6 +104,7 @@ def write_report(
         target.parent.mkdir(parents=True, exist_ok=True)
         # a report can be made again: it needs no wait for the disk
         replace_file(target, html.encode("utf-8"), target.parent, synced=False)
+    # it names its file already
     except StoreError:
         raise
     except OSError as error:
@@ -161,8 +163,10 @@ def _section(number: int, section: Section, made: _Page) -> str:
 def _run_parts(section: Section, named: Mapping[str, Path], made: _Page) -> list[str]:
     """Scores, lost episodes and what stands below them, of the runs of a section."""
     learned = [label for label, path in named.items() if manifest(path).get("command") == "train"]
+    # all of them first: facts and tables below name runs by what the viewer calls them
     loaded: dict[str, Loaded] = {}
     for label, path in named.items():
+        # links name runs by their label, so that each is there once
         taken = any(run["name"] == label for run in made.data)
         name = f"{label} ({len(made.data) + 1})" if taken else label
         loaded[label] = load(name, path, section.hooks, label in learned, made.room)
@@ -174,6 +178,7 @@ def _run_parts(section: Section, named: Mapping[str, Path], made: _Page) -> list
             label, manifest(path), resolved(path), stored, folded=not made.alone
         )
     parts: list[str] = []
+    # its plays were of a policy that changed; what counts is before and after
     for label in learned if section.own_curves else ():
         name = label if len(named) > 1 else ""
         stored = summary_file(named[label])
@@ -213,6 +218,7 @@ def _body(
         f'<a href="#part-{at}">{text(section.heading)}</a>' for at, section in enumerate(sections)
     )
     links += '<a href="#transcripts">Transcripts</a>' if data else ""
+    # what the page holds, which may be less than the runs have
     count = sum(len(run["episodes"]) for run in data)
     skip = (
         f'<a class="skip" href="#{"transcripts" if data else "part-0"}">Skip to the'

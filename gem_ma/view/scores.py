@@ -28,6 +28,7 @@ def scores(summaries: Mapping[str, Mapping[str, Any]]) -> Html:
         dict.fromkeys(agent for summary in summaries.values() for agent in summary["returns"])
     )
     judged = any(summary["success"] for summary in summaries.values())
+    # without failures this column would repeat the one before it
     partial = any(summary["failed"] or summary["excluded"] for summary in summaries.values())
     # one axis for all runs, so that their marks compare
     axis = axis_of(
@@ -54,6 +55,7 @@ def scores(summaries: Mapping[str, Mapping[str, Any]]) -> Html:
             ", ".join(f"{end} {n}" for end, n in summary["ends"].items()),
         ]
         rows.append(row)
+    # named once below the table; a run of some dozen plays has other methods than one of thousands
     methods = {
         estimate["method"]
         for s in summaries.values()
@@ -89,6 +91,7 @@ def before_and_after(label: str, stored: Mapping[str, Any]) -> Html:
         return Html("")
     learned = (
         ", ".join(map(str, stored["learned"])) or "nothing"
+        # the folder may come from anybody
         if isinstance(stored.get("learned"), list)
         else "not told"
     )

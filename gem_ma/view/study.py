@@ -25,6 +25,7 @@ from gem_ma.view.report import Section, write_report
 
 Summary = Mapping[str, Any]
 
+# convention, not truth: the table prints every p
 CLEAR = 0.05  # an adjusted p below it is printed bold
 
 
@@ -60,6 +61,7 @@ def study_facts(path: Path, summary: Summary) -> Html:
     whole: dict[str, Any] = {
         key: sum(cell[key] for cell in summary["cells"]) for key in ("ok", "failed", "excluded")
     }
+    # summed over all cells, since a study is paid as a whole
     whole |= {"ends": {}, "tokens": {}, "costs": {}}
     for stored in (_stored(read_summary, folder) for folder in folders):
         for end, count in (stored.get("ends") or {}).items():
@@ -76,14 +78,10 @@ def study_facts(path: Path, summary: Summary) -> Html:
     varied = (
         "Cast, models, seeds and config are those of the reference cell; the axes say what differs."
     )
-    return (
-        Html(
-            f"{facts_block('', manifest, resolved, {**whole, **design}, folded=False)}<p"
-            f' class="hint">{varied}</p>'
-        )
-        if manifest
-        else Html("")
-    )
+    if not manifest:
+        return Html("")
+    block = facts_block("", manifest, resolved, {**whole, **design}, folded=False)
+    return Html(f'{block}<p class="hint">{varied}</p>')
 
 
 def _stored(read: Callable[[Path], dict[str, Any] | None], folder: Path | None) -> dict[str, Any]:
@@ -114,6 +112,7 @@ def _compared(
 ) -> Section:
     reference = " x ".join(summary["reference"].values())
     paired = " and ".join(summary["paired_by"])
+    # the reference and cells without common plays are no comparison
     family = sum(row["p"] is not None for row in summary["comparisons"][score])
     adjusted = (
         f"The two columns called adjusted are right for all {family} comparisons at once: that"
@@ -145,6 +144,7 @@ def _rate(summary: Summary, score: str) -> bool:
 
 def _better(summary: Summary, score: str) -> str:
     """`more`, `less`, or "" where the scenario does not say."""
+    # a return is what an agent is paid for; of other scores only the scenario knows
     known = {SUCCESS: "more", **summary.get("better", {})}
     return str(known.get(score, "more" if score.startswith("return ") else ""))
 
@@ -168,10 +168,12 @@ def _heat(summary: Summary, score: str) -> Html:
             x_label=short_axis(axis),
             y_label=score,
             y_range=y_range,
+            # names have no order between which a line could run
             joined=False,
         )
         return figure(f"{score} by {short_axis(axis)}", svg)
     if len(axes) > 2:
+        # a drawing has two axes: of three or more each pair gets one
         return Html("".join(_pair(summary, one, score) for one in summary["interactions"][score]))
     (rows, row_names), (columns, column_names) = axes.items()
     values = {
@@ -193,12 +195,10 @@ def _look(summary: Summary, score: str) -> dict[str, Any]:
 
 
 def _shaded(summary: Summary, score: str, title: str, svg: str) -> Html:
-    drawing = (
-        f"<figcaption>{text(_shading(_better(summary, score)))}</figcaption>{scrolled(svg, title)}"
-        if svg
-        else ""
-    )
-    return figure(title, drawing)
+    if not svg:
+        return figure(title, "")
+    shading = text(_shading(_better(summary, score)))
+    return figure(title, f"<figcaption>{shading}</figcaption>{scrolled(svg, title)}")
 
 
 def _pair(summary: Summary, pair: Mapping[str, Any], score: str) -> Html:
@@ -225,11 +225,8 @@ def _pair(summary: Summary, pair: Mapping[str, Any], score: str) -> Html:
 
 def _cells(path: Path, summary: Summary, score: str) -> Html:
     differences = {tuple(row["names"].values()): row for row in summary["comparisons"][score]}
-    axis = (
-        RATE
-        if _rate(summary, score)
-        else axis_of(cell["scores"].get(score) for cell in summary["cells"])
-    )
+    estimates = [cell["scores"].get(score) for cell in summary["cells"]]
+    axis = RATE if _rate(summary, score) else axis_of(estimates)
     adjusts = summary["correct"] == "holm"
     rows: list[list[object]] = []
     for cell in summary["cells"]:
@@ -240,9 +237,8 @@ def _cells(path: Path, summary: Summary, score: str) -> Html:
             f"{cell['ok']} / {cell['failed']} / {cell['excluded']}",
         ]
         entries += [_unbroken(difference_text(against)), _p(against, "p", bold=not adjusts)]
-        entries += (
-            [_unbroken(_adjusted(against)), _p(against, "p_adjusted", bold=True)] if adjusts else []
-        )
+        if adjusts:
+            entries += [_unbroken(_adjusted(against)), _p(against, "p_adjusted", bold=True)]
         entries += ["" if against is None else against["pairs"], _link(path, cell["run"])]
         rows.append([*names, *entries])
     family = sum(row["p"] is not None for row in differences.values())
@@ -253,11 +249,8 @@ def _cells(path: Path, summary: Summary, score: str) -> Html:
         "difference [95 %]",
         "p",
     ]
-    head += (
-        [f"adjusted interval (Bonferroni, {family})", f"adjusted p (Holm, {family})"]
-        if adjusts
-        else []
-    )
+    if adjusts:
+        head += [f"adjusted interval (Bonferroni, {family})", f"adjusted p (Holm, {family})"]
     return table(
         [*head, "pairs", "run"],
         rows,
@@ -277,21 +270,20 @@ def _adjusted(against: Mapping[str, Any] | None) -> str:
 def _p(against: Mapping[str, Any] | None, key: str, *, bold: bool) -> Html:
     if against is None or against.get(key) is None:
         return Html("")
-    return Html(
-        f"<strong>{against[key]:.4f}</strong>"
-        if bold and against[key] < CLEAR
-        else f"{against[key]:.4f}"
-    )
+    words = f"{against[key]:.4f}"
+    return Html(f"<strong>{words}</strong>" if bold and against[key] < CLEAR else words)
 
 
 def _interaction(pair: Mapping[str, Any], score: str, rate: bool) -> Html:
     """Lines that are not parallel are an interaction; the table says by how much."""
     rows, columns = pair["axes"]
     names = list(dict.fromkeys(cell["names"][rows] for cell in pair["cells"]))
+    # without whiskers: the intervals of single means say nothing about parallel lines
     lines: dict[str, list[Mark | None]] = {}
     for cell in pair["cells"]:
         lines.setdefault(cell["names"][columns], []).append(Mark(cell["mean"]))
     title = f"{score} of {short_axis(columns)} over {short_axis(rows)}"
+    # means of several cells may be close: a rate is still drawn on its whole range
     y_range = (0.0, 1.0) if rate else None
     svg = whisker_chart(
         lines, names, title=title, x_label=short_axis(rows), y_label=score, y_range=y_range
@@ -299,6 +291,7 @@ def _interaction(pair: Mapping[str, Any], score: str, rate: bool) -> Html:
     entries = []
     for cell in pair["cells"]:
         known = cell["low"] is not None and cell["high"] is not None
+        # an interval that cannot be told, as of a single task, makes nothing bold
         effect = f"{cell['effect']:+.3f}" + (
             f" [{cell['low']:+.3f}, {cell['high']:+.3f}]" if known else " [n/a]"
         )
@@ -336,11 +329,9 @@ def _margins(summary: Summary, score: str) -> Html:
         for name, estimate in names.items()
     ]
     caption = f"{score} of each name, mean over all cells that have it, on what every cell played"
-    return (
-        table(["axis", "name", axis_name("mean", marks), "tasks"], rows, caption=caption)
-        if rows
-        else Html("")
-    )
+    if not rows:
+        return Html("")
+    return table(["axis", "name", axis_name("mean", marks), "tasks"], rows, caption=caption)
 
 
 def _everything(summary: Summary) -> Section:
@@ -382,11 +373,13 @@ def _mark(one: Mapping[str, Any] | None) -> Mark | None:
 
 
 def _link(path: Path, run: str) -> Html:
+    # a folder that was moved or has no page gets no dead link
     there = path / run / "report.html"
-    return (
-        Html(f'<a href="{text(quote(run))}/report.html" title="{text(run)}">{text(run[-8:])}</a>')
-        if there.exists()
-        else text(run[-8:])
+    if not there.exists():
+        return text(run[-8:])
+    # the digest is enough: names of cells are long, and stand in the row already
+    return Html(
+        f'<a href="{text(quote(run))}/report.html" title="{text(run)}">{text(run[-8:])}</a>'
     )
 
 

@@ -46,8 +46,10 @@ def line_of(label: str, seeds: Sequence[Sequence[Point]], markers: bool = False)
         for seed in seeds
         if len(seed)
     ]
+    # a seed that stopped early would bend the mean where it drops out
     shared = sorted(set.intersection(*(set(seed) for seed in curves))) if curves else []
     columns = [[seed[x] for seed in curves] for x in shared]
+    # exact: the table below prints the same number whatever the order of the seeds
     mean = tuple(math.fsum(column) / len(column) for column in columns)
     return Line(
         label,
@@ -184,6 +186,7 @@ def marker(number: int, x: float, y: float, size: float) -> str:
     kind = f"dot s{number % CLASSES}{' hollow' if number % CLASSES > 3 else ''}"
     if number % 4 == 0:
         return f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{size:g}"/>'
+    # so that shapes of one size look equally large
     side = size * (1.6 if number % 4 == 1 else 1.3)
     corners = {
         1: ((-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5)),
@@ -204,15 +207,11 @@ def legend(labels: Sequence[str], markers: Sequence[bool] = ()) -> str:
     parts = []
     for number, label in enumerate(labels):
         alone = number < len(markers) and markers[number]
-        stroke = (
-            ""
-            if alone
-            else f'<line class="line s{number % CLASSES}" x1="1" x2="29" y1="7" y2="7"/>'
-        )
-        drawn = (
-            '<svg class="key" viewBox="0 0 30 14"'
-            f' aria-hidden="true">{stroke}{marker(number, 15, 7, 4.0) if alone else ""}</svg>'
-        )
+        # as it is drawn: points that stand alone have no line
+        sample = f'<line class="line s{number % CLASSES}" x1="1" x2="29" y1="7" y2="7"/>'
+        if alone:
+            sample = marker(number, 15, 7, 4.0)
+        drawn = f'<svg class="key" viewBox="0 0 30 14" aria-hidden="true">{sample}</svg>'
         parts.append(f'<li class="s{number % CLASSES}">{drawn}{escape(_printable(label))}</li>')
     return f'<ul class="legend">{"".join(parts)}</ul>'
 
@@ -229,6 +228,7 @@ def interval_mark(estimate: Mapping[str, float | None], low: float, high: float)
         return ""
 
     def px(value: float) -> float:
+        # at the edge of a mark, whose whisker leaves no room beyond it
         return 4 + (min(max(value, low), high) - low) / (high - low) * 112
 
     return (

@@ -15,6 +15,7 @@ from typing import Any
 from gem_ma.episode import Episode
 from gem_ma.types import Image, Malformed, Message, Reply, ToolCall, Turn
 
+# per text, episode, turn, image (bytes): a page holds dozens of episodes in a few megabytes
 MAX_TEXT, MAX_TURNS, MAX_CALLS, MAX_IMAGE = 8_000, 400, 20, 300_000
 # how a reply may call what was thought before it was said
 THOUGHTS = ("reasoning", "thoughts", "thinking")
@@ -24,7 +25,7 @@ Media = Callable[[str], bytes | None]
 def transcript(
     episode: Episode, verdict: Mapping[str, Any], media: Media = lambda digest: None
 ) -> dict[str, Any]:
-    """`said`: `kinds`, `causes`, `labels`, `measures` of the episode (`gem_ma.view.chosen`).
+    """`verdict`: `kinds`, `causes`, `labels`, `measures` of the episode (`gem_ma.view.chosen`).
     `media` gives the bytes behind an image's digest."""
     totals, paid = episode.returns(), _paid(episode)
     left_out = len(episode.turns) - MAX_TURNS
@@ -36,6 +37,7 @@ def transcript(
             + (f" · repeat {episode.repeat}" if episode.repeat else "")
         ),
         "task": _cut(episode.task) + (f", repeat {episode.repeat}" if episode.repeat else ""),
+        # as text, like all numbers here: a seed has 64 bits, and a double 53
         "seed": str(episode.seed),
         "scenario": _cut(episode.scenario),
         "version": episode.version,
@@ -92,6 +94,7 @@ def number(value: float) -> str:
     >>> number(1.0), number(-0.25), number(12345678901234567890), number(1 / 3), number(1e-9)
     ('1', '-0.25', '12345678901234567890', '0.333333', '1e-09')
     """
+    # above 1e15 not every whole number is a double any more
     if isinstance(value, int) or (value == value and abs(value) < 1e15 and value == int(value)):
         return str(int(value))
     return f"{value:.6g}"
@@ -138,6 +141,7 @@ def _reply(reply: Reply, whole: bool) -> dict[str, Any]:
     return {
         "policy": reply.policy,
         "version": reply.version,
+        # an endpoint gives no ids, and counts them in its usage
         "tokens": len(reply.token_ids) or reply.usage.completion_tokens,
         "finish": reply.finish,
         "attempts": len(reply.attempts),
@@ -151,20 +155,20 @@ def _reply(reply: Reply, whole: bool) -> dict[str, Any]:
 
 
 def _messages(messages: Iterable[Message], media: Media) -> list[dict[str, Any]]:
-    return [
-        {
-            "sender": message.sender,
-            "parts": [
-                _part(part, media)
-                for part in (
-                    (message.content,) if isinstance(message.content, str) else message.content
-                )
-            ],
-            "calls": _calls(message.tool_calls),
-            "call": message.call_id,
-        }
-        for message in messages
-    ]
+    listed = []
+    for message in messages:
+        # plain text is one part; with images there are several
+        content = message.content
+        parts = (content,) if isinstance(content, str) else content
+        listed.append(
+            {
+                "sender": message.sender,
+                "parts": [_part(part, media) for part in parts],
+                "calls": _calls(message.tool_calls),
+                "call": message.call_id,
+            }
+        )
+    return listed
 
 
 def _part(part: str | Image, media: Media) -> str | dict[str, str]:
@@ -193,14 +197,12 @@ def _calls(calls: Iterable[ToolCall | Malformed]) -> list[dict[str, Any]]:
 def _value(value: Any) -> str:
     """A text as it is, anything else as JSON text: the browser would turn 12345678901234567890
     into 12345678901234567000 and 1.0 into 1."""
-    return _cut(
-        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    )
+    if not isinstance(value, str):
+        value = json.dumps(value, ensure_ascii=False, default=str)
+    return _cut(value)
 
 
 def _cut(text: str) -> str:
-    return (
-        text
-        if len(text) <= MAX_TEXT
-        else f"{text[:MAX_TEXT]} … [{len(text) - MAX_TEXT} more characters are left out]"
-    )
+    if len(text) <= MAX_TEXT:
+        return text
+    return f"{text[:MAX_TEXT]} … [{len(text) - MAX_TEXT} more characters are left out]"
