@@ -148,7 +148,7 @@ REASONS = {
     "silent": (
         [play(End.TERMINATED, False)],
         {},
-        "1 of 1 episodes; what sits there (direct) does not ask",
+        "1 of 1 episodes; the behaviour of its seat (direct) does not ask",
     ),
     "failed": ([play(End.FAILED, True)], {"excluded": 1}, "1 of 1 episodes failed"),
     "stale": (

@@ -25,6 +25,7 @@ from gem_ma.training.loop.notes import PaddingShares, StalenessNotes
 from gem_ma.training.loop.opening import check_processes, open_critic, open_learner
 from gem_ma.training.loop.parts import Parts
 from gem_ma.training.loop.resuming import place_of
+from gem_ma.training.loop.roles import Learner
 from gem_ma.training.loop.saving import Run
 from gem_ma.training.loop.taught import Taught
 from gem_ma.training.loop.updates import Updates
@@ -59,8 +60,10 @@ async def train(
     folder. Raises ConfigError for a policy that cannot learn, EngineError where all episodes of a
     step failed or a publication does not pass its parity check.
     """
+    # before any tracker is opened: a config that is refused leaves no run at wandb
     log = checked(config, policies).log
     facts = config.model_dump(mode="json")
+    # outermost: whatever ends the training, trackers are closed and their files whole
     with Tracking(folder, log, watchers=watchers, settings=facts, on_note=on_note) as tracking:
         parts = open_parts(config, scenario, policies, folder, teams)
         return await Trainer(parts, tracking, on_step).train()
@@ -90,7 +93,9 @@ def open_parts(
     """Opens all parts. Raises ConfigError where the config and what it names do not fit."""
     settings = checked(config, policies)
     check_discounts(config, settings, scenario)
+    # before weights are copied, which takes minutes for a large model
     check_processes(config, teams.play.size, policies)
+    # a policy that is cloned and does not learn has a learner too, for the cloning
     names = dict.fromkeys((*settings.policies, *settings.warm_start))
     learners = {
         name: open_learner(policies[name], apart=settings.overlap, team=teams.learn)
@@ -101,13 +106,16 @@ def open_parts(
         for name in settings.policies
         if estimator(settings_of(settings, name).estimator.name).critic
     }
+
     place = place_of(config, settings, folder, teams.play)
-    writes = teams.play.first or place.root is None
+    writes = teams.play.first or place.root is None  # without a folder each has a pool of its own
     league = League(config, settings, policies, place.root, writes=writes)
     guard = Guard(config, settings, scenario, learners, league)
     averages = Averages(config, scenario, learners)
+    # of the estimators; `Updates` and `Run` share these very dicts, so a resume fills both
     states: dict[str, dict[str, float]] = {name: {} for name in settings.policies}
-    # the guard before the league: after a rollback the pool gets the weights that came back
+    # `Beginning` first: its exam is that of before. The guard before the league: after a rollback
+    # the pool gets the weights that came back. `Run.save` and `resume` go through the same list.
     attendants: list[Attendant] = [
         Beginning(policies, settings.policies),
         Taught(config, settings.policies, without_critic=_blind(settings, critics)),
@@ -140,7 +148,18 @@ def open_parts(
     )
 
 
+def _critics(settings: TrainSettings, learners: Mapping[str, Learner]) -> dict[str, Critic]:
+    """Critics of the policies whose estimator reads values."""
+    # not of all that could have one: a critic is a second model in memory
+    return {
+        name: open_critic(learners[name])
+        for name in settings.policies
+        if estimator(settings_of(settings, name).estimator.name).critic
+    }
+
+
 def _notes(settings: TrainSettings, team: Team) -> list[str]:
+    """Lines for the user before the first step."""
     forks = cost(settings)
     notes = [forks] if forks is not None else []
     return [*notes, f"{team.size} processes train as one"] if team.size > 1 else notes

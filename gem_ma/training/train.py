@@ -51,7 +51,7 @@ class Trainer:
     async def play(self, step: Step) -> None:
         """1: the episodes of the step. Seats and opponents are drawn per start; frozen policies
         play along."""
-        if step.played is None:
+        if step.played is None:  # else it was played ahead, beside the update before
             step.played = await self.plays(step.index)
         step.phases.lap("play")
         numbers = measures(step.played.plays, self.scenario)
@@ -75,6 +75,7 @@ class Trainer:
                 numbers = self.parts.updates.teach(lesson, step.phases)
                 step.metrics["policies"][lesson.policy] = numbers
 
+        # weights are published after both have ended, so it does not matter which ends first
         if self.settings.overlap and step.number < self.total:
             _, step.ahead = await beside(teach, self.plays(step.index + 1))
         else:
@@ -85,7 +86,7 @@ class Trainer:
         publisher = self.parts.publisher
         for lesson in step.lessons:
             numbers = step.metrics["policies"][lesson.policy]
-            if not lesson.stale:
+            if not lesson.stale:  # nothing new; a version would call the same weights by two names
                 numbers |= publisher.publish(lesson.policy)
             numbers["version"] = publisher.version(lesson.policy)
         self.tell("updated", step)
@@ -97,14 +98,16 @@ class Trainer:
             self.parts.folder.append(step.plays.episodes)
         self.tracking.log(step.metrics, step.number)
         every = self.config.evaluate.every
+        # the last exam is held by `finish`, which needs its scores for the summary
         if every and step.number % every == 0 and step.number < self.total:
             await self.examine(step)
         self.tell("examined", step)
         if step.number % self.settings.save_every == 0 or step.number == self.total:
+            # asked before the write: a checkpoint stands for the weights of every process
             self.parts.teams.play.same(lambda: fingerprints(self.parts.policies), "the weights")
             self.parts.run.save(self.parts.folder, step, self.settings)
         step.phases.lap("record")
-        self.tracking.time(step.timing(), step.number)
+        self.tracking.time(step.timing(), step.number)  # the times of the record count too
         if self.on_step is not None:
             self.on_step(step.number, step.metrics)
 
@@ -141,5 +144,5 @@ class Trainer:
             self.tracking.log(row, step.number)
         for note in step.notes:
             self.tracking.note(note)
-        step.rows.clear()
+        step.rows.clear()  # the next event begins with none
         step.notes.clear()

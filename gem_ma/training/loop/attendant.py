@@ -1,8 +1,8 @@
-"""Those who attend a training without being part of its method.
+"""What follows a training without being part of its method.
 
-The loop of `gem_ma.training.train` plays, credits, updates, publishes and records. All else that
-wants to know of it (a league, a watch for collapse, averages, notes to the user) is an `Attendant`:
-it is called as a step goes on, and answers with rows for the record and notes for the user.
+The loop of `gem_ma.training.train` plays, credits, updates, publishes and records. Everything else
+(a league, a watch for collapse, averages, notes to the user) is an `Attendant`: it is called in
+every step, and may add rows to the record and notes for the user.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import Any
 
 from gem_ma.training.loop.step import Step
 
+# read-only, since it is the default of every `load`
 NO_FILES: Mapping[str, bytes] = MappingProxyType({})
 
 
 class Attendant:
-    """Whoever attends a training. Every method may be left as it is; `name` is its key in
-    checkpoints, and "" keeps nothing there.
+    """Base of what attends a training; a subclass overrides what it needs. `name` is its key in
+    checkpoints; "" keeps nothing there.
 
     The order of calls: `played`, `updated`, `examined` in every step, `updated` and `examined` for
     step 0 too; `summary` once, after the exam of the end.
@@ -29,7 +30,7 @@ class Attendant:
     optional = False  # checkpoints of older versions may lack it
 
     def played(self, step: Step) -> None:
-        """The plays of the step are there, and its metrics of play."""
+        """The step is played, and its metrics of play are there."""
 
     def updated(self, step: Step) -> None:
         """Every policy whose turn it was has learned, and its weights are published."""

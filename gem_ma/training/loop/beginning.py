@@ -1,4 +1,4 @@
-"""What was true before the first step, and what has become of it."""
+"""Scores and weights before the first step, to compare with those at the end."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class BeginningState(TypedDict):
 
 
 class Beginning(Attendant):
-    """Keeps the scores of the first exam and the digests of all weights. In the end only policies
-    that learn may have other ones."""
+    """Keeps the scores of the first exam and the digests of all weights. At the end only the
+    digests of policies that learn may differ."""
 
     name = "first"
     shape = BeginningState
@@ -43,11 +43,13 @@ class Beginning(Attendant):
 
     def examined(self, step: Step) -> None:
         """Takes the first exam."""
+        # `weights` is empty only here: a run without learners holds its last exam at step 0 too
         if step.number == 0 and step.scores is not None and not self.weights:
             self.scores, self.weights = step.scores, fingerprints(self.policies)
 
     def summary(self) -> Mapping[str, Any]:
         """`before`, and whose weights changed. Raises EngineError where a frozen policy's did."""
+        # policies may share a base: a step of one that reached another would go unseen otherwise
         after = fingerprints(self.policies)
         changed = [name for name, digest in after.items() if digest != self.weights.get(name)]
         moved = [name for name in changed if name not in self.learned]

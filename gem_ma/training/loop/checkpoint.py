@@ -36,14 +36,16 @@ from gem_ma.files import (
 )
 
 SCHEMA = 1
+# no slash and no dot in front: a name out of DONE must not lead out of the folder
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,199}")
+# six digits, so that a listing sorts by step; more where there are more steps
 _STEP = re.compile(r"step-(\d{6,})")
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A complete checkpoint. `fell_back` holds one line per newer folder that was passed over,
-    to be shown to the user."""
+    """A complete checkpoint. `fell_back`: one line for the user per newer folder that was passed
+    over."""
 
     step: int
     path: Path
@@ -57,16 +59,17 @@ class Checkpoint:
         if name not in self.files:
             raise StoreError(f"{self.path}: no file {name!r}; it holds {', '.join(self.files)}")
         data = read(self.files[name], self.path.parent.parent)
+        # once more, though it was checked when it was found: a long run may read it much later
         if hashlib.sha256(data).hexdigest() != self.digests[name]:
             raise StoreError(
-                f"{self.files[name]}: its bytes differ from what DONE says; the checkpoint is"
-                " damaged"
+                f"{self.files[name]}: its bytes differ from its digest in DONE, so the checkpoint"
+                " is damaged"
             )
         return data
 
 
 def write_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
-    """Writes `<folder>/step-<step>/` atomically and gives its path; a kill at any instant leaves
+    """Writes `<folder>/step-<step>/` atomically and gives its path; a kill at any moment leaves
     the earlier checkpoints as they were.
 
     The same step with the same bytes is left alone; one with other bytes (or damaged) moves
@@ -93,6 +96,7 @@ def write_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Pat
         for stale in names(folder, root):
             if re.fullmatch(r"step-.*\.tmp-.*", stale):  # of a writer that was killed
                 remove(folder / stale, root)
+        # a step that is done once more after a resume: the same bytes, already on the disk
         if is_folder(target, root) and not _fault(target, listing):
             return target
         temporary = folder / f"{target.name}.tmp-{os.getpid()}"
@@ -100,6 +104,7 @@ def write_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Pat
             make_folder(temporary, root)
             for name, data in files.items():
                 write_new(temporary / name, data, root)
+            # last: after a kill in between, a folder without DONE is no checkpoint
             write_new(
                 temporary / "DONE",
                 json.dumps({"schema": SCHEMA, "step": step, "files": listing}, indent=1).encode(),
@@ -112,13 +117,14 @@ def write_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Pat
                     for n in range(1, 10**6)
                     if kind(target.with_name(f"{target.name}.old-{n}"), root) is None
                 )
+                # aside, not removed: it is somebody's, and a rename over it is not atomic
                 rename(target, target.with_name(f"{target.name}.old-{number}"), root)
             rename(temporary, target, root)
-        except BaseException:
+        except BaseException:  # Ctrl-C too
             with contextlib.suppress(OSError):
                 remove(temporary, root)
             raise
-        sync_folder(folder)
+        sync_folder(folder)  # or a power cut may take the new name back
     return target
 
 
@@ -126,8 +132,8 @@ def prune_checkpoints(folder: Path, step: int, keep: int | None, every: int | No
     """Deletes what `train.checkpoints` does not keep of the checkpoints up to `step`, the one just
     written; None keeps all. Raises StoreError.
 
-    Newer ones are those of a run that fell back to `step`, and stay. A kill leaves a folder
-    without its DONE, which is none, or one that is gone.
+    Newer ones stay: the run fell back to `step` from them. A kill leaves a folder without its DONE,
+    which is no checkpoint, or no folder.
     """
     if keep is None:
         return
@@ -142,7 +148,7 @@ def prune_checkpoints(folder: Path, step: int, keep: int | None, every: int | No
         )
         for number, name in folders[keep:]:
             if every is None or number % every:
-                # first: half a checkpoint must not look like a whole one
+                # DONE first: half a checkpoint must not look like a whole one
                 remove(folder / name / "DONE", folder.parent)
                 remove(folder / name, folder.parent)
 
@@ -151,7 +157,7 @@ def latest_checkpoint(
     folder: Path, unfit: Callable[[Checkpoint], str] | None = None
 ) -> Checkpoint | None:
     """The newest complete checkpoint of the folder, or None. Every file is checked against DONE;
-    damaged ones are passed over and named.
+    damaged checkpoints are passed over, and named in `fell_back`.
 
     `unfit` says why a complete one cannot be used, "" where it can. Raises SchemaError where the
     newest one was written by a newer gem_ma.
@@ -176,12 +182,13 @@ def latest_checkpoint(
 
 
 def read_checkpoint(path: Path, fell_back: tuple[str, ...] = ()) -> Checkpoint:
-    """The checkpoint that this folder is, as another process found it. Raises StoreError where
-    it is none."""
+    """The checkpoint in this folder, which another process found. Raises StoreError where it is
+    none."""
+    # its digests are not checked here: process 0 has done so, and every `read` does
     named = _STEP.fullmatch(path.name)
     if named is None:
         raise StoreError(
-            f"{path}: no folder of a checkpoint is called so; they are called step-000200"
+            f"{path}: a checkpoint's folder is not called like this, but like step-000200"
         )
     with oserror(path):
         listing = _listing(path)
@@ -211,7 +218,7 @@ def _listing(path: Path) -> dict[str, Any]:
 
 
 def _fault(path: Path, expected: Mapping[str, Any] | None = None) -> str | None:
-    """Why this folder is no complete checkpoint (or not the expected one), None where it is."""
+    """Why this folder is no complete checkpoint (or not the expected one); None where it is."""
     try:
         listing = _listing(path)
         if expected is not None and listing != expected:
@@ -219,6 +226,7 @@ def _fault(path: Path, expected: Mapping[str, Any] | None = None) -> str | None:
         for name, entry in listing.items():
             file = path / name
             with stream(file, path.parent.parent) as opened:
+                # the size first: it is free, and what a full disk cut short shows here
                 size = os.fstat(opened.fileno()).st_size
                 if size != entry["size"]:
                     return f"{name} has {size} bytes, DONE says {entry['size']}"
@@ -226,7 +234,7 @@ def _fault(path: Path, expected: Mapping[str, Any] | None = None) -> str | None:
                     return f"{name} differs from its digest in DONE"
     except FileNotFoundError as error:
         return f"{Path(str(error.filename)).name} is missing"
-    except SchemaError:
+    except SchemaError:  # a newer version wrote it: older checkpoints are no way out
         raise
     except OSError as error:  # StoreError included
         return str(error)

@@ -31,6 +31,7 @@ async def begin(trainer: Examiner) -> Step:
     for note in parts.notes:
         trainer.tracking.note(note)
     step = resume(parts.run, parts.folder, parts.checkpoint)
+    # after the record was cut back to the checkpoint: trackers are sent what it holds then
     trainer.tracking.start(step.number)
     if parts.checkpoint is not None:
         return step
@@ -38,10 +39,11 @@ async def begin(trainer: Examiner) -> Step:
         policy = parts.policies[name]
         examples = await demonstrations(parts.config, parts.scenario, parts.players, policy, warm)
         parts.learners[name].clone(examples, warm)
-        parts.publisher.publish(name)
+        parts.publisher.publish(name)  # before the exam, which would ask the weights of before
     trainer.tell("updated", step)
     await trainer.examine(step)
     trainer.tell("examined", step)
+    # so that a run that is killed in its first steps neither clones nor examines again
     parts.run.save(parts.folder, step, settings)
     return step
 
@@ -52,16 +54,18 @@ async def finish(trainer: Examiner, step: Step) -> dict[str, Any]:
     step.last = True
     await trainer.examine(step)
     trainer.tell("examined", step)
+    # raises where a frozen opponent has changed, before a summary says that all went well
     parts.league.close()
     summary: dict[str, Any] = {
         "steps": step.number,
         "learned": list(trainer.settings.policies),
-        "before": None,  # an attendant knows
+        "before": None,  # filled in by the attendant `Beginning`; stands here for its place
         "after": step.scores,
     }
     for attendant in parts.attendants:
         summary |= attendant.summary()
     if parts.folder is not None:
         summary |= export(parts.folder, parts.policies, parts.learners, parts.averages)
+        # last: a folder with a summary is one of a run that has ended
         parts.folder.write_summary(summary)
     return summary

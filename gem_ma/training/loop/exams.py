@@ -35,7 +35,7 @@ from gem_ma.training.selfplay.averaging import Averages, exact
 from gem_ma.training.selfplay.opponents import anchor_seat
 from gem_ma.training.selfplay.signs import first_share, private_effect
 
-# players whose returns `measures` lists singly; of a league with more, ratings say who is better
+# The most players whose returns `measures` lists one by one; a larger league has ratings instead.
 MOST_PLAYERS = 4
 
 
@@ -46,6 +46,7 @@ def measures(episodes: Sequence[Episode], scenario: Scenario) -> dict[str, Any]:
     `ok`, `failed`, `cut` count episodes; `invalid` is by agent, over turns with a closed choice.
     Where at most four players change seats, `players` has the mean return of each at each agent.
     """
+    # a failed episode has no return; it is counted beside every mean and never in it
     scored = [episode for episode in episodes if episode.end.scored]
     paid = [episode.returns() for episode in scored]
     judged = [verdict for episode in scored if (verdict := scenario.success(episode)) is not None]
@@ -66,6 +67,7 @@ def measures(episodes: Sequence[Episode], scenario: Scenario) -> dict[str, Any]:
             for agent, turns in asked.items()
         },
     }
+    # where the seating is always the same, the return of an agent is that of its player already
     seated = {tuple(map(player_of, episode.cast.values())) for episode in scored}
     few = len({player for players in seated for player in players}) <= MOST_PLAYERS
     return result | _players(scored) if len(seated) > 1 and few else result
@@ -75,6 +77,7 @@ def _players(episodes: Sequence[Episode]) -> dict[str, Any]:
     """`players`: mean return by player and agent, where not all episodes seat the same players."""
     paid: dict[str, dict[str, list[float]]] = {}
     for episode in episodes:
+        # by agent too: in most games the seats are not worth the same
         for agent, value in episode.returns().items():
             paid.setdefault(player_of(episode.cast[agent]), {}).setdefault(agent, []).append(value)
     return {
@@ -104,11 +107,13 @@ async def exam(
     plans = exam_plans(config, scenario)
     result: dict[str, Any] = {}
     signs: dict[str, float] = {}
+    # the same plans twice: what differs is the temperature alone
     for name, temperature in (("sampled", None), ("greedy", 0.0)):
         episodes = await players.play(plans, temperature=temperature)
         result[name] = measures(episodes, scenario)
         if temperature is None and config.train is not None and config.train.on_collapse != "off":
             signs = _signs(config, scenario, policies, learners, episodes)
+    # keys after the scores: rows of the record are printed in their order
     result |= signs
     result |= await _against_anchors(config, scenario, players)
     return result | _exact(config, scenario, policies, learners, averages)
@@ -121,19 +126,19 @@ def _signs(
     learners: Mapping[str, Any],
     episodes: Sequence[Episode],
 ) -> dict[str, float]:
-    """What the collapse detectors ask of an exam: `first_share` of mirror play, and `private_effect
-    NAME` of policies played by `direct`.
-
-    The latter only where probabilities of legal strings are known.
+    """What the collapse detectors want of an exam: `first_share` of mirror play, and, where
+    probabilities of legal strings are known, `private_effect NAME` of policies played by `direct`.
     """
     signs: dict[str, float] = {}
     if (
         scenario.zero_sum
+        # mirror play: against anybody else a share far from a half is skill, not collapse
         and len({seat.policy or seat.behaviour for seat in config.agents.values()}) == 1
     ):
         share = first_share(episodes)
         signs |= {"first_share": share[0]} if share is not None else {}
     for name in policies:
+        # under `direct` a recorded view is what the model saw; another behaviour rewrites it
         agents = [
             agent
             for agent, seat in config.agents.items()
@@ -153,8 +158,8 @@ def _signs(
 
 
 async def _against_anchors(config: Config, scenario: Scenario, players: Players) -> dict[str, Any]:
-    """`against NAME` for every anchor: each learned seat in turn against it on the same seeds,
-    its return and standard error by policy."""
+    """`against NAME` for every anchor: each learned seat in turn plays against it on the same
+    seeds; return and standard error by policy."""
     train = config.train
     anchors = train.opponents.anchors if train is not None and train.opponents is not None else {}
     learned = [
@@ -167,10 +172,12 @@ async def _against_anchors(config: Config, scenario: Scenario, players: Players)
         plans: list[Plan] = []
         focus: list[str] = []
         for side, agent in enumerate(learned):
+            # all other seats are the anchor's, or a second learner would blur the comparison
             cast = {
                 a: seat if a == agent else anchor_seat(seat, anchor, config.policies)
                 for a, seat in cast_of(config).items()
             }
+            # `repeat` sets the sides of one seed apart; the seeds are shared, so luck is too
             plans += [
                 replace(plan, cast=cast, repeat=side)
                 for plan in exam_plans(config, scenario)[
@@ -185,6 +192,7 @@ async def _against_anchors(config: Config, scenario: Scenario, players: Players)
                 paid.setdefault(config.agents[agent].policy or "", []).append(
                     episode.returns()[agent]
                 )
+        # by policy: the detectors compare an exam with the best one, and need its error
         spread = {
             name: (variance(values) / len(values)) ** 0.5 if len(values) > 1 else None
             for name, values in paid.items()
@@ -205,13 +213,14 @@ def _exact(
     learners: Mapping[str, Any],
     averages: Averages | None,
 ) -> dict[str, float]:
+    """The exact scores of an exam; {} where the game cannot be listed."""
     if not exact(config, scenario):
         return {}
     owners = {seat.policy or "" for seat in config.agents.values()}
     last = {name: _strategy(name, policies, learners) for name in owners}
     strategies = {name: strategy for name, strategy in last.items() if strategy is not None}
     if len(strategies) < len(owners):
-        return {}  # somebody plays whose probabilities nobody knows
+        return {}  # the probabilities of some policy are unknown
     means = {
         name: engine_strategy(learner.average())
         for name in strategies
@@ -226,6 +235,7 @@ def _exact(
     try:
         scores = _exploited(scenario, casts, strategies)
         if means:
+            # whoever keeps no average plays its last weights beside those who do
             averaged = _exploited(scenario, casts, {**strategies, **means})
             for key in ("nash_conv", "exploitability"):
                 scores[f"{key}_averaged"] = averaged[key]
@@ -239,7 +249,7 @@ def _exploited(
     casts: Sequence[Mapping[str, str]],  # agent -> policy, for each way to seat them
     strategies: Mapping[str, Strategy],
 ) -> dict[str, float]:
-    """How far these strategies are from an equilibrium, in the mean over the ways to seat them."""
+    """How far these strategies are from an equilibrium: the mean over the ways to seat them."""
     results = [
         exploitability(scenario, {agent: strategies[name] for agent, name in cast.items()})
         for cast in casts
@@ -272,7 +282,9 @@ def _over(values: Iterable[float]) -> float:
 def _strategy(
     name: str, policies: Mapping[str, Policy], learners: Mapping[str, Any]
 ) -> Strategy | None:
+    """The strategy of a policy, where its probabilities are known."""
     policy, learner = policies.get(name), learners.get(name)
+    # the engine first: it is what plays, and a table's learner knows no texts
     if policy is not None and isinstance(policy.engine, Exact):
         return engine_strategy(policy.engine, policy.sampling)
     return TokenStrategy(learner) if isinstance(learner, ScoresTexts) else None

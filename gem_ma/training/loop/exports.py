@@ -21,8 +21,8 @@ def export(
     learners: Mapping[str, Learner],
     averages: Averages,
 ) -> dict[str, Any]:
-    """Writes all that learned, and the averages that were kept; gives `models` and `averaged` of
-    the summary: policy -> engine and path."""
+    """Writes the weights of all learners and their averages; gives `models` and `averaged` of the
+    summary: policy -> engine and path."""
     cores = {name: policies[name].core for name in learners}
     models = {
         name: _write(folder, name, engine)
@@ -35,7 +35,7 @@ def export(
         if isinstance(learner, KeepsAverage)
     }
     for name, mixture in averages.mixtures.items():
-        if mixture.size:
+        if mixture.size:  # 0: nothing was published, so there is nothing to average
             means[name] = as_table(mixture, name)
     averaged = {name: _write(folder, f"{name}.averaged", mean) for name, mean in means.items()}
     return {"models": models, "averaged": averaged}
@@ -43,6 +43,6 @@ def export(
 
 def _write(folder: RunFolder, name: str, engine: Weighs) -> dict[str, str]:
     """Writes the weights as a model that any run can name as `<engine>/<run folder>/<path>`."""
-    path = Path("models", name)
+    path = Path("models", name)  # from the run folder, which may be moved
     place(folder.path / path, folder.path, engine.save)
     return {"engine": engine.exports, "path": str(path)}

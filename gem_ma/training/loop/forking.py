@@ -1,16 +1,16 @@
 """Group sampling from the middle of an episode: the plays of a step are forked, and their
 continuations from one state form a group.
 
-A play that started at the beginning is a *trunk*; it is trained on as ever, in the group of its
-start. A *branch* takes over the record before a decision point and samples on from there; only what
-it sampled itself is trained on (`credit.turns`), so no token is trained twice. The branches of one
+A play from the beginning is a *trunk*; it is trained on as usual, in the group of its start. A
+*branch* takes over the record before a decision point and samples on from there. Only what it
+sampled itself is trained on (`credit.turns`), so no token is trained twice. The branches of one
 point share a `group`, `<group of the trunk>@<decision point>`. Everything is a function of (config,
 step, episodes).
 
-Which play is forked at the next level is the *selector*'s choice: `policy` stays on the trunk,
-`random` draws one of the branches: both leave the states that are met distributed as the
-policies' own plays are. `greedy` takes the branch that paid the learners most: what is forked
-from it is off-policy, and counted so.
+The *selector* chooses which play is forked at the next level. `policy` stays on the trunk and
+`random` draws a branch: under both, states are met as often as in plays of the policies. `greedy`
+takes the branch that paid the learners most: what is forked from it is off-policy, and is counted
+as that.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ async def grow(
     fork = settings.fork
     if fork is None:
         return Grown((), {})
+    # whoever waits for its turn is not forked: nobody would learn from the branches
     learned = set(learning(settings, step))
     by_id = {episode.id: episode for episode in trunks}
     lines = [
@@ -85,11 +86,12 @@ async def grow(
         wanted = [(line, branches) for line in lines if (branches := line.branches(level))]
         if not wanted:
             break
+        # all branches of a level at once: engines batch, and a level needs the one before it
         level_plans = [plan for _, branches in wanted for plan in branches]
         episodes = await players.play(level_plans, learning=True)
         points += len(wanted)
         off_policy += sum(len(branches) for line, branches in wanted if line.greedy)
-        number = 0
+        number = 0  # episodes come in the order of their plans, so each line has a slice of them
         for line, branches in wanted:
             line.select(episodes[number : number + len(branches)])
             number += len(branches)
@@ -103,8 +105,8 @@ async def grow(
 
 
 class _Line:
-    """One trunk and where it is forked: the play that is followed changes from level to level,
-    as the selector says."""
+    """One trunk and where it is forked. The play that is followed changes from level to level, as
+    the selector chooses."""
 
     def __init__(
         self,
@@ -121,12 +123,13 @@ class _Line:
         self.last = -1  # the decision point of the last fork
         self.greedy = False  # the followed play was chosen by what it was paid
         self.rng = random.Random(stable_seed(seed, "fork", step, *plan.id))
+        # for `at: random`: without replacement and sorted, since the next level forks further on
         self.drawn = (
             sorted(self.rng.sample(points, min(fork.levels, len(points))))
             if (points := self._points(trunk))
             else []
         )
-        # above every repeat of a trunk
+        # above every repeat of a trunk, and apart for each: `repeat` is a part of an episode's id
         self.offset = settings.episodes + plan.repeat * fork.levels * fork.width
 
     def _points(self, episode: Episode) -> list[int]:
@@ -145,6 +148,7 @@ class _Line:
         point."""
         points = self._points(self.followed)
         if self.fork.at == "random":
+            # a branch has other decision points than the trunk, so there one is drawn anew
             on_trunk = self.followed is self.trunk
             points = (
                 [point for point in self.drawn if point > self.last][:1]
@@ -156,6 +160,7 @@ class _Line:
         if not points:
             return []
         self.last = points[0]
+        # a trunk that is alone has no group, and its branches need one
         group = (
             self.plan.group
             or f"{self.plan.scenario.id}/{self.plan.task}/{self.plan.seed}/{self.plan.repeat}"
@@ -163,9 +168,9 @@ class _Line:
         made = []
         for n in range(self.fork.width):
             repeat = self.offset + level * self.fork.width + n
-            branch = Branch(
-                self.followed, self.last, f"{self.plan.seed}/{repeat}@{self.last}", self.plan.repeat
-            )
+            # a seed for chance after the fork: with the trunk's all branches would be one play
+            seed = f"{self.plan.seed}/{repeat}@{self.last}"
+            branch = Branch(self.followed, self.last, seed, self.plan.repeat)
             made.append(
                 replace(
                     self.plan,
@@ -178,20 +183,19 @@ class _Line:
 
     def select(self, branches: Sequence[Episode]) -> None:
         """Which play the next level forks."""
-        alive = [episode for episode in branches if episode.end.scored]
+        alive = [episode for episode in branches if episode.end.scored]  # others cannot be replayed
         if self.fork.selector == "policy" or not alive:
             return
         if self.fork.selector == "random":
             self.followed = self.rng.choice(alive)
         else:
-            # the first of equals
-            self.followed, self.greedy = (
-                max(alive, key=lambda episode: _paid(episode, self.learned)),
-                True,
-            )
+            # `max` takes the first of equals, so the choice does not hang on anything else
+            self.followed = max(alive, key=lambda episode: _paid(episode, self.learned))
+            self.greedy = True
 
 
 def _paid(episode: Episode, learned: set[str]) -> float:
+    """What an episode paid the agents of the policies that learn now."""
     return math.fsum(
         entry.value for entry in episode.ledger if episode.cast[entry.agent].policy in learned
     )

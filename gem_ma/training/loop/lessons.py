@@ -13,18 +13,15 @@ from gem_ma.turn_table import TurnTable
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What one policy learns from at a step, which counts from 0.
-
-    `numbers` are logged. `stale`: it has only episodes that are too old, so it learns nothing.
-    """
+    """What one policy learns from at a step."""
 
     policy: str
-    settings: TrainSettings
-    gamma: Any
+    settings: TrainSettings  # with what `train.per_policy` says of this policy
+    gamma: Any  # the discount, or one by agent, that made the returns of `turns`
     turns: TurnTable
-    numbers: dict[str, Any]
-    step: int
-    rng: random.Random
-    lr: float
-    stale: bool
-    warning: str | None
+    numbers: dict[str, Any]  # logged, whatever the update adds
+    step: int  # from 0
+    rng: random.Random  # its own: what others draw beside it must not change its minibatches
+    lr: float  # of this step, schedule and brake applied
+    stale: bool  # all its episodes are too old, so it learns nothing
+    warning: str | None  # for the user

@@ -1,4 +1,4 @@
-"""Players and the publisher in this process; with several processes (`Team`) each plays its share of
+"""Players and the publisher in this process; with several processes (`Team`) each plays a share of
 every list of plans. What a role promises is in `gem_ma.training.loop.roles`."""
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class LocalPlayers:
     ) -> None:
         self.config, self.team, self.members = config, team, members
         self.policies = dict(policies)
+        # `learns` forbids behaviours to draw in a way of their own, which no loss would know
         self.learning = {name: replace(policies[name], learns=True) for name in learned}
 
     async def play(
@@ -40,8 +41,11 @@ class LocalPlayers:
     ) -> list[Episode]:
         """See `Players.play`."""
         policies = self.policies
+        # members only where the plays are learned from: no exam seats a snapshot
         if learning:
-            self.team.agree(None)  # the snapshots that process 0 wrote are there for all
+            self.team.agree(
+                None
+            )  # a barrier: process 0 has written its snapshots before others read
             members = self.members(plans) if self.members is not None else {}
             policies = {**policies, **self.learning, **members}
         if temperature is not None:
@@ -55,8 +59,8 @@ class LocalPlayers:
 async def play_all(
     config: Config, plans: Sequence[Plan], policies: Mapping[str, Policy], team: Team = SOLO
 ) -> list[Episode]:
-    """The episodes of these plans, in their order; each process of the team plays its share.
-    Raises as `Players.play`."""
+    """The episodes of these plans, in their order; each process of the team plays a share. Raises
+    as `Players.play`."""
 
     async def play(share: Sequence[Plan]) -> list[Episode]:
         # episodes come as they end; what is learned from them must not depend on that

@@ -1,9 +1,9 @@
-"""What one policy did in the episodes of an update, for whoever watches: what it was paid and for
-what, how much it said, what was cut, how stale.
+"""What one policy did in the episodes of an update: what it was paid and for what, how much it
+said, what was cut, how stale its tokens were.
 
-Reads records. Every value is a function of them, so a resumed run measures the same. Gradients
-and losses are the learner's to tell, entropies and shares of actions those of
-`gem_ma.training.selfplay.collapse`.
+Reads records. Every value is a function of them, so a resumed run measures the same. Gradients and
+losses come from the learner, entropies and shares of actions from
+`gem_ma.training.selfplay.signs`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from gem_ma.episode import Episode
 from gem_ma.scenario import Scenario
 from gem_ma.types import Reply, Turn
 
-COMPONENTS = 12  # kinds of reward by agent; what is rarer is summed as `other`
-LAGS = 8  # versions told one by one; older ones are counted together
+COMPONENTS = 12  # kinds of reward listed per agent; the smaller ones are summed as `other`
+LAGS = 8  # versions counted one by one; older ones are counted together
 
 
 def policy_measures(
@@ -47,8 +47,9 @@ def policy_measures(
     if not scored:
         return numbers
     numbers |= _paid(scored, policy, scenario)
+    # failed episodes are `dropped`: they end anywhere, and would make every mean shorter
     turns = [[turn for turn in episode.turns if _replies(turn, policy)] for episode in scored]
-    replies = [reply for own in turns for turn in own for reply in _replies(turn, policy)]
+    replies = [reply for played in turns for turn in played for reply in _replies(turn, policy)]
     numbers["turns_per_episode"] = sum(map(len, turns)) / len(scored)
     numbers["tokens_per_episode"] = sum(map(sampled_tokens, replies)) / len(scored)
     numbers["cut_by_limits"] = sum(episode.end.bootstraps for episode in scored) / len(scored)
@@ -56,7 +57,7 @@ def policy_measures(
         numbers["cut_by_length"] = sum(
             reply.finish in ("length", "context_overflow") for reply in replies
         ) / len(replies)
-    lags = Counter[int]()
+    lags = Counter[int]()  # by tokens, since tokens are what is learned from
     for reply in replies if version is not None else ():
         lags[(version or 0) - reply.version] += sampled_tokens(reply)
     if total := lags.total():
@@ -84,6 +85,7 @@ def tokens_of(episodes: Sequence[Episode]) -> int:
 
 
 def _paid(scored: Sequence[Episode], policy: str, scenario: Scenario) -> dict[str, Any]:
+    # agents of different scenarios may share a name, and their returns have different units
     several = len({episode.scenario for episode in scored}) > 1
     returns: dict[str, list[float]] = {}
     verdicts: dict[str, list[float]] = {}
@@ -115,18 +117,18 @@ def _paid(scored: Sequence[Episode], policy: str, scenario: Scenario) -> dict[st
 
 def _reason(why: str) -> str:
     """A reason without what changes from one episode to the next: `round 3` is `round #`."""
-    return (
-        re.sub(r"\d+(?:\.\d+)?", "#", " ".join(why.split())).replace("/", " ")[:40].strip()
-        or "unnamed"
-    )
+    # no slash: it parts the words of a tracker's names
+    text = re.sub(r"\d+(?:\.\d+)?", "#", " ".join(why.split())).replace("/", " ")
+    return text[:40].strip() or "unnamed"
 
 
 def _shares(sums: Mapping[str, float], episodes: int) -> dict[str, float]:
     """Means per episode; the largest by name, the rest together."""
+    # by size, penalties too; ties by name, so that a resumed run lists the same ones
     largest = sorted(sums, key=lambda why: (-abs(sums[why]), why))[:COMPONENTS]
-    told = {why: sums[why] / episodes for why in sorted(largest)}
-    rest = sum(value for why, value in sums.items() if why not in told)
-    return told | ({"other": rest / episodes} if len(sums) > len(largest) else {})
+    means = {why: sums[why] / episodes for why in sorted(largest)}
+    rest = sum(value for why, value in sums.items() if why not in means)
+    return means | ({"other": rest / episodes} if len(sums) > len(largest) else {})
 
 
 def _replies(turn: Turn, policy: str) -> list[Reply]:

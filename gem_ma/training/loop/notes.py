@@ -25,14 +25,15 @@ class StalenessNotes(Attendant):
 
 
 class PaddingShares(Attendant):
-    """Notes what share of the positions that were computed held padding, by policy. It depends on
-    what fits into a pass, so it belongs to the timings."""
+    """Records the share of computed positions that held padding, by policy. It depends on what
+    fits into a pass, so it belongs to the timings."""
 
     def __init__(self, learners: Mapping[str, Learner]) -> None:
         self.learners = learners
 
     def updated(self, step: Step) -> None:
-        """Takes the shares of the policies that learned."""
+        """Records the shares of the policies that learned."""
+        # the others keep the share of their last update, which is no number of this step
         taught = ((name, self.learners[name]) for name in step.taught)
         shares = {name: learner.padding for name, learner in taught if isinstance(learner, Pads)}
         known = {name: share for name, share in shares.items() if share is not None}

@@ -30,12 +30,14 @@ def open_learner(policy: Policy, *, apart: bool = False, team: Team = SOLO) -> L
             " trainable"
         )
     learner = engine.learner(policy.sampling, apart=apart)
+    # said now, with the names: else a method would be missing in the middle of the first step
     if not isinstance(learner, Learner):
         lacks = [name for name in get_protocol_members(Learner) if not hasattr(learner, name)]
         raise ConfigError(
             f"policy {policy.name!r} cannot learn: {type(learner).__name__}, the learner of its"
             f" engine, has no {', '.join(sorted(lacks))}"
         )
+    # one that cannot share its passes does the whole update in every process, with the same result
     if isinstance(learner, Joins):
         learner.join(team)
     return learner
@@ -61,6 +63,7 @@ def check_processes(config: Config, processes: int, policies: Mapping[str, Polic
             " process, or take limits away"
         )
     for name in config.train.policies if config.train is not None else []:
+        # all would publish to one server, each over what the others did
         if isinstance(policies[name].core, Reachable):
             raise ConfigError(
                 f"policies.{name}: only one process can publish to where it is sampled; train with"

@@ -1,10 +1,10 @@
 """Playing ahead: the episodes of the next step are sampled while this step's update runs, so a
 learner is off-policy by one publish.
 
-The update works in a thread, on modules of its own; the loop goes on sampling from what was
-published before. Both end before anything is published, so which weights played what never
-depends on timing: the replies carry their version, and a checkpoint holds the episodes that were
-played ahead, as lines of the record.
+The update runs in a thread, on modules of its own; the loop goes on sampling from what was
+published before. Both end before anything is published, so timing never decides which weights
+played what. Replies carry their version, and a checkpoint holds the episodes that were played
+ahead, as lines of the record.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Played:
         return [*self.plays, *self.branches]
 
     def dump(self) -> bytes:
-        """A file of a checkpoint: one line about it, then one per episode."""
+        """A file of a checkpoint: a line of facts, then one per episode."""
+        # whole: played again after a resume, they would come from weights that are a step newer
         head = json.dumps({"step": self.step, "plays": len(self.plays), "forks": self.forks})
         return "".join(f"{line}\n" for line in (head, *map(dump_episode, self.episodes))).encode()
 
@@ -56,6 +57,7 @@ class Played:
                 episodes[note["plays"] :],
                 note["forks"],
             )
+        # RecursionError: JSON that is nested too deep; all of these are damage
         except (ValueError, KeyError, TypeError, RecursionError, GemMaError) as error:
             raise DataError(
                 f"the episodes that a checkpoint holds cannot be read ({type(error).__name__}:"
@@ -64,16 +66,17 @@ class Played:
 
 
 async def beside(work: Callable[[], S], play: Coroutine[Any, Any, T]) -> tuple[S, T]:
-    """Runs `work` in a thread while `play` runs here, and gives what both gave. Both have ended
-    when this returns or raises; of two errors the one of `work` is raised.
+    """The results of `work`, which runs in a thread, and of `play`, which runs here meanwhile. Both
+    have ended when this returns or raises; of two errors the one of `work` is raised.
     """
     thread = asyncio.ensure_future(asyncio.to_thread(work))
     playing = asyncio.ensure_future(play)
     try:
         await asyncio.wait((thread, playing), return_when=asyncio.FIRST_EXCEPTION)
+        # an update that failed ends the run, so playing on would be for nothing
         if thread.done() and thread.exception() is not None:
             playing.cancel()
         await asyncio.gather(thread, playing, return_exceptions=True)
         return thread.result(), playing.result()
-    finally:  # a thread cannot be cancelled: it is waited for by whoever ends the loop
+    finally:  # a thread cannot be cancelled; the event loop waits for it when it closes
         playing.cancel()

@@ -23,14 +23,13 @@ from gem_ma.training.selfplay.league import League
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a training is made of. `summary`: of a run that has ended already; `notes`: what the
-    user should read before it begins."""
+    """What a training is made of."""
 
     config: Config
     settings: TrainSettings
     scenario: Scenario
     policies: Mapping[str, Policy]
-    folder: RunFolder | None
+    folder: RunFolder | None  # of process 0; None = no record, or another process
     teams: Teams
     players: Players
     learners: Mapping[str, Learner]
@@ -38,8 +37,8 @@ class Parts:
     updates: Updates
     league: League
     averages: Averages
-    attendants: Sequence[Attendant]
+    attendants: Sequence[Attendant]  # in the order in which they are called
     run: Run
-    checkpoint: Checkpoint | None
-    summary: dict[str, Any] | None
-    notes: Sequence[str]
+    checkpoint: Checkpoint | None  # to go on from
+    summary: dict[str, Any] | None  # of a run that has ended already
+    notes: Sequence[str]  # for the user, before the first step

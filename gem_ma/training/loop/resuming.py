@@ -1,10 +1,10 @@
-"""How a training is taken up: where its run stands (the folder, the checkpoint to go on from, the
-summary if it has ended), and how folder and run go back to that checkpoint."""
+"""How a training goes on: where its run stands (the folder, the checkpoint to go on from, the
+summary if it has ended), and how folder and run are taken back to that checkpoint."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NotRequired
@@ -37,8 +37,8 @@ class TrainerState(TypedDict):
 
 
 def checked_state(state: Any, shape: Any) -> Any:
-    """The state itself, unchanged. Raises ValueError where it is none: its digest says who wrote
-    it last, not what it is."""
+    """The state itself, unchanged. Raises ValueError where it has another shape: its digest says
+    that nobody changed it since, not what it is."""
     from pydantic import TypeAdapter, ValidationError
 
     try:
@@ -62,11 +62,12 @@ class Place:
 def place_of(
     config: Config, settings: TrainSettings, folder: RunFolder | None, team: Team
 ) -> Place:
-    """Process 0 alone has the folder; the others hear from it where they are."""
+    """Where the run stands. Process 0 alone has the folder, and tells the others."""
     checkpoint, notes = newest(folder, config, settings)
     total = settings.steps if settings.policies else 0
     ended = folder is not None and checkpoint is not None and checkpoint.step == total
     summary = _summary(folder) if folder is not None and ended else None
+    # one decision for all: a process that looked for itself might find a checkpoint less
     shared = team.agree(
         {
             "root": str(folder.path.absolute()) if folder is not None else None,
@@ -74,6 +75,7 @@ def place_of(
             "ended": summary is not None,
         }
     )
+    # the paths are read by all, so the processes of several machines need a disk in common
     if not team.first and shared["checkpoint"] is not None:
         checkpoint = read_checkpoint(Path(shared["checkpoint"]))
     root = Path(shared["root"]) if shared["root"] is not None else None
@@ -81,8 +83,8 @@ def place_of(
 
 
 def _summary(folder: RunFolder) -> dict[str, Any] | None:
-    """What a training that has ended wrote; None where that is missing or damaged, so that it is
-    made again."""
+    """The summary of a training that has ended; None where it is missing or damaged, so that it
+    is made again."""
     try:
         summary = read_summary(folder.path, SUMMARY)
         if summary is None:
@@ -93,7 +95,7 @@ def _summary(folder: RunFolder) -> dict[str, Any] | None:
 
 
 def _trainer(checkpoint: Checkpoint) -> dict[str, Any]:
-    """trainer.json; {} where it is none of ours, which `resume` tells."""
+    """trainer.json; {} where it is none of ours, which `resume` reports."""
     try:
         state = checked_state(json.loads(checkpoint.read("trainer.json")), TrainerState)
     except (ValueError, RecursionError):
@@ -104,13 +106,13 @@ def _trainer(checkpoint: Checkpoint) -> dict[str, Any]:
 def newest(
     folder: RunFolder | None, config: Config, settings: TrainSettings
 ) -> tuple[Checkpoint | None, list[str]]:
-    """The checkpoint to go on from, None where the run begins, and notes for the user: what was
+    """The checkpoint to go on from (None: the run begins), and notes for the user: which ones were
     passed over, and what a raised `train.steps` means.
 
-    One whose record has lost lines is passed over for an older one. The last one of a run of
-    fewer steps lacks what comes before the next step in a longer run; so that both end alike, an
-    older one is taken where there is one after the start. Raises StoreError where lines are lost
-    that every checkpoint counts on.
+    A checkpoint whose record has lost lines is passed over for an older one. Where `train.steps`
+    was raised, the last checkpoint lacks what a longer run does before its next step. So that both
+    end alike, an older one is taken, if there is one after the start. Raises StoreError where every
+    checkpoint counts on lines that are lost.
     """
     if folder is None:
         return None, []
@@ -122,43 +124,61 @@ def newest(
         return fault
 
     latest = latest_checkpoint(folder.path / "checkpoints", unfit)
+    # a new beginning over a record that is there would overwrite what somebody may want back
     if latest is None and lost:
         raise StoreError(
             f"{lost[-1]}, and no older checkpoint fits; put the lost lines back from a copy, or"
             " start anew with --fresh"
         )
-    if latest is None or not _trainer(latest).get("end") or latest.step >= settings.steps:
-        return latest, list(latest.fell_back) if latest is not None else []
+    if latest is None:
+        return None, []
+    if not _trainer(latest).get("end") or latest.step >= settings.steps:
+        return latest, list(latest.fell_back)
+    checkpoint, notes = _with_more_steps(latest, folder, unfit, config, settings)
+    return checkpoint, [*latest.fell_back, *notes]
+
+
+def _with_more_steps(
+    latest: Checkpoint,
+    folder: RunFolder,
+    unfit: Callable[[Checkpoint], str],
+    config: Config,
+    settings: TrainSettings,
+) -> tuple[Checkpoint, list[str]]:
+    """The checkpoint to go on from where `latest` is the end of a run of fewer steps, and notes."""
     notes = [f"train.steps is {settings.steps} now; {latest.step} are done"]
+    # a falling rate fell faster in the shorter run, so an older checkpoint would not help
     if any(settings_of(settings, name).lr_final != 1 for name in settings.policies):
         notes.append(
             f"the rate goes on along the line of {settings.steps} steps (train.lr_final); the"
             f" {latest.step} done followed a steeper one"
         )
-        return latest, [*latest.fell_back, *notes]
+        return latest, notes
+    # what a run leaves out after its last step, and does after any other
     due = bool(config.evaluate.every) and latest.step % (config.evaluate.every or 1) == 0
     missing = ["the step that is played ahead (train.overlap)"] * settings.overlap + [
         "its exam (evaluate.every)"
     ] * due
     if not missing:
-        return latest, [*latest.fell_back, *notes]
+        return latest, notes
     older = latest_checkpoint(
         folder.path / "checkpoints",
         lambda checkpoint: (
             "" if checkpoint.step < latest.step and not unfit(checkpoint) else "newer"
         ),
     )
+    # from step 0 the whole run would be done again, which nobody who raised `steps` wants
     if older is None or older.step == 0:
         notes.append(
             f"step {latest.step} lacks {' and '.join(missing)}, so what follows differs from a run"
             f" that had {settings.steps} from its start"
         )
-        return latest, [*latest.fell_back, *notes]
+        return latest, notes
     notes.append(
         f"steps {older.step + 1} to {latest.step} are done once more, since {latest.path.name}"
         f" lacks {' and '.join(missing)}"
     )
-    return older, [*latest.fell_back, *notes]
+    return older, notes
 
 
 def resume(run: Run, folder: RunFolder | None, checkpoint: Checkpoint | None) -> Step:
@@ -166,15 +186,17 @@ def resume(run: Run, folder: RunFolder | None, checkpoint: Checkpoint | None) ->
     new run."""
     if checkpoint is None:
         if folder is not None:
+            # lines of a run that was killed before its first checkpoint: it begins anew
             folder.rewind({"episodes": 0, "metrics": 0})
         return Step(0)
     remedy = f"remove {checkpoint.path} to go on from the checkpoint before it"
     with damage(checkpoint.path / "trainer.json", remedy):
         trainer = checked_state(json.loads(checkpoint.read("trainer.json")), TrainerState)
         if folder is not None:
-            folder.rewind(trainer["mark"])
+            folder.rewind(trainer["mark"])  # lines of steps that are done once more
         run.states.update(trainer["estimators"])
         _resume_attendants(run, trainer, checkpoint)
+        # learners last: what they load goes to samplers too, and nothing should fail after that
         for name, part in run.learned().items():
             prefix = f"{name}."
             owned = [file for file in checkpoint.files if file.startswith(prefix)]
@@ -189,6 +211,7 @@ def _resume_attendants(run: Run, trainer: Mapping[str, Any], checkpoint: Checkpo
     for attendant in run.attendants:
         if not attendant.name:
             continue
+        # in the words of the schema check: to the user it is the same fault
         if attendant.name not in trainer and not attendant.optional:
             raise ValueError(f"{attendant.name}: Field required")
         state = trainer.get(attendant.name, {})

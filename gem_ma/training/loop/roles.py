@@ -2,8 +2,8 @@
 sampled.
 
 The loop knows these protocols alone, so a role may run elsewhere. What crosses a role are plans,
-episodes (as lines of `gem_ma.codec`) and weights by name. Learners stand in
-`gem_ma.training.learner`, the others that run in this process in `gem_ma.training.loop.local`.
+episodes (as lines of `gem_ma.codec`) and weights by name. Learners are in
+`gem_ma.training.learner`, players and publishers of this process in `gem_ma.training.loop.local`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Players(Protocol):
         ...
 
 
-@runtime_checkable
+@runtime_checkable  # asked when a training opens: an engine may bring a learner of its own
 class Learner(Protocol):
     """Learns one policy from turns: a language model, a table, anything with a version."""
 
@@ -51,7 +51,7 @@ class Learner(Protocol):
 
     @property
     def parity(self) -> float:
-        """Nats that its log-probabilities may lie away from those of its sampler."""
+        """The largest gap to its sampler's log-probabilities that is allowed, in nats."""
         ...
 
     def bound(self, settings: LossSettings) -> None:
@@ -95,7 +95,7 @@ class Learner(Protocol):
 
 
 class Publisher(Protocol):
-    """Brings the weights of a learner to where they are sampled."""
+    """Brings the weights of a learner to its sampler."""
 
     def version(self, policy: str) -> int:
         """The number of times that this policy was published."""

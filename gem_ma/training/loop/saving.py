@@ -12,10 +12,7 @@ from gem_ma.config.training import TrainSettings
 from gem_ma.store import RunFolder
 from gem_ma.training.learner.critic import Critic
 from gem_ma.training.loop.attendant import Attendant
-from gem_ma.training.loop.checkpoint import (
-    prune_checkpoints,
-    write_checkpoint,
-)
+from gem_ma.training.loop.checkpoint import prune_checkpoints, write_checkpoint
 from gem_ma.training.loop.overlap import FILE as AHEAD
 from gem_ma.training.loop.roles import Learner
 from gem_ma.training.loop.step import Step
@@ -35,9 +32,9 @@ class Run:
         if folder is None:
             return
         trainer: dict[str, Any] = {
-            "mark": folder.mark(),
+            "mark": folder.mark(),  # lines of the record; a resume cuts it back to them
             "estimators": self.states,
-            "end": step.number == settings.steps,
+            "end": step.number == settings.steps,  # a longer run would have done more here
         }
         files = {
             f"{name}.{file}": data
@@ -49,6 +46,7 @@ class Run:
                 trainer[attendant.name] = attendant.state()
                 files |= attendant.files()
         if step.ahead is not None:
+            # the record does not hold these episodes yet, so neither does the folder their images
             folder.keep_images(step.ahead.episodes)
             files[AHEAD] = step.ahead.dump()
         files["trainer.json"] = json.dumps(trainer).encode()
@@ -58,5 +56,6 @@ class Run:
 
     def learned(self) -> dict[str, Learner | Critic]:
         """Learners and critics, by the name that their files of a checkpoint begin with."""
+        # no learned policy has an @ in its name, so no two of these begin alike
         critics = {f"{name}@critic": critic for name, critic in self.critics.items()}
         return {**self.learners, **critics}

@@ -24,7 +24,7 @@ class Step:
 
     number: int
     played: Played | None = None
-    ahead: Played | None = None
+    ahead: Played | None = None  # handed to the next `Step`, or dropped after a rollback
     lessons: Sequence[Lesson] = ()
     metrics: dict[str, Any] = field(default_factory=dict)
     scores: Mapping[str, Any] | None = None
@@ -32,7 +32,7 @@ class Step:
     rows: list[Mapping[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     times: dict[str, Any] = field(default_factory=dict)
-    phases: Phases = field(default_factory=Phases)
+    phases: Phases = field(default_factory=Phases)  # its clock starts with the step
 
     @property
     def index(self) -> int:
@@ -53,5 +53,6 @@ class Step:
     def timing(self) -> dict[str, Any]:
         """The row of timings.jsonl."""
         policies = self.metrics["policies"]
+        # `get`: a learner of somebody else's engine may count no tokens
         trained = sum(policies[name].get("tokens", 0) for name in self.taught)
         return {**self.phases.row(tokens_of(self.plays.episodes), trained), **self.times}

@@ -18,13 +18,14 @@ def still_here(
     Who has left stands in no record, so the plays are played again from it.
     """
     gone: dict[int, set[str]] = {}
+    # once per episode: several agents of one play share a replay
     for index in dict.fromkeys(index for index, _ in tails):
         cut = episodes[index]
         game = replay(
             scenario, task_of(scenario, cut.task), cut.seed, cut.turns, cut.calls, cut.forks
         )
         gone[index] = set(game.left)
-        game.close()
+        game.close()  # a scenario may hold files or processes
     return {
         (index, agent): value for (index, agent), value in tails.items() if agent not in gone[index]
     }

@@ -1,5 +1,5 @@
-"""Has a policy learned anything, and if not, why? Counts what its updates had to learn from; says
-in words what was missing, and what to do.
+"""Has a policy learned anything, and if not, why? Counts what its updates could learn from; says in
+words what was missing and what to do.
 
 Reads records and the numbers of updates. A run whose policies learned nothing is no result,
 however cleanly it ended.
@@ -16,9 +16,9 @@ from gem_ma.episode import End, Episode
 from gem_ma.training.loop.attendant import NO_FILES, Attendant
 from gem_ma.training.loop.step import Step
 
-# of a step's episodes; more cut ones than that bias what is learned, and it is said
+# share of a step's episodes; more cut ones than that bias what is learned, and the user is warned
 CUT_SHARE = 0.05
-# keys of run:
+# how a play was cut -> the key of `run:` that cut it
 LIMITS = {
     End.MAX_STEPS: "max_steps",
     End.MAX_TURNS: "max_turns",
@@ -31,11 +31,11 @@ LONGER = (
 
 
 class Taught(Attendant):
-    """What the policies of a run were taught so far, by policy: steps, trained tokens, steps with
-    an advantage, and what became of its episodes.
+    """What the policies of a run have learned from so far, by policy: steps, trained tokens, steps
+    with an advantage, and what became of its episodes.
 
-    Of every episode that seats the policy: `sampled` tokens of it, or none because it `failed`,
-    met a model's `context`, or left it `silent`.
+    An episode that seats the policy has `sampled` tokens of it, or none because it `failed`, met
+    the limit of a model's `context`, or left the policy `silent`.
     """
 
     name = "taught"
@@ -53,11 +53,11 @@ class Taught(Attendant):
         line = cut_note(step.number, step.plays.plays, self.without_critic)
         if line is not None:
             step.notes.append(line)
-            self.without_critic = ()
+            self.without_critic = ()  # said once a run; every step would say it again
 
     def updated(self, step: Step) -> None:
-        """Counts, and says after the first step who had nothing to learn from: many steps may
-        follow."""
+        """Counts, and warns after the first step of policies that had nothing to learn from: many
+        steps may follow."""
         if not step.number:
             return
         for name, numbers in step.metrics["policies"].items():
@@ -73,6 +73,7 @@ class Taught(Attendant):
     def note(self, policy: str, episodes: Sequence[Episode], stats: Mapping[str, Any]) -> None:
         """Takes the episodes and the numbers of one update of a policy."""
         count = self.counts[policy]
+        # also episodes without a token of it: what became of them is the reason that is sought
         count.update(
             _fate(episode, policy)
             for episode in episodes
@@ -82,7 +83,7 @@ class Taught(Attendant):
         count["tokens"] += int(stats.get("tokens", 0))
         count["stale"] += int(stats.get("dropped_stale", 0))
         count["excluded"] += int(stats.get("excluded", 0))
-        # an entropy bonus pulls without advantages
+        # without advantages an entropy bonus alone still moves the weights
         pulled = stats.get("zero_advantage", 0.0) < 1 or stats.get("grad_norm", 0.0) > 0
         count["moved"] += bool(stats.get("optimizer_steps")) and pulled
 
@@ -103,10 +104,11 @@ class Taught(Attendant):
         ]
 
     def _why(self, policy: str, count: Counter[str]) -> str:
+        # the causes in the order in which one hides the next
         seated = sum(count[fate] for fate in ("sampled", "failed", "context", "silent"))
         if not count["steps"]:
             return "its turn never came; raise train.steps, or shorten the turns of train.alternate"
-        if count["tokens"]:
+        if count["tokens"]:  # it had tokens, and still did not move
             key = self.config.train.estimator.key if self.config.train is not None else None
             which = f" (train.estimator.key {key})" if key else ""
             return (
@@ -120,6 +122,7 @@ class Taught(Attendant):
                 " train.opponents"
             )
         if not count["sampled"]:
+            # one reason, the commonest; of equals the one that a config can mend
             most = max(("context", "silent", "failed"), key=lambda fate: count[fate])
             behaviours = dict.fromkeys(
                 seat.behaviour for seat in self.config.agents.values() if seat.policy == policy
@@ -130,11 +133,11 @@ class Taught(Attendant):
                     f" a prompt no longer fitted the context of a model; {LONGER}"
                 ),
                 "silent": (
-                    f"it sampled nothing in {count['silent']} of {seated} episodes; what sits there"
-                    f" ({', '.join(behaviours)}) does not ask its model: seat it with `direct` or"
-                    " another behaviour that does"
+                    f"it sampled nothing in {count['silent']} of {seated} episodes; the behaviour"
+                    f" of its seat ({', '.join(behaviours)}) does not ask its model: take `direct`"
+                    " or another one that does"
                 ),
-                "failed": f"{count['failed']} of {seated} episodes failed; gem-ma show tells why",
+                "failed": f"{count['failed']} of {seated} episodes failed; gem-ma show says why",
             }[most]
         if count["stale"]:
             return (
@@ -153,13 +156,15 @@ class Taught(Attendant):
         return {name: dict(count) for name, count in self.counts.items()}
 
     def load(self, state: Any, files: Mapping[str, bytes] = NO_FILES) -> None:
-        """The inverse of `state`; checkpoints of older versions have none, and count as taught."""
+        """The inverse of `state`. Checkpoints of older versions have none; their policies count as
+        taught."""
         for name, count in self.counts.items():
             count.clear()
             count.update(state.get(name, {"steps": 1, "tokens": 1, "moved": 1}))
 
 
 def _fate(episode: Episode, policy: str) -> str:
+    """What became of an episode, for this policy: one of the names that `Taught` counts."""
     if not episode.end.scored:
         return "failed"
     if any(
@@ -175,6 +180,7 @@ def cut_note(step: int, episodes: Sequence[Episode], without_critic: Sequence[st
     """One line where more than 5 % of a step's episodes were cut and nobody values what would
     have followed; None otherwise. `step` from 1."""
     ends = Counter(episode.end for episode in episodes if episode.end.bootstraps)
+    # a critic values what would have followed; without one a cut play looks like a lost one
     scored = sum(episode.end.scored for episode in episodes)
     if not without_critic or ends.total() <= CUT_SHARE * scored:
         return None

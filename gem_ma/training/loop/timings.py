@@ -10,15 +10,14 @@ PHASES = ("play", "credit", "update", "publish", "record")
 
 
 class Phases:
-    """A clock of one step: what has passed since the last lap belongs to the phase that has
-    ended."""
+    """A clock of one step: the time since the last lap belongs to the phase that has ended."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(PHASES, 0.0)
-        self._last = time.perf_counter()
+        self._last = time.perf_counter()  # the wall clock may be set back while a run goes on
 
     def lap(self, phase: str) -> None:
-        """A phase has ended; it may come several times in a step."""
+        """A phase has ended; a phase may come several times in a step."""
         now = time.perf_counter()
         self.seconds[phase] += now - self._last
         self._last = now
@@ -36,10 +35,10 @@ class Phases:
         times = {
             name: round(tokens / seconds, 3)
             for name, (tokens, seconds) in rates.items()
-            if tokens and seconds > 0
+            if tokens and seconds > 0  # a coarse clock may see no time pass
         }
         return {
-            "at": round(time.time(), 3),
+            "at": round(time.time(), 3),  # seconds since the epoch, when the step ended
             "step_s": round(sum(self.seconds.values()), 6),
             **rows,
             **times,

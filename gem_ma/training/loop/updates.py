@@ -62,6 +62,7 @@ class Updates:
 
     def _lesson(self, played: Played, name: str, settings: TrainSettings) -> Lesson:
         version, bound = self.learners[name].version, settings.max_policy_lag
+        # of the plays alone: a branch repeats its trunk, and would count those turns once more
         numbers: dict[str, Any] = dict(policy_measures(played.plays, name, self.scenario, version))
         episodes: Sequence[Episode] = played.episodes
         late, stale = None, False
@@ -70,7 +71,7 @@ class Updates:
             numbers |= ages
             late = warning(name, ages, bound)
             dropped = ages.get("dropped_stale")
-            stale = bool(dropped) and dropped == sum(ages["lags"].values())
+            stale = bool(dropped) and dropped == sum(ages["lags"].values())  # nothing is left
         gamma = discounts(settings.credit.gamma, played.step)
         turns = self._turns(episodes, name, gamma, settings)
         numbers = {
@@ -117,10 +118,11 @@ class Updates:
         """Estimates and updates; gives what is logged of the policy."""
         settings, name, turns = lesson.settings, lesson.policy, lesson.turns
         numbers = {"lr": lesson.lr, **lesson.numbers}
-        if lesson.stale:
+        if lesson.stale:  # no step without tokens: Adam's moments alone would move the weights
             return {**numbers, "optimizer_steps": 0.0}
-        options = settings.estimator.options
-        if (shaping := settings.estimator.shaping) is not None:
+        how, options = settings.estimator, settings.estimator.options
+        if (shaping := how.shaping) is not None:
+            # both are logged: what is learned for is the shaped return, what counts the raw one
             numbers["return_raw"], past = mean_return(turns), self.states.get(f"{name}@shaping")
             turns, self.states[f"{name}@shaping"] = shaped(
                 turns, shaping.form, shaping.alpha, gamma=lesson.gamma, state=past
@@ -129,18 +131,14 @@ class Updates:
         if name in self.critics:
             turns = valued(turns, self.critics[name])
         advantages, self.states[name] = estimate(
-            settings.estimator.name,
-            turns,
-            settings.estimator.key,
-            self.states[name],
-            gamma=lesson.gamma,
-            **options,
+            how.name, turns, how.key, self.states[name], gamma=lesson.gamma, **options
         )
         phases.lap("credit")
         learner = self.learners[name]
         numbers |= learner.update(
             turns, advantages, lr=lesson.lr, settings=settings.loss, rng=lesson.rng
         )
+        # raises before anything is published: the checkpoint holds the weights of before
         check_fresh(name, lesson.step + 1, numbers.get("fresh_gap"), learner.parity)
         if name in self.critics:
             # after the policy: its advantages were taken against the values of before
