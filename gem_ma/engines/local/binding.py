@@ -44,7 +44,12 @@ class Bound(NamedTuple):
 
 
 class Binding:
-    """The option `constrain` of one policy, see `Transformers`. `place` names its model.
+    """The option `constrain` of one policy. `place` names its model.
+
+    `legal` samples only ids that spell one of the legal strings, where the agent is asked with
+    such. `tools` samples only calls that fit the offered tools, where some are
+    (`gem_ma.engines.local.tool_grammar`). `auto` does `legal` where it can, see `binds`. None:
+    nothing is bound.
 
     Raises ConfigError where `tools` does not go with this tokenizer.
     """
@@ -72,6 +77,7 @@ class Binding:
         """The same for another chat on an equal tokenizer. Grammars are compiled once for both,
         and what is left free is noted once."""
         other = copy.copy(self)
+        # Answers are spelled by the other chat: the learner's thread must not use the sampler's.
         other.chat, other._vocabulary = chat, vocabulary
         other.choices = other._choices()
         return other
@@ -90,7 +96,7 @@ class Binding:
         try:
             self.choices.tree(legal)
         except ConfigError as error:
-            why = str(error).partition("; ")[0]
+            why = str(error).partition("; ")[0]  # less its advice, which is for `legal`
             # A game may offer other strings at every turn, and the reason is the same.
             if why not in self._free.values():
                 LOG.warning("%s: such choices are sampled freely (constrain: auto)", why)
@@ -131,7 +137,7 @@ class Binding:
             raise ConfigError(
                 f"policy {self.policy!r}, agent {request.agent!r}: {what}, the end of turn included"
             )
-        # A stop string would cut a legal one in two.
+        # A stop string would cut a legal one in two; the end of turn stops the row anyway.
         return Bound(tree, replace(request.sampling, stop=()), longest)
 
     def _bound_to_tools(self, request: Request, grammar: ToolGrammar) -> Bound:

@@ -82,6 +82,7 @@ def tree_of(answers: Iterable[Sequence[int]]) -> Tree:
     root: Tree = {}
     for answer in answers:
         here = root
+        # Every answer ends with an end of turn, so none of them is the beginning of another.
         for token in answer:
             here = here.setdefault(token, {})
     return root

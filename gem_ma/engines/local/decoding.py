@@ -19,7 +19,6 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 from gem_ma.engines.local.batch import Batch, joined
@@ -27,6 +26,7 @@ from gem_ma.engines.local.constrained import Tree, Walk
 from gem_ma.engines.local.kv_cache import Kept, Path, stamp, token_bytes, usual_limit
 from gem_ma.engines.local.prefill import different, feed, filled, fitting, groups
 from gem_ma.engines.local.sampling import Draw, Source, drawn, stopped
+from gem_ma.engines.local.settings import Memory
 from gem_ma.engines.local.vocabulary import Vocabulary
 from gem_ma.errors import EngineError
 from gem_ma.types import Sampling
@@ -36,20 +36,9 @@ HELD = 4
 FEW = 16  # "few" is fewer than one for so many rows that run
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """`positions`: tokens that prompt and answer may have together. `padded_tokens`: the most that
-    the running batch holds, padding included. `kv_tokens`: tokens kept for reuse, 0 = none,
-    None = by the size of the memory."""
-
-    positions: int
-    padded_tokens: int
-    kv_tokens: int | None = None
-
-
 class Decoder:
     """Samples from `model`, on the device of `banned`: the mask [V] of the vocabulary, which is
-    added to the logits.
+    added to the logits. `positions`: tokens that prompt and answer may have together.
 
     `route(sources)`: inside it, row k of every pass sees the adapter of source k.
     `weights(source)`: the parameters that compute its rows, by default all of the model.
@@ -61,16 +50,17 @@ class Decoder:
         model: Any,
         vocabulary: Vocabulary,
         banned: Any,
-        bounds: Bounds,
+        memory: Memory,
         *,
+        positions: int,
         route: Callable[[Sequence[Source]], AbstractContextManager[Any]] = nullcontext,
         weights: Callable[[Source], Iterable[Any]] | None = None,
     ) -> None:
         self.torch, self.model, self.vocabulary = torch, model, vocabulary
         self.banned, self.device = banned, banned.device
         self.ends, self.text = vocabulary.ends, vocabulary.cut
-        self.positions, self.padded_tokens = bounds.positions, bounds.padded_tokens
-        self.kv_tokens, self.route, self.weights = bounds.kv_tokens, route, weights
+        self.positions, self.padded_tokens = positions, memory.padded_tokens
+        self.kv_tokens, self.route, self.weights = memory.kv_tokens, route, weights
         self._nothing_kept()
 
     def _nothing_kept(self) -> None:
@@ -268,13 +258,8 @@ class Decoder:
         full = min(batch.lengths) == batch.mask.shape[1] - 1
         last = torch.tensor([[draw.ids[-1]] for draw in batch.draws], device=self.device)
         places = torch.tensor([[length] for length in batch.lengths], device=self.device)
-        batch.logits = self._forward(
-            last,
-            None if full else batch.mask,
-            places,
-            batch.cache,
-            [draw.source for draw in batch.draws],
-        ).logits[:, -1]
+        mask, sources = None if full else batch.mask, [draw.source for draw in batch.draws]
+        batch.logits = self._forward(last, mask, places, batch.cache, sources).logits[:, -1]
         batch.lengths = [length + 1 for length in batch.lengths]
         batch.fresh = [fresh + 1 for fresh in batch.fresh]
         return batch, ended

@@ -35,9 +35,10 @@ class Origin:
 def origin_of(name: str, lora: dict[str, Any] | str | None, policy: str) -> Origin:
     """What lies behind the name of a model and the option `lora`. Raises ConfigError, and
     DataError for a folder that is not there."""
-    # First, since it costs nothing: to find a model may mean to fetch it.
+    # First, since it costs nothing: to find a model may mean to fetch it from the hub.
     settings = None if lora is None or isinstance(lora, str) else lora_settings(lora, policy)
     folder = find_model(name, policy)
+    # A name of one's own or of the hub, as a model's; settings in its place make a new adapter.
     adapter = find_model(lora, policy, "adapter") if isinstance(lora, str) else None
     if is_adapter(folder):
         if lora is not None:

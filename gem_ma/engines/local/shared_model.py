@@ -20,10 +20,11 @@ from weakref import WeakSet, WeakValueDictionary
 
 from gem_ma.engines.local.adapters import Adapters, route
 from gem_ma.engines.local.chat import Chat
-from gem_ma.engines.local.decoding import Bounds, Decoder
+from gem_ma.engines.local.decoding import Decoder
 from gem_ma.engines.local.loading import How, first_line, import_stack, load_model
 from gem_ma.engines.local.model_folder import check_folder
 from gem_ma.engines.local.sampling import Source
+from gem_ma.engines.local.settings import Memory
 from gem_ma.engines.local.vocabulary import Vocabulary, end_ids
 from gem_ma.errors import ConfigError
 
@@ -91,7 +92,8 @@ class Base:
                 self.model,
                 vocabulary,
                 vocabulary.mask(self.torch, self.device),
-                Bounds(self.positions, self.padded_tokens),
+                Memory(self.padded_tokens),
+                positions=self.positions,
                 route=partial(_route, self.torch, self.device),
                 weights=self._computing,
             )

@@ -52,15 +52,9 @@ class Transformers:
 
     `name`: a folder with config, weights, tokenizer and chat template, or the folder of a LoRA
     adapter, which is opened on its base. `how`: dtype (float32, bfloat16, float16, or auto = as
-    stored), device, or instead of it `device_map` as of accelerate, and attention (eager, sdpa,
-    flash_attention_2 and so on). `chat`: see `Chat`; `template` is options of the chat template, as
-    {enable_thinking: false}, or `plain` for a model without one. `memory`, `learning`: see
-    `gem_ma.engines.local.settings`.
-
-    `constrain`: `legal` samples only ids that spell one of the legal strings, where the agent is
-    asked with such. `tools` samples only calls that fit the offered tools, where some are
-    (`gem_ma.engines.local.tool_grammar`). `auto`, which configs get that say nothing, does `legal`
-    where it can (see `Binding.binds`).
+    stored), device or `device_map`, and attention (eager, sdpa, flash_attention_2 and so on).
+    `chat`: see `Chat`. `memory`, `learning`: see `gem_ma.engines.local.settings`. `constrain`: see
+    `Binding`; configs that say nothing get `auto`.
 
     Who shares weights: policies with an adapter, and `frozen` ones without, have one base in common
     where folder and options are the same, and are answered in common batches. Any other policy has
@@ -116,7 +110,7 @@ class Transformers:
         self.unpublished = False
 
     def _seeded(self, how: How, origin: Origin) -> How:
-        """Notes what is drawn from the seed, and says how the weights are drawn."""
+        """Notes what is drawn from the seed. Gives the options that draw the weights so."""
         first = first_seed(origin.folder) if self.seed else None
         new = origin.settings is not None and origin.settings.seed is None
         self._drawn_from = ["weights"] * (first is not None) + ["adapter"] * new

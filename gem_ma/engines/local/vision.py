@@ -17,11 +17,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gem_ma.engines.local.chat import Chat, ChatOptions
-from gem_ma.engines.local.decoding import Bounds, Decoder
+from gem_ma.engines.local.decoding import Decoder
 from gem_ma.engines.local.images import Images, image_processor, images_of
 from gem_ma.engines.local.loading import How, import_stack, load_model
 from gem_ma.engines.local.model_folder import check_folder, find_model
 from gem_ma.engines.local.sampling import Draw, Source, drawn, stopped
+from gem_ma.engines.local.settings import Memory
 from gem_ma.engines.local.vocabulary import Vocabulary, end_ids
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.types import Image, Reply, Request, Usage
@@ -39,6 +40,7 @@ class Vision:
     its kind of model is not supported.
     """
 
+    # As of the transformers engine: what a recorded config says is not touched by it.
     config_defaults: Mapping[str, Any] = {"device": "auto"}
     seeded = False
 
@@ -103,8 +105,8 @@ class Vision:
         positions = int(self.model.config.get_text_config().max_position_embeddings)
         banned = self.vocabulary.mask(self.torch, self.device)
         # Rows never share a pass here, so there is nothing to pad.
-        bounds = Bounds(positions, padded_tokens=1)
-        return _Seeing(self.torch, self.model, self.vocabulary, banned, bounds)
+        memory = Memory(padded_tokens=1)
+        return _Seeing(self.torch, self.model, self.vocabulary, banned, memory, positions=positions)
 
     def image_ids(self, image: Image) -> tuple[int, ...]:
         """What stands for the image in a prompt. Raises EngineError for what is no image."""
@@ -115,6 +117,7 @@ class Vision:
         row = self.torch.tensor([list(ids)], device=self.device)
         types = {"mm_token_type_ids": (row == self.image_id).int()} if self._typed else {}
         pixels: dict[str, Any] = {}
+        # The model's own count of places: an image lies on a grid, so its ids share places.
         if images:
             seen = [self.images.pixels(image) for image in images]
             grids = self.torch.cat([grid for _, grid in seen])

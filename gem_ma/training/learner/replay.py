@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gem_ma.engines.local.decoding import Bounds, Decoder
+from gem_ma.engines.local.decoding import Decoder
 from gem_ma.engines.local.sampling import Source
+from gem_ma.engines.local.settings import Memory
 from gem_ma.errors import EngineError
 from gem_ma.training.learner.trained import Trained
 from gem_ma.types import Sampling
@@ -47,7 +48,8 @@ def cold(engine: Transformers, asked: Asked) -> list[Any]:
         engine.model,
         engine.vocabulary,
         engine.banned,
-        Bounds(engine.positions, bounds.padded_tokens, bounds.kv_tokens),
+        Memory(bounds.padded_tokens, bounds.kv_tokens),
+        positions=engine.positions,
     )
     source = Source(engine.adapter, engine.version, f"policy {engine.policy!r}")
     with engine.lock, engine.active():
