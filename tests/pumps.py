@@ -211,19 +211,23 @@ def cost(call: Callable[[str], Any], text: str, tries: int = 1, limit_s: float =
 
 
 def superlinear(
-    call: Callable[[str], Any], made: Callable[[int], str], size: int = 2000, floor_s: float = 0.008
+    call: Callable[[str], Any],
+    made: Callable[[int], str],
+    size: int = 2000,
+    floor_s: float = 0.008,
+    near_s: float | None = None,
 ) -> float | None:
     """The growth of `call` where doubling the text costs more than three times the time, else None.
 
     A call below the floor at twice the `size` is no suspect, nor is one that this doubled in its
-    first measure. One that comes near the floor is looked at on a text four times as long, for a
-    quick machine may hide a fault below it. What runs past eight floors is looked at on shorter
+    first measure. One between `near_s` and the floor is looked at on a text four times as long, for
+    a quick machine may hide a fault below it. What runs past eight floors is looked at on shorter
     texts, so that a fault is found in seconds. It must show three times: a busy machine may blur
     one look.
     """
     limit_s = max(8 * floor_s, 0.1)
     twice = cost(call, made(2 * size), limit_s=limit_s)
-    if floor_s / 4 < twice < floor_s:
+    if near_s is not None and near_s < twice < floor_s:
         size *= 4
         twice = cost(call, made(2 * size), limit_s=limit_s)
     while twice == float("inf") and size > SHORTEST:
@@ -277,6 +281,7 @@ def slow(
             call,
             lambda length, before=before, unit=unit: before + unit * (length // len(unit)),
             size,
+            near_s=0.002,
         )
         if growth is not None:
             return before, unit, growth
