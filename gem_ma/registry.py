@@ -1,5 +1,6 @@
-"""Names -> objects. A name is an id of a catalog or of an entry point, `package.module:Class`, or a
-file: `game.py`, `game.py:Class`.
+"""Names -> objects. A name is an id of a catalog or of an entry point, `package.module:Class`, a
+file: `game.py`, `game.py:Class`, or the id of another library's environment behind its prefix:
+`openspiel:kuhn_poker`.
 
 Built-in scenarios, behaviours and engines are found exactly as a user's package is: a catalog
 (id -> "module:Class") or an entry point in the groups `gem_ma.scenarios`, `gem_ma.agents`,
@@ -12,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -29,6 +30,7 @@ KINDS = {
     "agents": "behaviour",
     "engines": "engine",
     "learners": "learner",
+    "adapters": "adapter",
 }
 # where a catalog does not lie in the package of its kind
 _PLACES = {"learners": "gem_ma.training.learner"}
@@ -56,14 +58,37 @@ def file_of(name: str) -> Path | None:
     return Path(file["path"]) if file else None
 
 
+def adapter_of(name: str) -> tuple[str, str] | None:
+    """("module:Class" of the adapter, id within the library) of a name such as
+    `openspiel:kuhn_poker`; None for every other name."""
+    prefix, colon, foreign = name.partition(":")
+    target = builtin("adapters").get(prefix) if colon else None
+    return (target, foreign) if target else None
+
+
 def names_code(name: str) -> bool:
     """True where a name imports what a user wrote: `module:Class`, or a file. A catalog and
-    installed packages are no such names."""
-    return ":" in name or file_of(name) is not None
+    installed packages are no such names, and no environments of an installed library; but some
+    libraries read ids of the form `module:id`, and import that module."""
+    foreign = adapter_of(name)
+    return ":" in (foreign[1] if foreign else name) or file_of(name) is not None
+
+
+def known(kind: str, name: str) -> bool:
+    """Whether a name may be one without importing what a user wrote."""
+    if kind == "scenarios" and adapter_of(name) is not None:
+        return not names_code(name)
+    return name in catalog(kind)
 
 
 def load(kind: str, name: str) -> Any:
     """The class or factory behind a name. Raises ConfigError with the nearest names."""
+    if kind == "scenarios" and (adapter := adapter_of(name)) is not None:
+        target, foreign = adapter
+        if not foreign:
+            raise ConfigError(f"scenario {name!r}: say which one, as in {name}NAME")
+        # the first argument of every adapter is the id within its library
+        return partial(load("adapters", target), foreign)
     target = builtin(kind).get(name) or (name if names_code(name) else catalog(kind).get(name))
     if target is None:
         known = catalog(kind)

@@ -239,7 +239,7 @@ def judge_of(path: Path) -> tuple[Judge, Config | None]:
     try:
         config = recorded_config(path)
         name = config.scenario.id
-        if name not in registry.catalog("scenarios"):
+        if not registry.known("scenarios", name):
             raise ConfigError(
                 f"the scenario {name!r} is code that the run folder names, which `gem-ma show`"
                 " never runs (`gem-ma resume` does)"

@@ -48,7 +48,7 @@ def _load(document: Document, kind: str, name: Any, path: Keys) -> Any:
     if not isinstance(name, str):
         return None
     # `module:Class` is in no catalog: importing it is the only way to know
-    if not registry.names_code(name) and name not in registry.catalog(kind):
+    if not registry.names_code(name) and not registry.known(kind, name):
         # `agents.X: gpt-4o` is what many type first; no behaviour has a digit in its name
         other = ""
         if kind == "agents" and re.search(r"\d", name):

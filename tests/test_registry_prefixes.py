@@ -1,0 +1,56 @@
+"""Ids of other libraries' environments: a prefix names the adapter."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import pytest
+
+from gem_ma import adapters, registry
+from gem_ma.effects import Ask, Scenario
+from gem_ma.errors import ConfigError
+
+
+class Board(Scenario):
+    """An environment of a library."""
+
+    def __init__(self, game: str, size: int = 3) -> None:
+        self.game, self.size, self.agents = game, size, ("ann",)
+
+    def play(self, rng, task):
+        yield Ask({"ann": f"{self.game} of {self.size}"})
+
+
+@pytest.fixture
+def library(monkeypatch):
+    module = types.ModuleType("a_library")
+    module.Board = Board
+    monkeypatch.setitem(sys.modules, "a_library", module)
+    monkeypatch.setitem(adapters.CATALOG, "boards", "a_library:Board")
+
+
+def test_the_rest_of_the_id_and_the_options_go_to_the_adapter(library):
+    made = registry.make("boards:go/9", size=9)
+    assert (made.game, made.size, made.id) == ("go/9", 9, "boards:go/9")
+    with pytest.raises(ConfigError, match=r"did you mean 'size'"):
+        registry.make("boards:go", sise=9)
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "known"),
+    [
+        ("boards:go", False, True),
+        ("boards:module:go", True, False),  # a library that imports the module of an id
+        ("other:Class", True, False),
+        ("game.py", True, False),
+        ("kuhn_poker", False, True),
+    ],
+)
+def test_an_environment_of_a_library_is_no_code_of_a_user(library, name, code, known):
+    assert registry.names_code(name) is code and registry.known("scenarios", name) is known
+
+
+def test_a_prefix_alone_asks_which_one(library):
+    with pytest.raises(ConfigError, match=r"say which one, as in boards:NAME"):
+        registry.make("boards:")
