@@ -84,11 +84,11 @@ def known(kind: str, name: str) -> bool:
 def load(kind: str, name: str) -> Any:
     """The class or factory behind a name. Raises ConfigError with the nearest names."""
     if kind == "scenarios" and (adapter := adapter_of(name)) is not None:
-        target, foreign = adapter
+        opens, foreign = adapter
         if not foreign:
             raise ConfigError(f"scenario {name!r}: say which one, as in {name}NAME")
         # the first argument of every adapter is the id within its library
-        return partial(load("adapters", target), foreign)
+        return partial(load("adapters", opens), foreign)
     target = builtin(kind).get(name) or (name if names_code(name) else catalog(kind).get(name))
     if target is None:
         known = catalog(kind)
