@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +23,10 @@ from gem_ma.training.learner.mismatch import check_sampling, fresh_gap
 from gem_ma.training.learner.rows import Demonstration, Turns
 from gem_ma.training.learner.slopes import Slope
 from gem_ma.training.learner.table_average import Path, accumulate, averaged
+from gem_ma.training.learner.table_batch import Batch, batch_of, checked_advantages
 from gem_ma.training.learner.table_cloning import shares_of_choices
 from gem_ma.training.learner.table_files import TableState, loaded, saved
-from gem_ma.training.learner.table_rows import Batch, Moment, TableRows
+from gem_ma.training.learner.table_rows import Moment, TableRows
 from gem_ma.types import Sampling
 
 PROBED = 256  # views that a publish compares; a table may have millions
@@ -70,7 +70,8 @@ class TableLearner:
         Raises EngineError for a reply that the table engine did not sample, ValueError for
         advantages [N] that are not finite or do not fit.
         """
-        batch = self._batch(table, self._checked(table, advantages))
+        worth = checked_advantages(self.policy, table, advantages)
+        batch = batch_of(self.policy, table, worth, self.weights, self.paths)
         if batch is None:
             return {"turns": 0.0, "tokens": 0.0, "optimizer_steps": 0.0}
         rows = TableRows.gather(self.weights, self.moments, batch)
@@ -86,21 +87,6 @@ class TableLearner:
         stats |= self._steps(rows, batch, old, lr, settings, rng)
         rows.scatter(self.weights, self.moments, batch)
         return stats
-
-    def _checked(self, table: Turns, advantages: Array) -> Array:
-        """The advantages [N]. Raises ValueError where they do not fit or are not finite."""
-        worth = np.asarray(advantages, np.float64)
-        if worth.shape != (len(table.turns),):
-            raise ValueError(
-                f"there must be one advantage per turn; got shape {worth.shape} for"
-                f" {len(table.turns)} turns"
-            )
-        if not np.isfinite(worth).all():
-            bad = sorted({table.episodes[n].id for n in np.flatnonzero(~np.isfinite(worth))})
-            raise ValueError(
-                f"policy {self.policy!r}: advantages are not finite in episodes {bad[:5]}"
-            )
-        return worth
 
     def _steps(
         self,
@@ -187,39 +173,6 @@ class TableLearner:
     def fingerprint(self) -> str:
         """SHA-256 of the weights, the engine's after `publish`."""
         return fingerprint(self.weights)
-
-    def _batch(self, table: Turns, advantages: Array) -> Batch | None:
-        """The choices that this policy made in these turns; None where it made none. A view that
-        is met for the first time gets logits of 0."""
-        choices: list[tuple[Any, ...]] = []
-        histories: dict[tuple[int, str], list[tuple[int, int]]] = {}
-        parts: dict[tuple[int, str], int] = {}
-        once = {id(episode): episode for episode in table.episodes}
-        numbers = {key: number for number, key in enumerate(once)}
-        # in the order of play, so that a history is complete when its view is met
-        for n in sorted(range(len(table.turns)), key=lambda n: table.turns[n].step):
-            turn, number = table.turns[n], numbers[id(table.episodes[n])]
-            history = histories.setdefault((number, turn.agent), [])
-            part = parts.setdefault((number, turn.agent), len(parts))
-            for reply in (reply for reply in turn.replies if reply.policy == self.policy):
-                if {len(reply.prompt_ids), len(reply.token_ids), len(reply.logprobs)} != {1}:
-                    raise EngineError(
-                        f"policy {self.policy!r}: a reply of episode {table.episodes[n].id} was not"
-                        " sampled by the table engine"
-                    )
-                key, choice = reply.prompt_ids[0], reply.token_ids[0]
-                if key not in self.weights:
-                    self.weights[key] = np.zeros(len(turn.legal or ()) or choice + 1)
-                self.paths.setdefault(key, tuple(history))
-                history.append((key, choice))
-                sampled = (reply.logprobs[0], advantages[n], number, part, n, reply.version)
-                choices.append((key, choice, *sampled))
-        if not choices:
-            return None
-        keys, *columns = zip(*choices, strict=True)
-        names = sorted(set(keys))
-        rows = {key: row for row, key in enumerate(names)}
-        return Batch(names, np.array([rows[key] for key in keys]), *map(np.array, columns))
 
     def _anchor(self, batch: Batch) -> Array:
         """Log-probability [N] of the choices under the weights of before the first update that

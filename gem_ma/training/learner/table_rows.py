@@ -8,39 +8,20 @@ view is (onehot(a) - p) / temperature.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.config.learning import LossSettings
 from gem_ma.training.learner.adam import Moments
-from gem_ma.training.learner.losses import Sampled, k3, pull
+from gem_ma.training.learner.losses import k3, pull
 from gem_ma.training.learner.slopes import Slope
+from gem_ma.training.learner.table_batch import Batch
 
 Array = NDArray[np.float64]
 # first and second moments of adam, and the number of steps, of one view
 Moment = tuple[Array, Array, float]
 LONGEST = 1  # tokens of a reply of the table engine
-
-
-class Batch(NamedTuple):
-    """Sampled choices: `keys` names the V views, the arrays are [N]; `turn` counts the rows of
-    the turn table."""
-
-    keys: list[int]
-    view: NDArray[np.int64]
-    choice: NDArray[np.int64]
-    sampled: Array
-    advantage: Array
-    episode: NDArray[np.int64]
-    part: NDArray[np.int64]  # one agent's part in one episode
-    turn: NDArray[np.int64]
-    version: NDArray[np.int64]
-
-    def tokens(self) -> Sampled:
-        """The columns that a loss sees: each choice is one token."""
-        return Sampled(self.advantage, self.sampled, self.turn, self.part)
 
 
 class TableRows:
