@@ -2,8 +2,8 @@
 is content, what is an image.
 
 Knows templates; knows neither ids nor conversations. Every content is a placeholder while the
-template runs and is put in afterwards, so nothing that was said can become a control token, and no
-template can change it. What a template cannot show is shown more plainly, step by step:
+template runs (`template_slots`). What a template cannot show is shown more plainly, step by step
+(`template_lines`):
 
 1. Several user messages in a row become one, with a line for each; a system message that is not in
    front is shown as the user's.
@@ -20,31 +20,16 @@ name another, so the same conversation has the same ids tomorrow.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from gem_ma.engines.local.template_budget import TemplateLimit, refill
 from gem_ma.engines.local.template_guard import guard
-from gem_ma.engines.wording import (
-    BEFORE_RESULT,
-    BEHIND_RESULT,
-    call_as_text,
-    joins,
-    role_of,
-    speaker,
-    tools_as_text,
-)
+from gem_ma.engines.local.template_lines import ImageRefused, Line, Way, add_tools, lines_of
+from gem_ma.engines.local.template_slots import Layout, Slots, layout_of, quoted
 from gem_ma.errors import ConfigError, EngineError
-from gem_ma.parsing import clean
-from gem_ma.types import Image, Malformed, Message, Tool, ToolCall
+from gem_ma.types import Image, Message, Tool, ToolCall
 
-# a placeholder is this word and six digits: survives JSON, case and trimming filters of templates
-SLOT = "zqslot"
-_SLOTS = re.compile(SLOT + r"(\d{6})")
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,200}")
 # what templates that take a date print, where `template: {date_string: ...}` says nothing else
 DAY = "26 Jul 2024"
 KEPT = 4096  # layouts kept
@@ -55,25 +40,6 @@ PLAIN = (  # `template: plain`, for models without a template of their own
 )
 
 Piece = tuple[str | Image, bool]  # (text or image, it is a content and not template)
-
-
-@dataclass(slots=True)
-class _Line:
-    """One entry of the list that a template walks over."""
-
-    role: str
-    parts: list[str | Image]
-    calls: list[ToolCall] = field(default_factory=list)
-    call_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """How plainly a conversation is shown; the fields are the steps of the module's list."""
-
-    joined: bool = False
-    calls_in_text: bool = False
-    system_role: bool = True
 
 
 class ChatTemplate:
@@ -106,40 +72,42 @@ class ChatTemplate:
                 " model, add chat_template.jinja, or write template: plain for roles as plain text"
             )
         guard(PLAIN if self.plain else getattr(tokenizer, "chat_template", None))
-        self._loading = True
+        self._loading = True  # a template that is stopped now will never work
         self.options: dict[str, Any] = (
             {} if options is None or isinstance(options, str) else dict(options)
         )
         if "date_string" in self.source:
             self.options.setdefault("date_string", DAY)
         self.controls = control_tokens(tokenizer)
-        self._layouts: dict[tuple[Any, ...], list[str | int]] = {}
-        self.ways: tuple[_Way, ...] = (_Way(),)
+        self._layouts: dict[tuple[Any, ...], Layout] = {}
+        self.ways: tuple[Way, ...] = (Way(),)
         self.short_ids = self.shows_tools = self.shows_calls = False
+        self._learn()
+        self._loading = False
+
+    def _learn(self) -> None:
+        """Finds out by trial renderings what the template can show, and in which ways."""
         hello = Message("hello")
         self.system_role = self._takes((Message.system("hello"), hello))
         try:
             self.pieces("x", (hello,))
         except EngineError as error:
             raise ConfigError(
-                f"{where}: the chat template cannot render a user message: {error}"
+                f"{self.where}: the chat template cannot render a user message: {error}"
             ) from error
-        first = _Way(
-            joined=not self._takes((hello, Message("a", "x"), Message("b", "x"), hello)),
-            system_role=self.system_role,
-        )
+        alternates = not self._takes((hello, Message("a", "x"), Message("b", "x"), hello))
+        first = Way(joined=alternates, system_role=self.system_role)
         self.ways = (first,)
-        self._learn_tools(first)
-        last = _Way(True, True, False)
+        self._learn_tools()
         steps = (
             first,
-            _Way(first.joined, True, first.system_role),
-            _Way(True, True, first.system_role),
-            last,
+            Way(alternates, True, self.system_role),
+            Way(True, True, self.system_role),
+            Way(True, True, False),
         )
-        start = 0 if self.shows_calls or self.shows_tools else 1
+        # a template that shows no calls would drop them in silence
+        start = 0 if self.reads_tools else 1
         self.ways = tuple(dict.fromkeys(steps[start:]))
-        self._loading = False
 
     @property
     def reads_tools(self) -> bool:
@@ -154,8 +122,8 @@ class ChatTemplate:
             return False
         return True
 
-    def _learn_tools(self, first: _Way) -> None:
-        tool = Tool("zqtool", "looks")
+    def _learn_tools(self) -> None:
+        tool = Tool("zqtool", "looks")  # no template holds this word
         self.shows_tools = True
         try:
             self.shows_tools = _count("zqtool", self.pieces("x", (Message("hello"),), (tool,))) > 0
@@ -191,43 +159,42 @@ class ChatTemplate:
             try:
                 return self._pieces(way, agent, messages, tools)
             except EngineError as error:
+                # the first refusal is of the conversation as it is, so it says most
                 refusal = refusal or error
                 if isinstance(error, ImageRefused):
                     break
         raise refusal or EngineError(f"{self.where}: nothing to render")
 
     def _pieces(
-        self, way: _Way, agent: str, messages: Sequence[Message], tools: Sequence[Tool]
+        self, way: Way, agent: str, messages: Sequence[Message], tools: Sequence[Tool]
     ) -> list[Piece]:
-        # (text, it may stand inside a JSON string of the template)
-        contents: list[tuple[str, bool]] = []
-        lines = self._lines(way, agent, messages)
+        slots = Slots(self.controls.values(), self.short_ids)
+        lines = lines_of(way, agent, messages, sees_images=bool(self.image_token), where=self.where)
         described: list[dict[str, Any]] = []
         if tools and self.reads_tools:
-            described = [self._described(tool, contents) for tool in tools]
+            described = [slots.tool(tool) for tool in tools]
         elif tools:
-            self._tools_as_text(way, lines, tools)
+            add_tools(way, lines, tools)
         images = [part for line in lines for part in line.parts if isinstance(part, Image)]
-        chat = [self._entry(line, contents) for line in lines]
+        chat = [_entry(line, slots) for line in lines]
         key = None
         if not described and not images and not any(line.calls for line in lines):
-            # contents are slots: the layout is all
-            key = tuple(
-                (line.role, one["content"] == "") for line, one in zip(lines, chat, strict=True)
-            )
+            # Contents are slots, so roles and empty contents are all that the layout depends on.
+            # Plays go through the same few layouts, which are rendered once.
+            empty = (entry["content"] == "" for entry in chat)
+            key = tuple(zip((line.role for line in lines), empty, strict=True))
         layout = self._layouts.get(key) if key is not None else None
         if layout is None:
-            layout = self._layout(chat, described, len(contents))
+            layout = self._layout(chat, described, len(slots.contents))
             if key is not None and len(self._layouts) < KEPT:
                 self._layouts[key] = layout
-        return self._filled(layout, contents, images)
+        return self._filled(layout, slots.contents, images)
 
     def _layout(
         self, chat: list[dict[str, Any]], tools: list[dict[str, Any]], slots: int
-    ) -> list[str | int]:
-        """The rendered template, cut at its placeholders: template text, or the number of a
-        content."""
-        own = {"chat_template": PLAIN} if self.plain else {}
+    ) -> Layout:
+        """The rendered template, cut at its placeholders."""
+        template = {"chat_template": PLAIN} if self.plain else {}
         refill()
         try:
             text = self.tokenizer.apply_chat_template(
@@ -235,7 +202,7 @@ class ChatTemplate:
                 tools=tools or None,
                 add_generation_prompt=True,
                 tokenize=False,
-                **own,
+                **template,
                 **self.options,
             )
         except (TemplateLimit, MemoryError) as error:
@@ -253,13 +220,8 @@ class ChatTemplate:
                 f"{self.where}: the chat template refused the conversation: {type(error).__name__}:"
                 f" {error}"
             ) from error
-        cut = _SLOTS.split(text)
-        layout: list[str | int] = [
-            int(part) if at % 2 else part for at, part in enumerate(cut) if part
-        ]
-        if any(part >= slots for part in layout if isinstance(part, int)) or any(
-            SLOT in part.lower() for part in layout if isinstance(part, str)
-        ):
+        layout = layout_of(text, slots)
+        if layout is None:
             raise EngineError(
                 f"{self.where}: the chat template changes contents, so they cannot be told from its"
                 " own text"
@@ -267,185 +229,62 @@ class ChatTemplate:
         return layout
 
     def _filled(
-        self, layout: list[str | int], contents: list[tuple[str, bool]], images: list[Image]
+        self, layout: Layout, contents: list[tuple[str, bool]], images: list[Image]
     ) -> list[Piece]:
+        """The pieces of a layout, with contents and images in it. Raises ImageRefused where the
+        template shows fewer images than there are."""
         pieces: list[Piece] = []
         waiting = iter(images)
-        for at, part in enumerate(layout):
+        for place, part in enumerate(layout):
             if isinstance(part, int):
                 text, escaped = contents[part]
-                text = _quoted(text, layout, at) if escaped else text
-                glue = pieces[-1][0] if pieces and not pieces[-1][1] else ""
-                # a space belongs to the word behind it, as tokenizers see it
-                if isinstance(glue, str) and glue.endswith(" "):
-                    kept = glue.rstrip(" ")
-                    text = glue[len(kept) :] + text
-                    pieces[-1:] = [(kept, False)] if kept else []
+                text = quoted(text, layout, place) if escaped else text
+                pieces[-1:], text = _glued(pieces[-1:], text)
                 pieces.append((text, True))
             elif self.image_token and images:
-                for number, own in enumerate(part.split(self.image_token)):
+                # the first piece stands in front of the first image
+                for number, around in enumerate(part.split(self.image_token)):
                     image = next(waiting, None) if number else None
                     if image is not None:
                         pieces.append((image, True))
-                    if own:
-                        pieces.append((own, False))
+                    if around:
+                        pieces.append((around, False))
             else:
                 pieces.append((part, False))
         if next(waiting, None) is not None:
             raise ImageRefused(f"{self.where}: the chat template drops images")
         return pieces
 
-    # -- messages ---------------------------------------------------------------------------------
 
-    def _lines(self, way: _Way, agent: str, messages: Sequence[Message]) -> list[_Line]:
-        lines: list[_Line] = []
-        for message in messages:
-            role = role_of(agent, message, (line.role for line in lines))
-            parts = self._parts(agent, message)
-            calls = [call for call in message.tool_calls if isinstance(call, ToolCall)]
-            unread = "".join(
-                clean(call.text) for call in message.tool_calls if isinstance(call, Malformed)
-            )
-            if role == "tool" and way.calls_in_text:
-                role, parts = "user", [BEFORE_RESULT, *parts, BEHIND_RESULT]
-            if calls and way.calls_in_text:
-                written = [clean(call_as_text(call)) for call in calls]
-                unread, calls = "\n".join([unread, *written] if unread else written), []
-                unread = "\n" + unread if parts != [""] else unread
-            if unread:
-                parts = [*parts, unread]
-            if role == "system" and not way.system_role:
-                role = "user"
-            last = lines[-1] if lines else None
-            follows = role == "assistant" and way.joined  # templates that join answers in a row
-            if last is not None and (
-                joins(role, last.role) or (follows and last.role == role and not last.calls)
-            ):
-                last.parts += ["\n", *parts]
-                last.calls += calls
-            else:
-                lines.append(_Line(role, list(parts), calls, message.call_id))
-        return lines
+def _glued(before: list[Piece], text: str) -> tuple[list[Piece], str]:
+    """The piece in front of a content without the spaces at its end, and the content with them: a
+    space belongs to the word behind it, as tokenizers see it."""
+    template = before[0][0] if before and not before[0][1] else ""
+    if not isinstance(template, str) or not template.endswith(" "):
+        return before, text
+    stripped = template.rstrip(" ")
+    return [(stripped, False)] if stripped else [], template[len(stripped) :] + text
 
-    def _parts(self, agent: str, message: Message) -> list[str | Image]:
-        name = speaker(agent, message)
-        if isinstance(message.content, str) or not any(
-            isinstance(part, Image) for part in message.content
-        ):
-            return [clean(name + message.text)]
-        if not self.image_token:
-            raise ImageRefused(
-                f"{self.where} reads text only, and agent {agent!r} was shown an image; use a"
-                " policy that sees images"
+
+def _entry(line: Line, slots: Slots) -> dict[str, Any]:
+    """A line as templates read it."""
+    entry: dict[str, Any] = {"role": line.role}
+    if any(isinstance(part, Image) for part in line.parts):
+        entry["content"] = [
+            (
+                {"type": "image"}
+                if isinstance(part, Image)
+                else {"type": "text", "text": slots.put(part)}
             )
-        parts: list[str | Image] = [clean(name)] if name else []
-        return [
-            *parts,
-            *(part if isinstance(part, Image) else clean(part) for part in message.content),
+            for part in line.parts
         ]
-
-    def _tools_as_text(self, way: _Way, lines: list[_Line], tools: Sequence[Tool]) -> None:
-        text = tools_as_text(tools)
-        role = "system" if way.system_role else "user"
-        if lines and lines[0].role == role:
-            lines[0].parts = (
-                [*lines[0].parts, "\n", text] if role == "system" else [text, "\n", *lines[0].parts]
-            )
-        else:
-            lines.insert(0, _Line(role, [text]))
-
-    def _entry(self, line: _Line, contents: list[tuple[str, bool]]) -> dict[str, Any]:
-        entry: dict[str, Any] = {"role": line.role}
-        if any(isinstance(part, Image) for part in line.parts):
-            entry["content"] = [
-                (
-                    {"type": "image"}
-                    if isinstance(part, Image)
-                    else {"type": "text", "text": self._slot(part, contents)}
-                )
-                for part in line.parts
-            ]
-        else:
-            entry["content"] = self._slot(
-                "".join(part for part in line.parts if isinstance(part, str)), contents
-            )
-        if line.role == "tool":
-            entry["tool_call_id"] = self._name(self._call_id(line.call_id), contents)
-        if line.calls:
-            entry["tool_calls"] = [self._call(call, contents) for call in line.calls]
-        return entry
-
-    def _call(self, call: ToolCall, contents: list[tuple[str, bool]]) -> dict[str, Any]:
-        function = {
-            "name": self._name(call.name, contents),
-            "arguments": self._slotted(call.arguments, contents),
-        }
-        return {
-            "type": "function",
-            "id": self._name(self._call_id(call.id), contents),
-            "function": function,
-        }
-
-    def _call_id(self, call_id: str) -> str:
-        """The id as the template takes it: some want nine letters and digits."""
-        if not self.short_ids or re.fullmatch(r"[A-Za-z0-9]{9}", call_id):
-            return call_id
-        return (re.sub(r"[^A-Za-z0-9]", "", call_id) + "0" * 9)[:9]
-
-    def _name(self, text: str, contents: list[tuple[str, bool]]) -> str:
-        """Names of tools stand as they are, since templates look at them; one that is no plain
-        name is a content."""
-        return (
-            text
-            if not text or _PLAIN_NAME.fullmatch(text)
-            else self._slot(text, contents, escaped=True)
-        )
-
-    def _slotted(self, value: Any, contents: list[tuple[str, bool]]) -> Any:
-        if isinstance(value, str):
-            return self._slot(value, contents, escaped=True)
-        if isinstance(value, Mapping):
-            return {
-                self._slot(key, contents, escaped=True): self._slotted(item, contents)
-                for key, item in value.items()
-            }
-        return (
-            [self._slotted(item, contents) for item in value] if isinstance(value, list) else value
-        )
-
-    def _described(self, tool: Tool, contents: list[tuple[str, bool]]) -> dict[str, Any]:
-        schema = tool.schema
-        schema["function"] |= {
-            "description": self._slot(tool.description, contents, escaped=True),
-            "parameters": self._guarded(schema["function"]["parameters"], contents),
-        }
-        return schema
-
-    def _guarded(self, value: Any, contents: list[tuple[str, bool]]) -> Any:
-        """A schema as it stands, since templates look into it; a text in it that holds a control
-        token is a content."""
-        if isinstance(value, str):
-            marked = any(mark in value for mark in self.controls.values())
-            return self._slot(value, contents, escaped=True) if marked else clean(value)
-        if isinstance(value, Mapping):
-            return {
-                self._guarded(key, contents): self._guarded(item, contents)
-                for key, item in value.items()
-            }
-        return (
-            [self._guarded(item, contents) for item in value] if isinstance(value, list) else value
-        )
-
-    @staticmethod
-    def _slot(text: str, contents: list[tuple[str, bool]], *, escaped: bool = False) -> str:
-        if not text:
-            return ""
-        contents.append((clean(text), escaped))
-        return f"{SLOT}{len(contents) - 1:06d}"
-
-
-class ImageRefused(EngineError):
-    """An image for a policy that cannot see it; no plainer way of showing helps."""
+    else:
+        entry["content"] = slots.put("".join(part for part in line.parts if isinstance(part, str)))
+    if line.role == "tool":
+        entry["tool_call_id"] = slots.call_id(line.call_id)
+    if line.calls:
+        entry["tool_calls"] = [slots.call(call) for call in line.calls]
+    return entry
 
 
 def control_tokens(tokenizer: Any) -> dict[int, str]:
@@ -464,18 +303,3 @@ def _count(word: str, pieces: Sequence[Piece]) -> int:
     return sum(
         part.count(word) for part, content in pieces if isinstance(part, str) and not content
     )
-
-
-def _quoted(text: str, layout: Sequence[str | int], at: int) -> str:
-    """A text as the template writes it there: escaped inside the quotes of a JSON string, else
-    as it is."""
-    before, after = (layout[at - 1] if at else ""), (layout[at + 1] if at + 1 < len(layout) else "")
-    if not (
-        isinstance(before, str)
-        and before.endswith('"')
-        and isinstance(after, str)
-        and after.startswith(('"', '\\"'))
-    ):
-        return text
-    inside = json.dumps(text, ensure_ascii=False)[1:-1]
-    return json.dumps(inside, ensure_ascii=False)[1:-1] if before.endswith('\\"') else inside

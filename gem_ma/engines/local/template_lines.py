@@ -1,0 +1,124 @@
+"""Messages -> the lines that a template walks over: who speaks, which messages become one, and what
+is shown as text because the template cannot show it.
+
+A `Way` says how plainly. Knows messages; knows no template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gem_ma.engines.wording import (
+    BEFORE_RESULT,
+    BEHIND_RESULT,
+    call_as_text,
+    joins,
+    role_of,
+    speaker,
+    tools_as_text,
+)
+from gem_ma.errors import EngineError
+from gem_ma.parsing import clean
+from gem_ma.types import Image, Malformed, Message, Tool, ToolCall
+
+
+@dataclass(slots=True)
+class Line:
+    """One entry of the list that a template walks over."""
+
+    role: str
+    parts: list[str | Image]
+    calls: list[ToolCall] = field(default_factory=list)
+    call_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How plainly a conversation is shown; the fields are steps of the list in
+    `gem_ma.engines.local.chat_template`."""
+
+    joined: bool = False
+    calls_in_text: bool = False
+    system_role: bool = True
+
+
+class ImageRefused(EngineError):
+    """An image for a policy that cannot see it; no plainer way of showing helps."""
+
+
+def lines_of(
+    way: Way, agent: str, messages: Sequence[Message], *, sees_images: bool, where: str
+) -> list[Line]:
+    """The lines of a conversation. Raises ImageRefused, naming `where`, for an image that the
+    policy cannot see."""
+    lines: list[Line] = []
+    for message in messages:
+        line = _line(way, agent, message, lines, sees_images, where)
+        last = lines[-1] if lines else None
+        # some templates want answers in a row as one; behind a call stands its result
+        follows = line.role == "assistant" and way.joined
+        if last is not None and (
+            joins(line.role, last.role) or (follows and last.role == line.role and not last.calls)
+        ):
+            last.parts += ["\n", *line.parts]
+            last.calls += line.calls
+        else:
+            lines.append(line)
+    return lines
+
+
+def _line(
+    way: Way,
+    agent: str,
+    message: Message,
+    before: Sequence[Line],
+    sees_images: bool,
+    where: str,
+) -> Line:
+    role = role_of(agent, message, (line.role for line in before))
+    parts = _parts(agent, message, sees_images, where)
+    calls = [call for call in message.tool_calls if isinstance(call, ToolCall)]
+    # what could not be read as a call is shown as it was written
+    text = "".join(clean(call.text) for call in message.tool_calls if isinstance(call, Malformed))
+    if role == "tool" and way.calls_in_text:
+        role, parts = "user", [BEFORE_RESULT, *parts, BEHIND_RESULT]
+    if calls and way.calls_in_text:
+        written = [clean(call_as_text(call)) for call in calls]
+        text, calls = "\n".join([text, *written] if text else written), []
+        text = "\n" + text if parts != [""] else text
+    if text:
+        parts = [*parts, text]
+    if role == "system" and not way.system_role:
+        role = "user"
+    return Line(role, parts, calls, message.call_id)
+
+
+def _parts(agent: str, message: Message, sees_images: bool, where: str) -> list[str | Image]:
+    name = speaker(agent, message)
+    if isinstance(message.content, str) or not any(
+        isinstance(part, Image) for part in message.content
+    ):
+        return [clean(name + message.text)]
+    if not sees_images:
+        raise ImageRefused(
+            f"{where} reads text only, and agent {agent!r} was shown an image; use a policy that"
+            " sees images"
+        )
+    parts: list[str | Image] = [clean(name)] if name else []
+    return [
+        *parts,
+        *(part if isinstance(part, Image) else clean(part) for part in message.content),
+    ]
+
+
+def add_tools(way: Way, lines: list[Line], tools: Sequence[Tool]) -> None:
+    """Puts the tools as text in front of the briefing, for a template that cannot show them."""
+    text = tools_as_text(tools)
+    role = "system" if way.system_role else "user"
+    if not lines or lines[0].role != role:
+        lines.insert(0, Line(role, [text]))
+    elif role == "system":
+        lines[0].parts += ["\n", text]
+    else:
+        lines[0].parts = [text, "\n", *lines[0].parts]

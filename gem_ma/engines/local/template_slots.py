@@ -1,0 +1,115 @@
+"""Slots: what stands in a prompt for a content while a template runs.
+
+Every text that somebody wrote becomes a placeholder before the template sees it, and is put in
+afterwards. So nothing that was said can become a control token, and no template can change it.
+Knows texts, calls and tools; knows no template and no tokenizer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from gem_ma.parsing import clean
+from gem_ma.types import Tool, ToolCall
+
+# a placeholder is this word and six digits: survives JSON, case and trimming filters of templates
+SLOT = "zqslot"
+_SLOTS = re.compile(SLOT + r"(\d{6})")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,200}")
+
+Layout = list[str | int]  # a rendered template: its own text, or the number of a content
+
+
+class Slots:
+    """The contents of one conversation, in the order of their slots.
+
+    `controls`: texts of control tokens. `short_ids`: calls get ids of nine letters and digits.
+    """
+
+    def __init__(self, controls: Collection[str], short_ids: bool) -> None:
+        self.controls, self.short_ids = controls, short_ids
+        # (text, it may stand inside a JSON string of the template)
+        self.contents: list[tuple[str, bool]] = []
+
+    def put(self, text: str, *, escaped: bool = False) -> str:
+        """The slot of a text; an empty text stays one, since templates ask for it."""
+        if not text:
+            return ""
+        self.contents.append((clean(text), escaped))
+        return f"{SLOT}{len(self.contents) - 1:06d}"
+
+    def name(self, text: str) -> str:
+        """Names of tools stand as they are, since templates look at them; one that is no plain
+        name is a content."""
+        plain = not text or _PLAIN_NAME.fullmatch(text)
+        return text if plain else self.put(text, escaped=True)
+
+    def call_id(self, call_id: str) -> str:
+        """The id as the template takes it: some want nine letters and digits."""
+        if self.short_ids and not re.fullmatch(r"[A-Za-z0-9]{9}", call_id):
+            call_id = (re.sub(r"[^A-Za-z0-9]", "", call_id) + "0" * 9)[:9]
+        return self.name(call_id)
+
+    def call(self, call: ToolCall) -> dict[str, Any]:
+        """A tool call as templates read it."""
+        # the name first: slots are counted, and layouts of equal conversations are equal
+        function = {"name": self.name(call.name), "arguments": self._arguments(call.arguments)}
+        return {"type": "function", "id": self.call_id(call.id), "function": function}
+
+    def tool(self, tool: Tool) -> dict[str, Any]:
+        """A tool as templates read it."""
+        schema = tool.schema
+        schema["function"] |= {
+            "description": self.put(tool.description, escaped=True),
+            "parameters": self._schema(schema["function"]["parameters"]),
+        }
+        return schema
+
+    def _arguments(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.put(value, escaped=True)
+        if isinstance(value, Mapping):
+            return {
+                self.put(key, escaped=True): self._arguments(item) for key, item in value.items()
+            }
+        return [self._arguments(item) for item in value] if isinstance(value, list) else value
+
+    def _schema(self, value: Any) -> Any:
+        """A schema as it stands, since templates look into it; a text in it that holds a control
+        token is a content."""
+        if isinstance(value, str):
+            marked = any(control in value for control in self.controls)
+            return self.put(value, escaped=True) if marked else clean(value)
+        if isinstance(value, Mapping):
+            return {self._schema(key): self._schema(item) for key, item in value.items()}
+        return [self._schema(item) for item in value] if isinstance(value, list) else value
+
+
+def layout_of(text: str, slots: int) -> Layout | None:
+    """A rendered template, cut at its placeholders; None where one of them was changed."""
+    # `split` with a group: template text and numbers take turns
+    layout: Layout = [
+        int(part) if place % 2 else part for place, part in enumerate(_SLOTS.split(text)) if part
+    ]
+    unknown = any(part >= slots for part in layout if isinstance(part, int))
+    # a filter such as `capitalize` leaves the word in another case
+    changed = any(SLOT in part.lower() for part in layout if isinstance(part, str))
+    return None if unknown or changed else layout
+
+
+def quoted(text: str, layout: Sequence[str | int], place: int) -> str:
+    """A text as the template writes it there: escaped inside the quotes of a JSON string, else
+    as it is."""
+    before = layout[place - 1] if place else ""
+    after = layout[place + 1] if place + 1 < len(layout) else ""
+    opens = isinstance(before, str) and before.endswith('"')
+    closes = isinstance(after, str) and after.startswith(('"', '\\"'))
+    if not (opens and closes):
+        return text
+    inside = json.dumps(text, ensure_ascii=False)[1:-1]
+    # JSON within JSON: some templates write the arguments as a text
+    twice = isinstance(before, str) and before.endswith('\\"')
+    return json.dumps(inside, ensure_ascii=False)[1:-1] if twice else inside
