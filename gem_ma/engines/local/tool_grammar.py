@@ -22,8 +22,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.engines.local.chat import THINK, THOUGHT, Chat
+from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.constrained import IdSet
+from gem_ma.engines.local.thinking import THINK, THOUGHT
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.installing import install
 from gem_ma.parsing import MAX_CALLS

@@ -16,11 +16,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gem_ma.engines.local.chat import Chat, ChatOptions
+from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.decoding import Decoder
 from gem_ma.engines.local.images import Images, image_processor, images_of
 from gem_ma.engines.local.loading import How, import_stack, load_model
 from gem_ma.engines.local.model_folder import check_folder, find_model
+from gem_ma.engines.local.rendering import ChatOptions
 from gem_ma.engines.local.sampling import Draw, Source, drawn, stopped
 from gem_ma.engines.local.settings import Memory
 from gem_ma.engines.local.vocabulary import Vocabulary, end_ids

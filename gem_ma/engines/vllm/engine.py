@@ -36,7 +36,8 @@ from typing import Any
 
 from gem_ma.engines.http.budget import Budget, Price
 from gem_ma.engines.http.endpoint import Endpoint
-from gem_ma.engines.local.chat import Chat, ChatOptions
+from gem_ma.engines.local.chat import Chat
+from gem_ma.engines.local.rendering import ChatOptions
 from gem_ma.engines.local.vocabulary import Vocabulary
 from gem_ma.engines.vllm.adapters import write_adapter, write_weights
 from gem_ma.engines.vllm.backend import HOTTEST, Adapter, Backend, Draw, Parameters

@@ -1,0 +1,272 @@
+"""One tokenizer and its chat template: conversations as ids, what lies between two answers, and
+sampled ids as text and calls.
+
+Knows templates and tokenizers; remembers no conversation (`gem_ma.engines.local.chat`). Template
+parts and contents are encoded apart, so a role marker inside a content stays plain text and never
+becomes a control token. How messages are shown is in `gem_ma.engines.local.chat_template`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gem_ma.engines.local.chat_template import ChatTemplate, Piece
+from gem_ma.engines.local.spelling import Spelling, marks_of
+from gem_ma.engines.local.thinking import THINK, THOUGHT, thought_of, visible
+from gem_ma.errors import ConfigError, EngineError
+from gem_ma.parsing import FORMATS, clean, parse_tool_calls
+from gem_ma.types import Image, Malformed, Message, Tool, ToolCall
+
+ANSWER_WORD = "zqanswer"
+ANSWER = f"\x00{ANSWER_WORD}\x00"  # stands where an answer would, and is never encoded
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """How conversations are written for a model: options of a config, see `Rendering`."""
+
+    template: dict[str, Any] | str | None = None
+    keep_thinking: bool = True
+    tool_format: str = "auto"
+
+
+class Rendering:
+    """Renders the conversations of one policy.
+
+    `tokenizer`: a fast Hugging Face tokenizer with a chat template. `ends`: ids that end a turn
+    when sampled. `template` of the options goes to the template; "plain" stands for roles as plain
+    text. `keep_thinking`: see `gem_ma.engines.local.chat`. `tool_format`: how the policy writes
+    tool calls, a key of `gem_ma.parsing.FORMATS`, or `auto` for what its template says. `vision`:
+    (text that stands for an image in the template, ids of an image). Raises ConfigError where
+    there is no template, or it cannot render a user message, and for an unknown format.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        ends: frozenset[int],
+        options: ChatOptions = ChatOptions(),
+        where: str = "the tokenizer",
+        *,
+        vision: tuple[str, Callable[[Image], Sequence[int]]] | None = None,
+    ) -> None:
+        tool_format = options.tool_format
+        if tool_format != "auto" and tool_format not in FORMATS:
+            raise ConfigError(
+                f"{where}: tool_format is auto, {', '.join(FORMATS)}; got {tool_format!r}"
+            )
+        self.tokenizer, self.ends, self.where = tokenizer, ends, where
+        self.keep_thinking = options.keep_thinking
+        image_token, image_ids = vision or (None, None)
+        self.template = ChatTemplate(tokenizer, options.template, where, image_token)
+        self.tool_format = format_of(self.template) if tool_format == "auto" else tool_format
+        self.marks = marks_of(self.template)
+        self._spelling = Spelling(tokenizer, self.marks, image_ids)
+        self.lead, self.opens_thinking, self.may_think = self._before_answer()
+        self.continues = self._can_continue()
+
+    # -- to ids -----------------------------------------------------------------------------------
+
+    def render(
+        self, agent: str, messages: Sequence[Message], tools: Sequence[Tool] = ()
+    ) -> tuple[int, ...]:
+        """The whole conversation with its generation prompt, as ids. Raises EngineError where
+        the template refuses."""
+        if not self.keep_thinking:
+            messages = self._without_thoughts(agent, messages)
+        return self._spelling.encode(self.template.pieces(agent, messages, tools))
+
+    def suffix(
+        self, agent: str, new: Sequence[Message], tools: Sequence[Tool] = (), *, ended: bool = True
+    ) -> tuple[int, ...]:
+        """Ids between a sampled answer and the next one: [end of turn, unless sampled] + new
+        messages + generation prompt.
+
+        Found without knowing the template: the text after a marker that stands where the answer
+        would.
+        """
+        try:
+            ids = self._after_answer(agent, new, tools, plainly=False)
+        except EngineError:
+            # a template that refuses a result without its call may still take a call
+            try:
+                ids = self._after_call(agent, new, tools)
+            except EngineError:
+                ids = self._after_answer(agent, new, tools)
+        return ids[1:] if ended and ids and ids[0] in self.ends else ids
+
+    def answer(
+        self, text: str, calls: Sequence[ToolCall | Malformed] = (), tools: Sequence[Tool] = ()
+    ) -> tuple[int, ...]:
+        """Ids of an action's text and calls with the end of turn: the target of a demonstration.
+
+        Raises EngineError where the template cannot show the calls of a first answer.
+        """
+        if calls:
+            return self._answer_with_calls(text, calls, tools)
+        after = self._after_answer("x", (Message("y"),), ()) if self.continues else ()
+        # where the template does not show which end token it writes: any of them ends a turn
+        end = next((token for token in after if token in self.ends), min(self.ends))
+        written = [(self.lead + clean(text), True)] if self.lead + text else []
+        return (*self._spelling.encode(written), end)
+
+    def _answer_with_calls(
+        self, text: str, calls: Sequence[ToolCall | Malformed], tools: Sequence[Tool]
+    ) -> tuple[int, ...]:
+        """What the template adds to a prompt for an answer with these calls, up to the end of its
+        turn."""
+        opening = (Message("x"),)
+        prompt = self.render("x", opening, tools)
+        talk = (*opening, Message(text, "x", tuple(calls)), Message("y"))
+        whole = self._spelling.encode(self.template.pieces("x", talk, tools))
+        added = whole[len(prompt) :] if whole[: len(prompt)] == prompt else ()
+        end = self._first_end(added)
+        if end is None:
+            raise EngineError(
+                f"{self.where}: the chat template shows no answer with a tool call, so none can"
+                " be demonstrated"
+            )
+        return added[: end + 1]
+
+    def _without_thoughts(self, agent: str, messages: Sequence[Message]) -> list[Message]:
+        """The messages without what the agent thought before others spoke last; tool results are
+        no interruption, since a model goes on with its thought behind them."""
+        others = [
+            place
+            for place, message in enumerate(messages)
+            if message.role(agent) not in ("assistant", "tool")
+        ]
+        last = max(others, default=-1)
+        return [
+            self._without_thought(message) if place < last and message.sender == agent else message
+            for place, message in enumerate(messages)
+        ]
+
+    def _without_thought(self, message: Message) -> Message:
+        text = message.content
+        if not isinstance(text, str) or not self._thought(text):
+            return message
+        return replace(message, content=self._visible(text).lstrip())
+
+    # -- from ids ---------------------------------------------------------------------------------
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The text of sampled ids, without control tokens; those that open a tool call stay."""
+        return self._spelling.text(ids)
+
+    def read(
+        self, text: str, tools: Sequence[Tool] = (), finish: str = "stop"
+    ) -> tuple[str, tuple[ToolCall | Malformed, ...]]:
+        """The text around the tool calls of a sampled text, and the calls; without tools, all is
+        text. Calls in thinking are thoughts."""
+        if not tools:
+            return text, ()
+        thought = self._thought(text)
+        rest, calls = parse_tool_calls(
+            text[len(thought) :], self.tool_format, tools=tools, finish=finish
+        )
+        return (thought + rest, calls) if calls else (text, ())
+
+    def _thought(self, text: str) -> str:
+        return thought_of(text, self.opens_thinking)
+
+    def _visible(self, text: str) -> str:
+        return visible(text, self.opens_thinking)
+
+    # -- what the template does around an answer --------------------------------------------------
+
+    def _after_answer(
+        self, agent: str, new: Sequence[Message], tools: Sequence[Tool], *, plainly: bool = True
+    ) -> tuple[int, ...]:
+        talk = (Message("x"), Message(ANSWER, agent), *new)
+        parts = self.template.pieces(agent, talk, tools, plainly=plainly)
+        return self._spelling.encode(parts[self._place(parts) + 1 :])
+
+    def _place(self, parts: Sequence[Piece]) -> int:
+        """Where the answer stands, white space of the template in front of it included."""
+        for place, (part, content) in enumerate(parts):
+            if content and isinstance(part, str) and part.strip(" ") == ANSWER:
+                return place
+        raise EngineError(f"{self.where}: the chat template drops earlier answers")
+
+    def _after_call(
+        self, agent: str, new: Sequence[Message], tools: Sequence[Tool]
+    ) -> tuple[int, ...]:
+        """The same for a template that refuses a tool result without a call in sight: what
+        follows a call, from the end of its turn on."""
+        ids = dict.fromkeys(message.call_id for message in new if message.role(agent) == "tool")
+        if not ids:
+            raise EngineError(f"{self.where}: the chat template drops earlier answers")
+        calls = tuple(ToolCall(call_id, "f", {"a": ANSWER}) for call_id in ids)
+        talk = (Message("x"), Message("", agent, calls), *new)
+        parts = self.template.pieces(agent, talk, tools, plainly=False)
+        # the word alone: templates write arguments as JSON, and the zero bytes as escapes
+        marks = [
+            place
+            for place, (part, _) in enumerate(parts)
+            if isinstance(part, str) and ANSWER_WORD in part
+        ]
+        after = self._spelling.encode(parts[marks[-1] + 1 :]) if marks else ()
+        end = self._first_end(after)
+        if end is None:
+            raise EngineError(f"{self.where}: the chat template shows no end of a turn with a call")
+        return after[end:]
+
+    def _first_end(self, ids: Iterable[int]) -> int | None:
+        """Where the first end token stands."""
+        return next((place for place, token in enumerate(ids) if token in self.ends), None)
+
+    def _before_answer(self) -> tuple[str, bool, bool]:
+        """What the template puts between its generation prompt and an answer; whether that prompt
+        opens a thought; whether a thought may come.
+
+        A template that knows thoughts leaves them to the model, unless its generation prompt
+        closes an empty one (`enable_thinking: false`).
+        """
+        knows_thoughts = THOUGHT in self.template.source
+        try:
+            prompt = self.template.pieces("x", (Message("x"),))
+            whole = self.template.pieces("x", (Message("x"), Message(ANSWER, "x"), Message("y")))
+            place = self._place(whole)
+        except EngineError:
+            return "", False, knows_thoughts
+        asked = "".join(part for part, _ in prompt if isinstance(part, str))
+        before = "".join(part for part, _ in whole[: place + 1] if isinstance(part, str))
+        before = before.removesuffix(ANSWER)
+        lead = before[len(asked) :] if before.startswith(asked) else ""
+        end = asked.rstrip()
+        # only white space: other words in front of an answer are for the model to write
+        lead = lead if lead.isspace() else ""
+        return lead, end.endswith(THINK), knows_thoughts and not end.endswith(THOUGHT)
+
+    def _can_continue(self) -> bool:
+        """Whether full renderings of canned dialogues end as their suffixes do; where they do
+        not, every turn is rendered in full."""
+        user, mine, more = Message("one"), Message("two", "x"), Message("three")
+        try:
+            tail = self.suffix("x", (more,), ended=False)
+            return all(
+                self.render("x", (*front, mine, more))[-len(tail) :] == tail
+                for front in ((user,), (Message.system("zero"), user))
+            )
+        except EngineError:
+            return False
+
+
+def format_of(template: ChatTemplate) -> str:
+    """The tool format that a template's own text speaks of; hermes where it speaks of none,
+    which is also what `TOOLS_IN_TEXT` asks for."""
+    text = template.source
+    if not template.reads_tools:
+        return "hermes"
+    if "<function=" in text:
+        return "xml"
+    if "[TOOL_CALLS]" in text:
+        return "mistral"
+    if "<tool_call>" in text:
+        return "hermes"
+    if "<|python_start|>" in text or "func_name1(params_name1" in text:
+        return "python"
+    return "llama" if "<|python_tag|>" in text or '"parameters"' in text else "hermes"
