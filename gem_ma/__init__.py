@@ -8,12 +8,14 @@ from typing import Any
 
 if __name__ != "gem_ma":  # the checkout on __path__ would otherwise offer gem_ma.gem_ma
     raise ImportError(f"import this package as gem_ma, not {__name__}")
+# in a checkout scenarios/, agents/ and configs/ lie beside the package, in a wheel inside of it
 _checkout = Path(__file__).resolve().parents[1]
 if (_checkout / "pyproject.toml").is_file() and (_checkout / "scenarios" / "__init__.py").is_file():
     __path__.append(str(_checkout))
 
 __version__ = "0.1.0"
 
+# what a user types; tests/test_layers.py reads it too, to know which room a name comes from
 _PUBLIC = {
     **dict.fromkeys(
         ("Ask", "Call", "Game", "Leave", "Reward", "Scenario", "Tell", "replay"), "gem_ma.scenario"

@@ -58,14 +58,17 @@ def as_factory(player: Any) -> Factory:
     ready behaviour."""
     if isinstance(player, str):
         player = load("agents", player)
+        # a class made by name: its first parameter need not be called `agent`
         if isinstance(player, type):
             return player
     if not isinstance(player, type) and hasattr(player, "act"):
+        # ready as it is: it keeps its memory from play to play, which is its maker's business
         return lambda agent, sample, rng, task=None, **options: player
     if not callable(player):
         raise ConfigError(
             f"a behaviour is an id, a factory, a function or an object with act(); got {player!r}"
         )
+    # the name is the only difference between a factory and a plain f(messages, legal, rng)
     parameters = list(inspect.signature(player).parameters)
     if parameters and parameters[0] == "agent":
         return player
@@ -79,6 +82,8 @@ def is_privileged(factory: Factory) -> bool:
 
 def waits(factory: Factory) -> bool:
     """False where the factory declares that its behaviour never waits for anything."""
+    # true where nothing is said: waiting for one that need not costs time, the other way round a
+    # play
     return bool(getattr(factory, "waits", True))
 
 
@@ -105,6 +110,7 @@ def no_policy(agent: str) -> Sample:
 
 def behaviour_rng(seed: int | str, agent: str) -> random.Random:
     """The stream of one behaviour, apart from the play's own and from every other agent's."""
+    # `random` hashes a text by SHA-512, alike in every process
     return random.Random(f"{seed}/{agent}")
 
 

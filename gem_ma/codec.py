@@ -50,12 +50,14 @@ from gem_ma.types import (
     Usage,
 )
 
+# raised when old readers would read a line wrongly, not for a field with a default
 SCHEMA = 1
 
 TEXT, INTEGER = Shape(text, text), Shape(integer, integer)
 NUMBER, FLAG = Shape(number, number), Shape(flag, flag)
 FREE, FREE_OBJECT = Shape(free, free), Shape(free_object, free_object)
 TEXTS = many(TEXT)
+# ids and log-probabilities: most of the bytes of a run that trains
 INTEGERS, NUMBERS = many_numbers(integer, int), many_numbers(number, float)
 
 _TOOL_CALL = record(ToolCall, id=TEXT, name=TEXT, arguments=FREE_OBJECT, repaired=TEXT)
@@ -83,6 +85,7 @@ MESSAGE = record(Message, content=CONTENT, sender=TEXT, tool_calls=CALLS, call_i
 MESSAGES = many(MESSAGE)
 TOOL = record(Tool, name=TEXT, description=TEXT, parameters=FREE_OBJECT)
 ACTION = record(Action, text=TEXT, tool_calls=CALLS, parsed=optional(TEXT), cut=INTEGER)
+# null where a server does not tell it, which is not 0
 _COUNT = optional(INTEGER)
 REPLY = record(
     Reply,
@@ -171,6 +174,7 @@ class _Tools:
         return numbers
 
     def _number(self, tool: dict[str, Any]) -> int:
+        # by content: each turn may make its tools anew
         key = json.dumps(tool)
         if key not in self._numbers:
             self._numbers[key] = len(self.known)
@@ -314,6 +318,7 @@ def digest(episode: Episode) -> str:
             reply.pop("usage", None)
             reply.pop("attempts", None)
             reply.pop("model", None)
+    # keys sorted: the order in which a scenario names things is no part of what was played
     return hashlib.sha256(
         json.dumps(data, sort_keys=True, allow_nan=False, separators=(",", ":")).encode()
     ).hexdigest()

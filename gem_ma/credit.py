@@ -32,6 +32,7 @@ from gem_ma.episode import Episode
 from gem_ma.errors import ConfigError
 from gem_ma.turn_table import TurnRow, TurnTable
 
+# of sums of floats, relative to what was paid; see `_check_sum`
 TOLERANCE = 1e-9
 Gamma = float | Mapping[str, float]
 
@@ -67,6 +68,7 @@ def credit(
     for step, value in _paid(
         episode, agent, mix, tuple(team if team is not None else episode.cast)
     ):
+        # the last own turn at or before this step: an entry never pays a turn that comes after it
         k = int(np.searchsorted(steps, step, side="right")) - 1
         if k < 0:
             before.append(value)
@@ -75,6 +77,7 @@ def credit(
         else:
             rewards[-1 if rule == "terminal_to_last" else k].append(value)
     return Credit(
+        # fsum: exact, so that the order of the ledger changes no advantage
         np.array([math.fsum(part) for part in rewards], np.float64),
         math.fsum(before),
         math.fsum(elsewhere),
@@ -91,6 +94,7 @@ def returns(
     [0.62, 0.8, 1.0]
     """
     result = np.zeros(len(rewards))
+    # float64, since gamma multiplies what is left at every turn of a long episode
     following = tail_value
     for k in range(len(rewards) - 1, -1, -1):
         following = result[k] = float(rewards[k]) + gamma * following
@@ -128,6 +132,8 @@ def turns(
     excluded: Counter[str] = Counter()
     for index, episode in enumerate(episodes):
         if not episode.end.scored or (truncated == "drop" and episode.end.bootstraps):
+            # counted by how they ended: a step that loses half of its episodes must not look like a
+            # small one
             excluded[episode.end.value] += 1
             continue
         agents = [agent for agent, seat in episode.cast.items() if seat.policy == policy]
@@ -140,6 +146,7 @@ def turns(
         for agent in agents:
             part = folded[agent]
             before[index, agent], elsewhere[index, agent] = part.before, part.elsewhere
+            # a play that came to its own end is worth nothing more
             tail = (tails or {}).get((index, agent), 0.0) if episode.end.bootstraps else 0.0
             gains = returns(part.rewards, discount_of(gamma, agent), tail)
             fresh += _rows(index, episode, agent, policy, part, gains, tail)
@@ -207,6 +214,7 @@ def _paid(episode: Episode, agent: str, mix: float, team: Sequence[str]) -> list
     """(step, value) of every ledger entry that pays the agent, team shares included."""
     if not mix or agent not in team:
         return [(entry.step, entry.value) for entry in episode.ledger if entry.agent == agent]
+    # team_mix over all members, the agent itself among them, keeps the team's sum
     share = mix / len(team)
     return [
         (entry.step, entry.value * (share + (1 - mix if entry.agent == agent else 0.0)))
@@ -231,6 +239,7 @@ def _check_sum(episode: Episode, folded: Mapping[str, Credit], mix: float) -> No
         )
     for name, values in sums.items():
         difference = math.fsum(values) - math.fsum(paid[name])
+        # `not <=` and no `>`: a NaN is caught too
         if not abs(difference) <= TOLERANCE * max(1.0, math.fsum(map(abs, paid[name]))):
             where = f"{episode.scenario}, episode {episode.id}"
             raise ArithmeticError(

@@ -149,5 +149,6 @@ def _wait(work: Coroutine[Any, Any, Any]) -> Any:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
+    # a second loop cannot run inside of the first one, in its thread
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()

@@ -2,27 +2,23 @@
 failed.
 
 GemMaError
-  ConfigError(ValueError)              a config, an option or a name is wrong: file, line, key, what
-  to do       exit 2 DataError(ValueError)                a data folder or a model folder is missing
-  or damaged                     exit 2 ScenarioError                        the author's `play()`
-  raised or broke a rule of the kernel
-    ReplayError                        a replay asked something else than the record says
-  ActionError(ValueError)              no action, or one for an agent that was not asked: a bug of
-  the driver's loop CallError                            outside work (`Call`) raised; live and
-  replayed plays see the same class EngineError                          sampling failed;
-  `.retryable` tells whether asking again can help
-    EndpointError                      no request can succeed: wrong key, no quota, no server; ends
-    the run       exit 3
-      ModelNotFound(DataError)         the server has no such model; ends the run
-      exit 2
-    BudgetError                        `limits:` allows no further request; the run stops and can go
-    on           exit 1
-  StoreError(OSError)                  the run folder refused or is damaged: names file and line
-  exit 1
-    SchemaError                        the run folder was written by a newer gem_ma
-    exit 2
-  ConformanceError(AssertionError)     `check_scenario` has findings
-  exit 1
+  ConfigError(ValueError)           a config, an option or a name is wrong       exit 2
+  DataError(ValueError)             a data or model folder is missing, damaged   exit 2
+  ScenarioError                     `play()` raised, or broke a kernel's rule
+    ReplayError                     a replay asks something else than its record
+  ActionError(ValueError)           no action, or one of an agent not asked
+  CallError                         outside work (`Call`) raised
+  EngineError                       sampling failed
+    EndpointError                   wrong key, no quota, no server               exit 3
+      ModelNotFound(DataError)      the server has no such model                 exit 2
+    BudgetError                     `limits:` allows no further request          exit 1
+  StoreError(OSError)               the run folder refused, or is damaged        exit 1
+    SchemaError                     it was written by a newer gem_ma             exit 2
+  ConformanceError(AssertionError)  `check_scenario` has findings                exit 1
+
+A ConfigError names file, line, key and what to do, a StoreError file and line. Live and replayed
+plays see the same CallError. `EngineError.retryable` tells whether asking again can help. An
+EndpointError ends a run, a BudgetError stops it; both can be resumed.
 
 A model's bad output is none of these: it is data, and the scenario answers it.
 """
@@ -64,6 +60,8 @@ class EngineError(GemMaError):
         super().__init__(message)
         self.retryable = retryable
 
+    # pickle calls a class with its `args` alone, so that a keyword would be lost on the way from
+    # another process; the same below
     def __reduce__(self) -> tuple[object, ...]:
         return (_engine_error, (str(self), self.retryable))
 
@@ -80,6 +78,7 @@ class EndpointError(EngineError):
         return (type(self), (str(self),))
 
 
+# Both: it ends a run like a server that is down, and has the exit code of a path that is wrong.
 class ModelNotFound(EndpointError, DataError):
     """The server is there and has no model of this name."""
 
@@ -92,6 +91,7 @@ class BudgetError(EngineError):
         return (BudgetError, (str(self),))
 
 
+# An OSError too: whoever writes files expects one, and code of others catches it.
 class StoreError(GemMaError, OSError):
     """The run folder could not be read or written."""
 
@@ -100,6 +100,7 @@ class SchemaError(StoreError):
     """The run folder's schema number is newer than this version of gem_ma."""
 
 
+# An AssertionError too: pytest shows it as a failed test, not as an error of the test itself.
 class ConformanceError(GemMaError, AssertionError):
     """A scenario or a view breaks rules of the kit; `.findings` lists every one."""
 

@@ -26,6 +26,7 @@ from typing import Any, BinaryIO, TypeVar
 from gem_ma.errors import GemMaError, StoreError
 from gem_ma.json_text import load_json
 
+# far above what we write; what is larger would fill the memory of whoever reads it
 MOST_JSON, MOST_LINE = 64 << 20, 256 << 20  # bytes of a file of one value; of one line
 _KINDS = {
     stat.S_IFLNK: "a link",
@@ -37,8 +38,11 @@ _KINDS = {
     stat.S_IFBLK: "a device",
 }
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: opening a pipe would else wait for its writer. O_NOCTTY: a terminal that is opened may
+# become the one that Ctrl-C comes from.
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 Made = TypeVar("Made")
+# what Python raises where a value has another shape than the code expects
 _DAMAGE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
 
@@ -47,6 +51,7 @@ def oserror(path: Path) -> Iterator[None]:
     """Turns what the operating system refuses into a StoreError of one line."""
     try:
         yield
+    # in words already
     except StoreError:
         raise
     except OSError as error:
@@ -62,6 +67,7 @@ def damage(path: Path, do: str = "") -> Iterator[None]:
     except GemMaError:
         raise
     except _DAMAGE as error:
+        # the first line, cut: the message may quote what stands in the file
         said = (str(error).strip() or "no message").splitlines()[0][:120]
         raise StoreError(
             f"{path}: damaged ({type(error).__name__}: {said}){do and f'; {do}'}"
@@ -79,10 +85,8 @@ def kind(path: Path, root: Path | None = None) -> str | None:
     """
     try:
         with _folder(path, root) as (folder, name):
-            return _KINDS.get(
-                stat.S_IFMT(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode),
-                "of an unknown kind",
-            )
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            return _KINDS.get(stat.S_IFMT(status.st_mode), "of an unknown kind")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except StoreError:
@@ -133,6 +137,7 @@ def open_file(path: Path, flags: int, root: Path | None = None) -> int:
     except OSError as error:
         raise _told(path, error) from None
     try:
+        # once more, of what is open now: the name may have been exchanged in between
         _check(path, os.fstat(descriptor), flags)
     except BaseException:
         os.close(descriptor)
@@ -154,6 +159,7 @@ def read(path: Path, root: Path | None = None, most: int | None = None) -> bytes
 def whole(file: BinaryIO, path: Path, most: int | None) -> bytes:
     """What an open file holds. Raises StoreError where that is more than `most` bytes: a few
     blocks on a disk may stand for any number of zeros, and would fill the memory."""
+    # one byte more than allowed tells that there is more
     data = file.read() if most is None else file.read(most + 1)
     if most is not None and len(data) > most:
         raise StoreError(f"{path}: has more than {most} bytes, which no such file has; damaged")
@@ -194,8 +200,10 @@ def make_folder(path: Path, root: Path) -> None:
                 break
         else:
             raise StoreError(f"{path}: lies outside of {root}")
+        # the user has typed the root, so that links on the way to it are theirs
         root.mkdir(parents=True, exist_ok=True)
         below = root
+        # level by level, each checked before the next one is made in it
         for part in path.relative_to(root).parts:
             below = below / part
             with _folder(below, root) as (folder, name), contextlib.suppress(FileExistsError):
@@ -232,6 +240,7 @@ def replace_file(
     `aside`: its name until then."""
     # a link would be replaced and not followed, but whoever put it there meant no good
     is_file(path, root)
+    # beside it: a rename is one step within one file system only
     temporary = path.with_name(aside or f".{path.name}.tmp")
     try:
         remove(temporary, root)
@@ -241,6 +250,7 @@ def replace_file(
         with contextlib.suppress(OSError):
             remove(temporary, root)
         raise
+    # after the rename, whose name is on the disk only then
     if synced:
         sync_folder(path.parent)
 
@@ -255,11 +265,8 @@ def place(path: Path, root: Path, write: Callable[[Path], Made]) -> Made:
         remove(temporary, root)
         try:
             made = write(temporary)
-            for file in (
-                [temporary]
-                if temporary.is_file()
-                else [inner for inner in temporary.rglob("*") if inner.is_file()]
-            ):
+            made_files = [temporary, *temporary.rglob("*")]
+            for file in (inner for inner in made_files if inner.is_file()):
                 with stream(file, root) as written:
                     os.fsync(written.fileno())
             if kind(path, root) not in (None, "a file", "a folder"):
@@ -285,6 +292,7 @@ def remove(path: Path, root: Path | None = None) -> None:
     nothing where nothing is."""
     with oserror(path), _folder(path, root) as (folder, name):
         if kind(path, root) == "a folder":
+            # with dir_fd it follows no link that appears meanwhile
             shutil.rmtree(name, dir_fd=folder)
         else:
             with contextlib.suppress(FileNotFoundError):
@@ -313,6 +321,7 @@ def _folder(path: Path, root: Path | None) -> Iterator[tuple[int | None, str]]:
     *above, name = path.relative_to(root).parts or (".",)
     if ".." in (*above, name):
         raise StoreError(f"{path}: leaves its folder")
+    # the root may be a link, since whoever calls was asked for it by the user
     place, descriptor = root, os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in above:
@@ -347,11 +356,8 @@ def _told(path: Path, error: OSError, wanted: str = "no regular file") -> OSErro
         there = _KINDS.get(stat.S_IFMT(os.lstat(path).st_mode), "of an unknown kind")
     except OSError:
         return error
-    same = there == ("a folder" if wanted == "no folder" else "a file")
-    return (
-        error
-        if same
-        else StoreError(
-            f"{path}: is {there}, {wanted}; put the {wanted.split()[-1]} itself in its place"
-        )
-    )
+    # what is wanted stands there: then the system refused it for another reason
+    if there == ("a folder" if wanted == "no folder" else "a file"):
+        return error
+    remedy = f"put the {wanted.split()[-1]} itself in its place"
+    return StoreError(f"{path}: is {there}, {wanted}; {remedy}")

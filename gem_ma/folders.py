@@ -13,6 +13,7 @@ from pathlib import Path
 from gem_ma.errors import StoreError
 from gem_ma.files import is_file, is_folder, names, oserror, stream, whole
 
+# Names of ours. Whatever else lies in the folder is not ours, is never opened, and is no fault.
 FILES = (
     "config.yaml",
     "resolved.yaml",
@@ -46,6 +47,7 @@ def _check_inside(folder: Path) -> None:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 _check_inside(Path(entry.path))
+            # says in words what it is
             elif not entry.is_file(follow_symlinks=False):
                 is_file(Path(entry.path))
 
@@ -54,6 +56,7 @@ def run_around(path: Path) -> Path | None:
     """The nearest folder above a path, as it is written, that is a run folder; None where the
     path lies in none."""
     whole = Path(os.path.abspath(path))
+    # both: a folder of somebody else may well hold a manifest.json
     marks = ("manifest.json", "resolved.yaml")
     return next(
         (above for above in whole.parents if all(os.path.lexists(above / mark) for mark in marks)),

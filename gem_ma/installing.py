@@ -24,6 +24,7 @@ def install(*extras: str) -> str:
 def _here(path: Path) -> str:
     """The path as it is typed from the working folder."""
     try:
+        # short where it can be: people copy the line
         typed = os.path.relpath(path)
     except (OSError, ValueError):  # the working folder is gone, or lies on another drive
         return str(path)
@@ -39,8 +40,7 @@ def _source() -> str:
         return ""
     url = noted.get("url", "") if isinstance(noted, dict) else ""
     commit = noted.get("vcs_info", {}) if url else {}
-    return (
-        f"{commit['vcs']}+{url}@{commit.get('commit_id', '')}".rstrip("@")
-        if "vcs" in commit
-        else str(url)
-    )
+    # PEP 610: a repository with its commit, or the address of a file
+    if "vcs" not in commit:
+        return str(url)
+    return f"{commit['vcs']}+{url}@{commit.get('commit_id', '')}".rstrip("@")

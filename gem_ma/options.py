@@ -22,7 +22,8 @@ def flat(constructor: Callable[..., T]) -> Callable[..., T]:
 
     A value object is a parameter by keyword whose default is a dataclass instance. A field that a
     caller names replaces that of the object, which is the default where it is not passed; a field
-    with the metadata `{"option": False}` is no option. Raises TypeError for an object of another class, and on import where two parameters have one name.
+    with the metadata `{"option": False}` is no option. Raises TypeError for an object of another
+    class, and on import where two parameters have one name.
     """
     signature = inspect.signature(constructor)
     objects = {
@@ -30,6 +31,7 @@ def flat(constructor: Callable[..., T]) -> Callable[..., T]:
         for name, parameter in signature.parameters.items()
         if is_dataclass(parameter.default) and not isinstance(parameter.default, type)
     }
+    # a field belongs to one object: two objects with one name could not be told apart in a config
     holder = {entry.name: name for name, value in objects.items() for entry in _options(value)}
 
     @functools.wraps(constructor)
@@ -39,6 +41,7 @@ def flat(constructor: Callable[..., T]) -> Callable[..., T]:
             changes.setdefault(holder[key], {})[key] = options.pop(key)
         for name, default in objects.items():
             value = options.get(name, default)
+            # None, say, would fail later and name nothing
             if not isinstance(value, type(default)):
                 wanted = type(default).__name__
                 raise TypeError(

@@ -37,12 +37,14 @@ _PLACES = {"learners": "gem_ma.training.learner"}
 _FILE = re.compile(r"(?P<path>.*\.py)(?::(?P<attribute>[^:/]*))?", re.DOTALL)
 
 
+# entry points are read from the disk: once in a process
 @cache
 def catalog(kind: str) -> dict[str, str]:
     """id -> "module:Class" of every scenario, behaviour (`agents`) or engine that is installed."""
     from importlib.metadata import entry_points
 
     found = {entry.name: entry.value for entry in entry_points(group=f"gem_ma.{kind}")}
+    # ours win: a package that is installed may not exchange what a shipped config means
     return {**found, **builtin(kind)}
 
 
@@ -89,26 +91,21 @@ def load(kind: str, name: str) -> Any:
             raise ConfigError(f"scenario {name!r}: say which one, as in {name}NAME")
         # the first argument of every adapter is the id within its library
         return partial(load("adapters", opens), foreign)
+    # the catalog of installed packages is asked last, since it costs most
     target = builtin(kind).get(name) or (name if names_code(name) else catalog(kind).get(name))
     if target is None:
         known = catalog(kind)
         near = get_close_matches(name, known, n=3, cutoff=0.5)
-        hint = (
-            f"did you mean {' or '.join(map(repr, near))}?"
-            if near
-            else f"known: {', '.join(sorted(known))}, package.module:Class or file.py"
-        )
+        hint = f"known: {', '.join(sorted(known))}, package.module:Class or file.py"
+        if near:
+            hint = f"did you mean {' or '.join(map(repr, near))}?"
         raise ConfigError(f"no {KINDS[kind]} is called {name!r} ({hint})")
     what = f"{KINDS[kind]} {name!r}"
     file = _FILE.fullmatch(target)
     if file is not None:
         module = _module_of_file(what, Path(file["path"]))
-        return _member(
-            what,
-            file["path"],
-            module,
-            file["attribute"] or _only_scenario(what, kind, file["path"], module),
-        )
+        attribute = file["attribute"] or _only_scenario(what, kind, file["path"], module)
+        return _member(what, file["path"], module, attribute)
     path, _, attribute = target.partition(":")
     try:
         module = import_module(path)
@@ -137,11 +134,12 @@ def _module_of_file(what: str, path: Path) -> ModuleType:
     """The module in a file, imported once per process. Its folder is searched for what it
     imports, as Python does with a script."""
     if not path.is_file():
-        raise ConfigError(
-            f"{what}: {'a folder, not a file' if path.is_dir() else f'no such file: {path}'}"
-        )
+        fault = "a folder, not a file" if path.is_dir() else f"no such file: {path}"
+        raise ConfigError(f"{what}: {fault}")
     where = path.resolve()
-    name = f"gem_ma_file_{sha256(str(where).encode()).hexdigest()[:12]}_{re.sub(r'[^0-9A-Za-z_]', '_', where.stem)}"
+    # the digest: two files in two folders may have one name, as `game.py`
+    digest = sha256(str(where).encode()).hexdigest()[:12]
+    name = f"gem_ma_file_{digest}_{re.sub(r'[^0-9A-Za-z_]', '_', where.stem)}"
     if name in sys.modules:
         return sys.modules[name]
     spec = spec_from_file_location(name, where)
@@ -184,6 +182,7 @@ def construct(what: str, factory: Callable[..., Any], *args: Any, **options: Any
     signature, with the nearest name."""
     try:
         return factory(*args, **options)
+    # asked only after a failure: a signature costs more than the call
     except TypeError as error:
         try:
             parameters = signature(factory).parameters
@@ -192,6 +191,7 @@ def construct(what: str, factory: Callable[..., Any], *args: Any, **options: Any
             known = [
                 name
                 for name in parameters
+                # what the driver gives, and nobody can set
                 if name not in ("self", "agent", "sample", "rng", "task", "policy")
             ]
             near = [
@@ -200,13 +200,9 @@ def construct(what: str, factory: Callable[..., Any], *args: Any, **options: Any
                 if name not in parameters
                 for close in get_close_matches(name, known, n=1, cutoff=0.5)
             ]
-            hint = (
-                f" (did you mean {near[0]!r}?)"
-                if near
-                else f" (its options are {', '.join(known)})"
-                if known
-                else ""
-            )
+            hint = f" (its options are {', '.join(known)})" if known else ""
+            if near:
+                hint = f" (did you mean {near[0]!r}?)"
             raise ConfigError(f"{what}: {mismatch}{hint}") from error
         except ValueError:  # a factory written in C shows no signature
             raise error from None
@@ -276,13 +272,10 @@ def task_of(scenario: Scenario, key: str) -> Any:
     """The task behind `<split>/<index>`. Raises ConfigError with the range where there is none."""
     split, _, index = key.rpartition("/")
     tasks = scenario.tasks(split)
+    # `isdecimal` refuses a minus: tasks[-1] would be the last one
     if not index.isdecimal() or int(index) >= len(tasks):
-        held = (
-            f"it has {len(tasks)}, from {split}/0 to {split}/{len(tasks) - 1}"
-            if tasks and split
-            else "it is empty"
-            if split
-            else "a task is <split>/<index>"
-        )
+        held = "it is empty" if split else "a task is <split>/<index>"
+        if tasks and split:
+            held = f"it has {len(tasks)}, from {split}/0 to {split}/{len(tasks) - 1}"
         raise ConfigError(f"{scenario.id}: no task {key!r} in split {split!r}; {held}")
     return tasks[int(index)]

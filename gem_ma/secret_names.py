@@ -18,12 +18,17 @@ from gem_ma.errors import ConfigError
 
 NO_SECRET = ("EMPTY", "none")  # what local servers want where there is no key
 LEAST = 16  # characters of a key that is looked for in other texts; a shorter one may be a word
+# at the end of a name: `max_tokens` and `token_ids` are no secrets, `hf_token` is one
 _NAME = re.compile(
-    r"(?:^|_)(?:api_?key|(?:api|auth|access|bearer|refresh|session|security|secret|hf|id)_?token|pass(?:word|wd|phrase)|secrets?"
-    r"|(?:private|access|secret|subscription|client)_?key|(?:proxy_)?authorization|bearer|credentials?|cookie)$|^(?:token|auth)$"
+    r"(?:^|_)(?:api_?key|pass(?:word|wd|phrase)|secrets?|bearer|credentials?|cookie"
+    r"|(?:api|auth|access|bearer|refresh|session|security|secret|hf|id)_?token"
+    r"|(?:private|access|secret|subscription|client)_?key|(?:proxy_)?authorization)$"
+    r"|^(?:token|auth)$"
 )
+# how keys of known services begin, and what stands behind the word of an HTTP header
 _LOOKS = re.compile(
-    r"(?<![A-Za-z0-9])(?:(?:sk|pk|rk|xai)-[A-Za-z0-9_-]{16,}|(?:hf|gsk|gh[pousr])_[A-Za-z0-9]{16,}|AIza[A-Za-z0-9_-]{30,}"
+    r"(?<![A-Za-z0-9])(?:(?:sk|pk|rk|xai)-[A-Za-z0-9_-]{16,}"
+    r"|(?:hf|gsk|gh[pousr])_[A-Za-z0-9]{16,}|AIza[A-Za-z0-9_-]{30,}"
     r"|(?:Bearer|Basic)\s+[A-Za-z0-9_~+/.=-]{16,})"
 )
 _REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -36,25 +41,22 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 def is_secret(name: str) -> bool:
     """Whether a key of a config, or of a header, names a secret, in whichever spelling.
 
-    >>> [is_secret(name) for name in ("api_key", "apiKey", "X-Api-Key", "Authorization", "token", "HF_TOKEN")]
-    [True, True, True, True, True, True]
-    >>> [is_secret(name) for name in ("api_key_env", "max_tokens", "token_ids", "stop_token", "key")]
-    [False, False, False, False, False]
+    >>> [is_secret(name) for name in ("api_key", "apiKey", "X-Api-Key", "Authorization", "token")]
+    [True, True, True, True, True]
+    >>> [is_secret(name) for name in ("api_key_env", "max_tokens", "token_ids", "stop_token")]
+    [False, False, False, False]
     """
-    return (
-        _NAME.search(re.sub(r"[^a-z0-9]+", "_", _HUMP.sub("_", name).lower()).strip("_"))
-        is not None
-    )
+    # camelCase and Dashed-Names become words with _ between them
+    words = re.sub(r"[^a-z0-9]+", "_", _HUMP.sub("_", name).lower()).strip("_")
+    return _NAME.search(words) is not None
 
 
 def reveal(value: Any, key: str) -> Any:
     """An option as an engine gets it: `${env:NAME}` in a secret field becomes the variable's
     value."""
-    named = (
-        _REFERENCE.fullmatch(value)
-        if isinstance(value, str) and is_secret(key.rsplit(".", 1)[-1])
-        else None
-    )
+    if not isinstance(value, str) or not is_secret(key.rsplit(".", 1)[-1]):
+        return value
+    named = _REFERENCE.fullmatch(value)
     if named is None:
         return value
     if not os.environ.get(named[1]):
@@ -82,14 +84,8 @@ def check_comments(document: Document, text: str) -> None:
         _, mark, comment = line.partition("#")
         if mark and (_LOOKS.search(comment) or any(key in comment for key in known)):
             place = Place(document.place(()).file, number)
-            document.faults.append(
-                Fault(
-                    place,
-                    (),
-                    "this comment holds a key, and the file is copied into the run folder;"
-                    " delete it",
-                )
-            )
+            what = "this comment holds a key, and the file is copied into the run folder; delete it"
+            document.faults.append(Fault(place, (), what))
 
 
 def _fault(value: Any, path: Keys, under: bool, known: list[str]) -> str:
@@ -99,14 +95,10 @@ def _fault(value: Any, path: Keys, under: bool, known: list[str]) -> str:
         if not text or text in NO_SECRET or (not isinstance(value, str) and path[0] != "policies"):
             return ""
         if len(path) == 3 and path[0] == "policies":
-            return (
-                ""
-                if _REFERENCE.fullmatch(text)
-                else "a secret is named, never written: ${env:NAME}"
-            )
-        where = (
-            f"policies.{path[1]}" if path[0] == "policies" and len(path) > 1 else "policies.NAME"
-        )
+            is_named = _REFERENCE.fullmatch(text)
+            return "" if is_named else "a secret is named, never written: ${env:NAME}"
+        of_policy = path[0] == "policies" and len(path) > 1
+        where = f"policies.{path[1]}" if of_policy else "policies.NAME"
         return (
             f"a secret stands in no config; export it and name its variable: {where}.api_key_env:"
             " VARIABLE (sent as the Authorization header)"
@@ -118,6 +110,7 @@ def _fault(value: Any, path: Keys, under: bool, known: list[str]) -> str:
             "this is no name of a variable; export the key, and write the NAME that it was exported"
             " under"
         )
+    # elsewhere nobody replaces it, and a model would be asked for literally this
     if "${" in value:
         return "${...} stands in secret fields only, such as api_key"
     if _CREDENTIALS.match(value):

@@ -17,6 +17,7 @@ class Transcript(Sequence[Message]):
     __slots__ = ("_length", "_messages")
 
     def __init__(self, messages: list[Message]) -> None:
+        # the length of this moment: what is appended later is not part of it
         self._messages, self._length = messages, len(messages)
 
     def __len__(self) -> int:
@@ -29,9 +30,11 @@ class Transcript(Sequence[Message]):
     def __getitem__(self, place: int | slice) -> Message | tuple[Message, ...]:
         if isinstance(place, slice):
             return tuple(self._messages[slice(*place.indices(self._length))])
+        # through the range, so that negative places and those beyond count in what is visible
         return self._messages[range(self._length)[place]]
 
     def __iter__(self) -> Iterator[Message]:
+        # by length, not by copy: a behaviour may iterate while the play appends
         return islice(self._messages, self._length)
 
     def __eq__(self, other: object) -> bool:

@@ -63,6 +63,7 @@ _COLUMNS: dict[str, Any] = {
 }
 
 
+# N arrays and not N objects: estimators work on whole columns
 @dataclass(frozen=True, slots=True)
 class TurnTable:
     """The turns that train one policy, as columns of length N; what every estimator receives.
@@ -106,6 +107,7 @@ class TurnTable:
         excluded: Mapping[str, int],
     ) -> TurnTable:
         """The table of these rows, in their order."""
+        # with a dtype each: a table of no rows has the same columns as any other
         columns: dict[str, Any] = {
             name: np.array([getattr(row, name) for row in rows], dtype)
             for name, dtype in _COLUMNS.items()
@@ -125,6 +127,7 @@ class TurnTable:
     def column(self, name: str) -> NDArray[Any]:
         """A key column [N] by name; `state_key` is a digest of the agent's whole view at the
         turn, `observation` of what it was shown last."""
+        # computed when asked for: most estimators group by columns that stand there already
         if name == "observation":
             return np.array([observation_digest(turn) for turn in self.turns], np.str_)
         if name == "state_key":
@@ -143,6 +146,7 @@ class TurnTable:
 
     def take(self, rows: Sequence[int] | NDArray[Any]) -> TurnTable:
         """The table of these rows (indices, or a mask [N]), in the order given."""
+        # numpy reads [] as floats, which are no indices
         index = np.arange(len(self))[np.asarray(rows)] if len(rows) else np.zeros(0, np.int64)
         changed: dict[str, Any] = {
             f.name: getattr(self, f.name)[index]

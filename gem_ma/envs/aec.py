@@ -32,6 +32,7 @@ class ChatAEC(Projection, pettingzoo.AECEnv[str, dict[str, Any], "str | Action |
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         """Plays episode `seed`, or the next one drawn from the stream that the last seed began.
         `options={"task": ...}` names the task."""
+        # until a reset has succeeded: one that raises leaves nothing to step
         self.agents = []
         game = self._session.reset(seed, options)
         self.agents = list(self.possible_agents)
@@ -41,6 +42,7 @@ class ChatAEC(Projection, pettingzoo.AECEnv[str, dict[str, Any], "str | Action |
         self.truncations = dict.fromkeys(self.agents, False)
         self.infos = {agent: self._session.info(agent) for agent in self.agents}
         self._said: dict[str, Action] = {}
+        # a field of PettingZoo's own: it would send the next step to an agent of the last episode
         self._skip_agent_selection = None
         self.agent_selection = next(iter(game.pending))
         if self.render_mode == "human":
@@ -90,6 +92,7 @@ class ChatAEC(Projection, pettingzoo.AECEnv[str, dict[str, Any], "str | Action |
         # who acts has been told what it got until now
         self._cumulative_rewards[agent] = 0.0
         self._clear_rewards()
+        # PettingZoo's order is fixed at reset; ours is that of the Ask
         for other in asked:
             if other not in actions:
                 self.agent_selection = other

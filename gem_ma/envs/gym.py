@@ -45,6 +45,7 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
                 self._others[other] = as_factory(player.behaviour), dict(player.options)
             else:
                 self._others[other] = as_factory(player), {}
+        # those that declare it are spared the hop to another thread
         self._immediate = {
             other for other, (factory, _) in self._others.items() if not waits(factory)
         }
@@ -102,6 +103,7 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
         game = session.playing()
         if self._done or (game.closed and session.end is None):
             raise session.refuse()
+        # else the play ended before the agent was asked, and this step only pays
         if agent in game.pending:
             try:
                 own_action = read(action, game.pending[agent])
@@ -125,6 +127,7 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
         )
 
     def _play_on(self, game: Game) -> None:
+        # an agent that has left is never asked again, and its episode is over
         while game.pending and self.agent not in game.pending and self.agent not in game.left:
             self._session.commit(self._act(game))
         if self.render_mode == "human":

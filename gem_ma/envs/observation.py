@@ -21,11 +21,8 @@ from typing import Any
 from gem_ma.types import RESERVED_SENDERS, Content, Image, Malformed, Message, ToolCall
 
 _PARTS = '[{"type": '
-_EMPTY = (
-    "name",
-    "tool_calls",
-    "tool_call_id",
-)  # keys that are left out of a chat where they are ""
+# keys that are left out of a chat where they are ""
+_EMPTY = ("name", "tool_calls", "tool_call_id")
 
 
 def encode(message: Message, observer: str) -> dict[str, str]:
@@ -49,15 +46,16 @@ def encode(message: Message, observer: str) -> dict[str, str]:
 def _parts(content: Content) -> list[dict[str, str]]:
     """Parts as JSON values. A plain text that looks like parts is sent as one text part, so that
     nobody can speak an image."""
-    return [_part(part) for part in ((content,) if isinstance(content, str) else content)] or [
-        {"type": "text", "text": ""}
-    ]
+    parts = [_part(part) for part in ((content,) if isinstance(content, str) else content)]
+    # readers know a list of parts by how its first one begins
+    return parts or [{"type": "text", "text": ""}]
 
 
 def _part(part: str | Image) -> dict[str, str]:
     if isinstance(part, str):
         return {"type": "text", "text": part}
     known = {"type": "image", "digest": part.digest, "media_type": part.media_type}
+    # one that was read back from a record has its digest alone
     return {**known, "data": base64.b64encode(part.data).decode()} if part.data else known
 
 

@@ -37,6 +37,7 @@ class ChatParallel(Projection, pettingzoo.ParallelEnv[str, dict[str, Any], "str 
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         """Plays episode `seed`, or the next one drawn from the stream that the last seed began.
         `options={"task": ...}` names the task."""
+        # until a reset has succeeded: one that raises leaves nothing to step
         self.agents = []
         session = self._session
         session.reset(seed, options)

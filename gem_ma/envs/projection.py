@@ -48,6 +48,7 @@ class Projection:
 
     def state(self) -> Any:
         """The scenario's own numeric features, `scenario.state(game)`, if it defines them."""
+        # for a centralised critic of other libraries; ours reads the record
         features = getattr(self.scenario, "state", None)
         # PettingZoo's own says that there are none
         return features(self.game) if callable(features) else super().state()  # type: ignore[misc]

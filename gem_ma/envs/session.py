@@ -65,6 +65,7 @@ class Session:
         self.agents = tuple(self.scenario.agents)
         self.split, self.render_mode = split, render_mode
         self.limits = _limits(limits, max_steps)
+        # in a tuple, since None is a task
         self.fixed = None if task is None else (self._task(task),)
         self.game: Game | None = None
         self.end: End | None = None  # of the play; None while it goes on
@@ -116,6 +117,7 @@ class Session:
         return tasks[seed % len(tasks)]
 
     def _task(self, chosen: Any) -> Any:
+        # True would be task 1
         if isinstance(chosen, int) and not isinstance(chosen, bool):
             return task_of(self.scenario, f"{self.split}/{chosen}")
         if isinstance(chosen, str):
@@ -153,14 +155,17 @@ class Session:
         """Sends the actions of one decision point, then holds the play against the limits."""
         game = self.playing()
         try:
+            # a failure of the author's code is kept: every later call of the view tells it again
             game.send(actions)
             for turn in game.turns[-len(actions) :]:
                 action = turn.action
                 self.turns[turn.agent] += 1
+                # a tool call in place of a move is no illegal one
                 self.illegal[turn.agent] = (
                     turn.legal is not None and action.parsed is None and not action.tool_calls
                 )
             self.end = End.TERMINATED if game.over else self._limit(game)
+            # at once, so that a `finally` of the author does not wait for the next reset
             if self.end is not None:
                 game.close()
         except ScenarioError as error:
@@ -175,6 +180,7 @@ class Session:
             return End.MAX_STEPS
         if limits.max_turns is not None and len(game.turns) >= limits.max_turns:
             return End.MAX_TURNS
+        # asked between steps only: nothing here can break off an agent that thinks
         if limits.timeout_s is not None and time.monotonic() - self._started >= limits.timeout_s:
             return End.TIMEOUT
         return None
@@ -211,9 +217,9 @@ class Session:
             if asked.tools:
                 info["tools"] = self._tools(asked.tools)
         if self.end is not None or agent in game.left:
-            info["stop"] = (
-                End.TERMINATED if self.terminated(agent) or self.end is None else self.end
-            ).value
+            # who has left ended by the rules, also where a limit cut the others later
+            cut = None if self.terminated(agent) else self.end
+            info["stop"] = (cut or End.TERMINATED).value
         return info
 
     def terminated(self, agent: str) -> bool:
@@ -278,12 +284,12 @@ class Session:
 
 def _printable(text: str) -> str:
     """The text on one line, without what could steer a terminal or reorder its letters."""
-    return _CONTROL.sub(
-        lambda found: (
-            f"\\x{ord(found[0]):02x}" if ord(found[0]) < 256 else f"\\u{ord(found[0]):04x}"
-        ),
-        text,
-    ).replace("\n", "\\n")
+    return _CONTROL.sub(_escaped, text).replace("\n", "\\n")
+
+
+def _escaped(letter: re.Match[str]) -> str:
+    code = ord(letter[0])
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
 def _limits(limits: Limits | None, max_steps: int | None) -> Limits | None:

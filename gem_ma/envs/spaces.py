@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from gymnasium import spaces
 from gymnasium.spaces import utils as flattening
 
+# no bound in practice; spaces want a number, and some keep it in 32 bits
 MAX_LENGTH = 2**31 - 1
 SAMPLED_LENGTH = 32
 

@@ -69,6 +69,7 @@ def size(call: Any) -> int:
     total = _bytes(call.id) + _bytes(call.name)
     while waiting:
         value = waiting.pop()
+        # brackets, or a separator
         total += 2
         if isinstance(value, str):
             total += _bytes(value)

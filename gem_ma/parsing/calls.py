@@ -28,11 +28,9 @@ def read_call(call_id: str, name: Any, arguments: Any) -> ToolCall | Malformed:
     >>> read_call("a", "add", '{"x": 1}')
     ToolCall(id='a', name='add', arguments={'x': 1})
     """
-    raw = clean(
-        f"{name}({arguments if isinstance(arguments, str) else ascii(arguments)[: 2 * SHOWN]})"[
-            :SHOWN
-        ]
-    )
+    # only the start is quoted; ascii, since a server may send half letters
+    words = arguments if isinstance(arguments, str) else ascii(arguments)[: 2 * SHOWN]
+    raw = clean(f"{name}({words})"[:SHOWN])
     if not isinstance(name, str) or not name:
         return Malformed(raw, "missing_name: a call needs a string 'name'")
     # before it is decoded: an attacker's server may send any size
@@ -44,10 +42,8 @@ def read_call(call_id: str, name: Any, arguments: Any) -> ToolCall | Malformed:
             # servers write "" where a tool takes none
             arguments = DECODER.decode(arguments) if arguments.strip() else {}
             if isinstance(arguments, str):  # some models encode the arguments twice
-                arguments, repaired = (
-                    (DECODER.decode(arguments) if arguments.strip() else {}),
-                    DECODED,
-                )
+                arguments = DECODER.decode(arguments) if arguments.strip() else {}
+                repaired = DECODED
     except RecursionError:
         return Malformed(raw, TOO_DEEP)
     except ValueError as error:
@@ -64,7 +60,7 @@ def read_call(call_id: str, name: Any, arguments: Any) -> ToolCall | Malformed:
 def json_call(
     text: str, start: int, number: int = 0, keys: Sequence[str] = ("arguments",)
 ) -> tuple[ToolCall | Malformed, int]:
-    """The call whose JSON starts at or after `at`, and where reading stopped. `keys`: what this
+    """The call whose JSON starts at or after `start`, and where reading stopped. `keys`: what this
     format calls the arguments."""
     # not strip(): positions count in the whole text
     while start < len(text) and text[start] in " \t\r\n":
@@ -90,7 +86,8 @@ def json_call(
     key, *more = [key for key in keys if key in value] or [""]
     if not key or more:
         wanted = f"a call needs {' or '.join(map(repr, keys))}, an object; {{}} for none"
-        return Malformed(raw, f"bad_arguments: {wanted}" + (", and not both" if more else "")), end
+        both = ", and not both" if more else ""
+        return Malformed(raw, f"bad_arguments: {wanted}{both}"), end
     arguments = _arguments(value[key], key)
     if isinstance(arguments, str):
         return Malformed(raw, arguments), end

@@ -23,23 +23,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from gem_ma.parsing.calls import SHOWN, cut_off, json_call, numbered, read_call
 from gem_ma.parsing.python_calls import python_calls
-from gem_ma.parsing.strict_json import DECODER, MAX_CALLS, MAX_DEPTH, clean_json, depth_exceeds
-from gem_ma.parsing.text import clean
+from gem_ma.parsing.strict_json import DECODER, MAX_CALLS, MAX_DEPTH
+from gem_ma.parsing.text import after_space, clean
+from gem_ma.parsing.xml_calls import FUNCTION, xml_call
 from gem_ma.types import Malformed, Tool, ToolCall
 
 Calls = tuple[ToolCall | Malformed, ...]
 Reader = Callable[[str, Sequence[Tool], bool], tuple[str, Calls]]
 
 _TAG, _END = "<tool_call>", "</tool_call>"
-_FUNCTION = re.compile(r"(?:<tool_call>\s*)?<function=")
-_FUNCTION_END = re.compile(r"</function>(?:\s*</tool_call>)?")
-# a value may hold anything, even `</parameter>`: it ends where the next one or the call does
-_VALUE_END = re.compile(r"</parameter>\s*(?=<parameter=|</function>)")
-_SPACE = re.compile(r"\s*")
 _PYTHON_TAG, _PYTHON_START, _PYTHON_END = "<|python_tag|>", "<|python_start|>", "<|python_end|>"
 _LLAMA_KEYS = ("parameters", "arguments")
 # Llama's own search tools are called like this
@@ -78,11 +73,8 @@ def hermes(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
             position = end  # no end tag: what follows the JSON is text again
         else:
             position = following if following >= 0 and not ran_out else len(text)
-        calls.append(
-            cut_off(call, text[start:])
-            if ran_out or (cut and not closed and following < 0)
-            else call
-        )
+        is_cut = ran_out or (cut and not closed and following < 0)
+        calls.append(cut_off(call, text[start:]) if is_cut else call)
     rest.append(text[position:])
     return "".join(rest).strip(), tuple(calls)
 
@@ -90,152 +82,22 @@ def hermes(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
 def xml(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
     """See the module."""
     schemas = {tool.name: tool.parameters for tool in tools}
-    if _FUNCTION.search(text) is None:
+    if FUNCTION.search(text) is None:
         return hermes(text, tools, cut)
     calls: list[ToolCall | Malformed] = []
     rest: list[str] = []
     position = 0
-    while (opening := _FUNCTION.search(text, position)) is not None:
+    while (opening := FUNCTION.search(text, position)) is not None:
         rest.append(text[position : opening.start()])
         if len(calls) == MAX_CALLS:
             calls.append(_too_many(text, opening.start()))
             position = len(text)
             break
-        call, end, whole = _xml_call(text, opening.end(), len(calls), schemas)
+        call, end, whole = xml_call(text, opening.end(), len(calls), schemas)
         calls.append(call if whole or not cut else cut_off(call, text[opening.start() :]))
         position = end
     rest.append(text[position:])
     return "".join(rest).strip(), tuple(calls)
-
-
-def _xml_call(
-    text: str, position: int, number: int, schemas: Mapping[str, Mapping[str, Any]]
-) -> tuple[ToolCall | Malformed, int, bool]:
-    """(the call, where reading goes on, its end was there) for what follows `<function=`."""
-    raw = text[position - len("<function=") : position + SHOWN]
-    following = _FUNCTION.search(text, position)
-    limit = following.start() if following else len(text)
-    mark = text.find(">", position, limit)
-    name = text[position:mark].strip() if mark >= 0 else ""
-    if not name or "<" in name or "\n" in name:
-        end = _FUNCTION_END.search(text, position, limit)
-        return (
-            Malformed(raw, "missing_name: a call opens with <function=name>"),
-            end.end() if end else limit,
-            end is not None,
-        )
-    # an unknown tool has no schema: its values stay text, and the scenario answers
-    properties = schemas.get(name, {}).get("properties")
-    arguments: dict[str, Any] = {}
-    fault, position = "", mark + 1
-    while True:
-        position = _after_space(text, position)
-        if text.startswith("</function>", position):
-            closing = _FUNCTION_END.match(text, position)
-            end_at = closing.end() if closing else position
-            call = Malformed(raw, fault) if fault else ToolCall(f"call_{number}", name, arguments)
-            return call, end_at, True
-        if position >= len(text) and not fault:
-            return ToolCall(f"call_{number}", name, arguments), position, False
-        mark = text.find(">", position) if text.startswith("<parameter=", position) else -1
-        end = _VALUE_END.search(text, mark + 1) if mark >= 0 else None
-        # the last value, and then the text is over
-        if end is None and mark >= 0 and text.rstrip().endswith("</parameter>"):
-            end = re.compile(r"</parameter>\s*\Z").search(text, text.rfind("</parameter>"))
-        if end is None:
-            closing = _FUNCTION_END.search(text, position)
-            stop = closing.end() if closing else limit if limit > position else len(text)
-            return (
-                Malformed(
-                    raw,
-                    fault
-                    or "bad_xml: a call holds <parameter=key>value</parameter> and </function>",
-                ),
-                stop,
-                closing is not None,
-            )
-        key, value = (
-            text[position + len("<parameter=") : mark].strip(),
-            text[mark + 1 : end.start()],
-        )
-        # the template puts a value on lines of its own
-        value = value.removeprefix("\n").removesuffix("\n")
-        if key in arguments:
-            fault = fault or f"bad_arguments: parameter {key[:50]!r} stands twice"
-        schema = properties.get(key) if isinstance(properties, Mapping) else None
-        try:
-            arguments[key] = _typed(value, schema)
-        except ValueError as error:
-            fault = fault or f"bad_arguments: parameter {key[:50]!r} {error}"
-        position = end.end()
-
-
-def _after_space(text: str, position: int) -> int:
-    space = _SPACE.match(text, position)
-    return space.end() if space else position
-
-
-def _typed(value: str, schema: Any) -> Any:
-    """The value of a parameter by the type that its schema names; text where it names none, or
-    allows text."""
-    types = _types(schema)
-    # text is what the model wrote; a number that is also allowed as text stays one
-    if not types or "string" in types:
-        return value
-    word = value.strip()
-    if "boolean" in types and word.casefold() in ("true", "false"):
-        return word.casefold() == "true"
-    if "null" in types and word.casefold() in ("null", "none"):
-        return None
-    wanted = " or ".join(sorted(types))
-    try:
-        decoded = DECODER.decode(word)
-    except RecursionError:
-        raise ValueError(f"is nested deeper than {MAX_DEPTH}") from None
-    except ValueError as error:
-        raise ValueError(f"is {wanted}, in JSON ({error})") from None
-    # the arguments and the call around it are two levels
-    if depth_exceeds(decoded, MAX_DEPTH - 2):
-        raise ValueError(f"is nested deeper than {MAX_DEPTH}")
-    if not any(_KINDS[kind](decoded) for kind in types):
-        raise ValueError(f"is {wanted}, got {type(decoded).__name__}")
-    return clean_json(decoded)
-
-
-_KINDS: dict[str, Callable[[Any], bool]] = {
-    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
-    "number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
-    "boolean": lambda value: isinstance(value, bool),
-    "object": lambda value: isinstance(value, dict),
-    "array": lambda value: isinstance(value, list),
-    "null": lambda value: value is None,
-}
-
-
-def _types(schema: Any) -> set[str]:
-    """JSON types that a schema names, in `type` or in its alternatives; empty where any may be
-    meant."""
-    if not isinstance(schema, Mapping):
-        return set()
-    declared = schema.get("type")
-    types = (
-        {declared}
-        if isinstance(declared, str)
-        else (
-            {name for name in declared if isinstance(name, str)}
-            if isinstance(declared, (list, tuple))
-            else set()
-        )
-    )
-    for key in ("anyOf", "oneOf"):
-        options = schema.get(key)
-        for option in options if isinstance(options, (list, tuple)) else ():
-            inner = _types(option)
-            # one open alternative allows anything
-            if not inner:
-                return set()
-            types |= inner
-    return types if types <= {"string", *_KINDS} else set()
 
 
 def llama(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
@@ -245,19 +107,18 @@ def llama(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
         before, inside = "", text
     if tag and _BUILT_IN.match(inside):
         calls = python_calls(f"[{inside}]", drop=".call")
-        return before.strip(), (
-            (*calls[:-1], cut_off(calls[-1], inside))
-            if cut and isinstance(calls[-1], Malformed)
-            else calls
-        )
+        # a syntax tree knows no beginning of a call: only the last one can be cut
+        if cut and isinstance(calls[-1], Malformed):
+            calls = (*calls[:-1], cut_off(calls[-1], inside))
+        return before.strip(), calls
     listed: list[ToolCall | Malformed] = []
     position = 0
-    while (position := _after_space(inside, position)) < len(inside):
+    while (position := after_space(inside, position)) < len(inside):
         if len(listed) == MAX_CALLS:
             listed.append(_too_many(inside, position))
             break
         call, end = json_call(inside, position, len(listed), _LLAMA_KEYS)
-        following = _after_space(inside, end)
+        following = after_space(inside, end)
         if (
             not tag
             and not listed
@@ -270,9 +131,8 @@ def llama(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
             listed.append(cut_off(call, inside[position:]) if cut else call)
             break
         listed.append(call)
-        position = (
-            following + 1 if following < len(inside) and inside[following] in ";," else following
-        )
+        # models part calls by a comma too
+        position = following + (inside[following : following + 1] in (";", ","))
     return before.strip(), tuple(listed)
 
 
@@ -286,11 +146,9 @@ def python(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
     else:
         before, inside = "", text
         if not inside.rstrip().endswith("]"):
-            return (
-                ("", (cut_off(Malformed("", "bad_python: the list has no end"), inside),))
-                if cut
-                else (text, ())
-            )
+            if not cut:
+                return text, ()
+            return "", (cut_off(Malformed("", "bad_python: the list has no end"), inside),)
     calls = python_calls(inside)
     if cut and not closed and len(calls) == 1 and isinstance(calls[0], Malformed):
         calls = (cut_off(calls[0], inside),)
@@ -301,7 +159,7 @@ def mistral(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
     """See the module."""
     before, _, inside = text.partition(_TOOL_CALLS)
     calls: list[ToolCall | Malformed] = []
-    at = _after_space(inside, 0)
+    at = after_space(inside, 0)
     if inside.startswith("[", at):
         rest = _array_of_calls(inside, at + 1, calls, cut)
     else:
@@ -313,25 +171,21 @@ def _array_of_calls(text: str, position: int, calls: list[ToolCall | Malformed],
     """Reads `{...}, {...}]` one by one, so that a bad call costs no good one before it; gives
     the text behind."""
     while True:
-        position = _after_space(text, position)
+        position = after_space(text, position)
         if text.startswith("]", position):
             return text[position + 1 :]
         if len(calls) == MAX_CALLS:
             calls.append(_too_many(text, position))
             return ""
         call, end = json_call(text, position, len(calls))
-        following = _after_space(text, end)
+        following = after_space(text, end)
         # the list does not go on: its end cannot be known
         if end == position or text[following : following + 1] not in (",", "]"):
             if end > position and isinstance(call, ToolCall):
                 calls.append(call)
                 if cut or following < len(text):
-                    calls.append(
-                        Malformed(
-                            text[following : following + SHOWN],
-                            "truncated_call: cut by max_tokens" if cut else "bad_json: no ] or ,",
-                        )
-                    )
+                    why = "truncated_call: cut by max_tokens" if cut else "bad_json: no ] or ,"
+                    calls.append(Malformed(text[following : following + SHOWN], why))
             else:
                 calls.append(cut_off(call, text[position:]) if cut else call)
             return ""
@@ -357,13 +211,10 @@ def _named_calls(text: str, calls: list[ToolCall | Malformed], cut: bool) -> str
             call, broken = numbered(read_call("", name.group(1), value), len(calls)), False
         except (ValueError, RecursionError) as error:
             end, broken = len(text), True
-            call = Malformed(
-                raw,
-                "bad_json:"
-                f" {error if isinstance(error, ValueError) else f'nested deeper than {MAX_DEPTH}'}",
-            )
+            why = error if isinstance(error, ValueError) else f"nested deeper than {MAX_DEPTH}"
+            call = Malformed(raw, f"bad_json: {why}")
         calls.append(cut_off(call, text[position:]) if broken and cut else call)
-        following = _after_space(text, end)
+        following = after_space(text, end)
         if not text.startswith(_TOOL_CALLS, following):
             return text[end:]
         position = following + len(_TOOL_CALLS)

@@ -36,11 +36,10 @@ def python_calls(text: str, *, drop: str = "") -> tuple[ToolCall | Malformed, ..
         body = ast.parse(plain, mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         # the last two: nested deeper than the parser's stack
-        why = (
-            error.msg
-            if isinstance(error, SyntaxError)
-            else str(error) or f"nested deeper than {MAX_DEPTH}"
-        )
+        why = str(error) or f"nested deeper than {MAX_DEPTH}"
+        # its str names a file and a line, of which there are none
+        if isinstance(error, SyntaxError):
+            why = error.msg
         return (Malformed(clean(text[:SHOWN]), f"bad_python: {why}"),)
     if not isinstance(body, ast.List) or not body.elts:
         return (
@@ -54,12 +53,10 @@ def python_calls(text: str, *, drop: str = "") -> tuple[ToolCall | Malformed, ..
         try:
             calls.append(_call(node, number, drop))
         except _Refused as refused:
-            raw = clean(
-                plain.encode()[node.col_offset : node.end_col_offset].decode("utf-8", "replace")
-                if node.lineno == 1
-                else text
-            )
-            calls.append(Malformed(raw[:SHOWN], str(refused)))
+            # positions of a syntax tree count bytes of UTF-8, within its line
+            part = plain.encode()[node.col_offset : node.end_col_offset]
+            raw = part.decode("utf-8", "replace") if node.lineno == 1 else text
+            calls.append(Malformed(clean(raw)[:SHOWN], str(refused)))
     return tuple(calls)
 
 

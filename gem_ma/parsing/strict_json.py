@@ -13,6 +13,7 @@ from typing import Any
 
 from gem_ma.parsing.text import clean
 
+# characters of one answer, calls in it, levels of one call, digits of one integer
 MAX_TEXT, MAX_CALLS, MAX_DEPTH, MAX_DIGITS = 256 * 1024, 64, 32, 64
 TOO_DEEP = f"bad_json: nested deeper than {MAX_DEPTH}"
 

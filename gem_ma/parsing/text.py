@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+_SPACE = re.compile(r"\s*")
+
 # An e-mail address. It begins at the edge of a word and is bounded (RFC 5321: 64, a label 63), so
 # that searching costs no more than a text's length.
 EMAIL_ADDRESS = r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+"
@@ -27,3 +31,10 @@ def fold(text: str) -> str:
     """The form in which legal strings must stay distinct: case folded, white space collapsed."""
     # casefold, not lower: it knows letters beyond ASCII
     return " ".join(text.casefold().split())
+
+
+def after_space(text: str, position: int) -> int:
+    """The first place from `position` on that holds no white space. Not `strip`: positions count
+    in the whole text."""
+    space = _SPACE.match(text, position)
+    return space.end() if space else position

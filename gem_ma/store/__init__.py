@@ -2,11 +2,17 @@
 files, ids and lines; not how to play.
 
     runs/<stem>-<digest>/
-      config.yaml    as written          resolved.yaml  complete, playable again manifest.json
-      versions, seeds, commit, digests of data and models episodes.jsonl the truth: one line per
-      ended episode, FAILED ones too      metrics.jsonl  scalars by step media/<sha256> images
-      checkpoints/   summary.json             .lock interrupted.jsonl  replies of an endpoint to
-      plays that were stopped in the middle, so that a resumed run buys none twice
+      config.yaml        as written
+      resolved.yaml      complete, playable again
+      manifest.json      versions, seeds, commit, digests of data and models
+      episodes.jsonl     the truth: one line per ended episode, FAILED ones too
+      metrics.jsonl      scalars by step
+      interrupted.jsonl  replies of an endpoint to plays that were stopped in the middle, so that
+                         a resumed run buys none twice
+      summary.json       the score, once the run has ended
+      media/<sha256>     images
+      checkpoints/       what a training goes on from
+      .lock              held by the one writer
 
 Rules of durability:
 1. `episodes.jsonl` is only appended to, by one `write` of whole lines on an O_APPEND descriptor; it

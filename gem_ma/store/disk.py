@@ -22,6 +22,7 @@ def hold_folder(path: Path) -> Iterator[Path]:
     """Makes a folder and keeps other writers out of it. Raises StoreError where another process
     holds it, or the disk refuses."""
     make_folder(path, path)
+    # before the lock, whose file a link could lead elsewhere
     check_run(path)
     lock = take_lock(path)
     try:
@@ -38,6 +39,7 @@ def write_file(path: Path, text: str) -> None:
 
 
 def media_file(folder: Path, digest: str) -> Path:
+    # a record may come from anybody, and a digest of ../../x would leave the folder
     if not re.fullmatch(r"[0-9a-f]{64}", digest):
         raise StoreError(f"{digest!r} is no SHA-256 digest of an image")
     return folder / "media" / digest
@@ -87,6 +89,7 @@ def move_aside(path: Path, lock: int) -> int:
     """Renames the folder to `<name>.old-<n>`, makes an empty one and gives its lock."""
     with oserror(path):
         whole = path.resolve()
+        # `exists` on the resolved path: the folder may have been named by a link
         number = next(
             n for n in range(1, 10**6) if not whole.with_name(f"{whole.name}.old-{n}").exists()
         )

@@ -40,6 +40,7 @@ from gem_ma.store.manifest import create_or_check
 from gem_ma.store.names import finite, plain
 from gem_ma.types import Image
 
+# what a power cut may cost; a sync takes milliseconds, which a table's play does not
 SYNC_EPISODES, SYNC_S = 32, 1.0
 
 
@@ -98,6 +99,7 @@ class RunFolder:
                 create_or_check(path, config_text, plain(resolved), facts, resuming)
                 folder._take_up()
         except BaseException:
+            # not `close`, which would sync files that were never opened for good
             folder._free()
             raise
         return folder
@@ -186,6 +188,7 @@ class RunFolder:
                 self._check_mark(f"{name}.jsonl", offset)
             for name, offset in mark.items():
                 self._cut(f"{name}.jsonl", offset)
+        # read anew: what was cut off may have replaced an earlier attempt
         self._ends = dict(scan_episodes(self.path / "episodes.jsonl").ends)
 
     def misfit(self, mark: Mapping[str, int]) -> str:
@@ -246,10 +249,8 @@ class RunFolder:
 
     def _write(self, name: str, data: bytes) -> None:
         if self._lock < 0 or self._broken:
-            raise StoreError(
-                f"{self.path / name}: the run folder is"
-                f" {'closed' if self._lock < 0 else f'unsure: {self._broken}'}; open it again"
-            )
+            why = "closed" if self._lock < 0 else f"unsure: {self._broken}"
+            raise StoreError(f"{self.path / name}: the run folder is {why}; open it again")
         descriptor, written = self._files[name], 0
         before = os.fstat(descriptor).st_size
         try:
@@ -302,6 +303,7 @@ class RunFolder:
         with stream(self.path / name, self.path) as source:
             source.seek(end)
             last = b""
+            # in pieces, since hours of play may lie after the mark
             while block := source.read(1 << 20):
                 append(torn, block, self.path)
                 last = block

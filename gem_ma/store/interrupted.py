@@ -64,6 +64,7 @@ def read_replies(path: Path) -> dict[int, Recorded]:
             elif ended.isdisjoint(
                 accumulate(str(entry.get("conversation", "")).split("/"), "{}/{}".format)
             ):
+                # part of the request: the same words may be an answer to another choice
                 legal = None if entry["legal"] is None else tuple(map(str, entry["legal"]))
                 # the latest reply of a seed is the one that its play went on with
                 replies.setdefault(int(entry["seed"]), Recorded(REPLY.read(entry["reply"]), legal))

@@ -139,6 +139,7 @@ def _whole_lines(file: Path) -> Iterator[tuple[int, bytes]]:
     if not is_file(file, file.parent):
         return
     with oserror(file), stream(file, file.parent) as opened:
+        # JSON escapes every newline inside of a value, so that a line is a record
         for number, line in enumerate(lines(opened, file), 1):
             # the last one may be half written at this moment
             if line.endswith(b"\n"):

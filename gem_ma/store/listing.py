@@ -45,17 +45,16 @@ def list_runs(root: Path = Path("runs")) -> list[dict[str, Any]]:
         except (StoreError, OSError) as error:
             run["error"] = str(error)
         runs.append(run)
+    # dates in ISO 8601 are in order as text; an unreadable folder has none and comes last
     return sorted(runs, key=lambda run: str(run.get("created", "")), reverse=True)
 
 
 def _entries(value: Any, key: str) -> dict[str, Mapping[str, Any]]:
     """The mappings in a section; nothing of another shape, since the file may be a stranger's."""
     section = value.get(key) if isinstance(value, Mapping) else None
-    return (
-        {str(name): entry for name, entry in section.items() if isinstance(entry, Mapping)}
-        if isinstance(section, Mapping)
-        else {}
-    )
+    if not isinstance(section, Mapping):
+        return {}
+    return {str(name): entry for name, entry in section.items() if isinstance(entry, Mapping)}
 
 
 def _cast(resolved: Any) -> dict[str, str]:
@@ -85,12 +84,10 @@ def _score(folder: Path) -> dict[str, float]:
         success, returns = summary.get("success"), summary.get("returns")
         success = success.get("mean") if isinstance(success, Mapping) else None
         returns = {agent: one.get("mean") for agent, one in _entries(summary, "returns").items()}
-    paid = (
-        {f"return {agent}": value for agent, value in returns.items()}
-        if isinstance(returns, Mapping)
-        else {}
-    )
-    means: dict[str, Any] = {"success": success, **paid}
+    means: dict[str, Any] = {"success": success}
+    if isinstance(returns, Mapping):
+        means |= {f"return {agent}": value for agent, value in returns.items()}
+    # by type: True is an int, and a stranger's file may hold a text
     known = {name: float(value) for name, value in means.items() if type(value) in (int, float)}
     return {"success": known["success"]} if "success" in known else known
 

@@ -52,6 +52,7 @@ def create_or_check(
         _check_same(path, resolved, facts, resuming)
         return
     lines = path / "episodes.jsonl"
+    # a manifest that was lost: nobody knows with which settings these were played
     if is_file(lines, path) and lines.stat().st_size:
         raise StoreError(
             f"{path}: holds episodes but no manifest.json, so it cannot be taken up; use another"

@@ -58,6 +58,7 @@ def result_digest(resolved: Mapping[str, Any]) -> str:
 
 def result_settings(resolved: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted key -> value of the settings that change results."""
+    # a number that may grow is no part of the name, or more tasks would begin anew
     grows = may_grow(resolved)
     return {
         key: value
@@ -79,10 +80,9 @@ def may_grow(resolved: Mapping[str, Any]) -> bool:
 
 def run_path(stem: str, resolved: Mapping[str, Any], root: Path = Path("runs")) -> Path:
     """`<root>/<stem>-<digest>`: the same config always finds its folder again."""
-    return (
-        Path(root)
-        / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', stem).strip('.-') or 'run'}-{result_digest(resolved)}"
-    )
+    # no dot in front: a hidden folder would not be listed
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip(".-") or "run"
+    return Path(root) / f"{name}-{result_digest(resolved)}"
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -192,6 +192,7 @@ def changed_keys(
     }
     # asked last: most keys are equal, and the patterns cost
     differ = {key for key in differ if not _is_free(key) and key not in allowed}
+    # what is played comes first: it explains the rest most often
     named = sorted(differ, key=lambda key: (not key.startswith("scenario."), key))[
         : CHANGES_SHOWN if len(differ) > CHANGES_SHOWN + 1 else None
     ]
@@ -230,10 +231,8 @@ def differs(old: Any, new: Any) -> str:
         before, after = (
             {key: digests[key] for key in keys if key in digests} for digests in (before, after)
         )
-    return (
-        f"was {_cut(json.dumps(before, default=str), 100)}, now"
-        f" {_cut(json.dumps(after, default=str), 100)}"
-    )
+    was, now = (_cut(json.dumps(fact, default=str), 100) for fact in (before, after))
+    return f"was {was}, now {now}"
 
 
 def versions() -> dict[str, Any]:
@@ -248,6 +247,7 @@ def versions() -> dict[str, Any]:
 def _git(folder: Path) -> dict[str, Any] | None:
     """Commit and dirty flag of the checkout that the code runs from, None for an installed
     package."""
+    # asked in another folder, git would look above it, and name a repository of somebody else
     if not (folder / ".git").exists():
         return None
     import subprocess
@@ -270,11 +270,9 @@ def _git(folder: Path) -> dict[str, Any] | None:
         return done.stdout.strip() if done.returncode == 0 else None
 
     commit = ask("rev-parse", "HEAD")
-    return (
-        {"commit": commit, "dirty": bool(ask("status", "--porcelain", "--untracked-files=no"))}
-        if commit
-        else None
-    )
+    if not commit:
+        return None
+    return {"commit": commit, "dirty": bool(ask("status", "--porcelain", "--untracked-files=no"))}
 
 
 def plain(value: Mapping[str, Any]) -> dict[str, Any]:
