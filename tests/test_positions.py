@@ -115,7 +115,7 @@ def test_a_typed_number_holds_with_a_warning_where_plays_do_not_fit_and_is_refus
     assert json.loads(short.stdout)["positions"] == 80
     assert (
         short.stderr.count("\n") == 1
-        and "will end for want of context in 80 positions" in short.stderr
+        and "will run out of context with 80 positions" in short.stderr
     )
     with pytest.raises(
         ConfigError, match=r"--positions 20: tic_tac_toe opens with \d+ tokens"

@@ -101,12 +101,7 @@ def open_parts(
         name: open_learner(policies[name], apart=settings.overlap, team=teams.learn)
         for name in names
     }
-    critics = {
-        name: open_critic(learners[name])
-        for name in settings.policies
-        if estimator(settings_of(settings, name).estimator.name).critic
-    }
-
+    critics = _critics(settings, learners)
     place = place_of(config, settings, folder, teams.play)
     writes = teams.play.first or place.root is None  # without a folder each has a pool of its own
     league = League(config, settings, policies, place.root, writes=writes)

@@ -23,13 +23,15 @@ class Moments:
     def step(self, gradient: Array, lr: float) -> Array:
         """Takes a gradient [V, C] in; gives the step [V, C] along it, of about `lr` an entry. A
         row without gradient was not visited: it keeps its moments and stays."""
+        # as if each view had an Adam of its own: otherwise a view that is not met would drift on
+        # by its old moments, and these would fade
         visited = np.abs(gradient).sum(axis=1, keepdims=True) > 0
         self.steps += visited
         first = BETAS[0] * self.first + (1 - BETAS[0]) * gradient
         second = BETAS[1] * self.second + (1 - BETAS[1]) * gradient**2
         self.first = np.where(visited, first, self.first)
         self.second = np.where(visited, second, self.second)
-        # both start at 0, which would make the first steps too short
+        # the bias correction of Kingma and Ba (arXiv 1412.6980, algorithm 1): both start at 0
         count = np.maximum(self.steps, 1)
         mean = self.first / (1 - BETAS[0] ** count)
         square = self.second / (1 - BETAS[1] ** count)

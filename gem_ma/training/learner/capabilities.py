@@ -14,7 +14,7 @@ from gem_ma.training.processes.teams import Team
 
 @runtime_checkable
 class Values(Protocol):
-    """Has a critic for what it learns. Asked when a training opens whose estimator needs one."""
+    """Has a critic for what it learns. Asked when a training opens and its estimator needs one."""
 
     def critic(self) -> Critic: ...
 
@@ -30,15 +30,15 @@ class KeepsAverage(Protocol):
 @runtime_checkable
 class Joins(Protocol):
     """Shares its passes among several processes. Asked once, when a training opens. A learner
-    that does not computes the same update in each of them."""
+    without it computes the same update in each of them."""
 
     def join(self, team: Team) -> None: ...
 
 
 @runtime_checkable
 class Pads(Protocol):
-    """Computes padded passes. Asked after each update, for the share of positions that held
-    nothing; None = not known yet."""
+    """Computes padded passes. Asked after each update for the share of positions that held
+    padding; None = not known yet."""
 
     @property
     def padding(self) -> float | None: ...

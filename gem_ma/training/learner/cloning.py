@@ -1,5 +1,5 @@
-"""Behaviour cloning: the warm start of a language model on what scripted behaviours were asked
-and said. Knows demonstrations, no rewards."""
+"""Behaviour cloning: the warm start of a language model on what scripted behaviours were asked and
+answered. Knows demonstrations, no rewards."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from gem_ma.training.learner.forward import Scored
 from gem_ma.training.learner.rows import Demonstration, Row
 from gem_ma.training.learner.trained import Trained
 
+# Decay, unlike in the updates of reinforcement: hundreds of steps on few examples overfit.
 CLONING_DECAY, CLONING_WARMUP = 0.01, 20
 
 
@@ -36,7 +37,9 @@ def clone(
             " its agents?"
         )
     examples = [_example(learner, one) for one in demonstrations]
+    # the publish that follows has seen no update yet, so it has no other prompts to check
     learner.probe_with(examples)
+    # moments of its own: those of the clone would push the first updates on in its direction
     optimizer, learner.optimizer = learner.optimizer, learner.new_optimizer(CLONING_DECAY)
     rng = random.Random(f"clone/{settings.seed}")
     losses: list[float] = []
@@ -44,6 +47,7 @@ def clone(
     try:
         with learner.engine.lock:
             for step in range(settings.steps):
+                # shuffled decks one after another: every example is learned equally often
                 while len(queue) < settings.batch:
                     queue += rng.sample(examples, len(examples))
                 batch, queue = queue[: settings.batch], queue[settings.batch :]
@@ -61,12 +65,12 @@ def clone(
 
 
 def listens(learner: Trained, examples: Sequence[Demonstration]) -> float | None:
-    """Nats by which a clone finds what was demonstrated likelier after its own observation than
-    after another one; None where nothing compares.
+    """By how many nats a clone finds a demonstrated answer likelier after its own observation than
+    after another one; None where no two demonstrations can be compared.
 
-    Observations are exchanged between demonstrations of one agent at one turn with the same
-    legal strings and tools, whose answers differ: what is public there mostly agrees. 0 is a
-    clone that is deaf to what it is shown. Meant for demonstrations that were not cloned.
+    Observations are exchanged between demonstrations of one agent at one turn with the same legal
+    strings and tools, whose answers differ: what is public mostly agrees there. At 0 the clone is
+    deaf to what it is shown. Meant for demonstrations that were not cloned.
     """
     kinds: dict[object, list[Demonstration]] = {}
     for example in examples:
@@ -76,6 +80,7 @@ def listens(learner: Trained, examples: Sequence[Demonstration]) -> float | None
     pairs = []
     for alike in kinds.values():
         for number, example in enumerate(alike):
+            # the next one that was answered otherwise, round the list: each is used about as often
             other = next(
                 (
                     candidate
@@ -85,6 +90,7 @@ def listens(learner: Trained, examples: Sequence[Demonstration]) -> float | None
                 None,
             )
             if other is not None:
+                # the same answer after both observations, so its length and wording cancel
                 pairs += [
                     _example(learner, example),
                     _example(learner, replace(example, request=other.request)),
@@ -94,11 +100,13 @@ def listens(learner: Trained, examples: Sequence[Demonstration]) -> float | None
     scores = learner.score(
         [(row.ids[: int(row.mask.argmax())].tolist(), row.ids[row.mask].tolist()) for row in pairs]
     )
-    own, exchanged = (np.array([row.sum() for row in scores[start::2]]) for start in (0, 1))
-    return float((own - exchanged).mean())
+    right, wrong = (np.array([row.sum() for row in scores[start::2]]) for start in (0, 1))
+    return float((right - wrong).mean())
 
 
 def _imitate(learner: Trained, batch: list[Row]) -> float:
+    """One step on a batch; its loss, in nats a token."""
+    # of the whole batch, not of a chunk: chunks must add up to one mean
     count, total = sum(int(row.mask.sum()) for row in batch), 0.0
 
     def loss(scored: Scored) -> Any:
@@ -109,12 +117,15 @@ def _imitate(learner: Trained, batch: list[Row]) -> float:
 
     for pack in learner.scorer.packs(batch):
         learner.scorer.learn(pack, loss, added=learner.gather)
+    # each process had a share of the packs; the gradients are summed in `step`
     (total,) = learner.scorer.team.sum(np.array([total])).tolist()
     learner.step(1.0, total, batch)
     return total
 
 
 def _example(learner: Trained, demonstration: Demonstration) -> Row:
+    """A demonstration as a row, whose answer is trained. Raises ConfigError where it does not fit
+    the model."""
     request = demonstration.request
     chat = learner.engine.chat
     prompt, target = (
@@ -135,7 +146,7 @@ def _example(learner: Trained, demonstration: Demonstration) -> Row:
     bound = learner.engine.binding.allowed(request.legal, target, request.tools)
     ids = np.array([*prompt, *target], np.int64)
     mask = np.arange(len(ids)) >= len(prompt)
-    zeros = np.zeros(len(ids), np.float64)
+    zeros = np.zeros(len(ids), np.float64)  # no advantage and nothing sampled: only ids are read
     return Row(
         (request.conversation, request.seed, request.turn),
         ids,
@@ -151,7 +162,7 @@ def _example(learner: Trained, demonstration: Demonstration) -> Row:
 def _cosine(step: int, steps: int) -> float:
     """Share of the rate at a step: rises linearly over the warm-up, then falls to 0 along a
     cosine."""
-    warmup = min(CLONING_WARMUP, steps // 2)
+    warmup = min(CLONING_WARMUP, steps // 2)  # a short clone must still fall
     if step < warmup:
         return (step + 1) / warmup
     return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))

@@ -63,9 +63,10 @@ class TableCritic:
         )
 
     def tails(self, episodes: Sequence[Episode], policy: str) -> dict[tuple[int, str], float]:
+        # the digest of the view as it stands now, which is the key of the turn that never came
         return {
-            at: self.seen.get(view_digest(episodes[at[0]], at[1]), self.mean)
-            for at in cut_views(episodes, policy)
+            (episode, agent): self.seen.get(view_digest(episodes[episode], agent), self.mean)
+            for episode, agent in cut_views(episodes, policy)
         }
 
     def fit(
@@ -75,10 +76,11 @@ class TableCritic:
         squared error before), explained (variance)."""
         if not len(table):
             return {}
-        quality = fit_quality(self.values(table), targets)
+        quality = fit_quality(self.values(table), targets)  # before: after, it would flatter itself
         keys = table.column("state_key")
         for key in dict.fromkeys(keys.tolist()):
             mine = targets[keys == key]
+            # a new view starts at the mean of all, so one target does not throw it to an extreme
             old = self.seen.get(key, self.mean)
             self.seen[key] = old + settings.step * (float(np.mean(mine)) - old)
         self.mean = (self.mean * self.count + float(targets.sum())) / (self.count + len(targets))
@@ -90,6 +92,7 @@ class TableCritic:
             "critic.json": (
                 json.dumps(
                     {
+                        # sorted, so that the same critic is the same bytes
                         "seen": dict(sorted(self.seen.items())),
                         "mean": self.mean,
                         "count": self.count,
@@ -126,4 +129,5 @@ def cut_views(episodes: Sequence[Episode], policy: str) -> list[tuple[int, str]]
 def fit_quality(values: Array, targets: Array) -> dict[str, float]:
     """The metrics value_loss and explained of values [N] and their targets [N]."""
     error, spread = float(np.mean((targets - values) ** 2)), float(np.var(targets))
+    # constant targets have nothing to explain; the share would be a division by rounding
     return {"value_loss": error, "explained": 1 - error / spread if spread > 1e-12 else 0.0}

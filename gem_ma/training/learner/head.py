@@ -29,7 +29,7 @@ class _Hidden:
         return self.last_hidden_state if index == 0 else None
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__"):  # `copy` and `pickle` look for these, and None is no method
             raise AttributeError(name)
         return None
 
@@ -53,7 +53,7 @@ def behind(model: Any) -> Callable[[Any], Any]:
     bias, adapter and tied weights counts, and whatever scales or caps logits after it. The model
     itself stays as it is.
     """
-    shell = copy.copy(model)
+    shell = copy.copy(model)  # shallow: it shares all weights
     shell.__dict__["_modules"] = {**model._modules, model.base_model_prefix: _given()}
     shell.__dict__.pop("forward", None)  # bound to the whole model where something has wrapped it
     return lambda hidden: shell(inputs_embeds=hidden[None], use_cache=False).logits[0]
@@ -76,6 +76,7 @@ def chosen(logits: Any, target: Any, how: Choice, spread: bool | None = False) -
     `spread`: True = gradients go through the entropy too; False = it is measured only; None = it
     is not computed (0). Softmax is in float32.
     """
+    # float() copies rounded logits, and not those in float32: then the caller's are overwritten
     logprobs, entropy = _function().apply(logits.float(), target, how, spread)
     return logprobs, entropy
 
@@ -99,12 +100,14 @@ def _function() -> Any:
                 scores.masked_fill_(~how.may, NEVER)
             if how.temperature != 1:
                 scores.div_(how.temperature)
+            # in float32 whatever the weights are: bfloat16 has three digits
             logs = scores.log_softmax(-1)
             logprob = logs.gather(1, target[:, None])[:, 0]
             entropy = torch.zeros_like(logprob)
             if ctx.needs_input_grad[0] or spread is not None:
-                chances = torch.exp(logs, out=scores)
+                chances = torch.exp(logs, out=scores)  # the scores are needed no more
                 if spread is not None:
+                    # a product of matrices: elementwise, p log p would be one more [c, V]
                     entropy = -torch.bmm(chances[:, None], logs[:, :, None])[:, 0, 0]
                 ctx.chances, ctx.logs = chances, logs if spread else None
                 ctx.target, ctx.temperature = target, how.temperature
@@ -119,11 +122,12 @@ def _function() -> Any:
             through = None
             if ctx.logs is not None:  # d entropy / d score = - p (log p + entropy)
                 through = ctx.logs.add_(entropy[:, None]).mul_(chances).mul_(pull_entropy[:, None])
+            # d logprob / d score = onehot(target) - p
             grad = chances.mul_(-pull[:, None])
             grad[torch.arange(len(grad), device=grad.device), ctx.target] += pull
             if through is not None:
                 grad.sub_(through)
-            ctx.chances = ctx.logs = None
+            ctx.chances = ctx.logs = None  # overwritten by now, so a second backward must fail
             return (grad.div_(ctx.temperature) if ctx.temperature != 1 else grad), None, None, None
 
     return Chosen

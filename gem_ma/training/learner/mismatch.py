@@ -1,10 +1,10 @@
 """Are tokens what the learner takes them for? What was sampled with the weights of now must have
 the probabilities that an update computes.
 
-Every publication checks that on probes (`Learner.publish`). This is the same question on the
-very tokens of an update, where they were sampled with the weights that the update begins with:
-there no step of learning lies between the two, so a difference has another cause, and the update
-would pull in a wrong direction without a word.
+Every publication checks that on probes (`Learner.publish`). Here it is checked on the tokens of an
+update, where they were sampled with the weights that the update begins with. No step of learning
+lies between the two, so a difference has another cause, and the update would silently pull in a
+wrong direction.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ def fresh_gap(
 def check_fresh(policy: str, step: int, gap: float | None, parity: float) -> None:
     """Raises EngineError where the fresh tokens of an update lie further off than `parity` nats
     on average. `step` counts from 1; None: none is."""
+    # not `gap > parity`: a NaN must not pass
     if gap is None or gap <= parity:
         return
     raise EngineError(

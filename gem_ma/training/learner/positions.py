@@ -1,8 +1,8 @@
 """How long a model's context must be for a scenario: the longest conversation of some plays of its
 default cast, through a tokenizer.
 
-Plays are seeded and bounded in number, steps and time, so that a scenario that hangs costs
-seconds; what fails counts as far as it came.
+Plays are seeded and bounded in number, steps and time, so a scenario that hangs costs seconds. A
+play that fails counts as far as it came.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Need:
     """What the plays of a scenario took, in tokens: the longest first prompt and the longest
     conversation of one agent, of `plays` plays.
 
-    `cut`: some were not over when they were broken off, by steps or by time, so longer
-    conversations are known to exist.
+    `cut`: some plays were stopped by their number of steps or by time, so there are longer
+    conversations.
     """
 
     opening: int
@@ -55,9 +55,9 @@ class Measured:
     """Positions for a model of a scenario, as soon as its tokenizer is there: what `make_model`
     takes as `positions`.
 
-    Making it plays, and raises ScenarioError where not one play ends in time: such a scenario
-    gives no words for a tokenizer either. `wanted`: a number that was typed, which then holds;
-    ConfigError where not even the opening fits into it. `need` is set by the call.
+    The constructor plays, and raises ScenarioError where not one play ends in time: such a scenario
+    gives no words for a tokenizer either. `wanted`: a number that the user typed, which is then
+    used; ConfigError where not even the opening fits into it. The call sets `need`.
     """
 
     def __init__(self, scenario: Scenario, wanted: int | None = None) -> None:
@@ -83,7 +83,7 @@ class Measured:
 
     @property
     def said(self) -> str:
-        """Where the number of positions comes from, in words."""
+        """How the number of positions was measured, in words."""
         if not self.need.longest:
             return f"nothing of {self.scenario.id} could be played to measure it"
         cut = ", some of them cut short" if self.need.cut else ""
@@ -98,14 +98,14 @@ class Measured:
         if self.wanted is None or self.wanted >= need.longest:
             return None
         return (
-            f"{self.said} tokens, so plays of {self.scenario.id} will end for want of context in"
+            f"{self.said} tokens, so plays of {self.scenario.id} will run out of context with"
             f" {self.wanted} positions; leave --positions out (that makes {need.positions})"
         )
 
 
 class Plays:
-    """What was said in scripted plays of a scenario, whatever tokenizer will render it. Whatever
-    hangs is left behind in its thread."""
+    """The conversations of scripted plays of a scenario, before any tokenizer renders them. A play
+    that hangs is left behind in its thread."""
 
     def __init__(self, scenario: Scenario) -> None:
         openings: list[Talk] = []
@@ -120,10 +120,12 @@ class Plays:
                 talks.extend(talks_of(episode))
                 ended.append(not episode.end.bootstraps)
 
+        # a thread of its own: rules that loop forever cannot be interrupted, only left
         worker = threading.Thread(target=work, daemon=True)
         worker.start()
         worker.join(WAIT_S)
         self.hangs = worker.is_alive()
+        # copies: the thread that was left behind may go on adding
         self.openings, self.talks, self.ended = tuple(openings), tuple(talks), tuple(ended)
 
     def need(self, tokenizer: Any) -> Need:
@@ -135,8 +137,8 @@ class Plays:
 
 
 def plans(scenario: Scenario, count: int = PLAYS) -> list[Plan]:
-    """Plays spread over the tasks of all splits that there are, each agent on its default
-    behaviour, else on any legal answer."""
+    """Plays spread over the tasks of all splits, each agent by its default behaviour, else by any
+    legal answer."""
     cast = {
         agent: Seat(_scripted(scenario.default_cast.get(agent, DEFAULT)))
         for agent in scenario.agents
@@ -168,7 +170,7 @@ def opening(plan: Plan) -> list[Talk]:
             (agent, tuple(game.view(agent)), tuple(asked.tools))
             for agent, asked in game.pending.items()
         ]
-    except GemMaError:
+    except GemMaError:  # the play fails alike, and is counted there
         return []
 
 

@@ -1,9 +1,9 @@
-"""Numbers that carry their slope along, so that a loss written for tensors gives its gradient in
-numpy too.
+"""Numbers that carry their derivative along, so that a loss written for tensors gives its gradient
+in numpy too.
 
 A loss is a function of log-probabilities in the few operations that `Slope` and a torch tensor
-share. Torch differentiates it backwards; here each value brings its derivative by the one variable
-that it depends on (forward mode). No torch is needed, and no derivative is written by hand.
+share. Torch differentiates it backwards. Here each value carries its derivative by the one variable
+that it depends on (forward mode), so no torch is needed and no derivative is written by hand.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class Slope:
         return -self + other
 
     def __mul__(self, other: Any) -> Slope:
+        # apart from the product rule: it would add 0 * inf, which is no number
         if not isinstance(other, Slope):
             return Slope(self.value * other, self.slope * other)
         return Slope(self.value * other.value, self.slope * other.value + self.value * other.slope)
@@ -82,6 +83,7 @@ class Slope:
         return Slope(power, self.slope * power)
 
     def expm1(self) -> Slope:
+        # exp(x) - 1 would lose all digits of a small x, and `k3` could turn negative
         return Slope(np.expm1(self.value), self.slope * np.exp(self.value))
 
     def clamp(self, min: float = -np.inf, max: float = np.inf) -> Slope:
@@ -90,6 +92,7 @@ class Slope:
         return Slope(np.clip(self.value, min, max), np.where(inside, self.slope, 0.0))
 
     def minimum(self, other: Any) -> Slope:
+        # of equals this one's slope; torch takes half of each, and where a loss clips they agree
         value, slope = self._with(other)
         return Slope(np.minimum(self.value, value), np.where(value < self.value, slope, self.slope))
 

@@ -1,9 +1,9 @@
-"""The average of all that a table published, in pure functions over its rows.
+"""The average of all versions that a table published, in pure functions over its rows.
 
-Version v counts with weight v times the agent's own reach of the view. That equals drawing one
-version per episode (the later the likelier) and playing it throughout. In self-play this average
-approaches an equilibrium, the last iterate does not. Exact because a view holds all that its agent
-saw and did.
+Version v has weight v times the agent's own reach of the view. That equals drawing one version per
+episode (later ones are likelier) and playing it throughout. In self-play this average approaches an
+equilibrium; the last iterate does not. It is exact because a view holds all that its agent saw and
+did.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def accumulate(
     by view."""
     chances = {key: softmax(row, sampling) for key, row in weights.items()}
     for key, row in chances.items():
-        # of the agent's own choices alone: what others did to get there is the same for all versions
+        # of the agent's own choices alone: those of others weigh all its versions alike
         reach = 1.0
         for view, choice in paths.get(key, ()):
             reach *= float(chances[view][choice])

@@ -14,8 +14,8 @@ from gem_ma.training.learner.rows import Demonstration
 def shares_of_choices(
     demonstrations: Sequence[Demonstration],
 ) -> tuple[dict[int, Array], dict[str, float]]:
-    """(logits by view: the log of each choice's share, one choice of uniform weight added; what is
-    logged). Texts that name no legal string are counted in `unreadable`."""
+    """(logits by view: the log of each choice's share, with one uniform choice added; metrics).
+    Texts that name no legal string are counted in `unreadable`."""
     counts: dict[int, Array] = {}
     unreadable = 0
     for demonstration in demonstrations:
@@ -32,6 +32,7 @@ def shares_of_choices(
     logits, loss = {}, 0.0
     for key, row in counts.items():
         logits[key] = np.log(row / row.sum())
+        # the added choice was not demonstrated, so it is taken off again
         loss -= float(((row - 1 / len(row)) * logits[key]).sum())
     cloned = len(demonstrations) - unreadable
     return logits, {

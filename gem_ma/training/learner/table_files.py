@@ -28,6 +28,7 @@ class TableState(NamedTuple):
 def saved(state: TableState) -> dict[str, bytes]:
     """Files of a checkpoint: table.json, learner.json and, where the loss holds to one,
     reference.json."""
+    # sorted, so that the same table is the same bytes; `tolist` writes every float in full
     moments = {
         str(key): [m.tolist(), v.tolist(), n] for key, (m, v, n) in sorted(state.moments.items())
     }

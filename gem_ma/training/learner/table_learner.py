@@ -70,6 +70,7 @@ class TableLearner:
         Raises EngineError for a reply that the table engine did not sample, ValueError for
         advantages [N] that are not finite or do not fit.
         """
+        # checked before a row is touched, so that a refused update leaves nothing behind
         worth = checked_advantages(self.policy, table, advantages)
         batch = batch_of(self.policy, table, worth, self.weights, self.paths)
         if batch is None:
@@ -101,6 +102,7 @@ class TableLearner:
         anchor = self._anchor(batch) if settings.kl else None
         metrics: dict[str, float] = {}
         steps = 0
+        # cut by episode: turns of one play lean on each other, so half of it is no sample
         episodes = np.unique(batch.episode)
         for _ in range(settings.epochs):
             shuffled = episodes.tolist()
@@ -112,6 +114,7 @@ class TableLearner:
                     batch, chosen, old, anchor, self.sampling.temperature, settings
                 )
                 metrics |= measured
+                # before the step: the gradient was measured where the policy has moved too far
                 if settings.target_kl is not None and measured["kl"] > settings.target_kl:
                     return {**metrics, "optimizer_steps": float(steps), "stopped": 1.0}
                 rows.step(gradient, lr, self.engine.optimizer)
@@ -138,7 +141,7 @@ class TableLearner:
             possible = ours > 0  # a choice of probability 0 has no logarithm to compare
             apart = np.log(ours[possible]) - np.log(theirs[possible])
             gap = max(gap, float(np.abs(apart).max()))
-        if not gap < PARITY:
+        if not gap < PARITY:  # so that a NaN is refused too
             raise EngineError(
                 f"policy {self.policy!r}: after publishing, engine and learner differ by {gap} in"
                 f" log-probability (limit {PARITY})"

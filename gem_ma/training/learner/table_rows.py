@@ -100,7 +100,7 @@ class TableRows:
             share = np.bincount(view, tokens.weights(how, LONGEST), len(chances))
             gradient -= how.entropy * share[:, None] * chances * (logs + entropy[:, None])
         gradient /= temperature
-        norm = float(np.sqrt((gradient**2).sum()))
+        norm = float(np.sqrt((gradient**2).sum()))  # over all views together, as torch clips
         if norm > how.grad_clip:
             gradient *= how.grad_clip / norm
         return gradient, {"loss": loss, "grad_norm": norm, **metrics}

@@ -33,12 +33,14 @@ def token_weights(
     [0.25, 0.25, 0.5]
     """
     _, index, counts = np.unique(turn, return_inverse=True, return_counts=True)
+    # max(..., 1): a step may have no token at all
     if aggregation == "turn_sum":
         return np.full(len(turn), 1.0 / max(len(counts), 1))
     if aggregation == "token_mean":
         return np.full(len(turn), 1.0 / max(len(turn), 1))
     if aggregation == "turn_mean":
         return np.asarray(1.0 / (len(counts) * counts[index]), np.float64)
+    # by a constant, not by the turn's own length: no reason to be short or long is left
     if aggregation == "constant":
         return np.full(
             len(turn), 1.0 / (max(len(counts), 1) * (longest or int(counts.max(initial=1))))
@@ -69,6 +71,7 @@ def truncated_weight(
     """
     if cap is None:
         return np.ones(len(gap))
+    # over the unit of the loss's own ratio: the two multiply, and must speak of one event
     if ratio != "token":
         _, unit, length = np.unique(
             part if ratio == "episode" else turn, return_inverse=True, return_counts=True

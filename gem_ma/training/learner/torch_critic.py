@@ -37,18 +37,19 @@ class TorchCritic:
     """A trunk as the policy's model, whose weights or adapter are its own, with a head of one
     number per position.
 
-    It computes on the base of its policy while others play on it and adapters come and go, so it
-    does so under a lock of the base only.
+    It computes on the base of its policy while others play on it, and while adapters are opened and
+    closed, so it holds a lock of the base.
     """
 
     def __init__(self, engine: Transformers) -> None:
         self.engine, self.torch = engine, engine.torch
-        # the opening of an adapter switches all gradients of the base off for a moment
+        # opening an adapter switches all gradients of the base off for a moment
         self.lock = engine.base.another_lock()
         self.adapter: str | None = None
         self.pass_tokens = PASS_TOKENS
         size = int(engine.model.config.hidden_size)
         if engine.adapter is None:
+            # float32: nothing else keeps masters of these weights
             self.trunk = copy.deepcopy(engine.model.base_model).float()
             learned = dict(self.trunk.named_parameters())
         else:
@@ -79,6 +80,7 @@ class TorchCritic:
         return result
 
     def tails(self, episodes: Sequence[Episode], policy: str) -> dict[tuple[int, str], float]:
+        """See `Critic.tails`."""
         cut = cut_views(episodes, policy)
         prompts = [
             self.engine.chat.render(
@@ -91,7 +93,7 @@ class TorchCritic:
             for at, prompt in zip(cut, prompts, strict=True)
             if 0 < len(prompt) <= self.engine.positions
         ]
-        result = dict.fromkeys(cut, 0.0)
+        result = dict.fromkeys(cut, 0.0)  # a view that does not fit has no value: nothing follows
         with self.lock, self.torch.no_grad():
             for batch in _batches(
                 [
@@ -124,11 +126,12 @@ class TorchCritic:
         norms: list[float] = []
         for group in self.optimizer.param_groups:
             group["lr"] = settings.lr
-        places = _places(table)
+        places = _places(table)  # by row of tokens: turns of one row share a forward pass
         for _ in range(settings.epochs):
             rng.shuffle(places)
             for part in range(min(settings.minibatches, len(places))):
                 chosen = places[part :: settings.minibatches]
+                # of the minibatch, so that its passes add up to one mean
                 count = sum(len(mine) for _, mine in chosen)
                 for batch in _batches(chosen, self.pass_tokens):
                     wanted = self.torch.tensor(
@@ -215,12 +218,14 @@ def _places(table: TurnTable) -> list[tuple[NDArray[np.int64], list[tuple[int, i
     made, taken = [], set[int]()
     for row in rows(table, np.zeros(len(table)), policy).rows:
         begins = np.flatnonzero(row.mask & np.concatenate(([True], row.turn[1:] != row.turn[:-1])))
+        # - 1: the critic reads what the agent had seen, never what it then said. A turn of several
+        # replies is valued once, before the first of them.
         places = [
             (int(at) - 1, int(row.turn[at])) for at in begins if int(row.turn[at]) not in taken
         ]
         taken |= {turn for _, turn in places}
         if places:
-            made.append((row.ids[: places[-1][0] + 1], places))
+            made.append((row.ids[: places[-1][0] + 1], places))  # what follows is read by nobody
     return made
 
 

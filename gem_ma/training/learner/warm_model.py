@@ -1,8 +1,8 @@
-"""A tiny model that is warm: made for a scenario, then cloned from scripted behaviours, and asked
-whether it listens.
+"""A tiny model with a warm start: made for a scenario, cloned from scripted behaviours, then tested
+for whether it listens.
 
-The tokenizer has heard the demonstrated plays, so it knows their words. What was cloned and what
-is asked afterwards are different demonstrations.
+The tokenizer is made from the demonstrated plays, so it knows their words. Other demonstrations
+are cloned than are used for the test.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from gem_ma.training.loop.local import LocalPlayers
 from gem_ma.training.schedule.demonstrations import demonstrations
 from gem_ma.types import ToolCall
 
-ASKED = 5  # one demonstration in so many is not cloned
-DEAF = 0.05  # nats
+ASKED = 5  # one demonstration in so many is not cloned, but used to test the clone
+DEAF = 0.05  # nats; a clone below it answers about alike whatever it is shown
 
 
 def make_warm_model(
@@ -52,7 +52,7 @@ def make_warm_model(
     `seed` draws the plays too. Raises ConfigError for agents and behaviours that do not fit.
     """
     target = Path(path)
-    check_new(target)
+    check_new(target)  # before minutes of cloning
     game = registry.make(scenario)
     cloned = list(agents) or list(game.agents)
     _check(game.id, game.agents, cast, cloned)
@@ -66,10 +66,11 @@ def make_warm_model(
 
     def write(folder: Path) -> dict[str, Any]:
         facts = make_model(folder, game, heard=dict.fromkeys(_texts(examples)), **made)
+        # opened from the folder, as any run will, so that what is cloned is what is written
         engine: Any = open_engine("main", f"transformers/{folder}")
         learner = TorchLearner(engine.engine)
         loss = clone(learner, lessons, warm)["loss"]
-        learner.publish()
+        learner.publish()  # checks the clone, and lifts the mark that its weights are in doubt
         result = {"cloned": cloned, "loss": loss, "listens": listens(learner, asked)}
         plays = {"cast": dict(cast), "episodes": episodes, "steps": steps}
         engine.engine.save(folder)
