@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gem_ma.episode import Episode
+from gem_ma.episode import Episode, Limits
 from gem_ma.parsing import clean
 from gem_ma.types import Message, Tool
 
@@ -98,6 +98,9 @@ class Scenario:
     cooperative: bool = False  # all agents are always paid alike
     chance: bool = True  # `play` draws from rng
     ends_within: int | None = None  # decision points after which it has ended under any player
+    # a time limit of the world's own, as Limits(max_steps=200): it cuts a play, which is no end
+    # that the rules know, so the value of what would follow still counts
+    limits: Limits | None = None
     # agent -> gamma that the shaping of its rewards stands on; it may not learn with another one
     discounts: Mapping[str, float] = {}
 

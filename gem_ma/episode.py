@@ -7,7 +7,7 @@ What its turns are made of is in `gem_ma.types`; how it becomes a line of JSON i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -86,6 +86,14 @@ class Limits:
     max_tokens: int | None = None
     timeout_s: float | None = None
     max_said: int | None = MAX_SAID
+
+    def narrowed(self, own: Limits | None) -> Limits:
+        """These, or the time limit of a scenario (`Scenario.limits`) where that comes first."""
+        if own is None or own.max_steps is None:
+            return self
+        if self.max_steps is not None and self.max_steps <= own.max_steps:
+            return self
+        return replace(self, max_steps=own.max_steps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,8 @@ async def play(
     end, error = End.TERMINATED, None
     try:
         # the clock covers making the seats too: a factory may load a model
-        async with asyncio.timeout(plan.limits.timeout_s) as clock:
+        limits = plan.limits.narrowed(plan.scenario.limits)
+        async with asyncio.timeout(limits.timeout_s) as clock:
             task = task_of(plan.scenario, plan.task)
             seats = _seats(plan, policies or {}, behaviours or {}, task)
             cast = seats.cast
@@ -71,7 +72,7 @@ async def play(
                 game = Game(plan.scenario, task, plan.seed, defer_calls=True)
             else:
                 game = branched_game(plan.scenario, plan.branch, task)
-            game.max_said = plan.limits.max_said
+            game.max_said = limits.max_said
             if plan.branch is not None:
                 await take_over(seats, game.turns, plan.branch)
             # a scenario may call the world before it asks anybody
@@ -81,7 +82,7 @@ async def play(
                 actions, replies = await seats.act(game)
                 game.send(actions, replies)
                 await run_calls(game, plan.call_timeout_s)
-                check_limits(game, plan.limits, sampled)
+                check_limits(game, limits, sampled)
     except Cut as cut:
         end = cut.end
     except (ConfigError, DataError, EndpointError):

@@ -131,6 +131,8 @@ def scenario_facts(name: str) -> dict[str, Any]:
     declared += [f"ends within {scenario.ends_within} decision points"] * (
         scenario.ends_within is not None
     )
+    if scenario.limits is not None:
+        declared.append(f"cut after {scenario.limits.max_steps} decision points")
     return {
         "id": scenario.id,
         "version": scenario.version,

@@ -64,7 +64,7 @@ class Session:
         self.name = _name(self.scenario)
         self.agents = tuple(self.scenario.agents)
         self.split, self.render_mode = split, render_mode
-        self.limits = _limits(limits, max_steps)
+        self.limits = _limits(limits, max_steps, self.scenario)
         # in a tuple, since None is a task
         self.fixed = None if task is None else (self._task(task),)
         self.game: Game | None = None
@@ -292,13 +292,14 @@ def _escaped(letter: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
-def _limits(limits: Limits | None, max_steps: int | None) -> Limits | None:
+def _limits(limits: Limits | None, max_steps: int | None, scenario: Scenario) -> Limits | None:
     if max_steps is not None:
         limits = replace(limits or Limits(), max_steps=max_steps)
     for name in ("max_steps", "max_turns", "max_said") if limits is not None else ():
         value = getattr(limits, name)
         if value is not None and (not isinstance(value, int) or value < 1):
             raise ConfigError(f"{name} is at least 1, or None for none; got {value!r}")
+    limits = (limits or Limits()).narrowed(scenario.limits)
     return None if limits == Limits() else limits
 
 

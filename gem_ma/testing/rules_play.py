@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from gem_ma.episode import Limits
 from gem_ma.parsing import clean
 from gem_ma.testing.kit import Failed, Kit
 from gem_ma.testing.players import JUNK, PLAYERS, TOOL_FUZZ, Cast, always, missing, wrong
@@ -141,6 +142,15 @@ def _recorded_turn(kit: Kit, game: Any, cast: Cast, who: str) -> None:
             kit.fail(4, message, agent=turn.agent, step=step, seed=game.seed)
 
 
+def _is_own_limit(limits: Any) -> bool:
+    """A world may limit its decision points, nothing else: what is counted otherwise is the
+    driver's."""
+    if limits is None:
+        return True
+    steps = getattr(limits, "max_steps", None)
+    return type(steps) is int and steps > 0 and limits == Limits(max_steps=steps)
+
+
 def ending(kit: Kit) -> None:
     """Rule 6 on the kernel: `ends_within` holds under every player, and a play can be closed at
     every step."""
@@ -151,6 +161,8 @@ def ending(kit: Kit) -> None:
     ):
         kit.fail(6, f"ends_within is a number of decision points or None; got {within!r}")
         within = None
+    if not _is_own_limit(kit.scenario.limits):
+        kit.fail(6, f"limits is Limits(max_steps=N) or None; got {kit.scenario.limits!r}")
     for seed in kit.within(kit.seeds):
         for player in PLAYERS if within is not None else ():
             try:
