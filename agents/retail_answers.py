@@ -16,7 +16,7 @@ from gem_ma import Action
 from gem_ma.parsing.text import in_order
 
 Record = dict[str, Any]
-Step = Generator[Action, str, Any]
+Lookup = Generator[Action, str, Any]
 HINT = "Please tell me what you want and for which order."
 _COUNT = re.compile(
     r"\bhow many\b|"
@@ -27,7 +27,7 @@ _BALANCE = re.compile(rf"\bbalance\b|{_HELD}|" + in_order(r"\b(?:left|much)\b", 
 _PRICE = re.compile(r"\b(?:price|cost|how much|cheap\w*|expensive|dear\w*)\b")
 
 
-def answer(text: str, order_id: str, user_id: str, user: Record) -> Step:
+def answer(text: str, order_id: str, user_id: str, user: Record) -> Lookup:
     """The answer to a question, as a sentence."""
     folded = text.casefold()
     # Before products: `gift card` is the name of no product.
@@ -67,7 +67,7 @@ def _balance(text: str, user: Record) -> str:
     )
 
 
-def _product_named(folded: str) -> Step:
+def _product_named(folded: str) -> Lookup:
     """The record of the product that a text names, or None; the longest name counts."""
     types: dict[str, str] = json.loads((yield use("list_all_product_types")))
     # All products of the shop are asked about, so a name inside another one loses to it.
@@ -77,7 +77,7 @@ def _product_named(folded: str) -> Step:
     return json.loads((yield use("get_product_details", product_id=types[max(named, key=len)])))
 
 
-def _about_order(text: str, order: Record) -> Step:
+def _about_order(text: str, order: Record) -> Lookup:
     # In this order: a tracking number may be asked for with words of status beside it.
     folded = text.casefold()
     if "tracking" in folded:
@@ -113,7 +113,7 @@ def _about_order(text: str, order: Record) -> Step:
     return f"You paid ${order['payment_history'][0]['amount']:.2f} for this order."
 
 
-def _difference(named: reading.Named) -> Step:
+def _difference(named: reading.Named) -> Lookup:
     product = json.loads((yield use("get_product_details", product_id=named.item["product_id"])))
     chosen = choose(named, product, (named.into or named.about,))
     if isinstance(chosen, str):

@@ -119,7 +119,7 @@ _TURN = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class Errand:
     """One thing that a message asks for. `kind`: cancel, return, swap, payment, address or
     question."""
 
@@ -132,7 +132,7 @@ class Request:
         return (ORDER.findall(self.text) or [""])[-1]
 
 
-def requests(text: str) -> list[Request]:
+def requests(text: str) -> list[Errand]:
     """The first requests of a message in order; a sentence that tells more of one belongs to it.
 
     >>> text = "Please cancel order #W1. The reason: ordered by mistake. How much did I pay for #W2?"
@@ -163,7 +163,7 @@ def requests(text: str) -> list[Request]:
                 break
             parts.append((kind, [sentence]))
             last_order = order
-    return [Request(kind, " ".join(sentences)) for kind, sentences in parts]
+    return [Errand(kind, " ".join(sentences)) for kind, sentences in parts]
 
 
 def kind_of(sentence: str) -> str:

@@ -3,7 +3,7 @@ customer says, and the tools.
 
 It identifies the customer first, reads the order before it acts, collects what is missing, asks
 for a yes before every change, tells what was done, and refuses what the policy forbids. It sees
-neither task nor solution. What it does about a request stands in `retail_plans`; `retail_weaker`
+neither task nor solution. What it does about a request stands in `retail_moves`; `retail_weaker`
 holds assistants that lack one of its cares.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from gem_ma.agents import retail_answers as answers
 from gem_ma.agents import retail_reading as reading
-from gem_ma.agents.retail_plans import ANYTHING_ELSE, Account, Form, Plan, Step, plan
+from gem_ma.agents.retail_moves import ANYTHING_ELSE, Account, Form, Lookup, Move, next_move
 from gem_ma.agents.retail_talk import EMAIL, Script, Scripted, change, proposal, say, use
 from gem_ma.scenarios.service.reading.answers import answer
 
@@ -58,11 +58,11 @@ class RetailScripted(Scripted):
                 continue
             form = self.next_form()
             # Planned anew each time: what the customer adds may change everything.
-            yield from self.carry_out(form, (yield from plan(form, self.account)))
+            yield from self.carry_out(form, (yield from next_move(form, self.account)))
 
     # -- who it is --------------------------------------------------------------------------------
 
-    def identify(self, heard: str) -> Step:
+    def identify(self, heard: str) -> Lookup:
         """Finds the account; what the customer said until then is taken as requests."""
         words, tried = heard, set[tuple[str, ...]]()
         while True:
@@ -123,9 +123,9 @@ class RetailScripted(Scripted):
 
     # -- acting -----------------------------------------------------------------------------------
 
-    def carry_out(self, form: Form, plan: Plan) -> Step:
+    def carry_out(self, form: Form, move: Move) -> Lookup:
         """Asks, tells, or proposes and writes; takes in what the customer answers."""
-        if plan.how == "ask":
+        if move.how == "ask":
             form.asked += 1
             if form.asked > TRIES:
                 self.forms.remove(form)
@@ -134,20 +134,20 @@ class RetailScripted(Scripted):
                     (yield say(f"I am sorry, I could not find out what you want. {ANYTHING_ELSE}"))
                 )
                 return
-            self.hear((yield say(plan.text)), form)
-        elif plan.how == "tell":
+            self.hear((yield say(move.text)), form)
+        elif move.how == "tell":
             self.forms.remove(form)
             # A question that could not be planned further waits for its answer, and offers nothing
             # more.
-            question = plan.text.endswith("?")
-            self.hear((yield say(plan.text if question else f"{plan.text} {ANYTHING_ELSE}")))
+            question = move.text.endswith("?")
+            self.hear((yield say(move.text if question else f"{move.text} {ANYTHING_ELSE}")))
         else:
-            yield from self.propose(form, plan)
+            yield from self.propose(form, move)
 
-    def propose(self, form: Form, plan: Plan) -> Step:
+    def propose(self, form: Form, move: Move) -> Lookup:
         """Asks for a yes to one write and makes it."""
         once = f" {ONCE}" if form.kind == "swap" else ""
-        heard = yield say(f"{proposal([change(plan.tool, plan.arguments)])}{once}")
+        heard = yield say(f"{proposal([change(move.tool, move.arguments)])}{once}")
         if answer(heard) != "yes":
             # Neither yes nor no counts as a try: the same proposal cannot be made for ever.
             form.asked += 1
@@ -155,19 +155,19 @@ class RetailScripted(Scripted):
                 self.forms.remove(form)
             self.hear(heard, form)
             return
-        yield from self.write(form, plan, heard)
+        yield from self.write(form, move, heard)
 
-    def write(self, form: Form, plan: Plan, heard: str) -> Step:
+    def write(self, form: Form, move: Move, heard: str) -> Lookup:
         """Makes an agreed write and tells what came of it."""
         self.forms.remove(form)
         self.hear_more(heard)
-        result = yield use(plan.tool, **plan.arguments)
+        result = yield use(move.tool, **move.arguments)
         if result.startswith("Error"):
             text = f"I am sorry, this is not possible: {result.removeprefix('Error: ')}."
         else:
-            text = f"This has been done: {change(plan.tool, plan.arguments)}."
+            text = f"This has been done: {change(move.tool, move.arguments)}."
             # The account is shown in later answers.
-            if plan.tool == "modify_user_address":
+            if move.tool == "modify_user_address":
                 self.account.user = json.loads(result)
         self.hear((yield say(f"{text} {ANYTHING_ELSE}")))
 
@@ -196,14 +196,14 @@ def _look_up(way: tuple[str, ...]) -> Action:
     return use("find_user_id_by_name_zip", first_name=first, last_name=last, zip=postcode)
 
 
-def _is_about(request: reading.Request, form: Form) -> bool:
+def _is_about(request: reading.Errand, form: Form) -> bool:
     """Whether a request is more of the form under way; one that names no order may be."""
     if request.kind != form.kind:
         return False
     return not request.order_id or not form.order_id or request.order_id == form.order_id
 
 
-def _repeats(request: reading.Request, form: Form) -> bool:
+def _repeats(request: reading.Errand, form: Form) -> bool:
     """Whether a request is one that the assistant has noted already; questions are never one."""
     alike = form.kind == request.kind and form.order_id == request.order_id
     return alike and form.kind != "question"

@@ -12,7 +12,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from gem_ma.agents.retail_plans import ANYTHING_ELSE, Form, Plan, Step
+from gem_ma.agents.retail_moves import ANYTHING_ELSE, Form, Lookup, Move
 from gem_ma.agents.retail_scripted import RetailScripted
 from gem_ma.agents.retail_talk import EXCHANGE, MODIFY, change, say, use
 
@@ -37,22 +37,22 @@ class _Weaker(RetailScripted):
 class RetailForgetsToConfirm(_Weaker):
     """Makes a change without asking for a yes."""
 
-    def propose(self, form: Form, plan: Plan) -> Step:
-        yield from self.write(form, plan, "") if self.slips() else super().propose(form, plan)
+    def propose(self, form: Form, move: Move) -> Lookup:
+        yield from self.write(form, move, "") if self.slips() else super().propose(form, move)
 
 
 class RetailWrongItem(_Weaker):
     """Is agreed on one item or variant and writes another one."""
 
-    def write(self, form: Form, plan: Plan, heard: str) -> Step:
-        if plan.tool in (EXCHANGE, MODIFY) and self.slips():
-            # It looks the order up again, since the plan holds ids alone.
+    def write(self, form: Form, move: Move, heard: str) -> Lookup:
+        if move.tool in (EXCHANGE, MODIFY) and self.slips():
+            # It looks the order up again, since the move holds ids alone.
             order = json.loads((yield use("get_order_details", order_id=form.order_id)))
             item = next(
-                item for item in order["items"] if item["item_id"] == plan.arguments["item_ids"][0]
+                item for item in order["items"] if item["item_id"] == move.arguments["item_ids"][0]
             )
             product = json.loads((yield use("get_product_details", product_id=item["product_id"])))
-            meant = (item["item_id"], plan.arguments["new_item_ids"][0])
+            meant = (item["item_id"], move.arguments["new_item_ids"][0])
             others = [
                 key
                 for key, variant in product["variants"].items()
@@ -60,52 +60,52 @@ class RetailWrongItem(_Weaker):
             ]
             # Where there is no other variant the fault cannot show.
             if others:
-                new = [self.rng.choice(others), *plan.arguments["new_item_ids"][1:]]
-                plan = replace(plan, arguments={**plan.arguments, "new_item_ids": new})
-        elif "item_ids" in plan.arguments and self.slips():
+                new = [self.rng.choice(others), *move.arguments["new_item_ids"][1:]]
+                move = replace(move, arguments={**move.arguments, "new_item_ids": new})
+        elif "item_ids" in move.arguments and self.slips():
             order = json.loads((yield use("get_order_details", order_id=form.order_id)))
             others = [
                 item["item_id"]
                 for item in order["items"]
-                if item["item_id"] not in plan.arguments["item_ids"]
+                if item["item_id"] not in move.arguments["item_ids"]
             ]
             if others:
-                plan = replace(
-                    plan,
+                move = replace(
+                    move,
                     arguments={
-                        **plan.arguments,
-                        "item_ids": [self.rng.choice(others), *plan.arguments["item_ids"][1:]],
+                        **move.arguments,
+                        "item_ids": [self.rng.choice(others), *move.arguments["item_ids"][1:]],
                     },
                 )
-        yield from super().write(form, plan, heard)
+        yield from super().write(form, move, heard)
 
 
 class RetailTransfersEarly(_Weaker):
     """Hands the customer over to a human instead of making a change that it could make."""
 
-    def propose(self, form: Form, plan: Plan) -> Step:
+    def propose(self, form: Form, move: Move) -> Lookup:
         if self.slips():
             yield use(
                 "transfer_to_human_agents",
-                summary=f"The customer wants to {change(plan.tool, plan.arguments)}.",
+                summary=f"The customer wants to {change(move.tool, move.arguments)}.",
             )
         # If the transfer ends nothing, as under tau2's rules, it goes on with care.
-        yield from super().propose(form, plan)
+        yield from super().propose(form, move)
 
 
 class RetailDropsWrite(_Weaker):
     """Says that an agreed change was made and does not make it."""
 
-    def write(self, form: Form, plan: Plan, heard: str) -> Step:
+    def write(self, form: Form, move: Move, heard: str) -> Lookup:
         if not self.slips():
-            yield from super().write(form, plan, heard)
+            yield from super().write(form, move, heard)
             return
         self.forms.remove(form)
         self.hear(
             (
                 # Every word as if it had been done: only the database tells.
                 yield say(
-                    f"This has been done: {change(plan.tool, plan.arguments)}. {ANYTHING_ELSE}"
+                    f"This has been done: {change(move.tool, move.arguments)}. {ANYTHING_ELSE}"
                 )
             )
         )
@@ -114,9 +114,9 @@ class RetailDropsWrite(_Weaker):
 class RetailRefusesMore(_Weaker):
     """Refuses a change that it could make."""
 
-    def propose(self, form: Form, plan: Plan) -> Step:
+    def propose(self, form: Form, move: Move) -> Lookup:
         if not self.slips():
-            yield from super().propose(form, plan)
+            yield from super().propose(form, move)
             return
         self.forms.remove(form)
         self.hear((yield say(f"I am sorry, this is not possible. {ANYTHING_ELSE}")))
@@ -136,7 +136,7 @@ class RetailTrustsTheUser(_Weaker):
     """Takes the customer at its word: asks nobody who it is, and looks up what it is told of,
     whoever owns it."""
 
-    def identify(self, heard: str) -> Step:
+    def identify(self, heard: str) -> Lookup:
         if not self.slips():
             yield from super().identify(heard)
             return

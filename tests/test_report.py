@@ -25,7 +25,7 @@ from gem_ma.types import Action, Image, Malformed, Message, Reply, Tool, ToolCal
 from gem_ma.view.chosen import EPISODES, Leading
 from gem_ma.view.curves import chart
 from gem_ma.view.plots import Mark, whisker_chart
-from gem_ma.view.report import Curves, Rows, Section, learning_curves, write_report
+from gem_ma.view.report import Curves, PlainTable, Section, learning_curves, write_report
 from gem_ma.view.svg import interval_mark, line_chart, line_of
 from gem_ma.view.transcript import transcript
 
@@ -201,7 +201,7 @@ def hostile_page(folder: Path) -> Path:
         Curves(p, {p: [[(0.0, 0.0), (1.0, 1.0)]]}, x_label=p, y_label=p, note=p) for p in PAYLOADS
     ]
     section = Section(
-        every, every, {every: run}, curves, [Rows([every], [[every]], every)], command=every
+        every, every, {every: run}, curves, [PlainTable([every], [[every]], every)], command=every
     )
     return write_report([run], folder / "page.html", every, sections=[section])
 
@@ -359,7 +359,10 @@ def test_several_runs_stand_in_one_table_and_one_viewer(tmp_path: Path) -> None:
         write_report(
             [],
             tmp_path / "page.html",
-            sections=[Section("Retail", runs=runs), Section("Again", tables=[Rows(["x"], [[1]])])],
+            sections=[
+                Section("Retail", runs=runs),
+                Section("Again", tables=[PlainTable(["x"], [[1]])]),
+            ],
         )
     )
     assert [run["name"] for run in page.data["runs"]] == ["oracle", "do nothing"]

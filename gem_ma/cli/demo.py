@@ -166,7 +166,7 @@ def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, An
 
 def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str, Any], Section]:
     """The same warm-started pair, with every subset of it learning."""
-    from gem_ma.view.report import Rows, Section
+    from gem_ma.view.report import PlainTable, Section
 
     config = CONFIGS[kind]
     overrides, paths = _subsets(kind, out, seed)
@@ -197,7 +197,9 @@ def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str
         " that does not learn stays bit-equal. Evaluation seeds are never trained on.",
         runs={"both": paths["both"]},
         curves=(_success_curves(paths, scores["none"], summaries["both"]["steps"]),),
-        tables=(Rows(head, rows, f"After the last update; none: before the first. {COLUMNS}"),),
+        tables=(
+            PlainTable(head, rows, f"After the last update; none: before the first. {COLUMNS}"),
+        ),
         command=made,
         own_curves=False,
     )

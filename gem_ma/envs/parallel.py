@@ -19,7 +19,7 @@ from gem_ma.errors import ActionError
 from gem_ma.scenario import Scenario
 from gem_ma.types import Action
 
-Step = tuple[
+StepValues = tuple[
     dict[str, dict[str, Any]],
     dict[str, float],
     dict[str, bool],
@@ -48,7 +48,7 @@ class ChatParallel(Projection, pettingzoo.ParallelEnv[str, dict[str, Any], "str 
             agent: session.info(agent) for agent in self.agents
         }
 
-    def step(self, actions: Mapping[str, str | Action | None]) -> Step:
+    def step(self, actions: Mapping[str, str | Action | None]) -> StepValues:
         """Takes the actions of the active agents out of `actions`; five dicts keyed by the agents
         alive before.
 

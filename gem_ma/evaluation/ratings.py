@@ -76,7 +76,7 @@ def games(episodes: Iterable[Episode], player: Callable[[Seat], str] = player_of
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class Meetings:
     """The games of a player in one seat against another player: counts, fouls of each, and its
     mean return (None without games)."""
 
@@ -94,13 +94,13 @@ class Cell:
         return (self.wins + self.ties / 2) / self.games if self.games else None
 
 
-def payoffs(played: Iterable[Match]) -> dict[tuple[str, str, str], Cell]:
+def payoffs(played: Iterable[Match]) -> dict[tuple[str, str, str], Meetings]:
     """(player, other, agent that the player sat at) -> what came of it; every game stands in two
     cells, one for each of its players.
 
     >>> table = payoffs([Match(("t/0", 1), ("x", "o"), ("new", "old"), (1.0, -1.0), (False, True))])
     >>> table["old", "new", "o"]
-    Cell(games=1, wins=0, ties=0, losses=1, fouls=1, other_fouls=0, payoff=-1.0)
+    Meetings(games=1, wins=0, ties=0, losses=1, fouls=1, other_fouls=0, payoff=-1.0)
     """
     sums: dict[tuple[str, str, str], list[float]] = {}
     for game in played:
@@ -122,7 +122,7 @@ def payoffs(played: Iterable[Match]) -> dict[tuple[str, str, str], Cell]:
     cells = {}
     for names, total in sums.items():
         count, wins, ties, losses, fouls, other = map(int, total[:6])
-        cells[names] = Cell(count, wins, ties, losses, fouls, other, total[6] / count)
+        cells[names] = Meetings(count, wins, ties, losses, fouls, other, total[6] / count)
     return cells
 
 
@@ -313,7 +313,7 @@ def _check_connected(
         )
 
 
-def table(cells: Mapping[tuple[str, str, str], Cell]) -> list[tuple[str, ...]]:
+def table(cells: Mapping[tuple[str, str, str], Meetings]) -> list[tuple[str, ...]]:
     """The payoff table as rows of text: player, other, side, games, wins/ties/losses, fouls of
     both, mean return."""
     rows: list[tuple[str, ...]] = []

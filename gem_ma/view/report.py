@@ -33,7 +33,7 @@ Runs = Sequence[Path] | Mapping[str, Path]
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class PlainTable:
     """A table of plain values."""
 
     columns: Sequence[object]
@@ -54,7 +54,7 @@ class Section:
     text: str = ""
     runs: Runs = ()
     curves: Sequence[Curves] = ()
-    tables: Sequence[Rows] = ()
+    tables: Sequence[PlainTable] = ()
     figures: Sequence[Html] = ()  # markup that is ready
     success: Success | None = None
     command: str = ""

@@ -33,9 +33,9 @@ from gem_ma.installing import install
 
 MARKED = 64  # values of each weight that tell one base from another
 
-Plan = tuple[tuple[str, Any], ...]  # (adapter, its rows [n], or None where all rows are its)
-# A context variable, so that threads that run batches at the same time do not mix their plans.
-_PLAN: ContextVar[Plan] = ContextVar("gem_ma_adapters", default=())
+Division = tuple[tuple[str, Any], ...]  # (adapter, its rows [n], or None where all rows are its)
+# A context variable, so that threads that run batches at the same time do not mix their divisions.
+_DIVISION: ContextVar[Division] = ContextVar("gem_ma_adapters", default=())
 _KEYS = itertools.count()
 
 
@@ -45,26 +45,26 @@ def route(adapters: Sequence[str | None], torch: Any, device: Any) -> Iterator[N
     is for any number of rows."""
     different = list(dict.fromkeys(adapters))
     if len(different) == 1:
-        plan: Plan = () if different[0] is None else ((different[0], None),)
+        division: Division = () if different[0] is None else ((different[0], None),)
     else:
         rows = {
             name: [row for row, other in enumerate(adapters) if other == name] for name in different
         }
-        plan = tuple(
+        division = tuple(
             (name, torch.tensor(rows[name], device=device))
             for name in different
             if name is not None
         )
-    token = _PLAN.set(plan)
+    token = _DIVISION.set(division)
     try:
         yield
     finally:
-        _PLAN.reset(token)
+        _DIVISION.reset(token)
 
 
 def _add(layer: Any, inputs: tuple[Any, ...], output: Any) -> Any:
     """The layer's output with what the adapters of its rows add; runs after the base layer."""
-    for name, rows in _PLAN.get():
+    for name, rows in _DIVISION.get():
         if name in layer.lora_A:
             down, up = layer.lora_A[name], layer.lora_B[name]
             seen = inputs[0] if rows is None else inputs[0][rows]

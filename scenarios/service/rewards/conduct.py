@@ -11,9 +11,9 @@ from gem_ma.scenarios.service.domain import FIND, Domain
 from gem_ma.scenarios.service.reading.acts import SURE, read
 from gem_ma.scenarios.service.rewards.scene import Scene, acted
 from gem_ma.scenarios.service.rewards.terms import (
+    Compliance,
+    Contest,
     Effort,
-    Game,
-    Policy,
     Role,
     Validity,
 )
@@ -77,7 +77,7 @@ class ValidityPay:
 
 @dataclass(slots=True)
 class PolicyPay:
-    term: Policy
+    term: Compliance
     monitor: Monitor
     seen: int = 0
     paid: float = 0.0
@@ -179,7 +179,7 @@ class RolePay:
 
 @dataclass(slots=True)
 class GamePay:
-    term: Game
+    term: Contest
     scene: Scene
     seen: int = 0
     paid: float = 0.0

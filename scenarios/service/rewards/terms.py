@@ -41,7 +41,7 @@ class Validity:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class Compliance:
     hard: float = 0.1
     soft: float = 0.02
     cap: float = 0.5
@@ -75,7 +75,7 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True)
-class Game:
+class Contest:
     weight: float = 0.25
     cap: float = 1.0
     # of the weight, for violations that are only read from free text; above 0 such faults of the
@@ -88,24 +88,24 @@ Term = (
     | Progress
     | Information
     | Validity
-    | Policy
+    | Compliance
     | Communication
     | Effort
     | Abstention
     | Role
-    | Game
+    | Contest
 )
 TERMS: dict[str, type[Any]] = {
     "outcome": Outcomes,
     "progress": Progress,
     "information": Information,
     "validity": Validity,
-    "policy": Policy,
+    "policy": Compliance,
     "communication": Communication,
     "effort": Effort,
     "abstention": Abstention,
     "role": Role,
-    "game": Game,
+    "game": Contest,
 }
 
 
@@ -212,7 +212,7 @@ def read_settings(
             " cooperative or adversarial"
         )
     if user_reward == "adversarial":
-        terms.setdefault("game", Game())
+        terms.setdefault("game", Contest())
     return Settings(terms, user_reward, float(gamma))
 
 

@@ -1,7 +1,7 @@
 """What the careful assistant does about one request, once it knows the account: what it asks for,
 what it tells, and which write it proposes.
 
-A plan is made out of what the customer said and what the tools show. It changes nothing: the
+A move is made out of what the customer said and what the tools show. It changes nothing: the
 assistant asks for a yes first, see `retail_scripted`.
 """
 
@@ -17,7 +17,7 @@ from gem_ma.agents import retail_answers as answers
 from gem_ma.agents import retail_details as details
 from gem_ma.agents import retail_items as item_reading
 from gem_ma.agents.retail_choice import choose
-from gem_ma.agents.retail_reading import Request
+from gem_ma.agents.retail_reading import Errand
 from gem_ma.agents.retail_talk import ADDRESS, EXCHANGE, MODIFY, use
 
 from gem_ma import Action
@@ -39,7 +39,7 @@ TOOLS = {
 }
 REASONS = ("no longer needed", "ordered by mistake")  # for which the policy lets an order go
 Record = dict[str, Any]
-Step = Generator[Action, str, Any]
+Lookup = Generator[Action, str, Any]
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Move:
     """What to do about a form: `ask` for what is missing, `tell` an answer or a refusal, or
     `write` with these arguments."""
 
@@ -87,17 +87,17 @@ class Account:
         return methods
 
 
-def plan(form: Form, account: Account) -> Step:
-    """What to do about a form, after looking at what it concerns. Gives a Plan."""
+def next_move(form: Form, account: Account) -> Lookup:
+    """What to do about a form, after looking at what it concerns. Gives a Move."""
     # An order once found stays: later messages speak of it without its number.
-    form.order_id = form.order_id or Request(form.kind, form.text).order_id
+    form.order_id = form.order_id or Errand(form.kind, form.text).order_id
     if form.kind == "question":
         return (yield from _reply(form, account))
     # An address without an order is that of the account.
     of_account = form.kind == "address" and "order" not in form.text.casefold()
     if not form.order_id and not of_account:
         order_id = yield from _find_order(form, account)
-        if isinstance(order_id, Plan):
+        if isinstance(order_id, Move):
             return order_id
         form.order_id = order_id
     order: Record = {}
@@ -106,11 +106,11 @@ def plan(form: Form, account: Account) -> Step:
         if read.startswith("Error"):
             # Forgotten again, so that the corrected number is taken.
             unknown, form.order_id = form.order_id, ""
-            return Plan("ask", f"I cannot find an order {unknown}. Could you check its number?")
+            return Move("ask", f"I cannot find an order {unknown}. Could you check its number?")
         order = json.loads(read)
         # The tools do not check whose order it is.
         if order["user_id"] != account.user_id:
-            return Plan(
+            return Move(
                 "tell",
                 f"I am sorry, I cannot help with order {form.order_id}: it does not belong to"
                 " your account.",
@@ -121,17 +121,17 @@ def plan(form: Form, account: Account) -> Step:
     return (yield from _items(form, account, order))
 
 
-def _reply(form: Form, account: Account) -> Step:
+def _reply(form: Form, account: Account) -> Lookup:
     if not form.order_id and details.order_described(form.text):
         order_id = yield from _find_order(form, account)
         form.order_id = order_id if isinstance(order_id, str) else ""
     reply = yield from answers.answer(form.text, form.order_id, account.user_id, account.user)
-    return Plan("tell", reply)
+    return Move("tell", reply)
 
 
-def _find_order(form: Form, account: Account) -> Step:
+def _find_order(form: Form, account: Account) -> Lookup:
     """The order that a customer without its number means: the only one that fits what was said.
-    Gives an id or a Plan."""
+    Gives an id or a Move."""
     described = form.newest(details.order_described) or ""
     # The same words mean the same order for the whole talk.
     if described and described in account.known:
@@ -154,30 +154,30 @@ def _find_order(form: Form, account: Account) -> Step:
         return best[0]
     orders = account.user.get("orders")
     listed = f" Your orders are {', '.join(orders)}." if orders else ""
-    return Plan(
+    return Move(
         "ask",
         f"Which order is it about? Please give me its number, or the names of its items.{listed}",
     )
 
 
-def _address(form: Form, account: Account, order: Record) -> Plan:
+def _address(form: Form, account: Account, order: Record) -> Move:
     parts = form.newest(details.address) or {}
     if missing := [part for part in ADDRESS if part not in parts]:
-        return Plan("ask", f"Please give me the whole new address, with {', '.join(missing)}.")
+        return Move("ask", f"Please give me the whole new address, with {', '.join(missing)}.")
     if not order:
-        return Plan("write", "", "modify_user_address", {"user_id": account.user_id, **parts})
+        return Move("write", "", "modify_user_address", {"user_id": account.user_id, **parts})
     if order["status"] != "pending":
         return _late(order, "changed")
-    return Plan("write", "", "modify_pending_order_address", {"order_id": form.order_id, **parts})
+    return Move("write", "", "modify_pending_order_address", {"order_id": form.order_id, **parts})
 
 
-def _cancel(form: Form, account: Account, order: Record) -> Plan:
+def _cancel(form: Form, account: Account, order: Record) -> Move:
     # The status first: asking for a reason would promise what cannot be done.
     if order["status"] != "pending":
         return _late(order, "cancelled")
     reason = form.newest(details.reason)
     if not reason:
-        return Plan(
+        return Move(
             "ask",
             "Why do you want to cancel: is it no longer needed, or was it ordered by mistake?",
         )
@@ -187,18 +187,18 @@ def _cancel(form: Form, account: Account, order: Record) -> Plan:
             " needed or was ordered by mistake."
         )
     arguments = {"order_id": form.order_id, "reason": reason}
-    return Plan("write", "", "cancel_pending_order", arguments)
+    return Move("write", "", "cancel_pending_order", arguments)
 
 
-def _payment(form: Form, account: Account, order: Record) -> Plan:
+def _payment(form: Form, account: Account, order: Record) -> Move:
     if order["status"] != "pending":
         return _late(order, "changed")
     method = _method(form, account)
-    if isinstance(method, Plan):
+    if isinstance(method, Move):
         return method
     paid = order["payment_history"][0]
     if method == paid["payment_method_id"]:
-        return Plan(
+        return Move(
             "ask",
             f"Order {form.order_id} is already paid with {method}. Which other payment method do"
             " you want?",
@@ -207,21 +207,21 @@ def _payment(form: Form, account: Account, order: Record) -> Plan:
     if (refusal := _too_small(account, method, paid["amount"])) is not None:
         return refusal
     arguments = {"order_id": form.order_id, "payment_method_id": method}
-    return Plan("write", "", "modify_pending_order_payment", arguments)
+    return Move("write", "", "modify_pending_order_payment", arguments)
 
 
 # -- items ---------------------------------------------------------------------------------------
 
 
-def _items(form: Form, account: Account, order: Record) -> Step:
-    """A return, an exchange or a change of items. Gives a Plan."""
+def _items(form: Form, account: Account, order: Record) -> Lookup:
+    """A return, an exchange or a change of items. Gives a Move."""
     tool = TOOLS[form.kind].get(order["status"])
     if tool is None:
         return _late(order, "changed" if form.kind == "swap" else "returned")
     named, unclear = _named_items(form, order)
     if not named:
         usual = "Which items do you mean? Please name them with their options."
-        return Plan("ask", unclear or usual)
+        return Move("ask", unclear or usual)
     arguments: Record = {
         "order_id": form.order_id,
         "item_ids": [item.item["item_id"] for item in named],
@@ -229,23 +229,23 @@ def _items(form: Form, account: Account, order: Record) -> Step:
     price = 0.0  # what new items cost more than the old ones
     if form.kind == "swap":
         variants = yield from _new_items(form, named)
-        if isinstance(variants, Plan):
+        if isinstance(variants, Move):
             return variants
         arguments["new_item_ids"] = [variant["item_id"] for variant in variants]
         for item, variant in zip(named, variants, strict=True):
             price += variant["price"] - item.item["price"]
     method = _method(form, account, order)
-    if isinstance(method, Plan):
+    if isinstance(method, Move):
         return method
     if form.kind == "swap":
         refusal = _too_small(account, method, price)
     else:
         refusal = _wrong_refund(account, method, order)
-    return refusal or Plan("write", "", tool, {**arguments, "payment_method_id": method})
+    return refusal or Move("write", "", tool, {**arguments, "payment_method_id": method})
 
 
-def _new_items(form: Form, named: list[item_reading.Named]) -> Step:
-    """The variant that each item becomes, or a Plan where one is unclear or cannot be had."""
+def _new_items(form: Form, named: list[item_reading.Named]) -> Lookup:
+    """The variant that each item becomes, or a Move where one is unclear or cannot be had."""
     variants: list[Record] = []
     for item in named:
         product_id = item.item["product_id"]
@@ -263,12 +263,12 @@ def _new_items(form: Form, named: list[item_reading.Named]) -> Step:
                 " can be changed."
             )
         if chosen.endswith("?"):
-            return Plan("ask", chosen)
-        return Plan("tell", f"{chosen} {ANYTHING_ELSE}")
+            return Move("ask", chosen)
+        return Move("tell", f"{chosen} {ANYTHING_ELSE}")
     return variants
 
 
-def _other_type(named: item_reading.Named) -> Step:
+def _other_type(named: item_reading.Named) -> Lookup:
     """The name of another product that an item should become, "" where the customer wants none."""
     types: dict[str, str] = json.loads((yield use("list_all_product_types")))
     wanted, own_name = named.into.casefold(), named.item["name"]
@@ -302,7 +302,7 @@ def _named_items(form: Form, order: Record) -> tuple[list[item_reading.Named], s
 # -- money ---------------------------------------------------------------------------------------
 
 
-def _method(form: Form, account: Account, order: Record | None = None) -> str | Plan:
+def _method(form: Form, account: Account, order: Record | None = None) -> str | Move:
     """The payment method that the customer named, or what to say instead."""
     methods = account.methods
     readings = (details.method(text, methods) for text in reversed(form.texts))
@@ -313,14 +313,14 @@ def _method(form: Form, account: Account, order: Record | None = None) -> str | 
     if named is None and order is not None and "original" in form.text.casefold():
         return str(order["payment_history"][0]["payment_method_id"])
     if named is None:
-        return Plan("ask", f"Which payment method shall I use? There are {', '.join(methods)}.")
+        return Move("ask", f"Which payment method shall I use? There are {', '.join(methods)}.")
     return _refusal(
         "I cannot use that payment method: it is not in your account, which has"
         f" {', '.join(methods)}."
     )
 
 
-def _too_small(account: Account, method: str, amount: float) -> Plan | None:
+def _too_small(account: Account, method: str, amount: float) -> Move | None:
     """A refusal where a gift card does not cover an amount."""
     balance = account.methods[method].get("balance")
     if balance is None or balance >= amount:
@@ -328,7 +328,7 @@ def _too_small(account: Account, method: str, amount: float) -> Plan | None:
     return _refusal(f"the gift card {method} holds {balance:.2f} and cannot cover {amount:.2f}.")
 
 
-def _wrong_refund(account: Account, method: str, order: Record) -> Plan | None:
+def _wrong_refund(account: Account, method: str, order: Record) -> Move | None:
     """A refusal where a refund may not go to this method."""
     paid = order["payment_history"][0]["payment_method_id"]
     if method == paid or account.methods[method]["source"] == "gift_card":
@@ -339,11 +339,11 @@ def _wrong_refund(account: Account, method: str, order: Record) -> Plan | None:
     )
 
 
-def _late(order: Record, verb: str) -> Plan:
+def _late(order: Record, verb: str) -> Move:
     return _refusal(
         f"order {order['order_id']} cannot be {verb}, because its status is {order['status']}."
     )
 
 
-def _refusal(why: str) -> Plan:
-    return Plan("tell", f"I am sorry, {why} {ANYTHING_ELSE}")
+def _refusal(why: str) -> Move:
+    return Move("tell", f"I am sorry, {why} {ANYTHING_ELSE}")
