@@ -28,11 +28,13 @@ ACT = """\
 You act by text. Each of your turns is exactly one action, on a line of its own:
 Action: {"name": "<tool>", "arguments": {<its arguments>}}"""
 REACT = """\
-You act by text. Each of your turns is a thought, which nobody else reads, and then exactly one action:
+You act by text. Each of your turns is a thought, which nobody else reads, and then exactly one \
+action:
 Thought: what you know and what to do next
 Action: {"name": "<tool>", "arguments": {<its arguments>}}"""
 TOOLS = """\
-These tools are there, one JSON schema per line. What a tool answers comes back behind `Observation:`.
+These tools are there, one JSON schema per line. What a tool answers comes back behind \
+`Observation:`.
 """
 SPEAK = """\
 To say something to the other side, use

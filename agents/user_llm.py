@@ -44,12 +44,14 @@ Answer in two labelled parts:
 Thought: what has happened and what you want next. Nobody else reads this.
 Response: the one message that you say. Only this part is sent."""
 WORDS = """\
-You have no tools. Where you are told to call {tool}, make your whole message exactly one of these instead, alone and without any other word:
+You have no tools. Where you are told to call {tool}, make your whole message exactly one of \
+these instead, alone and without any other word:
 {tokens}
 Never mention these words, and do not use any other sign to end."""
 JUDGE = """\
-You check a draft. Somebody plays the part of "{agent}" in a conversation, by the briefing below; the draft is what they would say next. It is \
-good if it keeps to the briefing and to what was said before, invents nothing, gives away no more than is needed, is said as "{agent}" would say \
+You check a draft. Somebody plays the part of "{agent}" in a conversation, by the briefing below; \
+the draft is what they would say next. It is good if it keeps to the briefing and to what was \
+said before, invents nothing, gives away no more than is needed, is said as "{agent}" would say \
 it and not as the other side, and ends the conversation only if the briefing allows that now.
 Answer in two lines:
 Reason: one sentence

@@ -45,7 +45,8 @@ _MEANT = {  # intent of an impossible wish -> the writes that would serve it
 # sentence, so that no text makes the search slow.
 _CHANGE = r"(?:chang|modif|updat|switch|replac|correct|edit|set|amend|mov)\w*"
 _ADDRESS_WRITE = re.compile(
-    rf"\b{_CHANGE}\b[^.?!\n]{{0,60}}\baddress(?:es)?\b|\baddress(?:es)?\b[^.?!\n]{{0,60}}\b(?:{_CHANGE}|to:?)\b"
+    rf"\b{_CHANGE}\b[^.?!\n]{{0,60}}\baddress(?:es)?\b"
+    rf"|\baddress(?:es)?\b[^.?!\n]{{0,60}}\b(?:{_CHANGE}|to:?)\b"
     # `your new address` proposes the change without a verb.
     r"|\bnew (?:shipping |delivery |default )?address\b"
     r"|\b(?:ship|send|deliver|redirect|reroute)\w*\b[^.?!\n]{0,40}\bto\b[^.?!\n]{0,60}\binstead\b"
@@ -91,7 +92,8 @@ _BOTH = re.compile(
     r"\b(?:and|also|plus)(?: also)?(?: your| the| my)? (?:default|account|profile)\b"
 )
 _ITEMS = re.compile(
-    r"\b(?:items?|products?|articles?|variants?|options?|colou?rs?|sizes?|versions?|models?|styles?|ones?|to"
+    r"\b(?:items?|products?|articles?|variants?|options?|colou?rs?|sizes?|versions?|models?|styles?"
+    r"|ones?|to"
     r" (?:an?|the))\b"
 )
 _REFUND = re.compile(r"\brefund\w*\b")
@@ -100,7 +102,8 @@ _REFUND = re.compile(r"\brefund\w*\b")
 # an identity that is asked for in general: by all of its parts, unless the sentence names one
 _WHO = (
     r"^(?!.*\b(?:e-?mails?|zip\w*|postal|post"
-    r" ?code|names?)\b).*(?:\bidentif\w*|\bverif\w*\b(?=[^.?!]{0,200}\b(?:you|account|identity|who)\b)"
+    r" ?code|names?)\b).*(?:\bidentif\w*|\bverif\w*\b(?=[^.?!]{0,200}\b(?:you|account|identity"
+    r"|who)\b)"
     r"|\bwho (?:am i|i am|i'm|are you|is this)\b)"
 )
 # `the name of the product` asks for no person's name.
@@ -135,7 +138,8 @@ class RetailPhrasebook:
         r"|\b(?:i|we) (?:just |have |now |already |went ahead and"
         r" )*(?:cancel+ed|exchanged|changed|updated|modified|processed"
         r"|submitted|switched|replaced|swapped|returned)\b"
-        r"|^\W*(?:order|return|exchange|cancellation|address|payment|refund|request)\b[^.?!]{0,40}\b(?:cancel+ed"
+        r"|^\W*(?:order|return|exchange|cancellation|address|payment|refund"
+        r"|request)\b[^.?!]{0,40}\b(?:cancel+ed"
         r"|confirmed|submitted|completed|updated)\W*$"
         r"|\b(?:return|exchange|cancellation|refund|change|update|modification)(?: request)? (?:is"
         r" |was |has been |successfully )?"
@@ -151,31 +155,45 @@ class RetailPhrasebook:
         "first_name": re.compile(rf"{_NAMES}|{_WHO}"),
         "last_name": re.compile(rf"{_NAMES}|{_WHO}"),
         # `city, state and zip` asks for an address, not for the zip code that identifies somebody.
-        "zip": re.compile(rf"^(?!.*\b(?:city|state|street|address1)\b).*\bzip\w*\b|\bpostal\b|\bpost ?code\b|{_WHO}"),
+        "zip": re.compile(rf"^(?!.*\b(?:city|state|street|address1)\b).*\bzip\w*\b|\bpostal\b"
+            rf"|\bpost ?code\b|{_WHO}"),
         "email": re.compile(rf"\be-?mail\b|{_WHO}"),
         "order_id": re.compile(
-            r"\border (?:id|number|no\b|reference|code)s?|\bwhich orders?\b|\bwhat order\b|\b(?:number|id)s? of (?:the"
+            r"\border (?:id|number|no\b|reference|code)s?|\bwhich orders?\b|\bwhat order\b"
+            r"|\b(?:number|id)s? of (?:the"
             r"|your|that|this) orders?\b|\bits number\b|\border\(s\)|\bfor which order\b"),
         "items": re.compile(
-            r"\bwhich (?:items?|products?|ones?|articles?)\b|\bwhat items?\b|\b(?:the|which|all) items?(?: you"
-            r"|\(s\)| to be)\b|\bitem (?:id|number|name)s?\b|\bwhich (?=[\w -][^?]{0,160}\bdo you mean\b)|\bwith their options\b"
+            r"\bwhich (?:items?|products?|ones?|articles?)\b|\bwhat items?\b|\b(?:the|which"
+            r"|all) items?(?: you"
+            r"|\(s\)| to be)\b|\bitem (?:id|number|name)s?\b|\bwhich (?=[\w -][^?]{0,160}\bdo you"
+            r" mean\b)|\bwith their options\b"
             r"|\bwhat (?:would you like|do you want) to (?:return|exchange)\b|\bwhich of\b"),
         "wanted": re.compile(
-            r"\b(?:what|which) (?:colou?r|size|material|options?|variants?|version|model|style|type|features?"
-            r"|specifications?|new|kind)\b|\bwhat (?:would you like|do you want)\b[^?]{0,200}\b(?:instead|for|exchange)\b"
-            r"|\bexchange (?:it|them) for\b|\bnew (?:item|option|variant)s?\b|\breplacement\b|\bpreferences?\b"),
+            r"\b(?:what|which) (?:colou?r|size|material|options?|variants?|version|model|style|type"
+            r"|features?"
+            r"|specifications?|new|kind)\b|\bwhat (?:would you like"
+            r"|do you want)\b[^?]{0,200}\b(?:instead|for|exchange)\b"
+            r"|\bexchange (?:it|them) for\b|\bnew (?:item|option|variant)s?\b|\breplacement\b"
+            r"|\bpreferences?\b"),
         "method": re.compile(
-            r"\bpayment method\b|\bmethod of payment\b|\b(?:which|what) (?:payment|card|method|account)\b|\bhow would you like (?:to pay"
-            r"|to be refunded|the refund|to receive)\b|\bwhere (?:should|would|shall|do)\b[^?]{0,200}\brefund\w*\b|\bgift card or\b"
+            r"\bpayment method\b|\bmethod of payment\b|\b(?:which|what) (?:payment|card|method"
+            r"|account)\b|\bhow would you like (?:to pay"
+            r"|to be refunded|the refund|to receive)\b|\bwhere (?:should|would|shall"
+            r"|do)\b[^?]{0,200}\brefund\w*\b|\bgift card or\b"
             r"|\bhow you(?:'d| would) like to (?:pay|be refunded|receive)\b"
-            r"|\bpay (?:for )?(?:the|any)? ?(?:price )?difference\b|\brefund(?:ed)? (?:to|method)\b|\brefund\b[^?]{0,200}\bor (?:to )?(?:your"
+            r"|\bpay (?:for )?(?:the|any)? ?(?:price )?difference\b|\brefund(?:ed)? (?:to|method)\b"
+            r"|\brefund\b[^?]{0,200}\bor (?:to )?(?:your"
             r"|the|a)\b[^?]{0,60}\b(?:card|account|paypal)\b"),
         # `security reasons` explains the assistant's own rules.
-        "reason": re.compile(r"(?<!security )\breasons?\b|\bwhy\b|\bno longer needed\b.{0,80}\bor\b.{0,80}\bmistake\b|\bbecause of\b"),
+        "reason": re.compile(r"(?<!security )\breasons?\b|\bwhy\b|\bno longer"
+            r" needed\b.{0,80}\bor\b.{0,80}\bmistake\b|\bbecause of\b"),
         "address": re.compile(
-            r"\bnew (?:(?!e-?mail)\w+ )?address\b|\bwhich address\b|\bwhat address\b|\b(?:the|full|whole|complete|correct"
-            r"|shipping|delivery) (?:(?!e-?mail)\w+ )?address\b(?! (?:on file|change))|\baddress1\b|\bstreet\b|\bwhere (?:should"
-            r"|shall|would|do)\b[^?]{0,200}\b(?:ship|send|deliver|go)\w*\b|\b(?:city|state)\b,? (?:and|state|zip)"),
+            r"\bnew (?:(?!e-?mail)\w+ )?address\b|\bwhich address\b|\bwhat address\b|\b(?:the|full"
+            r"|whole|complete|correct"
+            r"|shipping|delivery) (?:(?!e-?mail)\w+ )?address\b(?! (?:on file|change))|\baddress1\b"
+            r"|\bstreet\b|\bwhere (?:should"
+            r"|shall|would|do)\b[^?]{0,200}\b(?:ship|send|deliver|go)\w*\b|\b(?:city"
+            r"|state)\b,? (?:and|state|zip)"),
     }  # fmt: skip
     reasons: Mapping[str, re.Pattern[str]] = REASONS
 

@@ -30,7 +30,8 @@ Products = Mapping[str, Mapping[str, tuple[str, ...]]]  # name -> option -> valu
 # `for your order` or `with the gift card` turns to no new item; these words follow then.
 _PAYS = (
     r"(?: (?:your|the|my|a|any))?(?: \w+)?"
-    r" ?(?:order|#|difference|credit|debit|card|visa|master|paypal|gift|account|original|price|refund|payment)"
+    r" ?(?:order|#|difference|credit|debit|card|visa|master|paypal|gift|account|original|price"
+    r"|refund|payment)"
 )
 # What follows these words is the new item: `the kite for a lantern`, `small -> large`.
 _INTO = re.compile(

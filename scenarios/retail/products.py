@@ -1,4 +1,4 @@
-"""The products of the generated shop, with the options that each comes in. All are made up for it."""
+"""The products of the generated shop, with the options that each comes in. All are made up."""
 
 from __future__ import annotations
 

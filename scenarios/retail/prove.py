@@ -1,5 +1,5 @@
-"""The proofs of `service.grading.proofs` for retail tasks: near misses of each write, and what makes an
-answer the only one.
+"""The proofs of `service.grading.proofs` for retail tasks: near misses of each write, and what
+makes an answer the only one.
 
 `prove(task)` makes all proofs again from the task alone; for tasks of a data folder, or to save
 the making of a world, give its tables.

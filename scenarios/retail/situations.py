@@ -263,7 +263,8 @@ def _read_options(text: str, between: str = ", ") -> dict[str, str]:
 def write_item(item: Item) -> str:
     """An item, and what is wanted in its place.
 
-    >>> write_item(Item("Kite", {"shape": "box", "line": "30 m"}, {"shape": "delta"}, (("line", "60 m"),), "cheapest"))
+    >>> box = {"shape": "box", "line": "30 m"}
+    >>> write_item(Item("Kite", box, {"shape": "delta"}, (("line", "60 m"),), "cheapest"))
     'Kite (shape: box, line: 30 m), wanted instead: shape: delta, if there is a choice line: 60
     m, the cheapest such one'
     """

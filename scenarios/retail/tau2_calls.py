@@ -1,4 +1,4 @@
-"""Calls of tau2-bench's tools: their schemas, and what a call answers, whatever its arguments are."""
+"""Calls of tau2-bench's tools: their schemas, and what a call answers, whatever its arguments."""
 
 from __future__ import annotations
 

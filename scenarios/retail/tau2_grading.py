@@ -1,5 +1,5 @@
-"""The reward of tau2-bench for a retail talk: `service.grading.tau2` over the end state that the log's
-own writes give on a fresh database."""
+"""The reward of tau2-bench for a retail talk: `service.grading.tau2` over the end state that the
+log's own writes give on a fresh database."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def build_tables(
 
 def tables_of(seed: int, sizes: Sizes) -> dict[str, dict[str, Any]]:
     """The three tables of a world."""
-    # All sizes are in the seed, so that other sizes make another world and not a longer version of it.
+    # All sizes are in the seed: other sizes make another world and not a longer version of it.
     named = "/".join(str(getattr(sizes, field.name)) for field in fields(sizes))
     rng = random.Random(f"retail-world/{GENERATOR}/{seed}/{named}")
     ids = _Ids(rng)

@@ -36,9 +36,12 @@ class Program:
         """The keys of the best candidates, in the order given: () where none has what is required,
         several where the rule leaves a tie.
 
-        >>> cards = [Candidate("a", {"size": "A4", "edge": "gilt"}, 3.0), Candidate("b", {"size": "A4", "edge": "plain"}, 2.0)]
-        >>> Program({"size": "A4"}, tie="cheapest").best({}, cards), Program({"size": "A4"}, (("edge", "gilt"),)).best({}, cards)
-        (('b',), ('a',))
+        >>> gilt = Candidate("a", {"size": "A4", "edge": "gilt"}, 3.0)
+        >>> plain = Candidate("b", {"size": "A4", "edge": "plain"}, 2.0)
+        >>> Program({"size": "A4"}, tie="cheapest").best({}, [gilt, plain])
+        ('b',)
+        >>> Program({"size": "A4"}, (("edge", "gilt"),)).best({}, [gilt, plain])
+        ('a',)
         """
         left = [
             candidate

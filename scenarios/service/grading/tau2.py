@@ -134,7 +134,8 @@ def scene_text(scenario: Mapping[str, Any]) -> str:
         )
     if scenario["persona"] is None:
         return f"Instructions:\n{textwrap.indent(told, chr(9))}"
-    return f"Persona:\n{textwrap.indent(scenario['persona'], chr(9))}\nInstructions:\n{textwrap.indent(told, chr(9))}"
+    persona = textwrap.indent(scenario["persona"], chr(9))
+    return f"Persona:\n{persona}\nInstructions:\n{textwrap.indent(told, chr(9))}"
 
 
 # -- criteria ------------------------------------------------------------------------------------

@@ -103,7 +103,8 @@ _DO = re.compile(
     r" (?:it|that|this|them|the (?:order|exchange|return|change|request)s?)"
     r"|you (?:may|can|have my|do have my|got my)(?:"
     # `you have my permission` needs no verb; `you can` needs one that is close.
-    r" (?:permission|approval|consent|ok(?:ay)?|go-ahead|blessing))?\b(?=\W*$|.{0,40}\b(?:proceed|go))"
+    r" (?:permission|approval|consent|ok(?:ay)?|go-ahead|blessing))?\b(?=\W*$|.{0,40}\b(?:proceed"
+    r"|go))"
     r"|you have my (?:permission|approval|consent|ok(?:ay)?|go-ahead)|please"
     r" (?:submit|process|continue|finali[sz]e|complete)\b"
     r"|you (?:can|may)(?: now| please| just)? "
@@ -121,7 +122,8 @@ _FITS = re.compile(
     r" (?:details|summary|plan|changes?|address|list|total))"
     r"(?:'s|'re| is| are| all| both| now| does| just|,){0,4} (?:all |just |perfectly |quite |about"
     r" |absolutely |totally |exactly ){0,4}"
-    r"(?:right|correct|fine|good|great|perfect|ok(?:ay)?|works?|sounds?|looks?|seems?|fits?|matche?s?|what"
+    r"(?:right|correct|fine|good|great|perfect|ok(?:ay)?|works?|sounds?|looks?|seems?|fits?"
+    r"|matche?s?|what"
     r" i (?:want|meant|asked)\w*|exactly)\b"
     r"|\b(?:sounds?|looks?|seems?) (?:good|great|right|perfect|fine|correct|like a plan|about"
     r" right|ok(?:ay)?|reasonable|all right)\b"
@@ -140,7 +142,8 @@ _TAKES_BACK = re.compile(r"\b(?:actually|instead|wait|hold on|rather|changed? my
 # `yes, but no` is a no; `yes, no problem` is none.
 _BEHIND_YES = re.compile(
     r"no(?:t|pe)?\b(?!"
-    r" (?:problem|other|more|need|further|worries|changes?|questions?|objections?|issues?|corrections?))"
+    r" (?:problem|other|more|need|further|worries|changes?|questions?|objections?|issues?"
+    r"|corrections?))"
 )
 _NEGATED = re.compile(  # what it says is not so, or only what others say
     r"\b(?:not|don't|doesn't|isn't|never|can't|cannot|won't|no|nor|without|wouldn't|didn't|wrong"
@@ -164,10 +167,12 @@ def answer(text: str) -> str:
     """Whether a customer's message is a clear `yes` or `no` to what was proposed; "" where it is
     neither, or a yes with a but.
 
-    >>> answer("Yes, please go ahead."), answer("No problem, yes"), answer("Yes, but use my other card."), answer("No, that is wrong.")
-    ('yes', 'yes', '', 'no')
-    >>> answer("Certainly not."), answer("Yeah, no."), answer("Fine, just do it."), answer("Okay, how much is it?")
-    ('no', 'no', 'yes', '')
+    >>> answer("Yes, please go ahead."), answer("Yes, but use my other card."), answer("No.")
+    ('yes', '', 'no')
+    >>> answer("No problem, yes"), answer("Certainly not."), answer("Yeah, no.")
+    ('yes', 'no', 'no')
+    >>> answer("Fine, just do it."), answer("Okay, how much is it?")
+    ('yes', '')
     """
     meant = ""
     for sentence, said in sentences(text):

@@ -14,7 +14,8 @@ SENTENCE = re.compile(r"(?:[^.!?\n]|[.](?=\S)|[!?](?=[\w]))+(?:[.!?]+[\"')\]*_]*
 WH = r"(?:which|what|where|when|who|whose|why|how)"
 REQUEST = re.compile(
     r"\?|\bplease"
-    r" (?:provide|tell|share|give|specify|send|let|enter|state|type|verify|confirm|supply|include|choose|select|describe|clarify)\b"
+    r" (?:provide|tell|share|give|specify|send|let|enter|state|type|verify|confirm|supply|include"
+    r"|choose|select|describe|clarify)\b"
     r"|\b(?:could|can|would|will) you (?:please |kindly |also"
     r" )*(?:provide|tell|share|give|specify|send|let|verify|confirm|describe|clarify|choose)\b"
     r"|\bmay i (?:please )?(?:have|get|ask|know)\b|\b(?:i|we)(?:'ll|'d| will| would)? (?:also |just"
@@ -97,7 +98,8 @@ DONE = re.compile(
     r"\b(?:i|we)(?:'ve| have) (?:(?:now|just|also|already|successfully|gone ahead and|gone ahead,?"
     r" and) )*"
     # `I have found your order` has changed nothing.
-    r"(?!found|located|checked|looked|verified|reviewed|noted|received|seen|pulled|identified|confirmed|your|the|a|to|been|got|gone)\w+"
+    r"(?!found|located|checked|looked|verified|reviewed|noted|received|seen|pulled|identified"
+    r"|confirmed|your|the|a|to|been|got|gone)\w+"
     r"|\b(?:has|have|had)(?: (?:now|just|also|successfully|all|both))* been\b(?!"
     r" (?:located|found|verified|identified|noted|received))"
     # `is now being processed` is a state, not a change that was made.
@@ -162,7 +164,8 @@ NOTE = re.compile(
 )
 # With a person behind the verb, since money is transferred too.
 TRANSFER = re.compile(
-    r"\btransfer(?:ring|red|s)?\b(?=[^.?!]{0,200}\b(?:you|human|agent|specialist|representative|person|colleague"
+    r"\btransfer(?:ring|red|s)?\b(?=[^.?!]{0,200}\b(?:you|human|agent|specialist|representative"
+    r"|person|colleague"
     r"|team|department|support)\b)|\b(?:connect|put|pass) you"
     r" (?:with|to|through|over)\b|\bhand(?:ing)?\b[^.?!]{0,20}\bover to\b"
     r"|\bescalat\w+\b|\bhuman agent\b"

@@ -45,8 +45,10 @@ def partly(text: str) -> str:
     """The sentences that allow a part of what was proposed, while others keep the rest of it back;
     "" where there are not both.
 
-    >>> partly("Only the chair, please. We'll keep the other one."), partly("Yes. But wait, not yet.")
-    ('only the chair, please.', '')
+    >>> partly("Only the chair, please. We'll keep the other one.")
+    'only the chair, please.'
+    >>> partly("Yes. But wait, not yet.")
+    ''
     """
     allowed: list[str] = []
     apart = False

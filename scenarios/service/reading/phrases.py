@@ -122,8 +122,10 @@ def names(value: str, folded: str) -> bool:
     """Whether a folded text holds a value as words of its own, as no part of a longer word, number
     or address of mail.
 
-    >>> names("30 m", "line: 30 m"), names("30 m", "line: 30 mm"), names("ann", "ann.lee@example.com")
-    (True, False, False)
+    >>> names("30 m", "line: 30 m"), names("30 m", "line: 30 mm")
+    (True, False)
+    >>> names("ann", "ann.lee@example.com")
+    False
     """
     value = fold(value)
     start = folded.find(value) if value else -1
@@ -205,8 +207,10 @@ def pairs(marks: list[tuple[str, bool]]) -> list[tuple[str, str]] | None:
     """Old and new values joined as their order in a text says; None where it does not say. A mark
     is (value, whether it is a new one).
 
-    >>> pairs([("a", False), ("b", True), ("c", False), ("d", True)]), pairs([("a", False), ("c", False), ("b", True), ("d", True)])
-    ([('a', 'b'), ('c', 'd')], [('a', 'b'), ('c', 'd')])
+    >>> pairs([("a", False), ("b", True), ("c", False), ("d", True)])
+    [('a', 'b'), ('c', 'd')]
+    >>> pairs([("a", False), ("c", False), ("b", True), ("d", True)])
+    [('a', 'b'), ('c', 'd')]
     """
     order = "".join("n" if new else "o" for _, new in marks)
     values = [value for value, _ in marks]

@@ -54,7 +54,8 @@ _RAW = re.compile(r"[{\[]\s*\"|\"\s*:")
 # Bold that holds a number, on one line.
 _BOLD = re.compile(r"(?:\*\*|__)[^*_\d\n]{0,80}\d[\d,.]{0,20}[^*_\n]{0,80}(?:\*\*|__)")
 _CONCLUDES = re.compile(
-    r"\b(?:total|sum|altogether|overall|difference|balance|cheapest|dearest|lowest|highest|(?:least|most)"
+    r"\b(?:total|sum|altogether|overall|difference|balance|cheapest|dearest|lowest|highest|(?:least"
+    r"|most)"
     r" expensive|answer|result)\b",
     re.IGNORECASE,
 )

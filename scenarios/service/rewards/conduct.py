@@ -44,7 +44,9 @@ class ValidityPay:
         elif event.call is not None:
             arguments = event.call.arguments
             # By repr, since arguments may be of types that cannot be compared.
-            made = f"{event.call.name}{sorted(arguments.items(), key=repr) if isinstance(arguments, Mapping) else arguments}"
+            if isinstance(arguments, Mapping):
+                arguments = sorted(arguments.items(), key=repr)
+            made = f"{event.call.name}{arguments}"
             if made in self.made:
                 why = "the same call again"
             elif event.failed and self._excused(event):

@@ -1,4 +1,4 @@
-"""Pay for coming nearer to the end that is due: progress, information, communication, abstention."""
+"""Pay for coming nearer to the due end: progress, information, communication, abstention."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the terms of one talk are worked out from: its task, its judges, and the events that count as a
-turn.
+"""What the terms of one talk are worked out from: its task, its judges, and the events that count
+as a turn.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether a change that the assistant reports was made, as far as its words say what was changed."""
+"""Whether a change that the assistant reports was made, as far as its words say what changed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a task gives its user to say: the text and the values that it may state, and the runs of words
-that it may not copy.
+"""What a task gives its user to say: the text and the values that it may state, and the runs of
+words that it may not copy.
 """
 
 from __future__ import annotations

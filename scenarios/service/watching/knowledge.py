@@ -1,4 +1,4 @@
-"""What was shown in a talk, and by whom: which values the assistant can know, and which it made up."""
+"""What was shown in a talk, and by whom: what the assistant can know, and what it made up."""
 
 from __future__ import annotations
 
