@@ -223,7 +223,7 @@ def _writes(chunk: list[_Part]) -> frozenset[str]:
 
 
 def _kinds(chunk: list[_Part]) -> set[frozenset[str]]:
-    # Notes speak of what may follow, such as a refund after a return.
+    # Notes speak of what may follow the write, and not of another one.
     return {part.look.writes for part in chunk if part.look.writes and not part.look.note}
 
 

@@ -29,7 +29,7 @@ _LEADS = re.compile(
     r" ahead and|do|let's|(?:you|u) (?:can|may|should)"
     r"|i(?:'d| would) like you to|i want you to|(?:stick|stay|go|continue) with|take)\b\W*)+"
 )
-# Sentences about somebody or something are no orders.
+# Sentences about somebody or something order nothing.
 _OWN = re.compile(
     r"^(?:i|we|my|our|he|she|they|it|this|that|there|what|why|how|when|if|is|are|was|can|could|would|will|did|does)\b"
 )

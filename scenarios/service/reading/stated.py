@@ -205,7 +205,7 @@ class Answers:
         size = Decimal(self.output.strip().lstrip("$").replace(",", ""))
         return {
             number
-            # A rival is of the same size: nobody takes a year for a count of parcels.
+            # A rival is of the same size: nobody takes a year for a count.
             for number in found
             if size <= TENFOLD * number and number <= max(SMALL, TENFOLD * size)
         }

@@ -127,7 +127,7 @@ class InformationPay:
                 found = [
                     slot
                     for slot in self._slots(event.call.name, event.call)
-                    # By ids that were shown: else reading every record of the shop would be paid.
+                    # By ids that were shown: else reading every record there is would be paid.
                     if role != WRITE and self.shown.holds(slot[1])
                 ]
             for slot in found:
