@@ -4,24 +4,21 @@ an offered tool, with arguments of its schema.
 Knows tools, a tokenizer and ids; knows no model. Free text is free: only after `<tool_call>` is the
 answer bound, until the call is closed. The grammar is llguidance's (extra `grammar`). The sampler
 walks an answer as it samples, a learner walks it along what was sampled, so both see the same mask.
-A set of ids is one bit per id and kept once, however many places of however many answers have it.
-
-What is asked for is narrower than a schema in three things, for the sake of what can be read:
-objects hold no properties that were not declared (unless the schema says that they may), numbers
-without bounds get wide ones, and white space in JSON is bounded.
+What a call may look like is in `gem_ma.engines.local.call_grammar`.
 """
 
 from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gem_ma.engines.local.call_grammar import grammar_of
 from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.constrained import IdSet
 from gem_ma.engines.local.thinking import THINK, THOUGHT
@@ -30,12 +27,8 @@ from gem_ma.installing import install
 from gem_ma.parsing import MAX_CALLS
 from gem_ma.types import Tool
 
-KEPT_GRAMMARS, KEPT_SETS, KEPT_ANSWERS = 256, 2048, 2048
+KEPT_GRAMMARS, KEPT_SETS, KEPT_ANSWERS = 256, 2048, 2048  # the oldest goes first
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
-# bounds of numbers that have none: what a float holds exactly, and what is written without an
-# exponent
-WHOLE, REAL = 2**53, 1e15
-SPACE = r"[\x20\x0A\x0D\x09]{1,8}"
 # what a tokenizer must be able to write
 SAMPLE = '{"name": "a_b", "arguments": {"x": [1, -2.5, true, null], "y": "z"}}'
 
@@ -84,7 +77,8 @@ class ToolGrammar:
                 " model, or leave it out"
             )
         self._may = ~banned
-        self._may[sorted(chat.ends)] = False
+        self._may[sorted(chat.ends)] = False  # a turn does not end inside a call
+        # a closing tag that is a control token is one id; letters that spell it are not the tag
         close = chat.tokenizer.convert_tokens_to_ids(CLOSING)
         known = close is not None and close != chat.tokenizer.unk_token_id
         self._close = (
@@ -97,6 +91,7 @@ class ToolGrammar:
             self.bytes[token] = self._tokenizer.decode_bytes([token])
         for token in chat.marks:
             self.bytes[token] = str(chat.tokenizer.convert_ids_to_tokens(token)).encode()
+        # the only ids that can end an opening
         self._closers = [
             (token, word) for token, word in enumerate(self.bytes) if _TAG[-1:] in word
         ]
@@ -123,14 +118,14 @@ class ToolGrammar:
         with self._lock:
             if key in self._answers:
                 return self._answers[key]
-        walk, found = self.walk(tools), list[IdSet | None]()
+        walk, sets = self.walk(tools), list[IdSet | None]()
         for token in ids:
             allowed = walk.among()
             if allowed is not None and token not in allowed:
                 break
-            found.append(allowed)
+            sets.append(allowed)
             walk.after(token)
-        result = tuple(found) if len(found) == len(ids) else None
+        result = tuple(sets) if len(sets) == len(ids) else None
         with self._lock:
             _keep(self._answers, key, result, KEPT_ANSWERS)
         return result
@@ -139,9 +134,10 @@ class ToolGrammar:
         """The ids that may follow inside a call. Raises EngineError where there are none, which
         no grammar of calls leads to."""
         bits = np.frombuffer(matcher.compute_bitmask(), np.uint8)
+        # the library knows the tokenizer's ids, not the rows that pad the embedding behind them
         may = np.zeros(len(self._may), np.bool_)
-        told = np.unpackbits(bits, bitorder="little").astype(np.bool_)[: len(may)]
-        may[: len(told)] = told
+        allowed = np.unpackbits(bits, bitorder="little").astype(np.bool_)[: len(may)]
+        may[: len(allowed)] = allowed
         may &= self._may
         if matcher.is_error() or not may.any():
             raise EngineError(
@@ -151,6 +147,8 @@ class ToolGrammar:
         return self._set(may)
 
     def _set(self, may: NDArray[np.bool_]) -> IdSet:
+        """The set of these ids, kept once: most places of most answers share a few sets, of one
+        bit per id each."""
         made = IdSet(may)
         with self._lock:
             known = self._sets.get(made.bits)
@@ -175,6 +173,7 @@ class ToolGrammar:
         with self._lock:
             known = self._grammars.get(key)
         if known is None:
+            # one by one first, so that the message names the tool that is at fault
             for tool in tools:
                 self._compiled(
                     [tool], f"{self.where}: the schema of tool {tool.name!r} cannot be a grammar"
@@ -193,7 +192,7 @@ class ToolGrammar:
 
 
 class ToolWalk:
-    """One answer under way. `among()` is asked before each id, `after(id)` told it."""
+    """One answer under way. `among()` is asked before each id, `after(id)` is called behind it."""
 
     __slots__ = ("_calls", "_grammar", "_inside", "_matcher", "_start", "_tail", "_thinks")
 
@@ -238,7 +237,7 @@ class ToolWalk:
         if self._thinks and _THOUGHT in self._tail:
             self._thinks, self._tail = False, self._tail.partition(_THOUGHT)[2]
         if not self._thinks and _TAG in self._tail:
-            self._inside = self._matcher.deep_copy()
+            self._inside = self._matcher.deep_copy()  # each call begins at the beginning
         self._tail = self._tail[-len(_TAG) :]
 
 
@@ -257,113 +256,3 @@ def _keep(known: OrderedDict[Key, Value], key: Key, value: Value, limit: int) ->
 
 def _key(tools: Sequence[Tool]) -> str:
     return json.dumps([[tool.name, tool.parameters] for tool in tools], default=dict)
-
-
-# -- the grammar ---------------------------------------------------------------------------------
-
-
-def grammar_of(tools: Iterable[Tool], closing: str) -> str:
-    """What may follow `<tool_call>`, in llguidance's form of Lark. Arguments are grammars of
-    their own, so `$ref` inside them holds."""
-    offered = list({tool.name: tool for tool in tools}.values())
-    # any ids that spell it, not only those that the tokenizer would write
-    lines = ['%llguidance {"no_forcing": true}']
-    lines += [f"start: space call space {closing}", r"space: (/[ \t\r\n]/)~0..2"]
-    lines.append("call: " + " | ".join(f"call_{at}" for at in range(len(offered))))
-    for at, tool in enumerate(offered):
-        parts = (
-            "{",
-            '"name"',
-            ":",
-            json.dumps(tool.name, ensure_ascii=False),
-            ",",
-            '"arguments"',
-            ":",
-        )
-        spelled = " space ".join(json.dumps(part, ensure_ascii=False) for part in parts)
-        lines.append(f'call_{at}: {spelled} space arguments_{at} space "}}"')
-        schema = {
-            **arguments_schema(tool.parameters),
-            "x-guidance": {"whitespace_flexible": True, "whitespace_pattern": SPACE},
-        }
-        lines.append(f"arguments_{at}: %json {json.dumps(schema)}")
-    return "\n".join(lines)
-
-
-def arguments_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of a tool's arguments: an object, closed and with bounded numbers, see the module.
-
-    >>> arguments_schema({"properties": {"x": {"type": "integer", "minimum": 0}}})
-    {'properties': {'x': {'type': 'integer', 'minimum': 0, 'maximum': 9007199254740992}},
-    'additionalProperties': False, 'type': 'object'}
-    """
-    given = json.loads(json.dumps(parameters, default=dict))
-    narrow: dict[str, Any] = _narrowed(given, closes=not _composed(given))
-    if narrow.get("type", "object") == "object":
-        return {**narrow, "type": "object"}
-    return {"allOf": [{"type": "object"}, narrow]}
-
-
-COMPOSED = ("allOf", "anyOf", "oneOf", "$ref", "if", "patternProperties", "unevaluatedProperties")
-OF_SCHEMAS, OF_NAMED, OF_ONE = (
-    ("anyOf", "oneOf", "allOf", "prefixItems"),
-    ("properties", "$defs", "definitions"),
-    ("items", "additionalProperties"),
-)
-
-
-def _composed(node: Any) -> bool:
-    """Whether properties are declared in several places for one object, which must then stay
-    open to each other's."""
-    if isinstance(node, list):
-        return any(map(_composed, node))
-    if not isinstance(node, dict):
-        return False
-    return (
-        "allOf" in node
-        or ("properties" in node and any(key in node for key in COMPOSED))
-        or any(map(_composed, node.values()))
-    )
-
-
-def _narrowed(node: Any, *, closes: bool) -> Any:
-    if not isinstance(node, dict):
-        return node
-    made = dict(node)
-    for key in OF_SCHEMAS:
-        if isinstance(node.get(key), list):
-            made[key] = [_narrowed(one, closes=closes) for one in node[key]]
-    for key in OF_NAMED:
-        if isinstance(node.get(key), dict):
-            made[key] = {name: _narrowed(one, closes=closes) for name, one in node[key].items()}
-    for key in OF_ONE:
-        if key in node:
-            made[key] = _narrowed(node[key], closes=closes)
-    if closes and isinstance(node.get("properties"), dict):
-        made.setdefault("additionalProperties", False)
-    types = node.get("type")
-    kinds: Collection[Any] = (
-        [types] if isinstance(types, str) else types if isinstance(types, list) else ()
-    )
-    bound = REAL if "number" in kinds else WHOLE if "integer" in kinds else None
-    if bound is not None and "enum" not in node and "const" not in node:
-        lowest, highest = (
-            _bound(node, keys)
-            for keys in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
-        )
-        if lowest is None and (highest is None or highest > -bound):
-            made["minimum"] = -bound
-        if highest is None and (lowest is None or lowest < bound):
-            made["maximum"] = bound
-    return made
-
-
-def _bound(node: Mapping[str, Any], keys: Iterable[str]) -> float | None:
-    return next(
-        (
-            node[key]
-            for key in keys
-            if isinstance(node.get(key), (int, float)) and not isinstance(node[key], bool)
-        ),
-        None,
-    )

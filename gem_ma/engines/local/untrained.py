@@ -47,6 +47,7 @@ def draw(model: Any, seed: int) -> None:
     """
     import torch
 
+    # a generator of its own: the global stream of the caller stays where it was
     generator = torch.Generator().manual_seed(
         seed if 0 <= seed < SEEDS else stable_seed("weights", seed) % SEEDS
     )
@@ -55,6 +56,8 @@ def draw(model: Any, seed: int) -> None:
             if weight.ndim == 1:
                 weight.fill_(1.0)  # norms
                 continue
+            # variances stay about the same from layer to layer; small embeddings, which often read
+            # out too, make an untrained model nearly uniform
             spread = 0.02 if "embed" in name else 0.7 / math.sqrt(weight.shape[1])
             weight.copy_(
                 torch.empty(weight.shape, dtype=torch.float32).normal_(
