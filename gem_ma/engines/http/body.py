@@ -39,6 +39,7 @@ async def unpacked(
             f"the body comes in {encoding}, which was not asked for",
             status=response.status_code,
         )
+    # asked to inflate one byte more than is left, so that a body that is too long shows
     left = most
     try:
         async for raw in response.stream:
@@ -54,12 +55,13 @@ async def unpacked(
                 f"the body is no whole {encoding}: {error}",
                 status=response.status_code,
             ) from None
+    # an error's body may be cut and broken: its beginning says enough
     if left < 0 and beyond == "refuse":
         raise Fault(
             "bad_reply", f"the body is longer than {most} bytes", status=response.status_code
         )
     if (
-        inflate is not None
+        inflate is not None  # half a stream inflates without an error
         and left >= 0
         and beyond == "refuse"
         and (inflate.unused_data or not inflate.eof)

@@ -63,6 +63,7 @@ class Price:
         """USD of one reply; None where the server did not say how many tokens there were."""
         if usage.prompt_tokens is None or usage.completion_tokens is None:
             return None
+        # servers count cached tokens among those of the prompt; one may say more than there are
         cached = min(usage.cached_tokens or 0, usage.prompt_tokens)
         read = (usage.prompt_tokens - cached) * self.input + cached * (
             self.input if self.cached_input is None else self.cached_input
@@ -71,7 +72,7 @@ class Price:
 
 
 def _is_price(value: Any) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)  # `input: yes`
     return number and math.isfinite(value) and value >= 0
 
 
@@ -119,6 +120,7 @@ class Budget:
             else 0.0
         )
         claim = Claim(tokens, usd)
+        # asked again after every wait: others may have claimed what was set free
         while not self._fits(claim):
             if self.reached or not self._claims:
                 self.reached = self.reached or self._in_words(claim)
@@ -145,17 +147,20 @@ class Budget:
                 if known
                 else claim.tokens
             )
+            # what a server does not count is taken for what it may have cost, never for nothing
             usd = price.of_usage(usage) if price is not None else 0.0
             self.usd += claim.usd if usd is None else usd
         waiting, self._waiting = self._waiting, []
         for turn in waiting:
+            # a budget outlives the loop of one rollout
             if not turn.done() and not turn.get_loop().is_closed():
                 turn.set_result(None)
 
     def _fits(self, claim: Claim) -> bool:
         if self.reached:
             return False
-        tokens, usd = sum(one.tokens for one in self._claims), sum(one.usd for one in self._claims)
+        tokens = sum(running.tokens for running in self._claims)
+        usd = sum(running.usd for running in self._claims)
         if self.most_tokens is not None and self.tokens + tokens + claim.tokens > self.most_tokens:
             return False
         return self.most_usd is None or self.usd + usd + claim.usd <= self.most_usd

@@ -49,6 +49,7 @@ class Limiter:
         self.most, self.limit = min(self.most, most), min(self.limit, most)
 
     async def __aenter__(self) -> None:
+        # nobody overtakes those who wait
         if self.running < self.limit and not self._waiting:
             self.running += 1
             return
@@ -68,8 +69,8 @@ class Limiter:
         self.running -= 1
         while self._waiting and self.running < self.limit:
             turn = self._waiting.popleft()
-            if not turn.done():
-                self.running += 1
+            if not turn.done():  # cancelled while it waited
+                self.running += 1  # here, or a newcomer would take the place in between
                 turn.set_result(None)
 
     def heard(self, refused: bool) -> None:
@@ -77,6 +78,7 @@ class Limiter:
         and changes nothing."""
         self.seen += 1
         self.refused += refused
+        # judged once per round of `limit` answers: those that were under way together
         if self.seen >= self.limit:
             if 2 * self.refused > self.seen:
                 self.limit = max(1, self.limit // 2)
@@ -95,6 +97,7 @@ class Client:
         self._errors = (openai, httpx2)
         # No limit of its own: the limiter counts.
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+        # without the environment (below) httpx would not read these two either
         own_roots = "SSL_CERT_FILE" in os.environ or "SSL_CERT_DIR" in os.environ
         http = httpx2.AsyncClient(
             limits=limits,
@@ -145,6 +148,8 @@ class Client:
                         [part async for part in unpacked(response, most_bytes, "refuse")]
                     )
                     return whole, response.headers.get("content-type", "")
+        # The order matters: the kinds of the library are nested. No cause is chained, since its
+        # frames hold the request with the key.
         except openai.APIStatusError as error:
             self.answered += 1
             raise of_status(
@@ -177,6 +182,7 @@ def _with_own_headers(key: Secret, base_url: str) -> Callable[[Any], Awaitable[N
     async def hook(request: Any) -> None:
         for name in foreign:
             request.headers.pop(name, None)
+        # last: a header of the environment may have replaced it
         request.headers["authorization"] = f"Bearer {key.value}"
 
     return hook
@@ -187,6 +193,7 @@ async def _cap_error(response: Any) -> None:
     decoded already."""
     if response.status_code >= 300:
         body = b"".join([part async for part in unpacked(response, ERROR_BYTES, "cut")])
+        # the rest of it is not waited for
         await response.stream.aclose()
         response.stream = import_client()[1].ByteStream(body)
         response.headers.pop("content-encoding", None)

@@ -65,7 +65,7 @@ class Endpoint:
         """The key, or what stands for none. Raises ConfigError where it is not set, named twice,
         or holds letters that no key has."""
         name = self.key_name(usual)
-        if self.offline:
+        if self.offline:  # a check of a config on a machine that has no key
             return Secret(NO_KEY)
         if self.api_key and name:
             raise ConfigError(f"{where}: api_key and api_key_env both name a key; keep one")
@@ -74,12 +74,14 @@ class Endpoint:
                 f"{where}: the environment variable {name} is not set; export the key, or name"
                 " another with api_key_env"
             )
+        # a line end of `$(cat file)` would make an invalid header, whose error shows the key
         key = (os.environ[name] if name else self.api_key or NO_KEY).strip()
         holder = f"the key in {name or 'api_key'}"
         if not key.isascii() or not key.isprintable() or " " in key or not key:
             raise ConfigError(
                 f"{where}: {holder} holds white space or letters that no key has; export it anew"
             )
+        # once per address: every policy and every worker opens the same endpoint
         if len(key) < LEAST and key not in NO_SECRET and str(self.base_url) not in _WARNED:
             _WARNED.add(str(self.base_url))
             short = f"{holder} has less than {LEAST} characters and may be a word"
@@ -104,6 +106,7 @@ def _address(base_url: str | None, where: str) -> str:
     """The address without a slash at its end. Raises ConfigError for what is none, or would show
     a key."""
     try:
+        # reading `port` raises for one that is no number
         parts = urlsplit(base_url or "")
         fits = (
             parts.scheme in ("http", "https")

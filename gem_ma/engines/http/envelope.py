@@ -54,6 +54,7 @@ def _refuse(name: str) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # readers differ in which of two they take, so a proxy may have seen another answer than we
     result = dict(pairs)
     if len(result) != len(pairs):
         raise ValueError("an object names a key twice")
@@ -64,6 +65,7 @@ def part(holder: dict[str, Any], key: str) -> Any:
     """What carries an answer under a key, None where it is absent, null or empty. Raises Fault
     where it has another type than its own."""
     value = holder.get(key)
+    # servers write "nothing" in all these ways; 0 and false are none of them
     if value is None or (not value and isinstance(value, (str, list, dict))):
         return None
     if not isinstance(value, _TYPES[key]):
@@ -77,7 +79,7 @@ def text_of(holder: dict[str, Any], key: str) -> str:
     value = part(holder, key)
     if value is None or isinstance(value, str):
         return value or ""
-    return "".join(_piece(one) for one in value)
+    return "".join(map(_piece, value))
 
 
 def _piece(piece: Any) -> str:
@@ -99,7 +101,7 @@ def _piece(piece: Any) -> str:
 def thought_of(holder: dict[str, Any]) -> str:
     """What a message or a delta says of the model's thinking, whichever way a server writes it:
     a field, or parts of the content."""
-    # two of them at once by servers of old and new clients
+    # the first alone: servers for old and new clients write the same thought twice
     for name in ("reasoning_content", "reasoning", "thinking"):
         if isinstance(holder.get(name), str) and holder[name]:
             return str(holder[name])
@@ -126,7 +128,7 @@ def is_first(choice: Any) -> bool:
     index = choice.get("index") if isinstance(choice, dict) else choice
     if not isinstance(choice, dict) or not (index is None or type(index) is int):
         raise Fault("bad_reply", f"a choice is {ascii(choice)[:100]}", status=200)
-    return not index
+    return not index  # 0, or a server that does not count its only one
 
 
 def refuse_error(choice: dict[str, Any]) -> None:
@@ -141,15 +143,18 @@ def refuse_error(choice: dict[str, Any]) -> None:
 
 def ids_in(value: Any) -> tuple[int, ...]:
     """Token ids; () where any of them is none."""
-    fits = isinstance(value, list) and all(type(one) is int and 0 <= one < MOST_ID for one in value)
+    fits = isinstance(value, list) and all(
+        type(token) is int and 0 <= token < MOST_ID for token in value
+    )
     return tuple(value) if fits else ()
 
 
 def logprobs_in(value: Any) -> tuple[float, ...]:
     """Log-probabilities; () where any of them is none: a larger one than 0, or none that is
     finite."""
+    # not isinstance: true is an int; NaN and infinity fail the comparison
     fits = isinstance(value, list) and all(
-        type(one) in (int, float) and -MOST_COUNT < one <= SLACK for one in value
+        type(number) in (int, float) and -MOST_COUNT < number <= SLACK for number in value
     )
     return tuple(map(float, value)) if fits else ()
 

@@ -4,18 +4,19 @@ which end an episode or a run.
 It knows status codes, headers and error bodies; it sends nothing. A class (`kind`) is what
 `Attempt.kind` says in the record.
 
-    rate_limited     429, 529, 503 with Retry-After       wait as told, or back off
-    server           other 5xx, 408, 409, 425; a choice   back off
-                     that the server marks as failed
-    transport        connect, read, protocol, deadline    back off
-    bad_reply        2xx that is no strict chat reply,    back off
-                     an unknown finish reason
-    empty            no text, no calls, finish stop       twice, then the empty text is the
-    answer adapted          400 about an option with an equal    at once, with the option left
-    out or renamed context_overflow 4xx that says so                     never: the reply says so
-    content_filter   code of a refusal                    never: the reply says so auth, quota,
-    model, address                           never: the run ends request          other 4xx
-    never: this request fails, no other
+    rate_limited     429, 529, 503 with Retry-After     wait as the server asks, or back off
+    server           other 5xx, 408, 409, 425; a choice
+                     that the server marks as failed    back off
+    transport        connect, read, protocol, deadline  back off
+    bad_reply        2xx that is no strict chat reply,
+                     an unknown finish reason           back off
+    empty            no text, no calls, finish stop     twice; then it is the answer
+    adapted          400 about an option with an equal  at once, without the option
+    context_overflow 4xx that says so                   never: the reply says so
+    content_filter   code of a refusal                  never: the reply says so
+    auth, quota,
+    model, address                                      never: the run ends
+    request          other 4xx                          never: this request fails, no other
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ from gem_ma.types import Attempt
 RETRIED = frozenset({"rate_limited", "server", "transport", "bad_reply", "empty"})
 DETAIL, LOOKED_AT = 200, 8192  # characters of what a server said: that are kept, that are looked at
 FIRST_WAIT_S, LONGEST_WAIT_S, GROWTH = 0.03, 30.0, 6
-# steps later on the way to the longest wait begins who is told "too many" and not for how long
-LATER = 2
-# of what a server asks to wait: keeps those who were told the same from coming together
+LATER = 2  # steps that are skipped where a server says "too many", but not for how long
+# A server asks everybody to wait for the same time. Up to a fiftieth more keeps them from coming
+# back together.
 SPREAD = 1.02
 
+# words of OpenAI, Azure, Anthropic, vLLM, llama.cpp and TGI, folded
 _OVERFLOW = (
     "context_length_exceeded",
     "maximum context length",
@@ -58,7 +60,7 @@ _MODEL = (
     "invalid model",
     "model not found",
 )
-_BY_CODE = (
+_BY_CODE = (  # the first that fits
     (_QUOTA, "quota"),
     (_OVERFLOW, "context_overflow"),
     (_FILTERED, "content_filter"),
@@ -68,8 +70,8 @@ _BY_CODE = (
 
 
 class Fault(Exception):
-    """One attempt failed. `detail` is the server's sentence, short. It may hold a key until
-    `without` took it out."""
+    """One attempt failed. `detail` is the beginning of the server's sentence. It may hold a key,
+    which `without` takes out."""
 
     def __init__(
         self,
@@ -80,6 +82,7 @@ class Fault(Exception):
         retry_after: float | None = None,
     ) -> None:
         self.kind, self.status, self.retry_after = kind, status, retry_after
+        # kept long until the key is out of it: cut first, half of one would stay
         self.said = _one_line(detail)
         self.detail = self.said[:DETAIL]
 
@@ -98,6 +101,7 @@ class Fault(Exception):
 
 def _one_line(text: str) -> str:
     """The beginning as one line of printable text; a word that is cut is left out."""
+    # a body of megabytes is not worth the time; the word at the cut may be half a key
     words = clean(text[:LOOKED_AT]).split()
     line = " ".join(words[:-1] if len(text) > LOOKED_AT and len(words) > 1 else words)
     return "".join(char if char.isprintable() else "?" for char in line)
@@ -114,7 +118,8 @@ def of_status(status: int, headers: Mapping[str, str], text: str) -> Fault:
             f"redirects to {where or 'another address'}; write that as base_url",
             status=status,
         )
-    kind = "server"
+    # The order matters: servers send one status for several faults. No quota comes as 429 too and
+    # would be waited for, an overflow comes as 500.
     if any(mark in codes for mark in _QUOTA) or status == 402:
         kind = "quota"
     elif status in (429, 529) or (status == 503 and after is not None):
@@ -153,6 +158,7 @@ def of_error_body(error: Any) -> Fault:
     where that says nothing."""
     text = json.dumps({"error": error})
     code = error.get("code", error.get("status")) if isinstance(error, dict) else None
+    # the status that a proxy has swallowed, as some write it: a text
     if isinstance(code, str) and len(code) < 4 and code.isdecimal():
         code = int(code)
     if isinstance(code, int) and not isinstance(code, bool) and 400 <= code < 600:
@@ -200,6 +206,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return max(0.0, wait) if math.isfinite(wait) else None
     if seconds is None:
         return None
+    # a date (RFC 9110, 10.2.3), by the clock of the server, which may differ from ours
     try:
         then = parsedate_to_datetime(seconds).timestamp()
         now = (
@@ -218,6 +225,7 @@ def back_off(seen: int, fault: Fault, rng: random.Random) -> float:
     single faults of several kinds are chance, and an episode that meets many of them is not held
     up: where agents act together, each step waits for the slower one.
     """
+    # full jitter: those who failed together come back apart
     steps = seen - 1 + (LATER if fault.kind == "rate_limited" and fault.retry_after is None else 0)
     wait = rng.uniform(0.0, min(LONGEST_WAIT_S, FIRST_WAIT_S * GROWTH ** min(steps, 10)))
     if fault.retry_after is None:

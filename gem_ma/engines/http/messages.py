@@ -57,6 +57,7 @@ def chat(
         role = role_of(agent, message, (entry["role"] for entry in done))
         place += 1
         if role == "assistant":
+            # the entry that is made next; results follow it
             here, more = len(done), beside.get(place - 1, {})
             if native:
                 place = _called(done, agent, messages, place)
@@ -71,6 +72,7 @@ def chat(
         else:
             _add(done, role, _parts(agent, message))
     if tools and not native:
+        # behind the briefing, as a local template shows them
         if not done or done[0]["role"] != "system":
             done.insert(0, {"role": "system", "content": []})
         done[0]["content"] += [{"type": "text", "text": tools_as_text(tools)}]
@@ -86,6 +88,7 @@ def _called(done: Chat, agent: str, messages: Sequence[Message], place: int) -> 
     if not calls:
         _add(done, "assistant", _parts(agent, message, lost))
         return place
+    # models repeat ids; a server refuses two results of one id
     ids = _distinct([call.id for call in calls])
     made = [
         {
@@ -103,7 +106,7 @@ def _called(done: Chat, agent: str, messages: Sequence[Message], place: int) -> 
     while end < len(messages) and messages[end].role(agent) != "assistant":
         end += 1
     results, rest = _results(agent, messages[place:end], list(zip(ids, calls, strict=True)))
-    for call_id in ids:
+    for call_id in ids:  # in the order of the calls, as some servers demand
         content: Parts = [{"type": "text", "text": NO_RESULT}]
         if call_id in results:
             content = _with_images(results[call_id], results[call_id].text)
@@ -123,6 +126,7 @@ def _results(
     results: dict[str, Message] = {}
     rest: list[Message] = []
     for message in messages:
+        # by the id that the model wrote, which may be that of several calls: the first in waiting
         waiting = (name for name, call in calls if name not in results)
         ids = dict(calls)
         name = next((name for name in waiting if ids[name].id == message.call_id), None)
@@ -161,7 +165,7 @@ def _with_images(message: Message, text: str) -> Parts:
     )
     parts: Parts = [{"type": "text", "text": clean(text)}] if text or not images else []
     for image in images:
-        if not image.data:
+        if not image.data:  # an episode that was read from its record
             raise EngineError(
                 f"the image {image.digest[:12]} is known by its digest only; its bytes are in the"
                 " run folder's media/"

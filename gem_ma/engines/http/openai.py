@@ -36,8 +36,6 @@ OPENAI_URL = "https://api.openai.com/v1"
 PATH = "/chat/completions"
 TINY = Request("user", (Message("Say ok."),), sampling=Sampling(max_tokens=16))
 SEED_BITS = 0x7FFFFFFF  # servers differ in the width of a seed; 31 bits fit all
-
-
 RESERVED = frozenset({"messages", "model", "stream", "n"})  # of a body, set by the engine alone
 
 
@@ -77,9 +75,9 @@ class OpenAI:
     """`openai/<model>` at an OpenAI-compatible endpoint.
 
     `endpoint`: where it is, see `Endpoint`; at OpenAI itself the key is in OPENAI_API_KEY,
-    elsewhere there is none. `dialect`: see `Dialect`. `price: {input, output}` is USD per million tokens.
-    `cache`: a folder of replies by (request, seed). A config names the fields of both objects:
-    `base_url: ...`, `tools: text`.
+    elsewhere there is none. `dialect`: see `Dialect`. `price: {input, output}` is USD per million
+    tokens. `cache`: a folder of replies by (request, seed). A config names the fields of both
+    objects: `base_url: ...`, `tools: text`.
 
     `budget` and `offline` (no key is read, nothing is sent) come from the caller, not from a
     config.
@@ -149,6 +147,8 @@ class OpenAI:
         if (
             self.cache is not None
             and bought is None
+            # silence may be a fault of the server, and an overflow ends when its context grows:
+            # neither shall be the answer for ever
             and reply.finish != "context_overflow"
             and not reply.silent
         ):
@@ -177,7 +177,7 @@ class OpenAI:
         thoughts: dict[int, dict[str, str]] = (
             {}
             if name is None
-            else {at: {name: text} for at, text in self.thoughts.of(request).items()}
+            else {place: {name: text} for place, text in self.thoughts.of(request).items()}
         )
         messages = chat(
             request.agent, request.messages, request.tools, native=native, beside=thoughts
@@ -198,7 +198,7 @@ class OpenAI:
             body |= {"logprobs": True, "return_token_ids": True}
         if self.dialect.stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
-        return body | self.extra_body
+        return body | self.extra_body  # last: what a user writes holds
 
     async def _paid(self, request: Request, body: dict[str, Any]) -> Reply:
         guessed = (
@@ -207,6 +207,7 @@ class OpenAI:
             else 1
         )
         how = self._read(bool(request.tools))
+        # a function for the body: what a server refused is left out from the next try on
         most, probe = request.sampling.max_tokens, self._adapted(self.body(TINY))
         reply = await self.remote.paid(
             math.ceil(guessed * self._guess),
@@ -216,6 +217,7 @@ class OpenAI:
             probe,
             self._adapt,
         )
+        # the worst ratio so far: a claim that is too small would spend more than the limit
         if self.budget is not None:
             self._guess = max(self._guess, (reply.usage.prompt_tokens or 0) / guessed)
         return reply

@@ -130,7 +130,7 @@ class Remote:
         if self.budget is None:
             return (await self.tried(body, read, probe, adapt=adapt))[0]
         claim = await self.budget.claim(prompt + most, self.price, prompt)
-        reply, wasted = None, Usage(0, 0)
+        reply, wasted = None, Usage(0, 0)  # what is settled where the request is cancelled
         try:
             reply, wasted = await self.tried(body, read, probe, adapt=adapt)
             return reply
@@ -161,12 +161,14 @@ class Remote:
         tries = _Tries(most, client.answered)
 
         def reading(content: bytes, kind: str) -> Reply:
+            # before anything is cut from it, which would leave half a key
             return read(self._key.hide_in(decoding(content, kind)))
 
         while True:
             tries.count += 1
             async with client.limiter:
                 began, sent = time.monotonic(), body()
+                # the clock starts inside: waiting for a place is nobody's fault
                 left_s = min(patience.timeout_s, patience.wall_s - tries.spent_s)
                 got = await self._once(client, path or self.service.path, sent, left_s, reading)
                 tries.spent_s += time.monotonic() - began
@@ -176,7 +178,7 @@ class Remote:
                 got = Fault("empty", "neither text nor a call", status=200)
             if isinstance(got, Reply):
                 return replace(got, attempts=tuple(tries.failed)), tries.wasted
-            if got.kind in ENDS:
+            if got.kind in ENDS:  # an answer of a kind: the play goes on with it
                 failed = (*tries.failed, got.attempt())
                 return Reply(finish=got.kind, attempts=failed, usage=Usage(0, 0)), tries.wasted
             if sent is not None and adapt(got, sent):
@@ -190,8 +192,10 @@ class Remote:
 
     async def _wait(self, client: Client, tries: _Tries, fault: Fault, probe: Body) -> None:
         """Waits before the next try. Raises EngineError or EndpointError where there is none."""
+        # only faults of this kind make the wait longer, see `back_off`
         alike = sum(attempt.kind == fault.kind for attempt in tries.failed)
         wait = back_off(1 + alike, fault, self._rng)
+        # nobody has heard the server since this request began, not even another request
         unreachable = fault.kind == "transport" and client.answered == tries.answered
         given_up = (
             tries.count >= tries.most
@@ -214,8 +218,11 @@ class Remote:
         timeout_s: float,
         read: Callable[[bytes, str], Reply],
     ) -> Reply | Fault:
-        """One attempt, without the key in what the server says. Its words as they came live in
-        no frame that an error shows."""
+        """One attempt, without the key in what the server says.
+
+        An error is raised in here before its words are hidden, and outside only afterwards: so no
+        traceback shows them as they came.
+        """
 
         def reading(content: bytes, kind: str) -> Reply:
             return self._key.hide_reply(read(content, kind))
@@ -223,6 +230,7 @@ class Remote:
         most = self.endpoint.most_bytes
         try:
             content, kind = await client.post(path, sent, timeout_s=timeout_s, most_bytes=most)
+            # hiding and parsing of megabytes would hold up all plays
             if len(content) > LONG:
                 return await asyncio.to_thread(reading, content, kind)
             return reading(content, kind)

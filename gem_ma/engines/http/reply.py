@@ -81,9 +81,10 @@ def finish_of(reason: Any) -> str:
 def decode(body: bytes, content_type: str) -> dict[str, Any]:
     """The JSON object of a response, event streams joined. Raises Fault."""
     kind = content_type.split(";")[0].strip().casefold()
-    text = body.decode("utf-8", "replace").removeprefix("\ufeff")
+    text = body.decode("utf-8", "replace").removeprefix("\ufeff")  # a mark that JSON forbids
     if kind == "text/event-stream":
         return joined(text, parsed, finish_of)
+    # pages of proxies come with status 200 too; some servers name no type at all
     if kind and kind != "application/json" and not kind.endswith("+json"):
         raise Fault("bad_reply", f"the content type is {kind}, not JSON: {text}", status=200)
     value = parsed(text)
@@ -103,9 +104,10 @@ def read(body: dict[str, Any], *, tools_in_text: bool = False, ids_wanted: bool 
     if message is None:
         raise Fault("bad_reply", "the choice holds no message", status=200)
     finish = finish_of(choice.get("finish_reason"))
+    # a refusal is what the model said, in a field of its own at OpenAI
     text = clean(text_of(message, "content") or text_of(message, "refusal"))
     calls = _calls(message, finish)
-    if tools_in_text and not calls:
+    if tools_in_text and not calls:  # a server may understand them all the same
         text, calls = parse_tool_calls(text)
     prompt_ids, token_ids, logprobs = _tokens(body, choice)
     if ids_wanted and not (prompt_ids and token_ids and len(token_ids) == len(logprobs)):
@@ -148,6 +150,7 @@ def read_completion(body: dict[str, Any], prompt: tuple[int, ...]) -> Reply:
             " log-probabilities)",
             status=200,
         )
+    # text that was encoded again, or a prompt that was cut: weights would learn from another one
     if read_ids != prompt:
         raise Fault(
             "bad_reply",
@@ -197,11 +200,11 @@ def _model(body: dict[str, Any]) -> str:
 def _calls(message: dict[str, Any], finish: str) -> tuple[ToolCall | Malformed, ...]:
     entries = part(message, "tool_calls")
     if entries is None:
-        single = part(message, "function_call")
+        single = part(message, "function_call")  # as OpenAI wrote calls until 2023
         entries = [{"function": single}] if single is not None else []
     calls: list[ToolCall | Malformed] = []
     for number, entry in enumerate(entries):
-        if number == MAX_CALLS:
+        if number == MAX_CALLS:  # each is checked and answered, so their number is bounded
             calls.append(
                 Malformed(
                     "", f"too_many: {len(entries)} calls in one turn, the limit is {MAX_CALLS}"
@@ -239,10 +242,11 @@ def _tokens(
     inner = choice.get("logprobs")
     content = inner.get("content") if isinstance(inner, dict) else None
     logprobs = logprobs_in(
-        [one.get("logprob") if isinstance(one, dict) else None for one in content]
+        [token.get("logprob") if isinstance(token, dict) else None for token in content]
         if isinstance(content, list)
         else None
     )
+    # of which token a log-probability is cannot be told any more
     if sampled and logprobs and len(sampled) != len(logprobs):
         return prompt, (), ()
     return prompt, sampled, logprobs

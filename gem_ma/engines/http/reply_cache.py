@@ -38,6 +38,7 @@ class ReplyCache:
     @staticmethod
     def key(body: Mapping[str, Any], seed: int) -> str:
         """The digest of a request body and the seed of its request."""
+        # sorted: the same request, however its options were written in the config
         written = json.dumps([body, seed], sort_keys=True, ensure_ascii=True)
         return hashlib.sha256(written.encode()).hexdigest()
 
@@ -56,6 +57,8 @@ class ReplyCache:
         try:
             make_folder(file.parent, self.folder)
             text = dump_json(REPLY.write(reply)) + "\n"
+            # a name of its own: several processes may write the same reply at the same time. Not
+            # synced: what a power cut takes is bought again
             replace_file(
                 file, text.encode(), self.folder, aside=f".{uuid.uuid4().hex}.part", synced=False
             )
@@ -63,4 +66,5 @@ class ReplyCache:
             return
 
     def _file(self, key: str) -> Path:
+        # 256 folders: some file systems are slow with a hundred thousand files in one
         return self.folder / key[:2] / f"{key[2:]}.json"

@@ -33,7 +33,7 @@ def joined(
     whole: dict[str, Any] = {}
     sums = _Sums()
     for event in events(text):
-        if event.data == "[DONE]":
+        if event.data == "[DONE]":  # what comes behind it belongs to no answer
             break
         value = read(event.data)
         if (
@@ -43,6 +43,7 @@ def joined(
             or value.get("object") == "error"
         ):
             raise of_error_within(value.get("error") or value)
+        # the usage comes last and without choices; servers that send it often send running sums
         for key in ("usage", "prompt_token_ids", "model"):
             if value.get(key) is not None:
                 whole[key] = value[key]
@@ -93,6 +94,7 @@ class _Sums:
         index = delta.get("index") if isinstance(delta, dict) else delta
         if not isinstance(delta, dict) or not (index is None or type(index) is int):
             raise Fault("bad_reply", f"a piece of a call is {ascii(delta)[:100]}", status=200)
+        # without an index, an id begins a new call, and pieces without one belong to the last
         if index is None:
             index = max(self.calls, default=-1) + (1 if delta.get("id") or not self.calls else 0)
         call = self.calls.setdefault(index, {"id": None, "name": [], "arguments": []})
