@@ -49,5 +49,6 @@ class Policy:
 
 def stable_seed(*parts: object) -> int:
     """A 63-bit seed out of any printable parts; unlike hash(), the same in every process."""
+    # of their text, which is the same in every process and after a record was written and read
     digest = hashlib.blake2b("|".join(map(str, parts)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1

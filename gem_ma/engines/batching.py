@@ -80,6 +80,7 @@ class Gate:
         self._due = False
         if self.running > 0 or self._closed:
             return
+        # taken before anything runs: what an answer makes its asker ask belongs to the next release
         waiting, self._waiting = self._waiting, {}
         batches = [
             (lane, [(request, answer, engine) for answer, (request, engine) in rows.items()])
@@ -87,7 +88,7 @@ class Gate:
             if rows
         ]
         for lane, rows in sorted(batches, key=lambda batch: min(map(_order, batch[1]))):
-            self.running += len(rows)
+            self.running += len(rows)  # their askers run again
             lane.release(rows)
 
 
@@ -111,6 +112,7 @@ class _Lane:
     def add(self, row: Queued) -> None:
         """Answers this row with one of the next batches."""
         self._waiting.append(row)
+        # a worker of a loop that is gone will never end
         if (
             self._worker is None
             or self._worker.done()
@@ -128,6 +130,7 @@ class _Lane:
     async def _drain(self) -> None:
         try:
             while self._waiting:
+                # askers of one step come within a millisecond of each other
                 await asyncio.sleep(self.wait_s)
                 engine = self._waiting[0][2].engine if self._waiting else None
                 if isinstance(engine, Streams):
@@ -153,7 +156,7 @@ class _Lane:
             _answer(self._next(self.max_batch), error)
 
 
-class _Abandoned(BaseException):
+class _Abandoned(BaseException):  # no Exception: an engine may catch those of a row
     """Nobody waits any more for what runs."""
 
 
@@ -188,6 +191,7 @@ class _Stream:
 
     def pull(self) -> list[tuple[Any, Request]]:
         rows = self.lane._next(self.lane.max_batch - self.running)
+        # every asker was cancelled: the engine would decode their answers to the end
         if self.running and not rows and all(row is None or row[1].done() for row in self.pulled):
             raise _Abandoned
         self.pulled += rows
@@ -200,6 +204,7 @@ class _Stream:
             return
         self.pulled[number] = None
         self.running -= 1
+        # futures belong to their loop's thread, and this one is the worker's
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             row[1].get_loop().call_soon_threadsafe(_answer, [row], [answer])
 
@@ -270,10 +275,10 @@ def _open(rows: Iterable[Queued]) -> list[Queued]:
 
 
 def _answer(batch: list[Queued], replies: Sequence[Reply | Exception] | Exception) -> None:
-    for at, (_, answer, _) in enumerate(batch):
+    for place, (_, answer, _) in enumerate(batch):
         if answer.done() or answer.get_loop().is_closed():
             continue
-        reply = replies if isinstance(replies, Exception) else replies[at]
+        reply = replies if isinstance(replies, Exception) else replies[place]
         if isinstance(reply, Exception):
             answer.set_exception(reply)
         else:

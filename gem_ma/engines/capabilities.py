@@ -27,6 +27,7 @@ class Batches(Protocol):
     reply goes to the asker of that request alone; one that is raised goes to all of the batch.
     """
 
+    # a plain function and no coroutine: it computes, so it must not hold up the event loop
     def sample_batch(self, requests: Sequence[Request]) -> Sequence[Reply | Exception]: ...
 
 
@@ -52,6 +53,7 @@ class Mixes(Protocol):
     queue. None = this engine shares with nobody now.
     """
 
+    # a property, since an engine may take weights of its own while it runs
     @property
     def shares(self) -> object | None: ...
     def sample_mixed(self, asked: Sequence[Any]) -> Sequence[Reply | Exception]: ...
@@ -153,7 +155,7 @@ class Configured(Protocol):
     def drawn(self) -> Mapping[str, int]: ...
 
 
-CAPABILITIES: tuple[type, ...] = (
+CAPABILITIES: tuple[type, ...] = (  # in the order in which they are listed
     Batches,
     Streams,
     Mixes,
@@ -172,6 +174,7 @@ def declares(factory: object, capability: type) -> bool:
 
     Methods alone are looked for: what a constructor sets cannot be seen of a class.
     """
+    # a protocol's own dictionary: fields that it merely annotates are not in it
     methods = [
         name for name in get_protocol_members(capability) if callable(vars(capability).get(name))
     ]

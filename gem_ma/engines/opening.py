@@ -1,4 +1,7 @@
-"""Opens the engine of a policy by the name of its model. What an engine is: `gem_ma.engines.base`."""
+"""Opens the engine of a policy by the name of its model.
+
+What an engine is: `gem_ma.engines.base`.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,14 @@ def open_engine(policy: str, model: str, **options: Any) -> Engine:
     """
     kind, _, name = model.partition("/")
     factory = load("engines", kind)
-    if spare := [
-        key
-        for key, value in options.items()
-        if asks_nothing(key, value) and key not in signature(factory).parameters
-    ]:
-        options = {key: value for key, value in options.items() if key not in spare}
+    # one config serves several engines (`policies.main.model=...` on the command line), and an
+    # option that asks for nothing is no reason to refuse one of them
+    known = signature(factory).parameters
+    options = {
+        key: value for key, value in options.items() if key in known or not asks_nothing(key, value)
+    }
     engine = construct(
         f"policy {policy!r}: engine {kind!r}", factory, name, policy=policy, **options
     )
+    # an engine that answers batches is one that answers: whoever asks sees no difference
     return Batched(engine) if isinstance(engine, Batches) else engine

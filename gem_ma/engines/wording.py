@@ -24,6 +24,7 @@ NAMELESS = (SCENARIO, SYSTEM, "user", "assistant")
 
 def speaker(agent: str, message: Message) -> str:
     """`name: ` in front of another agent's message, "" where none is shown."""
+    # several speak to an agent in one role, and a policy must tell them apart
     named = message.role(agent) == "user" and message.sender not in NAMELESS
     return f"{message.sender}: " if named else ""
 
@@ -31,6 +32,7 @@ def speaker(agent: str, message: Message) -> str:
 def role_of(agent: str, message: Message, before: Iterable[str]) -> str:
     """The chat role of a message; `before`: the roles of those in front of it. A system message
     that is not in front is shown as the user's."""
+    # templates and servers refuse a system message behind others, or move it to the front
     role = message.role(agent)
     return "user" if role == "system" and any(other != "system" for other in before) else role
 
@@ -43,6 +45,7 @@ def joins(role: str, last: str) -> bool:
 
 def call_as_text(call: ToolCall) -> str:
     """A call as a policy without native tools writes it."""
+    # letters as they are: escapes cost tokens, and no model was trained on them
     inner = json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
     return f"<tool_call>\n{inner}\n</tool_call>"
 

@@ -164,7 +164,7 @@ def _paid(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _read_by(name: str, value: Any) -> int:
-    """Units for what a filter reads of its value; a filter that is in no list makes a text of it."""
+    """Units for what a filter reads of its value; one that is in no list makes a text of it."""
     if name in _PEEKS:
         return 0
     return 2 * size(value) if name in _WALKS else weight(value)

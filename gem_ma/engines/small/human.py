@@ -28,7 +28,7 @@ from gem_ma.errors import ConfigError, EngineError
 from gem_ma.parsing import clean, parse_legal, parse_tool_calls, read_call
 from gem_ma.types import Message, Reply, Request, Tool, ToolCall
 
-# would reorder what is read
+# marks that would reorder what is read: a message could show another word than it holds
 _BIDIRECTIONAL = frozenset(
     "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 )
@@ -58,7 +58,7 @@ class Human:
                 f"policy {policy!r}: the human engine needs a terminal to ask at; with input from a"
                 " file or a pipe set force: true"
             )
-        self._turn = asyncio.Lock()
+        self._turn = asyncio.Lock()  # one person, one question
         self._shown: dict[str, int] = {}  # conversation -> messages already printed
         self._tools: dict[str, tuple[Tool, ...]] = {}  # conversation -> tools that were shown last
         self._reading: Future[str] | None = None
@@ -70,7 +70,7 @@ class Human:
             self._show(request)
             while True:
                 line = await self._line()
-                if not line:
+                if not line:  # an empty line has its line end
                     raise EngineError(
                         f"policy {self.policy!r}: the input ended before agent {request.agent!r}"
                         " had answered"
@@ -106,6 +106,7 @@ class Human:
         self._output.flush()
 
     def _show(self, request: Request) -> None:
+        # a person scrolls up; only what is new is printed
         already = self._shown.get(request.conversation, 0)
         if already > len(request.messages):  # the conversation is played again
             already = 0
@@ -142,6 +143,8 @@ class Human:
         # A read cannot be taken back: if its asker was cancelled, the next one gets the line that
         # is still being typed.
         if self._reading is None:
+            # a thread and a future of our own: a daemon, so that a read that nobody ends does not
+            # keep the process alive, as a thread of the loop's pool would
             self._reading = Future()
             self._reading.set_running_or_notify_cancel()
             threading.Thread(
@@ -174,8 +177,10 @@ def _heading(request: Request) -> str:
 
 def _answer(text: str, request: Request) -> Reply | list[str]:
     """The reply that a typed line means, or the lines that say why it means none."""
+    # an arrow key arrives as an escape sequence where the terminal edits no lines
     if any(unicodedata.category(char) == "Cc" and char != "\t" for char in text):
         return [f"  {text!r} holds a key that is no character, as an arrow is; type the line again"]
+    # only where there are tools: else a slash may begin an answer
     if request.tools and text.startswith("/"):
         call = typed_call(text, request.tools)
         if isinstance(call, ToolCall):
@@ -199,16 +204,12 @@ def chosen(text: str, legal: tuple[str, ...]) -> str:
     """The legal string behind a typed line: itself, or its number from 1. Anything else stays as
     typed."""
     typed = text.strip()
+    # first: where the moves are numbers themselves, 3 is the move 3
     if typed in legal:
         return typed
-    return (
-        legal[int(typed) - 1]
-        if typed.isascii()
-        and typed.isdecimal()
-        and len(typed) < 10
-        and 1 <= int(typed) <= len(legal)
-        else text
-    )
+    # short, since int() of thousands of digits takes long; ASCII, since it reads all scripts
+    number = int(typed) if typed.isascii() and typed.isdecimal() and len(typed) < 10 else 0
+    return legal[number - 1] if 1 <= number <= len(legal) else text
 
 
 def usage(tool: Tool) -> str:
@@ -224,10 +225,11 @@ def usage(tool: Tool) -> str:
 def typed_call(text: str, tools: Sequence[Tool]) -> ToolCall | str:
     """The call behind a line `/name key=value ...`, or what is wrong with the line.
 
-    A value without a key belongs to the next argument in the order of the schema; what the schema
-    wants as no text is read as JSON, a list also as `a,b`.
+    A value without a key belongs to the next argument in the order of the schema. Where the schema
+    wants no text, a value is read as JSON; a list may also be typed as `a,b`.
 
-    >>> typed_call("/add 2 y=3", (Tool("add", "", {"properties": {"x": {"type": "integer"}, "y": {"type": "string"}}}),))
+    >>> properties = {"x": {"type": "integer"}, "y": {"type": "string"}}
+    >>> typed_call("/add 2 y=3", (Tool("add", "", {"properties": properties}),))
     ToolCall(id='call_0', name='add', arguments={'x': 2, 'y': '3'})
     """
     name, _, rest = text[1:].strip().partition(" ")
@@ -245,7 +247,7 @@ def typed_call(text: str, tools: Sequence[Tool]) -> ToolCall | str:
     arguments: dict[str, Any] = {}
     for word in words:
         key, equals, value = word.partition("=")
-        if not equals or key not in properties:
+        if not equals or key not in properties:  # a=b may be a value
             key, value = next((name for name in properties if name not in arguments), ""), word
         if not key:
             return (
@@ -253,6 +255,7 @@ def typed_call(text: str, tools: Sequence[Tool]) -> ToolCall | str:
                 f" {', '.join(properties) or 'none'}"
             )
         arguments[key] = _value(value, _schema(properties[key]))
+    # asked again at once: to the scenario a forgotten argument would be a move
     missing = [str(key) for key in tool.parameters.get("required", ()) if key not in arguments]
     return (
         f"{tool.name} also needs {', '.join(missing)}"
@@ -298,6 +301,7 @@ def printable(text: str, encoding: str | None = None) -> str:
         )
         for char in text
     )
+    # surrogates and letters that the terminal cannot write are written out too
     encoding = encoding or "utf-8"
     return letters.encode(encoding, "backslashreplace").decode(encoding)
 

@@ -76,8 +76,8 @@ class Replay:
             )
         if request.legal is not None and request.legal != recorded.legal:
             raise EngineError(
-                f"{where}: legal is {request.legal}, on record {recorded.legal}; is the scenario the"
-                " same version?"
+                f"{where}: the legal strings are {request.legal}, on record {recorded.legal}; is it"
+                " the same version of the scenario?"
             )
         return (
             recorded.reply
@@ -123,9 +123,10 @@ def answers(
     """
     recorded: dict[int, Recorded] = {}
     for episode in episodes:
-        turns = dict.fromkeys(episode.cast, 0)
+        turns = dict.fromkeys(episode.cast, 0)  # of each agent: requests count its own turns
         for turn in episode.turns:
             replies = turn.replies
+            # a bot's turn has no reply, and its action is what another player of its side can say
             if actions == "always" or (actions == "bots" and not replies):
                 replies = (Reply(turn.action.text, turn.action.tool_calls),)
             for call, reply in enumerate(replies):
@@ -146,6 +147,7 @@ def read(path: Path) -> list[Episode]:
     except OSError as error:
         raise DataError(f"{file}: cannot be replayed: {error.strerror or error}") from error
     episodes = []
+    # behind the last line end stands nothing, or what a crash has cut
     for number, line in enumerate(lines[:-1], start=1):
         if not line.strip():
             continue

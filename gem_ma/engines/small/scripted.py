@@ -59,12 +59,14 @@ class Scripted:
         replies: Script | None = None,
         repeat: bool = False,
     ) -> None:
+        # before it is played: a script that is missing would be found in the middle of a run
         if replies is None and name not in RULES:
             raise ConfigError(
                 f"policy {policy!r}: scripted/{name} needs replies: [...], or is one of"
                 f" scripted/{', scripted/'.join(sorted(RULES))}"
             )
         script = RULES[name] if replies is None else replies
+        # a text is a list of letters to Python; nobody means that
         if isinstance(script, str) or not (callable(script) or isinstance(script, Iterable)):
             raise ConfigError(
                 f"policy {policy!r}: replies is a list of texts, a function of the request or an"
@@ -91,7 +93,7 @@ class Scripted:
     async def sample(self, request: Request) -> Reply:
         """The next line. Raises EngineError where the script has ended."""
         line = self._function(request) if self._function is not None else self._next(request)
-        if inspect.isawaitable(line):
+        if inspect.isawaitable(line):  # a function may ask another engine
             line = await line
         if isinstance(line, Reply):
             return line
@@ -100,6 +102,7 @@ class Scripted:
                 f"policy {self.policy!r}: a scripted reply is a str or a Reply; got"
                 f" {type(line).__name__}"
             )
+        # as a model's answer is read, so that scripts test what readers do
         text, calls = parse_tool_calls(line) if request.tools else (clean(line), ())
         return Reply(text, calls, policy=request.policy or self.policy)
 
@@ -110,7 +113,8 @@ class Scripted:
             except StopIteration:
                 raise self._ended(request, "its iterator") from None
         first, count = self._places.get(request.conversation, (request.seed, 0))
-        # the same request as at its start: the conversation is played again
+        # The same request as at its start: the conversation is played again. 0 is the seed of
+        # requests that name none.
         if count and request.seed and request.seed == first:
             count = 0
         self._places[request.conversation] = (first, count + 1)

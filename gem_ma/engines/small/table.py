@@ -45,6 +45,7 @@ class Table:
     def __init__(
         self, name: str = "softmax", *, policy: str, optimizer: Literal["sgd", "adam"] = "sgd"
     ) -> None:
+        # asked here and not by the learner: a config is checked before anything is played
         if optimizer not in ("sgd", "adam"):
             raise ConfigError(f"policy {policy!r}: optimizer is sgd or adam; got {optimizer!r}")
         self.policy, self.optimizer = policy, optimizer
@@ -69,15 +70,18 @@ class Table:
         key = view_key(request.agent, request.messages, legal)
         known = self._known.get((key, len(legal), request.sampling))
         if known is None:
+            # all at once: keeping an order would cost every request, and this is rare
             if len(self._known) > _KEPT:
                 self._known.clear()
             chances = self._chances(key, len(legal), request.sampling)
-            with np.errstate(divide="ignore"):
+            with np.errstate(divide="ignore"):  # a choice that top_k cut has log-probability -inf
                 known = self._known[key, len(legal), request.sampling] = (
                     np.cumsum(chances).tolist(),
                     np.log(chances).tolist(),
                 )
         cumulative, logprobs = known
+        # times the last sum, which rounding leaves a little off 1: no draw falls behind the end.
+        # From the right: a choice of probability 0 is never drawn
         index = bisect.bisect_right(
             cumulative, random.Random(request.seed).random() * cumulative[-1]
         )
@@ -94,6 +98,7 @@ class Table:
 
     def publish(self, logits: Mapping[int, Array], version: int) -> None:
         """Takes a copy of these weights."""
+        # a copy: the learner goes on with its own rows while these are sampled from
         self.logits, self.version = {key: row.copy() for key, row in logits.items()}, version
         self._known.clear()
 
@@ -128,7 +133,7 @@ def view_key(agent: str, messages: Sequence[Message], legal: Sequence[str]) -> i
         ["" if message.sender == agent else message.sender, message.text] for message in messages
     ]
     digest = hashlib.blake2b(json.dumps([seen, list(legal)]).encode(), digest_size=8)
-    return int.from_bytes(digest.digest(), "big") >> 1
+    return int.from_bytes(digest.digest(), "big") >> 1  # as an id, it fits 64 bits with a sign
 
 
 def softmax(logits: Array, sampling: Sampling = Sampling()) -> Array:  # noqa: B008  (frozen)
@@ -136,14 +141,16 @@ def softmax(logits: Array, sampling: Sampling = Sampling()) -> Array:  # noqa: B
     is all on the first maximum."""
     if sampling.temperature == 0:
         return np.eye(len(logits))[int(np.argmax(logits))]
-    scaled = (logits - logits.max()) / sampling.temperature
+    scaled = (logits - logits.max()) / sampling.temperature  # the greatest is 0: exp stays finite
     chances: Array = np.exp(scaled)
     chances /= chances.sum()
     if sampling.top_k or sampling.top_p < 1:
+        # stable, so that equals are cut in their order on every machine
         order = np.argsort(-chances, kind="stable")
-        likely = (np.cumsum(chances[order]) - chances[order] < sampling.top_p) & (
-            np.arange(len(order)) < (sampling.top_k or len(order))
-        )
+        # the mass in front of a choice counts, so the one that crosses top_p stays
+        before = np.cumsum(chances[order]) - chances[order]
+        places = np.arange(len(order))
+        likely = (before < sampling.top_p) & (places < (sampling.top_k or len(order)))
         chances[order[~likely]] = 0.0
         chances /= chances.sum()
     return chances
@@ -152,7 +159,7 @@ def softmax(logits: Array, sampling: Sampling = Sampling()) -> Array:  # noqa: B
 def fingerprint(logits: Mapping[int, Array]) -> str:
     """SHA-256 of a table's logits, whatever the order of its views."""
     digest = hashlib.sha256()
-    for key in sorted(logits):
+    for key in sorted(logits):  # views come in the order of play, which is chance
         digest.update(f"{key}:".encode() + logits[key].tobytes())
     return digest.hexdigest()
 
@@ -181,6 +188,7 @@ def decode(data: bytes, where: str) -> dict[int, Array]:
         raise DataError(
             f"{where}: not a table of logits ({type(error).__name__}: {error})"
         ) from error
+    # JSON of Python reads NaN, and a row of another shape would fail at some later draw
     if any(row.ndim != 1 or not len(row) or not np.isfinite(row).all() for row in logits.values()):
         raise DataError(f"{where}: a row of logits is empty or not finite")
     return logits
