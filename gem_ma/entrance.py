@@ -40,6 +40,7 @@ def load_config(source: Source, overrides: Sequence[str] = ()) -> Loaded:
         text = json.dumps(source.model_dump(mode="json", exclude_defaults=True), indent=2) + "\n"
         source = Loaded(source, text, None)
     if not isinstance(source, Loaded):
+        # a name that a scenario shares means the config, which says who plays it
         return load(source, overrides, configs_first=True)
     if overrides:
         raise ConfigError(f"overrides: {list(overrides)} come too late: the config is loaded")
@@ -73,6 +74,7 @@ def run(
     loaded = load_config(source, overrides).without_training()
     _no_study(loaded)
     scenario = plans.scenario_of(loaded.config, base=loaded.base)
+    # before the folder is made, as the command does it: a wrong option leaves nothing behind
     plans.try_seats(loaded.config, scenario)
     policies = open_policies(loaded)
     path = _path(loaded, out)
@@ -82,6 +84,7 @@ def run(
         rest = (
             plan for plan in plans.evaluation_plans(loaded.config, scenario) if plan.id not in done
         )
+        # silent: a notebook shows what it wants to show
         _wait(play_into(folder, rest, policies, loaded.config.run.concurrency, _Silent()))
         score = score_of(loaded, scenario, folder)
         folder.write_summary(score)

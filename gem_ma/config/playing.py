@@ -73,6 +73,7 @@ class PolicySettings(Settings):
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
 
     model: str = Field(description="<engine>/<name>, as in table/softmax or transformers/PATH.")
+    # 1 leaves the probabilities as they are, which are those that a gradient is about
     temperature: float = Field(1.0, ge=0)
     top_p: float = Field(1.0, gt=0, le=1)
     top_k: int = Field(0, ge=0, description="0 = off.")

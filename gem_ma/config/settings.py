@@ -28,7 +28,10 @@ class EvaluateSettings(Settings):
     every: int | None = Field(None, ge=1, description="Training steps between evaluations.")
     episodes: int = Field(256, ge=1)
     seed: int = Field(
-        1_000_000, ge=0, description="First seed of evaluation; disjoint from training seeds."
+        # those of training have a high bit set, so that no seed that a person types is one of them
+        1_000_000,
+        ge=0,
+        description="First seed of evaluation; disjoint from training seeds.",
     )
 
 

@@ -99,6 +99,7 @@ class PoolSettings(Settings):
         ge=1,
         description="Snapshots in memory at once: a step's opponents are so many draws at most.",
     )
+    # prioritised fictitious self-play, as in AlphaStar (Vinyals et al., 2019)
     prioritised: Literal["hard", "even"] = Field(
         "hard",
         description=(
@@ -133,6 +134,7 @@ class ForkSettings(Settings):
     """Group sampling from the middle of an episode: continuations of one recorded prefix that
     form a group."""
 
+    # one continuation alone has none to be compared with
     width: int = Field(
         ge=2, le=64, description="Continuations of each decision point that is forked."
     )
@@ -140,6 +142,7 @@ class ForkSettings(Settings):
         "random",
         description="A drawn decision point, this one (or the next of a learner), or each.",
     )
+    # each fork plays `width` rests of the play, so that the cost of a step grows with it
     depth: int | None = Field(
         None,
         ge=1,
@@ -170,6 +173,7 @@ class CheckpointSettings(Settings):
     """Which checkpoints stay on the disk; the newest always does, so that a run resumes exactly.
     Members of a league are no checkpoints."""
 
+    # all by default: a checkpoint that was deleted cannot be asked for later
     keep: int | None = Field(
         None,
         ge=1,
@@ -195,6 +199,7 @@ class TrainSettings(Settings):
     warm_start: dict[str, WarmStartSettings] = Field(default_factory=dict, description="By policy.")
     steps: int = Field(60, ge=1)
     episodes: int = Field(128, ge=1, description="Per step.")
+    # estimators with a baseline of their own need no group
     group_size: int = Field(
         1,
         ge=1,
@@ -206,6 +211,7 @@ class TrainSettings(Settings):
         None, description="Further plays that go on from decision points of these; absent = none."
     )
     split: str = "train"
+    # of tables and tiny models; configs of larger ones name their own
     lr: float = Field(3e-3, gt=0)
     lr_final: float = Field(
         1.0, ge=0, le=1, description="Share of lr left at the last step, reached linearly."
@@ -239,6 +245,7 @@ class TrainSettings(Settings):
         None, description="Against whom; absent: whoever agents: seats, with the weights of now."
     )
     pool: PoolSettings = PoolSettings()
+    # a warning changes nothing of a run, so that it may be the default
     on_collapse: Literal["off", "warn", "rollback", "mix_pool"] = Field(
         "warn",
         description=(
