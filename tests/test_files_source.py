@@ -84,7 +84,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "gem_ma/engines/small/table.py": {"write_bytes": SAVED},
     "gem_ma/engines/local/tiny.py": dict.fromkeys(("save_pretrained", "write_text"), SAVED),
     "gem_ma/engines/local/transformers.py": {"save_pretrained": SAVED},
-    "gem_ma/engines/local/vision.py": {
+    "gem_ma/engines/local/images.py": {
         "from_pretrained": "after `check_folder`",
         "open": "an image out of bytes in memory",
     },

@@ -245,10 +245,10 @@ def _tasks(scenario: Scenario, tasks: Iterable[Any] | None) -> Sequence[Any]:
 def _cap(scenario: Scenario, limits: Limits | None) -> int:
     """Where a play is cut: beyond the scenario's own promise, so that a broken one is seen."""
     cap = (limits.max_steps if limits else None) or MAX_STEPS
-    within, own = scenario.ends_within, scenario.limits
+    within, declared = scenario.ends_within, scenario.limits
     # the views keep to a world's own time limit, so the kit's plays of the kernel must too
-    if isinstance(own, Limits) and isinstance(own.max_steps, int):
-        return max(1, min(cap, own.max_steps))
+    if isinstance(declared, Limits) and isinstance(declared.max_steps, int):
+        return max(1, min(cap, declared.max_steps))
     # a bool is an int, and rule 6 refuses it later in words
     return max(cap, within + 5) if isinstance(within, int) and not isinstance(within, bool) else cap
 
