@@ -35,6 +35,7 @@ class Joins(Protocol):
     def join(self, team: Team) -> None: ...
 
 
+# `isinstance` may read a property, so it must cost nothing
 @runtime_checkable
 class Pads(Protocol):
     """Computes padded passes. Asked after each update for the share of positions that held

@@ -144,21 +144,11 @@ def _example(learner: Trained, demonstration: Demonstration) -> Row:
             f" the model has {learner.engine.positions} positions"
         )
     bound = learner.engine.binding.allowed(request.legal, target, request.tools)
-    ids = np.array([*prompt, *target], np.int64)
-    mask = np.arange(len(ids)) >= len(prompt)
-    zeros = np.zeros(len(ids), np.float64)  # no advantage and nothing sampled: only ids are read
-    return Row(
-        (request.conversation, request.seed, request.turn),
-        ids,
-        mask,
-        zeros,
-        zeros,
-        np.where(mask, 0, -1),
-        np.zeros(len(ids), np.int64),
-        bound or (),
-    )
+    # the name of a request, in place of an episode's: messages name what was not finite
+    return Row.of((request.conversation, request.seed, request.turn), prompt, target, bound)
 
 
+# A short rise, since Adam's first steps are as long as its later ones and know least.
 def _cosine(step: int, steps: int) -> float:
     """Share of the rate at a step: rises linearly over the warm-up, then falls to 0 along a
     cosine."""

@@ -83,6 +83,7 @@ class TableCritic:
             # a new view starts at the mean of all, so one target does not throw it to an extreme
             old = self.seen.get(key, self.mean)
             self.seen[key] = old + settings.step * (float(np.mean(mine)) - old)
+        # over all fits so far, so that a new view is worth what views have been worth
         self.mean = (self.mean * self.count + float(targets.sum())) / (self.count + len(targets))
         self.count += len(targets)
         return quality

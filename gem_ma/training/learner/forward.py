@@ -53,12 +53,8 @@ class Scorer:
     """
 
     def __init__(self, engine: Transformers, temperature: float) -> None:
-        self.engine, self.torch, self.model, self.temperature = (
-            engine,
-            engine.torch,
-            engine.model,
-            temperature,
-        )
+        self.engine, self.torch, self.model = engine, engine.torch, engine.model
+        self.temperature = temperature
         self.pass_tokens, self.pass_logits, self.team = PASS_TOKENS, PASS_LOGITS, SOLO
         # positions that the passes had, and those of them that held a token
         self.fed = self.used = 0
@@ -74,24 +70,13 @@ class Scorer:
 
         `allowed`: per sequence what each of its ids was chosen among, where it was constrained.
         """
-        made = []
-        for (prompt, ids), bound in zip(sequences, allowed or [None] * len(sequences), strict=True):
-            whole = np.array([*prompt, *ids], np.int64)
-            mask = np.arange(len(whole)) >= len(prompt)
-            zeros = np.zeros(len(whole), np.float64)
-            made.append(
-                Row(
-                    ("score", 0, 0),
-                    whole,
-                    mask,
-                    zeros,
-                    zeros,
-                    np.where(mask, 0, -1),
-                    np.zeros(len(whole), np.int64),
-                    bound or (),
-                )
-            )
+        bounds = allowed or [None] * len(sequences)
+        made = [
+            Row.of(("score", 0, 0), prompt, ids, bound)
+            for (prompt, ids), bound in zip(sequences, bounds, strict=True)
+        ]
         cuts = np.cumsum([len(ids) for _, ids in sequences])[:-1]
+        # alone: other processes may not be asking, and a sum would wait for them forever
         return list(np.split(self._logprobs(made, SOLO), cuts))
 
     def logprobs(self, chosen: Sequence[Row]) -> NDArray[np.float64]:
@@ -134,8 +119,9 @@ class Scorer:
             ahead, head = self._ahead(pack)
             pulls: list[Any] = []
             for scored in self._chunks(pack, ahead, head, spread, pulls):
-                loss(scored).backward()
+                loss(scored).backward()  # down to the leaves in `pulls`, where the trunk was cut
                 added()
+            # a frozen trunk under a trained head wants no gradient
             if ahead.requires_grad:
                 ahead.backward(self.torch.cat([part.grad for part in pulls]))
                 added()
@@ -152,6 +138,7 @@ class Scorer:
         the head is given; `pulls` gets the chunks of it, as leaves that gather gradients.
         """
         size = max(1, self.pass_logits // self.engine.vocabulary.size)
+        # equal rows are computed once, so several tokens may be read at one place
         by_place = np.argsort(pack.token, kind="stable")
         starts = np.arange(0, len(pack.target), size)
         cuts = np.searchsorted(pack.token[by_place], [*starts, len(pack.target)])
@@ -173,6 +160,7 @@ class Scorer:
         places = [place for place, ids in enumerate(allowed) if ids is not None]
         if not places:
             return None
+        # filled at once for all places: a loop over them would be a kernel each on a GPU
         may = torch.ones(len(allowed), self.engine.vocabulary.size, dtype=torch.bool, device=device)
         may[torch.tensor(places, device=device)] = False
         pairs = [
@@ -201,7 +189,7 @@ class Scorer:
         self.fed, self.used = self.fed + pack.ids.size, self.used + pack.used
         inputs = {"input_ids": self.index(pack.ids), "use_cache": False}
         if pack.branch is not None and pack.place is not None:
-            branch = self.index(pack.branch)
+            branch = self.index(pack.branch)  # 0 is the shared prompt, which every branch sees
             sees = (branch[:, None, :] == 0) | (branch[:, None, :] == branch[:, :, None])
             inputs |= {
                 "attention_mask": sees.tril()[:, None],
@@ -212,14 +200,15 @@ class Scorer:
             return self.model.base_model(**inputs).last_hidden_state[row, position], behind(
                 self.model
             )
+        # a copy for each chunk, since `chosen` uses up the logits that it is given
         return self.model(**inputs).logits[row, position], lambda logits: logits.clone()
 
     def score_again(
         self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]]
     ) -> list[NDArray[np.float64]] | None:
-        """What `score` gives, on another way: prompts padded on the left, then the ids in one
-        piece on top of their cache. None where this architecture does not go that way. How far
-        the two differ is how far rounding goes. No pass is longer than `pass_tokens`, save of one.
+        """The result of `score`, computed in another way: prompts padded on the left, then the ids
+        in one piece on top of their cache. None where this architecture cannot. How far the two
+        differ is how far rounding goes. No pass is longer than `pass_tokens`, save of one sequence.
         """
         widest = max(len(prompt) + len(ids) for prompt, ids in sequences)
         size = max(1, self.pass_tokens // widest)
@@ -237,12 +226,10 @@ class Scorer:
         size, longest = len(sequences), max(len(ids) for _, ids in sequences)
         fed, visible, places = np.zeros((3, size, width + longest), np.int64)
         for row, (prompt, ids) in enumerate(sequences):
-            begin, end = width - len(prompt), width + len(ids)
-            fed[row, begin:end], visible[row, begin:end], places[row, begin:end] = (
-                [*prompt, *ids],
-                1,
-                np.arange(end - begin),
-            )
+            held = slice(width - len(prompt), width + len(ids))
+            fed[row, held], visible[row, held] = [*prompt, *ids], 1
+            places[row, held] = np.arange(len(prompt) + len(ids))
+        # without the last id, which is a target only
         pieces = slice(None, width), slice(width, width + longest - 1)
         logits, cache = [], None
         try:
@@ -254,10 +241,12 @@ class Scorer:
                         "position_ids": self.index(places[:, piece]),
                         "attention_mask": mask,
                     }
+                    # of a prompt the last place alone predicts an id that is scored
                     keep = {"logits_to_keep": 1} if cache is None else {}
                     out = self.model(**inputs, **keep, past_key_values=cache, use_cache=True)
                     cache = out.past_key_values
                     logits.append(out.logits)
+        # what models raise that know no cache, no left padding or no `logits_to_keep`
         except (ValueError, TypeError, RuntimeError, AttributeError):
             return None
         scores = torch.cat(logits, 1).float() + self.engine.banned
@@ -276,7 +265,7 @@ class Scorer:
     ) -> float:
         """The unit of noise in nats, see `gem_ma.training.learner.parity`: from the scores of some
         sequences by `score_again` and by `score`."""
-        with np.errstate(invalid="ignore"):  # minus infinity on both ways
+        with np.errstate(invalid="ignore"):  # minus infinity in both
             spread = (
                 np.concatenate(
                     [
@@ -290,14 +279,15 @@ class Scorer:
         return parity.unit(spread, str(self.model.dtype))
 
     def _probe(self) -> None:
-        """Keeps to what this architecture allows: some do not split behind their trunk, some
-        cannot take a mask of branches."""
+        """Tries which of the two tricks this architecture allows: some do not split behind their
+        trunk, some take no mask of branches."""
         self.never = (self.engine.banned < 0).nonzero()[:, 0]
         usual = (self.engine.banned == 0).nonzero()[:, 0].tolist()
         first, second = (
             [usual[at % len(usual)] for at in ids]
             for ids in ((1, 2, 3, 4, 5, 6), (1, 2, 3, 7, 8, 9))
         )
+        # one prompt and two continuations, so that a branch that saw the other would show
         pairs = [(first[:3], first[3:]), (second[:3], second[3:])]
         self.selects = self.branches = False
         plain = self.score(pairs)
@@ -308,7 +298,7 @@ class Scorer:
                 apart = np.abs(np.concatenate(self.score(pairs)) - np.concatenate(plain))
             except (ValueError, TypeError, RuntimeError, AttributeError):
                 apart = np.full(1, np.inf)
-            setattr(self, trick, bool(apart.mean() <= bound))
+            setattr(self, trick, bool(apart.mean() <= bound))  # a NaN is not
 
     def index(self, values: NDArray[np.int64]) -> Any:
         """Ids or places as a tensor on the model's device."""

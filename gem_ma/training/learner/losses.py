@@ -41,6 +41,7 @@ def clipped(logprobs: Any, old: Any, advantages: Any, clip: float) -> tuple[Any,
     """min(rho A, clip(rho, 1 - clip, 1 + clip) A) with rho = exp(logprobs - old), of PPO (arXiv
     1707.06347, eq. 7): no token gains by going further than the clip."""
     ratio = (logprobs - old).exp()
+    # a minimum, not the clipped one alone: a token that has gone the wrong way is still pulled back
     free, bound = ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages
     return free.minimum(bound), bound < free
 
@@ -132,7 +133,7 @@ class Sampled(NamedTuple):
 
     def worth(self, old: NDArray[np.float64], how: LossSettings) -> NDArray[np.float64]:
         """The advantages [n], corrected for a sampler whose numbers are not the learner's `old`."""
-        gap = old - self.logprob
+        gap = old - self.logprob  # learner to engine; under overlap also newer to older weights
         return self.advantage * truncated_weight(gap, self.turn, self.part, how.ratio, how.tis)
 
     def weights(self, how: LossSettings, longest: int) -> NDArray[np.float64]:
@@ -157,7 +158,7 @@ def pull(
 def k3(sampled_from: Any, other: Any) -> Any:
     """Estimate [n] of KL(sampled_from || other) from log-probabilities, tensors or `Slope`: exp(d)
     - d - 1 with d = other - sampled_from. By expm1 it is never negative, however small d is."""
-    difference = other - sampled_from
+    difference = other - sampled_from  # d; its expectation under `sampled_from` is -KL
     return difference.expm1() - difference
 
 

@@ -65,11 +65,11 @@ class Objective:
     def __call__(self, scored: Scored) -> Any:
         """The part of the loss that these tokens make, as a tensor."""
         logprobs, order, how = scored.logprobs, scored.order, self.settings
-        if self.fresh:
+        if self.fresh:  # no step was taken yet, so the policy of now is the one before the update
             self.old[order] = logprobs.detach().double().cpu().numpy()
         before = self.tensor(self.old[order])
         if self.pull is not None:
-            # linear in the log-probabilities, with the gradient that was found for the whole
+            # linear in the log-probabilities, with the gradient that the whole has
             loss = (logprobs * self.tensor(self.pull[order])).sum()
         else:
             loss = self._surrogate(logprobs, before, order)
@@ -88,6 +88,7 @@ class Objective:
         return loss
 
     def _surrogate(self, logprobs: Any, before: Any, order: NDArray[np.int64]) -> Any:
+        # without gradient: the correction for the sampler is a weight, not a part of the objective
         worth = self.sampled.take(order).worth(self.old[order], self.settings)
         gain, clipped = self.surrogate(logprobs, before, self.tensor(worth), self.settings.clip)
         self.sums[3] += float(clipped.sum())

@@ -73,11 +73,13 @@ def packs(
     `part` (k, n): the k-th of n shares of them, which together hold every token once.
     """
     starts = np.cumsum([0, *(int(row.mask.sum()) for row in rows)])
+    # every n-th of the sorted ones, so that the shares of all processes take about as long
     made = sorted(_sequences(rows, share), key=lambda sequence: sequence.length)[part[0] :: part[1]]
     # apart, since a mask of branches costs every sequence of its pass twice the attention
     for branched in (False, True):
         sequences = [one for one in made if (len(one.rows) > 1) is branched]
         while sequences:
+            # the next one is the longest: all before it would be padded to its length
             take, filled = 1, sequences[0].length
             while take < len(sequences):
                 length = sequences[take].length
@@ -92,6 +94,7 @@ def packs(
 
 
 def _sequences(rows: Sequence[Row], share: bool) -> list[_Sequence]:
+    # equal rows are common: greedy games repeat themselves, and a small one has few plays
     same: dict[tuple[bytes, bytes, Allowed], list[int]] = {}
     for at, row in enumerate(rows):
         same.setdefault((row.ids.tobytes(), row.mask.tobytes(), row.allowed), []).append(at)
@@ -112,11 +115,7 @@ def _sequences(rows: Sequence[Row], share: bool) -> list[_Sequence]:
 
 def _pack(sequences: list[_Sequence], starts: NDArray[np.int64]) -> Pack:
     shape = len(sequences), sequences[-1].length
-    ids, branch, place = (
-        np.zeros(shape, np.int64),
-        np.zeros(shape, np.int64),
-        np.zeros(shape, np.int64),
-    )
+    ids, branch, place = np.zeros((3, *shape), np.int64)
     parts: tuple[list[NDArray[np.int64]], ...] = ([], [], [], [], [])
     row_of, position, target, token, order = parts
     allowed: list[tuple[int, ...] | IdSet | None] = []
@@ -124,18 +123,15 @@ def _pack(sequences: list[_Sequence], starts: NDArray[np.int64]) -> Pack:
     for index, sequence in enumerate(sequences):
         prompt = sequence.prompt
         end = prompt
-        ids[index, :prompt], place[index, :prompt] = (
-            sequence.rows[0].ids[:prompt],
-            np.arange(prompt),
-        )
+        ids[index, :prompt] = sequence.rows[0].ids[:prompt]
+        place[index, :prompt] = np.arange(prompt)
         for number, (row, copies) in enumerate(zip(sequence.rows, sequence.copies, strict=True), 1):
             body = len(row.ids) - 1 - prompt
-            ids[index, end : end + body], branch[index, end : end + body] = (
-                row.ids[prompt:-1],
-                number,
-            )
+            ids[index, end : end + body] = row.ids[prompt:-1]
+            branch[index, end : end + body] = number
+            # every branch counts on from the prompt, as if it stood alone behind it
             place[index, end : end + body] = np.arange(prompt, prompt + body)
-            where = np.flatnonzero(row.mask) - 1
+            where = np.flatnonzero(row.mask) - 1  # an id is predicted one place before its own
             position.append(np.where(where < prompt, where, where - prompt + end))
             row_of.append(np.full(len(where), index, np.int64))
             target.append(row.ids[where + 1])

@@ -143,6 +143,7 @@ def plans(scenario: Scenario, count: int = PLAYS) -> list[Plan]:
         agent: Seat(_scripted(scenario.default_cast.get(agent, DEFAULT)))
         for agent in scenario.agents
     }
+    # both splits in turn: an exam may have the longer tasks
     known = [(split, tasks) for split in ("train", "test") if (tasks := _tasks(scenario, split))]
     made = []
     for number in range(count if known else 0):

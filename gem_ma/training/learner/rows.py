@@ -6,7 +6,7 @@ what a constrained id was chosen among (`IdSet`), and how a tool call opens. Axe
 N turns of the table. The rules:
 
 - A row is prompt, sampled ids, new suffix, sampled ids, ... A reply continues the row of its agent
-  iff its prompt begins with everything so far; otherwise the agent's row restarts, and that is counted.
+  iff its prompt begins with everything so far; otherwise the row *restarts*, which is counted.
 - The mask is true exactly on the ids that this policy sampled, a sampled end of turn included;
   never on observations, tool results, other agents' words, template glue, or an end of turn that
   the template added. So every sampled id is trained exactly once.
@@ -71,8 +71,23 @@ class Row:
     advantage: NDArray[np.float64]
     logprob: NDArray[np.float64]  # as sampled
     turn: NDArray[np.int64]
-    version: NDArray[np.int64]
+    version: NDArray[np.int64]  # of the weights that sampled it
     allowed: Allowed = ()
+
+    @classmethod
+    def of(
+        cls,
+        episode: tuple[str, int, int],
+        prompt: Sequence[int],
+        ids: Sequence[int],
+        allowed: Allowed | None = None,
+    ) -> Row:
+        """A prompt and the ids after it, which alone are trained: as one turn, without advantage
+        and never sampled."""
+        whole = np.array([*prompt, *ids], np.int64)
+        mask = np.arange(len(whole)) >= len(prompt)
+        zeros, turn = np.zeros(len(whole)), np.where(mask, 0, -1)
+        return cls(episode, whole, mask, zeros, zeros, turn, np.zeros_like(whole), allowed or ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +153,7 @@ class _Growing:
             np.zeros(length),
             np.full(length, -1, np.int64),
             np.zeros(length, np.int64),
-            tuple(self.allowed) if any(self.allowed) else (),
+            tuple(self.allowed) if any(self.allowed) else (),  # () costs a pass no mask
         )
         for start, reply, turn, advantage in self.spans:
             span = slice(start, start + len(reply.token_ids))
@@ -180,6 +195,7 @@ def rows(
             if reply.policy != policy or not _trainable(reply, episode, turn):
                 continue
             mine = growing.setdefault((id(episode), turn.agent), [])
+            # by ids, not by text: the same words may be other ids, and gradients would be wrong
             if not mine or tuple(mine[-1].ids) != reply.prompt_ids[: len(mine[-1].ids)]:
                 restarts += bool(mine)
                 mine.append(_Growing(episode.id))
@@ -205,8 +221,8 @@ def _offered(turn: Turn, reply: Reply) -> tuple[Tool, ...]:
 
 
 def _trainable(reply: Reply, episode: Episode, turn: Turn) -> bool:
-    """False for a reply without a token (its prompt did not fit); raises where tokens are there
-    in part."""
+    """False for a reply without a token (its prompt did not fit). Raises where only a part of what
+    training needs is there."""
     if not reply.token_ids and reply.finish == "context_overflow":
         return False
     where = f"policy {reply.policy!r}, episode {episode.id}, agent {turn.agent!r}, step {turn.step}"
@@ -229,6 +245,7 @@ def minibatches(
 ) -> Iterator[list[int]]:
     """Which rows each optimiser step of an update takes: every epoch deals the episodes anew, in
     an order drawn from `rng`."""
+    # by episode: rows of one play share its luck, and would make two minibatches look alike
     by_episode: dict[tuple[str, int, int], list[int]] = {}
     for number, row in enumerate(all_rows):
         by_episode.setdefault(row.episode, []).append(number)

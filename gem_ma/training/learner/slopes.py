@@ -72,6 +72,7 @@ class Slope:
 
     __radd__, __rmul__ = __add__, __mul__
 
+    # comparisons count clipped tokens; they have no slope
     def __lt__(self, other: Any) -> NDArray[np.bool_]:
         return np.asarray(self.value < self._with(other)[0])
 

@@ -1,5 +1,5 @@
-"""Recorded replies of the table engine as arrays: each is one choice, its key names a row of logits,
-its token the index (`gem_ma.engines.small.table`). Axis: N choices sampled in a batch.
+"""Recorded replies of the table engine as arrays: each is one choice; its key names a row of
+logits, its token the index (`gem_ma.engines.small.table`). Axis: N choices sampled in a batch.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ def batch_of(
                     " sampled by the table engine"
                 )
             key, choice = reply.prompt_ids[0], reply.token_ids[0]
+            # a recorded turn may lack its legal strings; then as many as its choice needs
             if key not in weights:
                 weights[key] = np.zeros(len(turn.legal or ()) or choice + 1)
             paths.setdefault(key, tuple(history))

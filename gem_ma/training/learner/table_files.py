@@ -38,6 +38,7 @@ def saved(state: TableState) -> dict[str, bytes]:
         "paths": {str(key): path for key, path in sorted(state.paths.items())},
         "sums": {str(key): row.tolist() for key, row in sorted(state.sums.items())},
     }
+    # a file of its own, since most losses hold to nothing
     held = {"reference.json": encode(state.reference)} if state.reference is not None else {}
     return {
         **held,

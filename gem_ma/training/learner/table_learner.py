@@ -146,6 +146,7 @@ class TableLearner:
                 f"policy {self.policy!r}: after publishing, engine and learner differ by {gap} in"
                 f" log-probability (limit {PARITY})"
             )
+        # only now: a version stands for weights that passed the check
         self.version += 1
         self.engine.version = self.version
         accumulate(self.sums, self.weights, self.paths, self.version, self.sampling)
@@ -171,7 +172,7 @@ class TableLearner:
         state = loaded(files, self.policy)
         self.weights, self.moments, self.reference = state.weights, state.moments, state.reference
         self.paths, self.sums, self.version = state.paths, state.sums, state.version
-        self.engine.publish(self.weights, self.version)
+        self.engine.publish(self.weights, self.version)  # its copy is in no checkpoint
 
     def fingerprint(self) -> str:
         """SHA-256 of the weights, the engine's after `publish`."""

@@ -95,9 +95,11 @@ class TableRows:
         gradient = np.zeros_like(chances)
         # a view is met several times, so the pulls on it add up: plain indexing would keep one
         np.add.at(gradient, (view, choice), -slope)
+        # the - p of onehot(a) - p, which is the same for all choices of a view
         gradient -= chances * np.bincount(view, -slope, len(chances))[:, None]
         if how.entropy:
             share = np.bincount(view, tokens.weights(how, LONGEST), len(chances))
+            # d entropy / d logit = - p (log p + entropy)
             gradient -= how.entropy * share[:, None] * chances * (logs + entropy[:, None])
         gradient /= temperature
         norm = float(np.sqrt((gradient**2).sum()))  # over all views together, as torch clips

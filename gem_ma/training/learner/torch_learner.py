@@ -126,14 +126,12 @@ class TorchLearner(Trained):
 
     def bound(self, settings: LossSettings) -> None:
         """Takes how much memory a pass may have."""
-        self.scorer.pass_tokens, self.scorer.pass_logits = (
-            settings.pass_tokens,
-            settings.pass_logits,
-        )
+        self.scorer.pass_tokens = settings.pass_tokens
+        self.scorer.pass_logits = settings.pass_logits
 
     def _anchor(self, chosen: Sequence[Row]) -> NDArray[np.float64]:
         """Log-probability [n] of every trained token under the reference weights."""
-        if not self.reference:
+        if not self.reference:  # the weights of before the first update, clone included
             self.reference = {
                 name: weight.detach().clone() for name, weight in self.parameters.items()
             }
@@ -158,13 +156,14 @@ class TorchLearner(Trained):
         old = np.zeros(len(every.turn))
         seen: list[tuple[float, ...]] = []
         stopped = False
-        for group in self.optimizer.param_groups:
+        for group in self.optimizer.param_groups:  # the schedule is ours, not the optimiser's
             group["lr"] = lr
         for number, chosen in enumerate(minibatches(all_rows, settings, rng)):
             fresh = number == 0 and settings.ratio == "token"
             if number == 0:
                 ahead = sorted(set(range(len(all_rows))) - set(chosen if fresh else ()))
                 if ahead:
+                    # now, while the weights are those of before the update
                     places = np.concatenate([cuts[n] for n in ahead])
                     old[places] = self._before([all_rows[n] for n in ahead])
             tokens = np.concatenate([cuts[n] for n in chosen])
@@ -182,7 +181,7 @@ class TorchLearner(Trained):
             if measured is None:
                 stopped = True
                 break
-            old[tokens] = before
+            old[tokens] = before  # a copy by index: what the first pass filled in goes back
             seen.append(measured)
         mean = np.mean(seen, axis=0)
         names = ("loss", "entropy", "kl", "clip_fraction", "grad_norm", "kl_reference")[: len(mean)]

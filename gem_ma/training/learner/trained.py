@@ -34,9 +34,9 @@ class Sampler(Protocol):
     """Where the weights of a learner are sampled from: the module that it trains itself, a copy of
     it, or a server.
 
-    `parity`: nats that it may differ from the learner in, in the mean; None = as many as the
-    measured noise allows (`gem_ma.training.learner.parity`). `unpublished`: its weights are in doubt,
-    and nothing may be sampled from it. `probes`: further prompts to check parity on, such as fill
+    `parity`: the largest mean log-prob gap to the learner that is allowed, in nats; None = as large
+    as the measured noise (`gem_ma.training.learner.parity`). `unpublished`: its weights are in
+    doubt, and nothing may be sampled. `probes`: further prompts to check parity on, such as fill
     its caches. `route`: how weights get there, for messages; "" = in this process.
     """
 
@@ -76,7 +76,7 @@ class Trained:
         self.sampler: Sampler = engine if sampler is None else sampler
         check_sampling(self.policy, how)
         self.temperature, self.longest = how.temperature, how.max_tokens
-        engine.own()
+        engine.own()  # a base that others share is loaded once more, since all of it is to change
         self.parameters = engine.weights()
         if any(weight.dtype == self.torch.float16 for weight in self.parameters.values()):
             raise ConfigError(
@@ -147,9 +147,10 @@ class Trained:
 
         Raises EngineError where a number is not finite.
         """
-        # before the norm: it is that of the whole step, not of a process's share
+        # summed before the norm is taken, which is that of the whole step
         self.scorer.team.sum_gradients(self.masters.values())
         norm = float(self.torch.nn.utils.clip_grad_norm_(self.masters.values(), grad_clip))
+        # before the step: one NaN in the moments of Adam stays there for good
         if not (math.isfinite(norm) and math.isfinite(loss)):
             self.forget()
             self.finite(np.zeros(1, np.bool_), "the loss or its gradient", chosen)
@@ -178,7 +179,7 @@ class Trained:
         asked = zip(
             sequences, legal or [None] * len(sequences), tools or [()] * len(sequences), strict=True
         )
-        with self.engine.lock:
+        with self.engine.lock:  # the same module may be sampling
             return self.scorer.score(
                 sequences,
                 [
@@ -222,7 +223,12 @@ class Trained:
     def new_optimizer(self, weight_decay: float) -> Any:
         """AdamW over what is learned, without moments."""
         return self.torch.optim.AdamW(
-            self.masters.values(), lr=1e-3, betas=BETAS, weight_decay=weight_decay, fused=True
+            # the rate is set before every step; fused: one kernel instead of one per weight
+            self.masters.values(),
+            lr=1e-3,
+            betas=BETAS,
+            weight_decay=weight_decay,
+            fused=True,
         )
 
     def tensor(self, values: NDArray[np.float64]) -> Any:

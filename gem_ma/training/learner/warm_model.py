@@ -117,12 +117,14 @@ def _check(
             raise ConfigError(
                 f"{scenario} has no agent {agent!r}; its agents are {', '.join(known)}"
             )
+    # the agents that are not cloned play too, and a demonstration has no defaults
     empty = [agent for agent in known if agent not in cast]
     if empty:
         raise ConfigError(
             f"nobody plays {empty[0]!r} of {scenario} in the demonstrations; name a behaviour for"
             f" every agent: {', '.join(known)}"
         )
+    # no policy is open here: the model that could play is being made
     for agent, behaviour in cast.items():
         if needs_policy(behaviour, registry.load("agents", behaviour)):
             raise ConfigError(

@@ -22,6 +22,7 @@ def saved(learner: Trained) -> dict[str, bytes]:
     from safetensors.torch import save
 
     moments, counts = {}, {}
+    # by name, not by place as torch has them: a model may list its weights in another order
     for name, weight in learner.masters.items():
         for key, value in learner.optimizer.state.get(weight, {}).items():
             if key == "step":
@@ -81,6 +82,7 @@ def restore(learner: Trained, files: Mapping[str, bytes]) -> None:
         learner.optimizer, learner.probes = optimizer, read.probes
         learner.reference = {name: weight.to(device) for name, weight in read.reference.items()}
         learner.sampler.version = read.version
+        # a copy or a server knows nothing of what was just loaded
         if learner.sampler is not learner.engine:
             learner.sampler.take(learner.parameters)
             check(learner)
