@@ -1,5 +1,5 @@
-"""The views: AEC, Parallel and Gymnasium projections of the one kernel. Imported for its light
-part only; the views load PettingZoo."""
+"""The environments: AEC, Parallel and Gymnasium projections of the one kernel. Imported for its
+light part only; the environments load PettingZoo."""
 
 from gem_ma.envs.observation import to_chat
 

@@ -1,5 +1,5 @@
-"""The AEC view: agents act one at a time, those of a simultaneous decision point one after the
-other, none seeing another's action.
+"""The AEC environment: agents act one at a time, those of a simultaneous decision point one after
+the other, none seeing another's action.
 
 A projection of `Game`, never a second form of a scenario. PettingZoo's converters refuse it by
 `is_parallelizable`; use `parallel_env`.

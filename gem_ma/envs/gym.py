@@ -1,5 +1,5 @@
-"""The Gymnasium view: one agent is yours, behaviours play the others, as in "the assistant against
-a simulated user".
+"""The Gymnasium environment: one agent is yours, behaviours play the others, as in "the assistant
+against a simulated user".
 
 Each behaviour draws from a stream of its own, derived from the episode's seed; so an episode is
 a function of its seed and your actions.

@@ -66,7 +66,7 @@ async def _await(answer: Awaitable[Any]) -> Any:
 
 
 _started: tuple[int, asyncio.AbstractEventLoop] | None = None
-# views may be stepped from several threads, and one loop is enough for all
+# environments may be stepped from several threads, and one loop is enough for all
 _lock = threading.Lock()
 
 

@@ -1,5 +1,5 @@
-"""What an agent sees, as the views hand it out: `{"messages": (...)}`, each message a dict of five
-strings.
+"""What an agent sees, as the environments hand it out: `{"messages": (...)}`, each message a dict
+of five strings.
 
 role          chat role in the observer's eyes: its own lines are `assistant`, other agents and
               scenario text `user`, briefings `system`, results `tool`

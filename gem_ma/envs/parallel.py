@@ -1,7 +1,7 @@
-"""The Parallel view: one `step` per decision point. Who must act stands in
+"""The Parallel environment: one `step` per decision point. Who must act stands in
 `infos[agent]["active_agents"]`; what the others send is ignored.
 
-A projection of `Game`, like the AEC view, and independent of it.
+A projection of `Game`, like the AEC environment, and independent of it.
 """
 
 from __future__ import annotations

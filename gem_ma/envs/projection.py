@@ -1,5 +1,5 @@
-"""What the AEC and the Parallel view have in common: the spaces, the names, and the play behind
-them. How an agent steps is each view's own."""
+"""What the AEC and the Parallel environment have in common: the spaces, the names, and the play
+behind them. How an agent steps is each environment's own."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gem_ma.scenario import Game, Scenario
 
 
 class Projection:
-    """The head of a view. It stands before PettingZoo's class among the bases, so that its methods
-    are the ones that count."""
+    """The head of an environment. It stands before PettingZoo's class among the bases, so that its
+    methods are the ones that count."""
 
     def __init__(self, session: Session, **metadata: Any) -> None:
         self._session = session

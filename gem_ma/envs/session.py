@@ -1,8 +1,8 @@
-"""What the three views share: which episode is played, how far, and what each agent is told about
-it. It knows no PettingZoo and no Gymnasium.
+"""What the three environments share: which episode is played, how far, and what each agent is told
+about it. It knows no PettingZoo and no Gymnasium.
 
 A session owns one `Game` at a time and the driver's limits. Observations need no freezing:
-actions are buffered by the view, and the game stands still until all of them are sent.
+actions are buffered by the environment, and the game stands still until all of them are sent.
 """
 
 from __future__ import annotations
@@ -155,7 +155,8 @@ class Session:
         """Sends the actions of one decision point, then holds the play against the limits."""
         game = self.playing()
         try:
-            # a failure of the author's code is kept: every later call of the view tells it again
+            # a failure of the author's code is kept: every later call of the environment tells it
+            # again
             game.send(actions)
             for turn in game.turns[-len(actions) :]:
                 action = turn.action

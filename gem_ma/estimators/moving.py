@@ -1,5 +1,5 @@
-"""Estimators with a memory: a baseline per group that moves from batch to batch. R = undiscounted sum
-of an agent's rewards in an episode."""
+"""Estimators with a memory: a baseline per group that moves from batch to batch. R = undiscounted
+sum of an agent's rewards in an episode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The public conformance kit: thirteen rules that a scenario and its views keep, checked by
+"""The public conformance kit: thirteen rules that a scenario and its environments keep, checked by
 playing.
 
     from gem_ma.testing import check_scenario
@@ -22,6 +22,7 @@ from gem_ma.registry import as_scenario
 from gem_ma.scenario import Game, Scenario
 from gem_ma.testing import (
     fresh,
+    rules_environments,
     rules_fork,
     rules_gym,
     rules_legal,
@@ -29,7 +30,6 @@ from gem_ma.testing import (
     rules_repeat,
     rules_secrecy,
     rules_suites,
-    rules_views,
 )
 from gem_ma.testing.calls import remembering
 from gem_ma.testing.kit import Failed, Kit
@@ -41,7 +41,7 @@ MAX_STEPS, MAX_TASKS = 40, 3
 
 class Parts(TypedDict, total=False):
     """What may stand in the place of a built-in part: factories `f(scenario) -> env` of the three
-    views, and a kernel. For the tests of a view or a kernel, not of a scenario."""
+    environments, and a kernel. For the tests of an environment or a kernel, not of a scenario."""
 
     aec: Callable[..., Any] | None
     parallel: Callable[..., Any] | None
@@ -64,10 +64,10 @@ def check_scenario(
 
     `tasks`: task objects; else the first of split `train`. `limits.max_steps`: where a play
     without an end of its own is cut. `aec`, `parallel`, `gym`: factories `f(scenario) -> env` in
-    place of the built-in views; `game`: a kernel in place of `Game`. `module`: `module:Class`,
-    where a fresh process finds the scenario. `skip`: rules by number or name. Raises
-    ConformanceError with every finding; an exception of the scenario, of a view or of the kernel
-    is a finding. Gives a Report of what passed and what could not be tested.
+    place of the built-in environments; `game`: a kernel in place of `Game`. `module`:
+    `module:Class`, where a fresh process finds the scenario. `skip`: rules by number or name.
+    Raises ConformanceError with every finding; an exception of the scenario, of an environment or
+    of the kernel is a finding. Gives a Report of what passed and what could not be tested.
     """
     skipped = _skipped(skip)
     made = _made(scenario)
@@ -125,18 +125,18 @@ def _made(scenario: str | Scenario | type[Scenario]) -> Scenario:
 def _parts(
     *, aec: Any = None, parallel: Any = None, gym: Any = None, game: type = Game
 ) -> tuple[dict[str, Callable[..., Any]], type]:
-    """The factories of the views by name, and the kernel."""
+    """The factories of the environments by name, and the kernel."""
     # imported late: they bring pettingzoo and gymnasium
     from gem_ma.envs.aec import aec_env
     from gem_ma.envs.gym import gym_env
     from gem_ma.envs.parallel import parallel_env
 
-    views = {
+    environments = {
         "AEC": aec or aec_env,
         "Parallel": parallel or parallel_env,
         "Gymnasium": gym or gym_env,
     }
-    return views, game
+    return environments, game
 
 
 def _run(
@@ -149,7 +149,7 @@ def _run(
     except Failed:
         return figures
     # The order tells: what breaks first explains what breaks after it, and the kernel comes before
-    # the views. A stage runs unless all of its rules are skipped.
+    # the environments. A stage runs unless all of its rules are skipped.
     stages: list[tuple[set[int], Callable[[], Any]]] = [
         ({3, 5, 6, 7, 8, 10, 11}, lambda: rules_play.liveness(kit)),
         ({1}, lambda: rules_repeat.determinism(kit)),
@@ -162,8 +162,8 @@ def _run(
         ({8}, lambda: rules_fork.fork(kit)),
         ({10}, lambda: rules_legal.legal_strings(kit)),
         ({1}, lambda: fresh.fresh(kit, module)),
-        ({1, 2, 3, 4, 5, 6, 7, 9}, lambda: rules_views.views(kit, factories)),
-        ({4}, lambda: rules_secrecy.in_views(kit, factories)),
+        ({1, 2, 3, 4, 5, 6, 7, 9}, lambda: rules_environments.environments(kit, factories)),
+        ({4}, lambda: rules_secrecy.in_environments(kit, factories)),
         ({1, 3, 5, 7, 9, 12}, lambda: rules_gym.gym(kit, factories["Gymnasium"])),
         ({12}, lambda: rules_suites.suites(kit, factories)),
         ({1}, lambda: rules_repeat.tasks_untouched(kit)),
@@ -246,7 +246,7 @@ def _cap(scenario: Scenario, limits: Limits | None) -> int:
     """Where a play is cut: beyond the scenario's own promise, so that a broken one is seen."""
     cap = (limits.max_steps if limits else None) or MAX_STEPS
     within, declared = scenario.ends_within, scenario.limits
-    # the views keep to a world's own time limit, so the kit's plays of the kernel must too
+    # the environments keep to a world's own time limit, so the kit's plays of the kernel must too
     if isinstance(declared, Limits) and isinstance(declared.max_steps, int):
         return max(1, min(cap, declared.max_steps))
     # a bool is an int, and rule 6 refuses it later in words

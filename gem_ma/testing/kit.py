@@ -1,8 +1,8 @@
 """What all rules share: the scenario under test, its findings, and plays on the kernel. No rule
 stands here.
 
-An exception of the scenario, the kernel or a view is a finding; none leaves the kit. A play that
-hangs is cut by a timer where one can be set.
+An exception of the scenario, the kernel or an environment is a finding; none leaves the kit. A play
+that hangs is cut by a timer where one can be set.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Kit:
         """An exception as a finding: the kernel's own word decides the rule, anything else
         breaks rule 5 (or `rule`)."""
         text = f"{type(error).__name__}: {error}"
-        # in the text too: a view may have wrapped it
+        # in the text too: an environment may have wrapped it
         if isinstance(error, TooSlow) or "TooSlow" in text:
             self.hung = True
             self.fail(
@@ -295,7 +295,7 @@ _STATED = {
     6: "a play ends once, and closes cleanly at every step",
     7: "rewards are finite numbers for agents of the scenario that have not left",
     8: "a fork is a replay: calls are recorded as JSON and nothing else comes from outside",
-    9: "all views show the same play",
+    9: "all environments show the same play",
     10: "legal strings are distinct texts, and each can be played",
     11: "every play comes to its next Ask, of agents that are known and present",
     12: "the suites of PettingZoo and Gymnasium pass",

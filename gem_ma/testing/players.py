@@ -168,7 +168,7 @@ PLAYERS: dict[str, Player] = {
 
 class Cast:
     """One player in every seat, each agent with a stream of its own: the same words in the
-    kernel and in every view."""
+    kernel and in every environment."""
 
     def __init__(self, player: str | Player, stream: object, agents: Sequence[str]) -> None:
         self.player = PLAYERS[player] if isinstance(player, str) else player

@@ -14,7 +14,7 @@ RULES: dict[int, str] = {
     6: "ending",
     7: "rewards",
     8: "fork",
-    9: "views agree",
+    9: "environments agree",
     10: "legal strings",
     11: "liveness",
     12: "suites",

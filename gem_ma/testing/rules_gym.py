@@ -1,9 +1,9 @@
-"""Rules 1, 3, 5, 7, 9 and 12 on the Gymnasium view of each agent: the kernel's play as one seat
-lives it.
+"""Rules 1, 3, 5, 7, 9 and 12 on the Gymnasium environment of each agent: the kernel's play as one
+seat lives it.
 
 Where the factory takes `agent` and `others` (as `gem_ma.gym_env` does), every seat is tried and
 the others are played by the kit's own players, so that the episode can be held against the
-kernel. Otherwise the view is taken as it comes.
+kernel. Otherwise the environment is taken as it comes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 from gem_ma.parsing import clean
 from gem_ma.testing.clock import TooSlow, time_limit
+from gem_ma.testing.environment_play import Factory, accepts, make_environment, reset
 from gem_ma.testing.kit import PLAY_S, Failed, Kit
 from gem_ma.testing.players import Cast
-from gem_ma.testing.rules_views import compare
+from gem_ma.testing.rules_environments import compare
 from gem_ma.testing.traces import trace
-from gem_ma.testing.view_play import Factory, accepts, make_view, reset
 from gem_ma.testing.watch import Played, Watch, messages_of, tools_of
 from gem_ma.types import Asked
 
@@ -34,7 +34,7 @@ class Seated:
 
 
 class Gym:
-    """The seats of a scenario, each with its view."""
+    """The seats of a scenario, each with its environment."""
 
     def __init__(self, kit: Kit, factory: Factory) -> None:
         self.kit, self.factory = kit, factory
@@ -46,11 +46,11 @@ class Gym:
         return list(self.kit.agents) if self.seated else [None]
 
     def make(self, agent: str | None) -> Any:
-        """A view of this seat; its partners play `self.player` with `self.stream`."""
+        """An environment of this seat; its partners play `self.player` with `self.stream`."""
         if agent is None:
-            return make_view(self.factory, self.kit.played, max_steps=self.kit.cap)
+            return make_environment(self.factory, self.kit.played, max_steps=self.kit.cap)
         others = {other: self._partner(other) for other in self.kit.agents if other != agent}
-        return make_view(
+        return make_environment(
             self.factory, self.kit.played, max_steps=self.kit.cap, agent=agent, others=others
         )
 
@@ -66,7 +66,7 @@ def gym(kit: Kit, factory: Factory) -> None:
     seats = Gym(kit, factory)
     for agent in seats.agents():
         env: Any = None
-        with kit.guarded("making the Gymnasium view"):
+        with kit.guarded("making the Gymnasium environment"):
             env = seats.make(agent)
         if env is None:
             continue
@@ -92,7 +92,7 @@ def gym(kit: Kit, factory: Factory) -> None:
                 )
                 for rule in (1, 12):
                     kit.fail(rule, message, agent=seat, seed=seed, key=("gym", "twice"))
-        with kit.guarded("closing the Gymnasium view", rule=6):
+        with kit.guarded("closing the Gymnasium environment", rule=6):
             env.close()
             env.close()
 
@@ -106,7 +106,7 @@ def _abandon(env: Any, actions: int) -> None:
 
 
 def _own(kit: Kit, env: Any) -> str:
-    """The agent of a view that was made without naming one."""
+    """The agent of an environment that was made without naming one."""
     agent = getattr(getattr(env, "unwrapped", env), "agent", None)
     return agent if agent in kit.agents else "?"
 
@@ -120,12 +120,13 @@ def _guarded(kit: Kit, env: Any, agent: str, seed: int, player: str) -> Played |
     except (KeyboardInterrupt, Failed):
         raise
     except BaseException as error:
-        kit.error(error, f"the Gymnasium view with player {player}", agent=agent, seed=seed)
+        kit.error(error, f"the Gymnasium environment with player {player}", agent=agent, seed=seed)
         return None
 
 
 class _Spaced:
-    """A Gymnasium view with PettingZoo's way of asking for a space, for the checks of `Watch`."""
+    """A Gymnasium environment with PettingZoo's way of asking for a space, for the checks of
+    `Watch`."""
 
     def __init__(self, env: Any) -> None:
         self.env = env
@@ -145,7 +146,7 @@ def play_gym(kit: Kit, env: Any, agent: str, seed: int, player: str) -> Played:
     observation, info = start
     for _ in range(kit.cap + 2):
         watch.observed(agent, observation)
-        # a view whose seat is unknown cannot be held to the infos of one
+        # an environment whose seat is unknown cannot be held to the infos of one
         if agent != "?":
             watch.info(agent, info, None)
         if not isinstance(info, Mapping):
@@ -183,7 +184,8 @@ def play_gym(kit: Kit, env: Any, agent: str, seed: int, player: str) -> Played:
 def _against_kernel(
     kit: Kit, env: Any, agent: str, seed: int, player: str, played: Played, seated: bool
 ) -> None:
-    if not seated:  # partners unknown: the view's own game, where it shows one, holds the ledger
+    # partners unknown: the environment's own game, where it shows one, holds the ledger
+    if not seated:
         game = getattr(getattr(env, "unwrapped", env), "game", None)
         ledger = getattr(game, "ledger", None)
         if ledger is not None and agent in kit.agents:

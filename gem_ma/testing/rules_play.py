@@ -1,4 +1,5 @@
-"""Rules 3, 4, 5, 6, 7 and 11 on the kernel: what can be said of single plays without any view."""
+"""Rules 3, 4, 5, 6, 7 and 11 on the kernel: what can be said of single plays without any
+environment."""
 
 from __future__ import annotations
 

@@ -19,9 +19,9 @@ from typing import Any
 from gem_ma.scenario import Scenario
 from gem_ma.testing.calls import remembering
 from gem_ma.testing.clock import TooSlow, time_limit
+from gem_ma.testing.environment_play import Factory, make_environment, reset_to
 from gem_ma.testing.kit import PLAY_S, Failed, Kit, differing
 from gem_ma.testing.players import PLAYERS
-from gem_ma.testing.view_play import Factory, make_view, reset_to
 
 DEALS, PAIRS = 400, 6
 
@@ -86,7 +86,8 @@ def _dealt(kit: Kit, deal: Any, agent: str) -> None:
                 " exchanged",
             )
             return
-        # one pair is enough for the views: what the kernel shows was looked at with all of them
+        # one pair is enough for the environments: what the kernel shows was looked at with all of
+        # them
         kit.swapped.setdefault(agent, (scenarios, (task, task), seed))
         for player in ("first", "random", "last", "mixed"):
             try:
@@ -178,27 +179,27 @@ def _told_apart(kit: Kit, first: Any, second: Any, owner: str, seed: int) -> boo
     return False
 
 
-def in_views(kit: Kit, factories: Mapping[str, Factory]) -> None:
-    """The same pairs of plays through the AEC and the Parallel view: neither observations nor
-    infos of the others depend on the secret."""
+def in_environments(kit: Kit, factories: Mapping[str, Factory]) -> None:
+    """The same pairs of plays through the AEC and the Parallel environment: neither observations
+    nor infos of the others depend on the secret."""
     for owner, (scenarios, tasks, seed) in kit.swapped.items():
         for name in ("AEC", "Parallel"):
             if not kit.hung and not any(finding.rule == 4 for finding in kit.findings.values()):
                 # what raises has been found by the plays before
                 with contextlib.suppress(Exception, TooSlow), time_limit(PLAY_S):
                     envs = [
-                        make_view(factories[name], scenario, max_steps=kit.cap)
+                        make_environment(factories[name], scenario, max_steps=kit.cap)
                         for scenario in scenarios
                     ]
-                    _views_alike(kit, name, envs, tasks, owner, seed)
+                    _environments_alike(kit, name, envs, tasks, owner, seed)
 
 
-def _views_alike(
+def _environments_alike(
     kit: Kit, name: str, envs: list[Any], tasks: tuple[Any, Any], owner: str, seed: int
 ) -> None:
     aec = name == "AEC"
     streams = {agent: random.Random(f"{seed}/{agent}/secrecy") for agent in kit.agents}
-    # of each view (observations, infos); an AEC view is asked for them instead
+    # of each environment (observations, infos); an AEC environment is asked for them instead
     results = [reset_to(kit, env, seed, task) for env, task in zip(envs, tasks, strict=True)]
     reveals = kit.scenario.reveals_after
     while all(env.agents for env in envs):

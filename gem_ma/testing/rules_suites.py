@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gem_ma.testing.clock import time_limit
+from gem_ma.testing.environment_play import Factory, accepts, make_environment
 from gem_ma.testing.kit import Failed, Kit
 from gem_ma.testing.players import Cast
 from gem_ma.testing.rules_gym import Gym
-from gem_ma.testing.view_play import Factory, accepts, make_view
 
 # runs of each suite; after so many seconds two runs are enough
 RUNS, BUDGET_S, CYCLES = 10, 1.5, 60
-# Warnings that any chat view gets, word by word what the suites say about observations and actions
-# that are no arrays.
+# Warnings that any chat environment gets, word by word what the suites say about observations and
+# actions that are no arrays.
 EXPECTED = (
     "Observation is not a NumPy array",
     "Observation space for each agent probably should be",
@@ -42,10 +42,10 @@ def suites(kit: Kit, factories: Mapping[str, Factory]) -> None:
     )
 
     def aec(**more: Any) -> Any:
-        return make_view(factories["AEC"], kit.played, max_steps=kit.cap, **more)
+        return make_environment(factories["AEC"], kit.played, max_steps=kit.cap, **more)
 
     def parallel() -> Any:
-        return make_view(factories["Parallel"], kit.played, max_steps=kit.cap)
+        return make_environment(factories["Parallel"], kit.played, max_steps=kit.cap)
 
     _repeat(kit, "api_test", lambda: api_test(aec(), num_cycles=CYCLES))
     _repeat(kit, "seed_test", lambda: seed_test(aec, num_cycles=CYCLES))
@@ -94,7 +94,7 @@ def _repeat(kit: Kit, name: str, suite: Callable[[], Any], agent: str | None = N
 
 def speed(kit: Kit, factories: Mapping[str, Factory]) -> dict[str, float]:
     """Rule 13: microseconds per turn of random play, of the kernel and of the AEC and Parallel
-    views. A report, never a finding."""
+    environments. A report, never a finding."""
     figures = {}
     for name, play in (("kernel", _kernel), ("AEC", _aec), ("Parallel", _parallel)):
         times = []
@@ -102,7 +102,7 @@ def speed(kit: Kit, factories: Mapping[str, Factory]) -> dict[str, float]:
         with contextlib.suppress(Exception):
             env: Any = None
             if name != "kernel":
-                env = make_view(factories[name], kit.scenario, max_steps=kit.cap)
+                env = make_environment(factories[name], kit.scenario, max_steps=kit.cap)
             for seed in list(kit.seeds)[:6]:
                 started = time.perf_counter()
                 turns = play(kit, env, seed)

@@ -1,4 +1,5 @@
-"""The checks that every observation, reward and info of a view must stand, whichever view it is."""
+"""The checks that every observation, reward and info of an environment must stand, whichever
+environment it is."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ EACH = 120  # observations of an episode that are all looked at
 
 
 class Played:
-    """One episode as a view shows it."""
+    """One episode as an environment shows it."""
 
     def __init__(self, agents: tuple[str, ...]) -> None:
         self.turns: list[tuple[str, Any, Any, str]] = []
@@ -24,12 +25,13 @@ class Played:
         self.complete = False
 
     def seen(self) -> list[Any]:
-        """What a deterministic view repeats."""
+        """What a deterministic environment repeats."""
         return [self.turns, self.totals, self.ended, self.final]
 
 
 class Watch:
-    """The checks that every observation, reward and info of a view must stand, in one episode."""
+    """The checks that every observation, reward and info of an environment must stand, in one
+    episode."""
 
     def __init__(self, kit: Kit, env: Any, name: str, seed: int, light: bool = False) -> None:
         self.kit, self.env, self.name, self.seed, self.light = kit, env, name, seed, light
@@ -64,7 +66,7 @@ class Watch:
                 self.fail(3, "an observation survives a JSON round trip", agent)
         except (TypeError, ValueError) as error:
             self.fail(3, f"an observation is JSON and UTF-8; {error}", agent)
-        # copies: a view that edits a message in place would move both alike
+        # copies: an environment that edits a message in place would move both alike
         messages = messages_of(observation)
         before = self.last.get(agent, ())
         if messages is not None:
@@ -75,7 +77,7 @@ class Watch:
             self.last[agent] = tuple(
                 dict(message) if isinstance(message, dict) else message for message in messages
             )
-        # as text: a copy would share what a view edits deep inside
+        # as text: a copy would share what an environment edits deep inside
         self.kept.append((agent, observation, repr(observation)))
 
     def reward(self, agent: str, value: Any) -> float:

@@ -130,8 +130,8 @@ def rows(rounds: int) -> dict[str, Pass]:
         "kuhn_poker, fork at step 1 (per fork)": fork(kuhn, 1),
     }
     optional: dict[str, Callable[[], Pass]] = {
-        f"dilemma({rounds}), AEC view": lambda: view("dilemma", rounds=rounds),
-        "kuhn_poker, AEC view": lambda: view("kuhn_poker"),
+        f"dilemma({rounds}), AEC environment": lambda: view("dilemma", rounds=rounds),
+        "kuhn_poker, AEC environment": lambda: view("kuhn_poker"),
         "PettingZoo tic-tac-toe, env()": lambda: pettingzoo("tictactoe_v3"),
         "OpenSpiel kuhn_poker, with text and legal names": lambda: openspiel("kuhn_poker"),
     }

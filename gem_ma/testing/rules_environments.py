@@ -1,7 +1,7 @@
-"""Rules 1, 2, 3, 4, 5, 6, 7 and 9 on the AEC and the Parallel view: each shows the play that the
-kernel plays.
+"""Rules 1, 2, 3, 4, 5, 6, 7 and 9 on the AEC and the Parallel environment: each shows the play that
+the kernel plays.
 
-Where a view's factory also takes `max_steps`, the driver's limits are tested.
+Where an environment's factory also takes `max_steps`, the driver's limits are tested.
 """
 
 from __future__ import annotations
@@ -12,23 +12,30 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gem_ma.testing.clock import TooSlow, time_limit
+from gem_ma.testing.environment_play import (
+    Factory,
+    accepts,
+    make_environment,
+    play_aec,
+    play_parallel,
+    reset,
+)
 from gem_ma.testing.kit import PLAY_S, Failed, Kit
 from gem_ma.testing.players import Cast
 from gem_ma.testing.traces import Trace
-from gem_ma.testing.view_play import Factory, accepts, make_view, play_aec, play_parallel, reset
 from gem_ma.testing.watch import Played, messages_of
 
 RESETS = 8  # in a row; fewer do not say whether those without a seed differ
 
 
-def views(kit: Kit, factories: Mapping[str, Factory]) -> None:
-    """The AEC and the Parallel view against the kernel and against themselves."""
+def environments(kit: Kit, factories: Mapping[str, Factory]) -> None:
+    """The AEC and the Parallel environment against the kernel and against themselves."""
     plays: dict[str, Callable[..., Played]] = {"AEC": play_aec, "Parallel": play_parallel}
     for name, play in plays.items():
         factory = factories[name]
         env: Any = None
-        with kit.guarded(f"making the {name} view"):
-            env = make_view(factory, kit.played, max_steps=kit.cap)
+        with kit.guarded(f"making the {name} environment"):
+            env = make_environment(factory, kit.played, max_steps=kit.cap)
         if env is None:
             continue
         # more players for the first seeds: most faults show at once
@@ -39,11 +46,11 @@ def views(kit: Kit, factories: Mapping[str, Factory]) -> None:
                 played = _guarded(kit, play, name, env, seed, player)
                 if played is not None:
                     _against_kernel(kit, name, played, seed, player, accepts(factory, "max_steps"))
-        # on the view that has been played, since a reset must forget all of that
+        # on the environment that has been played, since a reset must forget all of that
         _determinism(kit, name, factory, play, env)
         _global_state(kit, name, env)
         _limits(kit, name, factory, play)
-        with kit.guarded(f"closing the {name} view", rule=6):
+        with kit.guarded(f"closing the {name} environment", rule=6):
             env.reset(seed=0)
             env.close()
             env.close()
@@ -67,7 +74,7 @@ def _guarded(
     except (KeyboardInterrupt, Failed):
         raise
     except BaseException as error:
-        kit.error(error, f"the {name} view with player {player}", seed=seed)
+        kit.error(error, f"the {name} environment with player {player}", seed=seed)
         return None
 
 
@@ -80,7 +87,7 @@ def _against_kernel(
         known = kit.known(seed, player)
     except Failed:
         return
-    # the view knows no limit, the kit's own cut the kernel: as far as both went
+    # the environment knows no limit, the kit's own cut the kernel: as far as both went
     if not known.over and not limited:
         # sums and ends are of different moments then, so that they are not compared
         del played.turns[len(known.turns) :]
@@ -96,7 +103,7 @@ def _against_kernel(
 
 
 def compare(kit: Kit, name: str, played: Played, known: Trace, seed: int) -> None:
-    """A view's episode beside the kernel's."""
+    """An environment's episode beside the kernel's."""
     for number, (turn, expected) in enumerate(zip(played.turns, known.turns, strict=False)):
         step = known.steps[number]
         # after the first difference the plays are different ones, and all that follows would be
@@ -128,7 +135,7 @@ def compare(kit: Kit, name: str, played: Played, known: Trace, seed: int) -> Non
             if messages_of(observation) != known.views.get(agent):
                 _wrong_observation(kit, name, agent, played, known, known.length, seed)
                 break
-    # a view may add rewards in another order, and sums round otherwise then
+    # an environment may add rewards in another order, and sums round otherwise then
     totals = known.totals(kit.agents)
     for agent, total in totals.items():
         got = played.totals.get(agent, 0.0)
@@ -181,7 +188,7 @@ def _wrong_observation(
     kit.fail(3, message, agent=agent, step=step, seed=seed, key=(name, "transcript"))
     kit.fail(
         9,
-        f"{name}: all views show an agent the same",
+        f"{name}: all environments show an agent the same",
         agent=agent,
         step=step,
         seed=seed,
@@ -198,13 +205,13 @@ def _determinism(
     # 0 is a seed like any other, and false in Python
     for seed in kit.within((0, 7, *kit.seeds[1:2])):
         episodes = []
-        # actions of an episode that is left in the middle; None = a fresh view
+        # actions of an episode that is left in the middle; None = a fresh environment
         for abandoned in (0, 1, 4, None):
             if abandoned:
                 _abandon(kit, name, env, abandoned)
             target = env if abandoned is not None else None
-            with kit.guarded(f"making the {name} view"):
-                target = target or make_view(factory, kit.played, max_steps=kit.cap)
+            with kit.guarded(f"making the {name} environment"):
+                target = target or make_environment(factory, kit.played, max_steps=kit.cap)
             if target is None:
                 continue
             start = kit.seeds[0]
@@ -222,7 +229,7 @@ def _determinism(
         if len(episodes) == 4 and episodes[0] != episodes[3]:
             kit.fail(
                 1,
-                f"{name}: a fresh view with the same seed plays the same episode, also for 0",
+                f"{name}: a fresh environment with the same seed plays the same episode, 0 too",
                 seed=seed,
                 key=(name, "fresh"),
             )
@@ -310,7 +317,7 @@ def _global_state(kit: Kit, name: str, env: Any) -> None:
         random.seed(5)
         numpy.random.seed(5)
         before = random.getstate(), repr(numpy.random.get_state())
-        with kit.guarded(f"a reset of the {name} view"):
+        with kit.guarded(f"a reset of the {name} environment"):
             env.reset(seed=0)
             env.reset()
         if (random.getstate(), repr(numpy.random.get_state())) != before:
@@ -340,8 +347,8 @@ def _limits(kit: Kit, name: str, factory: Factory, play: Callable[..., Played]) 
                 continue
             tried = tried or known.length > limit
             env: Any = None
-            with kit.guarded(f"making the {name} view"):
-                env = make_view(factory, kit.played, max_steps=limit)
+            with kit.guarded(f"making the {name} environment"):
+                env = make_environment(factory, kit.played, max_steps=limit)
             played = _guarded(kit, play, name, env, seed, "random") if env is not None else None
             if played is None:
                 continue
@@ -367,8 +374,8 @@ def _limits(kit: Kit, name: str, factory: Factory, play: Callable[..., Played]) 
 def _idle(kit: Kit, factory: Factory) -> None:
     """Rule 9: what idle agents say has no effect."""
     for seed in kit.within(kit.seeds[:3]):
-        with kit.guarded("making the Parallel view"):
-            env = make_view(factory, kit.played, max_steps=kit.cap)
+        with kit.guarded("making the Parallel environment"):
+            env = make_environment(factory, kit.played, max_steps=kit.cap)
             played = _guarded(kit, play_parallel, "Parallel", env, seed, "random", idle=True)
             quiet = _guarded(kit, play_parallel, "Parallel", env, seed, "random")
             if played is not None and (quiet is None or played.seen() != quiet.seen()):

@@ -1,10 +1,10 @@
-"""One episode on an AEC or a Parallel view, in PettingZoo's terms, with everything that can be
-checked while it is played.
+"""One episode on an AEC or a Parallel environment, in PettingZoo's terms, with everything that can
+be checked while it is played.
 
-A view is made by a factory `Callable[[Scenario], env]`; the task goes in by
-`reset(options={"task": ...})`. Nothing but PettingZoo's public API is used, so that any view can
-be held to it. What the episodes of several views say about each other is the business of
-`rules_views`.
+An environment is made by a factory `Callable[[Scenario], env]`; the task goes in by
+`reset(options={"task": ...})`. Nothing but PettingZoo's public API is used, so that any environment
+can be held to it. What the episodes of several environments say about each other is the business of
+`rules_environments`.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ def accepts(factory: Factory, name: str) -> bool:
     )
 
 
-def make_view(factory: Factory, scenario: Any, **wanted: Any) -> Any:
-    """A view, with those of the wanted keywords that its factory takes."""
+def make_environment(factory: Factory, scenario: Any, **wanted: Any) -> Any:
+    """An environment, with those of the wanted keywords that its factory takes."""
     return factory(
         scenario, **{name: value for name, value in wanted.items() if accepts(factory, name)}
     )
 
 
 def reset(kit: Kit, env: Any, seed: int | None, task_of: int) -> Any:
-    """Resets a view to an episode; a task of the kit goes in as an option."""
+    """Resets an environment to an episode; a task of the kit goes in as an option."""
     return reset_to(kit, env, seed, kit.task(task_of))
 
 
 def reset_to(kit: Kit, env: Any, seed: int | None, task: Any) -> Any:
-    """Resets a view to an episode of this very task."""
-    # by its key: an int would be an index, and without a task the view takes one by the seed
+    """Resets an environment to an episode of this very task."""
+    # by its key: an int would be an index, and without a task the environment takes one by the seed
     if task is None or isinstance(task, (int, str)):
         tasks = kit.scenario.tasks("train")
         # a split of one task needs no index
@@ -128,7 +128,7 @@ class _Aec:
         env, watch, agents = self.env, self.watch, sorted(self.kit.agents)
         if sorted(env.agents) != agents or sorted(possible) != agents:
             watch.fail(6, f"all agents of the scenario exist from reset on; got {env.agents}")
-        # the usual slip: the view removes an agent from one and empties the other
+        # the usual slip: the environment removes an agent from one and empties the other
         if env.agents is env.possible_agents:
             watch.fail(
                 6, "agents and possible_agents are two lists: the first shrinks, the second never"
@@ -180,7 +180,7 @@ class _Aec:
         else:
             self.group, self.still = active, {}
             if len(active) > 1 and not self.light:
-                # copies: a view that edits what it handed out would move both alike
+                # copies: an environment that edits what it handed out would move both alike
                 infos = copy.deepcopy(dict(self.env.infos))
                 self.still = {"seen": copy.deepcopy(self.seen), "infos": infos}
         mask = known.get("action_mask")
