@@ -31,8 +31,8 @@ class Wraps(Protocol):
 class Policy:
     """A named policy as the driver sees it: an engine, and how it samples.
 
-    `learns`: an update will weigh what it samples now by `sampling`, so no behaviour may draw in
-    another way.
+    `learns`: an update will compute the probabilities of what it samples now under `sampling`, so
+    no behaviour may sample in another way.
     """
 
     name: str

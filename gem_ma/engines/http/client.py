@@ -5,10 +5,9 @@ It knows the `openai` client library and bytes. The library's own retries are of
 reading of bodies is not used: what comes back is a body under a byte cap, or a `Fault`, in the
 server's words: whoever reads on takes the key out of them (`hiding`).
 
-A connection carries one request. A server or proxy that answers twice would else answer the next
-request with what belongs to the last one, and nobody could tell: a second answer may come at any
-time, also after the next request was sent. So nothing is left over that could be taken for an
-answer; the price is a handshake per request.
+A connection carries one request. Where a server or a proxy answers twice, the second answer would
+be taken for that of the next request on the same connection, and nobody could tell: it may come at
+any time, also after the next request was sent. The price is a handshake per request.
 """
 
 from __future__ import annotations

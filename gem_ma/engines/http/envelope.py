@@ -1,9 +1,9 @@
 """The envelope of a reply, which a server writes: strict JSON, in which whatever carries an answer
 has the type that it must have.
 
-A part of an answer that has another type would else be lost in silence, and what is left over be
-taken for the whole. So it is a `Fault`. What carries no answer (usage, log-probabilities, names)
-may be anything: a number that cannot be is read as none. Knows no Reply.
+A part of another type is a `Fault`: passed over in silence, the rest would be taken for the whole
+answer. What carries no answer (usage, log-probabilities, names) may be anything: a number that is
+impossible is read as none. Knows no Reply.
 """
 
 from __future__ import annotations

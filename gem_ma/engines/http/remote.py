@@ -12,18 +12,18 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gem_ma.engines.http.budget import Budget, Price
 from gem_ma.engines.http.client import Client, client_of, import_client
 from gem_ma.engines.http.endpoint import NO_KEY, Endpoint, host_of
 from gem_ma.engines.http.faults import RETRIED, Fault, back_off, in_words
-from gem_ma.engines.http.reply import decode, is_empty
+from gem_ma.engines.http.reply import decode
+from gem_ma.engines.http.tries import Tries
 from gem_ma.errors import ConfigError, EndpointError, EngineError, ModelNotFound
 from gem_ma.types import Attempt, Reply, Usage
 
-EMPTY_TRIES = 3  # after so many the empty text is the answer
 FIRST_CONTACT_TRIES = 5  # where no server was ever there
 LONG = 256 * 1024  # bytes of a body that is read in a thread: all plays share this one
 PROBE_S = 10.0  # to find out whether a server is there
@@ -50,29 +50,6 @@ class Service:
     model_hint: str
     usual_key: str = ""
     hint: Callable[[Fault], str] = lambda fault: ""
-
-
-@dataclass(slots=True)
-class _Tries:
-    """What one request has been through so far."""
-
-    most: int
-    answered: int  # responses of the client when it began
-    count: int = 0
-    empty: int = 0  # replies without text or call
-    spent_s: float = 0.0
-    failed: list[Attempt] = field(default_factory=list)
-    wasted: Usage = Usage(0, 0)  # of attempts without a usable reply
-
-    def looks_empty(self, reply: Reply) -> bool:
-        """Whether an empty reply is a fault of the server: the last one allowed is the answer."""
-        if not is_empty(reply):
-            return False
-        self.empty += 1
-        if self.empty >= EMPTY_TRIES or self.count >= self.most:
-            return False
-        self.wasted = _sum(self.wasted, reply.usage)
-        return True
 
 
 class Remote:
@@ -158,7 +135,7 @@ class Remote:
         patience = self.endpoint
         most = patience.attempts if attempts is None else min(patience.attempts, attempts)
         client = await self.client()
-        tries = _Tries(most, client.answered)
+        tries = Tries(most, client.answered)
 
         def reading(content: bytes, kind: str) -> Reply:
             # before anything is cut from it, which would leave half a key
@@ -190,7 +167,7 @@ class Remote:
                 raise self.refused(got)
             await self._wait(client, tries, got, probe)
 
-    async def _wait(self, client: Client, tries: _Tries, fault: Fault, probe: Body) -> None:
+    async def _wait(self, client: Client, tries: Tries, fault: Fault, probe: Body) -> None:
         """Waits before the next try. Raises EngineError or EndpointError where there is none."""
         # only faults of this kind make the wait longer, see `back_off`
         alike = sum(attempt.kind == fault.kind for attempt in tries.failed)
@@ -304,7 +281,7 @@ class Remote:
         hint = self.service.hint(fault)
         return EngineError(f"{where} refused the request {words}" + (f"; {hint}" if hint else ""))
 
-    def _given_up(self, tries: _Tries, fault: Fault, gone: bool) -> EngineError:
+    def _given_up(self, tries: Tries, fault: Fault, gone: bool) -> EngineError:
         what = (
             f"{self.where}: no usable reply from {self.host} in {len(tries.failed)} attempts and"
             f" {tries.spent_s:.0f} s ({in_words(tries.failed)}); last: {fault.detail}"
@@ -324,10 +301,3 @@ class Remote:
         except Fault as fault:
             return fault.kind != "transport"
         return True
-
-
-def _sum(first: Usage, other: Usage) -> Usage:
-    return Usage(
-        (first.prompt_tokens or 0) + (other.prompt_tokens or 0),
-        (first.completion_tokens or 0) + (other.completion_tokens or 0),
-    )

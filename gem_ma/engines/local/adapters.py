@@ -1,10 +1,10 @@
 """LoRA adapters of one module: many policies on one base, each row of a batch with the adapter of
 its own policy.
 
-Knows modules and which row sees which adapter; knows no requests and no training. `peft` names
-and shapes the adapters. Which adapter a row sees is decided here, once per forward pass (`route`):
-peft's own switches would walk the whole module at every token, and turn gradients on. Outside of
-`route` the module is its base, bit for bit.
+Knows modules; knows no requests and no training. `peft` names and shapes the adapters. Which one a
+row sees is decided once per forward pass (`route` in `adapter_routing`): peft's own switches would
+walk the whole module at every token, and turn gradients on. Outside of `route` the module is its
+base, bit for bit.
 
 A new adapter changes nothing: B is zero, A is drawn from its own seed (Hu et al. 2021, LoRA).
 Adapters are never merged, have no dropout, and stay frozen until a learner takes them. Their
@@ -17,15 +17,14 @@ import hashlib
 import itertools
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gem_ma.config.spelling import nearest
 from gem_ma.engines.base import stable_seed
 from gem_ma.engines.local.adapter_folder import CONFIG, read_adapter, relative_base, write_adapter
+from gem_ma.engines.local.adapter_routing import add_adapters
 from gem_ma.engines.local.adapter_settings import LoraSettings
 from gem_ma.engines.local.loading import first_line
 from gem_ma.errors import ConfigError, DataError
@@ -33,45 +32,7 @@ from gem_ma.installing import install
 
 MARKED = 64  # values of each weight that tell one base from another
 
-Division = tuple[tuple[str, Any], ...]  # (adapter, its rows [n], or None where all rows are its)
-# A context variable, so that threads that run batches at the same time do not mix their divisions.
-_DIVISION: ContextVar[Division] = ContextVar("gem_ma_adapters", default=())
 _KEYS = itertools.count()
-
-
-@contextmanager
-def route(adapters: Sequence[str | None], torch: Any, device: Any) -> Iterator[None]:
-    """Row k of every forward pass inside sees `adapters[k]`; None is the base. One adapter alone
-    is for any number of rows."""
-    different = list(dict.fromkeys(adapters))
-    if len(different) == 1:
-        division: Division = () if different[0] is None else ((different[0], None),)
-    else:
-        rows = {
-            name: [row for row, other in enumerate(adapters) if other == name] for name in different
-        }
-        division = tuple(
-            (name, torch.tensor(rows[name], device=device))
-            for name in different
-            if name is not None
-        )
-    token = _DIVISION.set(division)
-    try:
-        yield
-    finally:
-        _DIVISION.reset(token)
-
-
-def _add(layer: Any, inputs: tuple[Any, ...], output: Any) -> Any:
-    """The layer's output with what the adapters of its rows add; runs after the base layer."""
-    for name, rows in _DIVISION.get():
-        if name in layer.lora_A:
-            down, up = layer.lora_A[name], layer.lora_B[name]
-            seen = inputs[0] if rows is None else inputs[0][rows]
-            # computed in the dtype of the adapter (float32), added in that of the base
-            change = (up(down(seen.to(down.weight.dtype))) * layer.scaling[name]).to(output.dtype)
-            output = output + change if rows is None else output.index_add(0, rows, change)
-    return output
 
 
 def _seed_parts(*parts: object) -> tuple[object, ...]:
@@ -205,7 +166,7 @@ class Adapters:
                 for name, layer in layers.items():
                     layer.enable_adapters(False)  # its own forward pass is that of the base layer
                     if name not in self._hooked:
-                        layer.register_forward_hook(_add)
+                        layer.register_forward_hook(add_adapters)
                         self._hooked.add(name)
                 for weight, before in learned:
                     weight.requires_grad_(before)

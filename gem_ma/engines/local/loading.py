@@ -91,8 +91,8 @@ class How:
             )
         if self.device_map is not None and self.device not in ("cpu", "auto"):
             raise ConfigError(
-                f"policy {policy!r}: either device or device_map; device_map: {self.device_map}"
-                " chooses the devices itself"
+                f"policy {policy!r}: either device or device_map, not both; device_map:"
+                f" {self.device_map} chooses the devices itself"
             )
         device = self.device
         if self.device_map is not None:

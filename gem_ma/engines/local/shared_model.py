@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
-from gem_ma.engines.local.adapters import Adapters, route
+from gem_ma.engines.local.adapter_routing import route
+from gem_ma.engines.local.adapters import Adapters
 from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.decoding import Decoder
 from gem_ma.engines.local.loading import How, first_line, import_stack, load_model

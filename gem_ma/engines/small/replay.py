@@ -5,9 +5,9 @@ A request is known by its seed, which is a digest of (task, seed, repeat, agent,
 run over the same plans is repeated exactly, at any concurrency, with other behaviours as long as
 they ask no more than the recorded ones did.
 
-One side of a record can be replayed against another player of the other side: what it said then,
-it says again, in the same order. A side that was played without a model, or with `actions: true`
-any side, answers with its recorded actions; seat it with the behaviour `direct`.
+One side of a record can be replayed against a new player of the other side: it says again what it
+said then, in the same order. A side that was played without a model answers with its recorded
+actions; with `actions: true` every side does. Seat it with the behaviour `direct`.
 """
 
 from __future__ import annotations
@@ -87,11 +87,11 @@ class Replay:
 
 
 class Remembered:
-    """An engine that gives the replies which interrupted plays have got already, and asks `engine`
-    for all others: nothing is bought twice.
+    """Answers with the replies that interrupted plays already got, and asks `engine` for all others:
+    nothing is bought twice.
 
-    `known`: the kept ones, by seed. `keep` is told of every other one before anybody else: its
-    request and what it got.
+    `known`: those replies, by the seed of their request. `keep` is called with every new reply, and
+    its request, before anybody else sees it.
     """
 
     def __init__(
