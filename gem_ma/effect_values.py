@@ -27,6 +27,7 @@ class Pending:
     tools: tuple[Tool, ...] = ()
 
 
+# Every play of a scenario comes with the same tuple.
 @lru_cache(maxsize=512)
 def agents_problem(agents: tuple[str, ...] | None) -> str:
     """Why these are no names of agents; "" where they are."""

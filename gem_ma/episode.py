@@ -83,17 +83,17 @@ class Limits:
 
     max_steps: int | None = None
     max_turns: int | None = None
-    max_tokens: int | None = None
-    timeout_s: float | None = None
+    max_tokens: int | None = None  # sampled in the whole play, thinking included
+    timeout_s: float | None = None  # of the whole play, the making of its seats included
     max_said: int | None = MAX_SAID
 
-    def narrowed(self, own: Limits | None) -> Limits:
+    def narrowed(self, declared: Limits | None) -> Limits:
         """These, or the time limit of a scenario (`Scenario.limits`) where that comes first."""
-        if own is None or own.max_steps is None:
+        if declared is None or declared.max_steps is None:
             return self
-        if self.max_steps is not None and self.max_steps <= own.max_steps:
+        if self.max_steps is not None and self.max_steps <= declared.max_steps:
             return self
-        return replace(self, max_steps=own.max_steps)
+        return replace(self, max_steps=declared.max_steps)
 
 
 @dataclass(frozen=True, slots=True)

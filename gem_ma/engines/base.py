@@ -51,4 +51,5 @@ def stable_seed(*parts: object) -> int:
     """A 63-bit seed out of any printable parts; unlike hash(), the same in every process."""
     # of their text, which is the same in every process and after a record was written and read
     digest = hashlib.blake2b("|".join(map(str, parts)).encode(), digest_size=8).digest()
+    # 63 bits: it fits a signed 64-bit integer, wherever it is handed to
     return int.from_bytes(digest, "big") >> 1
