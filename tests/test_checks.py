@@ -109,7 +109,7 @@ def folder(tmp_path, monkeypatch):
         ),
         (
             "  group_size: 3",
-            "c.yaml:13: train.group_size: 4 episodes are no whole number of groups of 3",
+            "c.yaml:13: train.group_size: 4 episodes cannot be divided into groups of 3",
         ),
         (
             "  opponents: {latest: 0.5, anchors: {nobody: 0.5}}",

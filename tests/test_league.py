@@ -241,7 +241,7 @@ def test_settings_of_one_policy_replace_single_keys(two, tmp_path):
         ("train.per_policy={one: {estimator: {name: grpo}}}", "share a start"),
         (
             "train.seats=swap train.episodes=15",
-            "15 episodes are no whole number of starts, which have 2 seatings",
+            "15 episodes cannot be divided into starts, which have 2 seatings",
         ),
         ("train.opponents={latest: 0.5}", "sum to 1; here to 0.5"),
         (

@@ -223,7 +223,7 @@ def test_any_scenario_gets_a_context(kind: type[Scenario]) -> None:
     chosen = measured(tiny_tokenizer.word_tokenizer(["word yes no hello"]))
     assert (measured.need.longest > 0, measured.need.cut) == BROKEN[kind]
     assert chosen == measured.need.positions >= max(LEAST, 2 * measured.need.longest)
-    assert ("could be played" in measured.said) == (not measured.need.longest)
+    assert ("could be played" in measured.source) == (not measured.need.longest)
     assert measured.warning is None
     if kind is Long:
         assert chosen > 30_000

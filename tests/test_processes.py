@@ -369,13 +369,12 @@ def test_what_several_processes_cannot_share_is_refused():
     with pytest.raises(
         ConfigError,
         match=(
-            r"policies.main: only one process can publish to where it is sampled; train with one"
-            r" process"
+            r"policies.main: only one process can publish to its server; train with one process"
         ),
     ):
         check_processes(settings, 2, {"main": Policy("main", Elsewhere())})
     with pytest.raises(
-        ConfigError, match="limits: each of 2 processes would spend them on its own"
+        ConfigError, match="limits: each of 2 processes would spend the whole budget"
     ):
         check_processes(
             config.load("kuhn_table", ["limits.tokens=1000"]).config,

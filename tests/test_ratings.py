@@ -101,7 +101,7 @@ def test_players_that_no_chain_of_games_compares_are_refused_in_a_sentence():
     with pytest.raises(
         DataError,
         match=(
-            r"no chain of games compares 'a' with 'c', so their ratings say nothing of each other;"
+            r"no chain of games compares 'a' with 'c', so their ratings cannot be compared;"
             r" apart: c, d"
         ),
     ):

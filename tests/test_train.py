@@ -312,7 +312,7 @@ def test_the_learning_rate_warms_up_and_falls_linearly():
         (("train.estimator.name=grpo",), "share a start"),
         (
             ("train.estimator.name=grpo", "train.group_size=3"),
-            "8 episodes are no whole number of groups of 3",
+            "8 episodes cannot be divided into groups of 3",
         ),
         (
             ("train.estimator.options.lam=0.5",),

@@ -128,7 +128,7 @@ def model(
     if as_json:
         emit_json({**made, "longest_talk": positions.need.longest})
     else:
-        _show(made, positions.said)
+        _show(made, positions.source)
 
 
 def _clone(

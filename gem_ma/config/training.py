@@ -38,7 +38,7 @@ class OpponentSettings(Settings):
     trained on."""
 
     latest: float = Field(
-        0.0, ge=0, le=1, description="Whoever has the seat, with the weights of now."
+        0.0, ge=0, le=1, description="Whoever has the seat, with the present weights."
     )
     uniform: float = Field(0.0, ge=0, le=1, description="A snapshot of the pool, all alike.")
     prioritised: float = Field(
@@ -242,7 +242,7 @@ class TrainSettings(Settings):
         ),
     )
     opponents: OpponentSettings | None = Field(
-        None, description="Against whom; absent: whoever agents: seats, with the weights of now."
+        None, description="Against whom; absent: whoever agents: seats, with the present weights."
     )
     pool: PoolSettings = PoolSettings()
     # a warning changes nothing of a run, so that it may be the default

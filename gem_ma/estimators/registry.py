@@ -52,7 +52,7 @@ class Estimator:
 
     def problem(self, option: str, value: float | bool) -> str:
         """What is wrong with the value of an option, in words; "" where nothing is."""
-        # in Python `true` is a number too, so the two kinds are told apart by the default
+        # in Python `true` is a number too, so the default says which kind is meant
         switch = isinstance(inspect.signature(self.function).parameters[option].default, bool)
         if switch != isinstance(value, bool):
             return "true or false" if switch else "a number"

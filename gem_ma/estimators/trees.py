@@ -139,12 +139,12 @@ def _histories(episode: Episode) -> dict[int, str]:
     digest, digests = hashlib.blake2b(digest_size=8), {}
     # stable: the agents of one step stay in the order of the record, which is that of the cast
     for turn in sorted(episode.turns, key=lambda turn: turn.step):
-        digest.update(repr((turn.step, turn.agent, _said(turn))).encode())
+        digest.update(repr((turn.step, turn.agent, _action_key(turn))).encode())
         digests[turn.step] = digest.hexdigest()
     return digests
 
 
-def _said(turn: Turn) -> tuple[Any, ...]:
+def _action_key(turn: Turn) -> tuple[Any, ...]:
     # by repr: the arguments of a call are dicts, which have no hash
     return (turn.action.text, tuple(repr(call) for call in turn.action.tool_calls))
 

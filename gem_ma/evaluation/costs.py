@@ -1,9 +1,9 @@
 """What each agent's model calls cost, read from the record. A price that is not known makes a cost
 unknown (None), never 0.
 
-Counted are the replies of all episodes on record, failed ones too; a reply that came from a
-cache costs what it cost when it was sampled. Attempts that gave no reply are counted, not
-priced: no server says what they took.
+The replies of all recorded episodes are counted, failed ones too; a reply out of a cache costs what
+it cost when it was sampled. Attempts without a reply are counted but not priced: no server says
+what they cost.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _cost(replies: list[Reply], prices: Mapping[str, Pricing]) -> dict[str, Any]
 
 
 def _sum(counts: list[int | None]) -> int | None:
-    # one server that does not count makes the whole unknown: a partial sum would look exact
+    # one reply without a count makes the whole unknown: a partial sum would look exact
     return None if None in counts else sum(count for count in counts if count is not None)
 
 

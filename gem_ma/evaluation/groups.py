@@ -315,7 +315,7 @@ def _asked(what: str, hook: Callable[[Episode], Any], episode: Episode) -> Any:
         ) from error
     if not isinstance(answer, Mapping):
         raise ScenarioError(
-            f"{_where(what, episode)} gave {type(answer).__name__}; it gives a mapping"
+            f"{_where(what, episode)} returned {type(answer).__name__}; a mapping is wanted"
         )
     return answer
 

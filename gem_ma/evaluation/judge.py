@@ -47,7 +47,7 @@ class Judge:
         success, lost = summary.get("success"), summary.get("lost")
         if not success or not lost:
             return cls()
-        # rows of lost plays hold all that was said of them
+        # rows of lost plays hold their measures and labels
         rows = {(row["task"], row["seed"], row["repeat"]): row for row in lost["episodes"]}
         # with fewer judged than played, a play without a row may never have been judged
         judged_all = success["n"] == summary["ok"] and summary["episodes"] == episodes

@@ -36,8 +36,8 @@ class Kinds:
         return score == SUCCESS or _named(score, self.rates)
 
     def better(self, score: str) -> str:
-        """`more`, `less`, or "" where nobody said. More success and more return are better
-        always."""
+        """`more`, `less`, or "" where nothing is declared. More success and more return are always
+        better."""
         if score == SUCCESS or score.startswith(RETURN) or _named(score, self.more):
             return "more"
         return "less" if _named(score, self.less) else ""

@@ -31,7 +31,7 @@ def lost_episodes(
     return {
         "count": len(lost),
         "episodes": [
-            {**identity(one), **said_of(one, measures, labels, kinds)} for one in lost[:MOST]
+            {**identity(one), **facts_of(one, measures, labels, kinds)} for one in lost[:MOST]
         ],
     }
 
@@ -46,7 +46,7 @@ def identity(episode: Episode) -> dict[str, Any]:
     }
 
 
-def said_of(
+def facts_of(
     episode: Episode, measures: Measures | None, labels: Labels | None, kinds: Kinds
 ) -> dict[str, Any]:
     """`returns`, `labels`, `measures` and the first line of the `error` of one episode. Raises

@@ -26,7 +26,7 @@ from gem_ma.evaluation.groups import (
 )
 from gem_ma.evaluation.kinds import RETURN, Kinds
 from gem_ma.evaluation.lost import lost_episodes
-from gem_ma.evaluation.tallies import Said, take
+from gem_ma.evaluation.tallies import AgentCounts, take
 
 __all__ = ["Success", "summarise"]
 
@@ -54,7 +54,7 @@ def summarise(
     ok = [episode for episode in all_ if episode.end.scored]
     failed = [episode for episode in all_ if episode.end is End.FAILED]
     agents = list(dict.fromkeys(agent for episode in all_ for agent in episode.cast))
-    tallies_of = {agent: tallies.said.get(agent, Said()) for agent in agents}
+    tallies_of = {agent: tallies.by_agent.get(agent, AgentCounts()) for agent in agents}
     measures, labels = measures and taken.measures, labels and taken.labels
     curve, excluded = _pass_hat_k(judged), len(all_) - len(ok) - len(failed)
     won = [float(good) for _, good in judged]  # failed ones are not judged; `score` has them as 0

@@ -65,7 +65,7 @@ class Mixture:
         ]
 
     def strategy(self) -> Strategy:
-        """The mixture of now as one strategy."""
+        """The present mixture as one strategy."""
         known = {
             (one.agent, one.view, one.legal): chances
             for one, chances in zip(self.decisions, self.chances(), strict=True)

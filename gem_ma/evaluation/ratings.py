@@ -95,8 +95,8 @@ class Meetings:
 
 
 def payoffs(played: Iterable[Match]) -> dict[tuple[str, str, str], Meetings]:
-    """(player, other, agent that the player sat at) -> what came of it; every game stands in two
-    cells, one for each of its players.
+    """(player, other, agent that the player sat at) -> results; every game counts in two cells, one
+    for each of its players.
 
     >>> table = payoffs([Match(("t/0", 1), ("x", "o"), ("new", "old"), (1.0, -1.0), (False, True))])
     >>> table["old", "new", "o"]
@@ -260,7 +260,7 @@ def _checked(
     players together."""
     total = np.zeros((len(names), len(names)))
     total[pairs[:, 0], pairs[:, 1]] = won
-    # a tie is half a win of each, so whoever met has a number on both sides
+    # a tie is half a win of each, so two players that met have a number on at least one side
     met = (total + total.T) > 0
     _check_connected(
         met | np.eye(len(names), dtype=bool), names, "no chain of games compares", "with"
@@ -308,7 +308,7 @@ def _check_connected(
         i, j = (int(n) for n in np.argwhere(~closed)[0])
         apart = ", ".join(names[k] for k in range(len(names)) if not closed[i, k])
         raise DataError(
-            f"{what} {names[i]!r} {link} {names[j]!r}, so their ratings say nothing of each other;"
+            f"{what} {names[i]!r} {link} {names[j]!r}, so their ratings cannot be compared;"
             f" apart: {apart}"
         )
 

@@ -33,8 +33,8 @@ Floats = npt.NDArray[np.float64]
 
 
 class Estimate(NamedTuple):
-    """A mean with its interval; `method` names how the interval was made, `tasks` how many
-    independent units it stands on."""
+    """A mean with its interval; `method` names how the interval was made, `tasks` is the number of
+    independent units."""
 
     mean: float
     low: float
@@ -337,7 +337,7 @@ def _vector(name: str, values: Sequence[float] | Floats) -> Floats:
 
 def _level(level: float) -> float:
     if not 0 < level < 1:
-        raise ValueError(f"a level lies between 0 and 1, as 0.95; got {level}")
+        raise ValueError(f"a level lies between 0 and 1, such as 0.95; got {level}")
     return level
 
 

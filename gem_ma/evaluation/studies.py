@@ -64,7 +64,7 @@ def cell_of(
             values.setdefault(score, {})[episode.id] = value
         measured = values_of(episode, judge.measures) if judge.measures is not None else {}
         for score, value in measured.items():
-            by_episode = values.setdefault(score, {})  # its name stands in any case
+            by_episode = values.setdefault(score, {})  # the table lists its name in any case
             if measures is None or score in measures:
                 by_episode[episode.id] = value
     return Cell(judge.summarise(listed), values, world, run, judge.kinds)
@@ -188,7 +188,7 @@ def _compare(
         rows.append(
             {
                 "names": dict(zip(axes, names, strict=True)),
-                # said beside the difference: other scenario settings change what a task is
+                # printed beside the difference: other scenario settings change what a task is
                 "same_tasks": cell.world == cells[reference].world,
                 "pairs": len(shared[names]),
                 "unpaired": len(base.keys() ^ values.keys()),
@@ -314,8 +314,8 @@ def _margins(
 def _interactions(
     axes: Mapping[str, Names], cells: Mapping[Names, Cell], score: str, resamples: int
 ) -> list[dict[str, Any]]:
-    """For each pair of axes: what a cell has beyond the sum of what its row and its column
-    bring, with its interval over units."""
+    """For each pair of axes: by how much a cell differs from the sum of the effects of its row and
+    its column, with its interval over units."""
     import numpy as np
 
     from gem_ma.evaluation.stats import paired

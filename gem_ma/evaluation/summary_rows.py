@@ -75,8 +75,8 @@ def _baseline(baseline: Mapping[str, Any]) -> str:
 
 
 def _pass_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
-    """pass^k. For k = 1 alone it is the success again, so it stands only where it says why there
-    is no more."""
+    """pass^k. With k = 1 alone it only repeats the success, so it is printed only with the reason
+    why there is no more."""
     intervals, refused = _pass_intervals(summary), _refused(summary)
     if len(intervals) > 1 or (intervals and refused):
         texts = (f"{k}: {interval_text(interval)}" for k, interval in enumerate(intervals, 1))
@@ -92,7 +92,7 @@ def _pass_intervals(summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _refused(summary: Mapping[str, Any]) -> str:
-    """Which k cannot be had, where tasks differ in how often they were tried."""
+    """Which k cannot be computed, where tasks differ in how often they were tried."""
     # an older summary says nothing of tries
     least, most = summary.get("tries") or (0, 0)
     return f"  (no k above {least}: not every task has more scored tries)" if most > least else ""
@@ -114,8 +114,8 @@ def _play_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
 
 
 def _fault_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
-    """What agents and servers did wrong. A share of 0 is news for closed choices alone; keys that
-    an older version did not write are no faults."""
+    """What agents and servers did wrong. A share of 0 is printed for closed choices alone. Keys
+    that an older version did not write are skipped."""
     for agent, share in summary["illegal"].items():
         # None: no choice was closed
         if share is not None:

@@ -14,7 +14,7 @@ from gem_ma.types import Malformed, Turn
 
 
 @dataclass(slots=True)
-class Said:
+class AgentCounts:
     """Counts over the turns of one agent, of scored episodes."""
 
     sampled: int = 0  # tokens
@@ -52,7 +52,7 @@ class Tallies:
     steps: int = 0
     model_calls: int = 0
     retried: int = 0  # episodes
-    said: dict[str, Said] = field(default_factory=dict)
+    by_agent: dict[str, AgentCounts] = field(default_factory=dict)
     replies: Counter[str] = field(default_factory=Counter)  # by policy, failed episodes included
     silent: Counter[str] = field(default_factory=Counter)
     served: dict[str, Counter[str]] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Tallies:
             self.steps += 1 + max((turn.step for turn in episode.turns), default=-1)
             self.model_calls += len(replies)
             for turn in episode.turns:
-                self.said.setdefault(turn.agent, Said()).add(turn)
+                self.by_agent.setdefault(turn.agent, AgentCounts()).add(turn)
 
     def by_policy(self) -> dict[str, Any]:
         """`empty`: of each policy's replies, how many said nothing; `served`: what servers called

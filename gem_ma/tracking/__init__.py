@@ -1,5 +1,5 @@
-"""Watching a run: every row of numbers goes to the run folder, and from there to whoever else
-listens, behind one `log(values, step)`.
+"""Watching a run: every row of numbers goes to the run folder, and from there to all trackers,
+behind one `log(values, step)`.
 
 `metrics.jsonl` and `timings.jsonl` are the truth and always written. A tracker (TensorBoard, wandb,
 trackio, a live table, a user's own) gets the same rows as flat names, such as `policy/main/kl`. No

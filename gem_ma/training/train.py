@@ -103,7 +103,7 @@ class Trainer:
             await self.examine(step)
         self.tell("examined", step)
         if step.number % self.settings.save_every == 0 or step.number == self.total:
-            # asked before the write: a checkpoint stands for the weights of every process
+            # before the write: one checkpoint holds the weights of all processes
             self.parts.teams.play.same(lambda: fingerprints(self.parts.policies), "the weights")
             self.parts.run.save(self.parts.folder, step, self.settings)
         step.phases.lap("record")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from gem_ma.episode import Episode
 from gem_ma.errors import GemMaError, StoreError
 from gem_ma.evaluation.judge import Judge
-from gem_ma.evaluation.lost import said_of
+from gem_ma.evaluation.lost import facts_of
 from gem_ma.store import (
     read_ends,
     read_episodes,
@@ -103,7 +103,7 @@ def _verdict(
             and len(chosen.rows) == summary["lost"]["count"]
             else None
         )
-    words = row if row is not None else said_of(episode, judge.measures, judge.labels, judge.kinds)
+    words = row if row is not None else facts_of(episode, judge.measures, judge.labels, judge.kinds)
     causes, labels = causes_of(words["labels"], summary)
     return {
         "kinds": kinds_of(episode.end, success),

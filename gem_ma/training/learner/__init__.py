@@ -1,7 +1,7 @@
 """What turns advantages into new weights: learners, losses, critics, parity, cloning.
 
-Learner name -> "module:Class". An engine that trains asks the registry for its learner, since it
-stands floors below this room.
+`CATALOG`: learner name -> "module:Class". An engine that trains asks the registry for its learner,
+since it may not import from this room, which lies floors above it.
 """
 
 CATALOG = {

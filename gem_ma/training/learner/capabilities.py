@@ -1,6 +1,5 @@
-"""What a learner may do besides learning. As for engines (`gem_ma.engines.capabilities`): whoever
-needs it asks `isinstance(learner, KeepsAverage)`. `Learner` itself stands in
-`gem_ma.training.loop.roles`.
+"""What a learner may do besides learning. As for engines (`gem_ma.engines.capabilities`), callers
+ask `isinstance(learner, KeepsAverage)`. `Learner` itself is in `gem_ma.training.loop.roles`.
 """
 
 from __future__ import annotations

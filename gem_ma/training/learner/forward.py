@@ -80,7 +80,7 @@ class Scorer:
         return list(np.split(self._logprobs(made, SOLO), cuts))
 
     def logprobs(self, chosen: Sequence[Row]) -> NDArray[np.float64]:
-        """Log-probability [n] of every trained token under the weights of now. All processes of
+        """Log-probability [n] of every trained token under the present weights. All processes of
         the team ask for it together."""
         return self.team.sum(self._logprobs(chosen, self.team))
 

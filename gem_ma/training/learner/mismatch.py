@@ -1,5 +1,5 @@
-"""Are tokens what the learner takes them for? What was sampled with the weights of now must have
-the probabilities that an update computes.
+"""Do sampled tokens have the probabilities that the learner computes for them? They must, where
+they were sampled with its present weights.
 
 Every publication checks that on probes (`Learner.publish`). Here it is checked on the tokens of an
 update, where they were sampled with the weights that the update begins with. No step of learning

@@ -65,7 +65,7 @@ class Objective:
     def __call__(self, scored: Scored) -> Any:
         """The part of the loss that these tokens make, as a tensor."""
         logprobs, order, how = scored.logprobs, scored.order, self.settings
-        if self.fresh:  # no step was taken yet, so the policy of now is the one before the update
+        if self.fresh:  # no step was taken yet: this pass gives the values of before the update
             self.old[order] = logprobs.detach().double().cpu().numpy()
         before = self.tensor(self.old[order])
         if self.pull is not None:

@@ -82,7 +82,7 @@ class Measured:
         return self.wanted
 
     @property
-    def said(self) -> str:
+    def source(self) -> str:
         """How the number of positions was measured, in words."""
         if not self.need.longest:
             return f"nothing of {self.scenario.id} could be played to measure it"
@@ -98,7 +98,7 @@ class Measured:
         if self.wanted is None or self.wanted >= need.longest:
             return None
         return (
-            f"{self.said} tokens, so plays of {self.scenario.id} will run out of context with"
+            f"{self.source} tokens, so plays of {self.scenario.id} will run out of context with"
             f" {self.wanted} positions; leave --positions out (that makes {need.positions})"
         )
 

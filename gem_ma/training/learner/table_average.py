@@ -38,7 +38,7 @@ def accumulate(
 
 
 def averaged(weights: Mapping[int, Array], sums: Mapping[int, Array]) -> dict[int, Array]:
-    """Logits that play the average; a view that no version reached keeps those of now."""
+    """Logits that play the average; a view that no version reached keeps its present ones."""
     logits = {}
     for key, row in weights.items():
         total = sums.get(key)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 class TorchLearner(Trained):
     """Learns the weights of a `transformers` engine from turns, and publishes them to its sampler.
-    Of an adapter no more than the adapter learns, is published and stands in checkpoints."""
+    With an adapter, the adapter alone learns, is published and is in checkpoints."""
 
     def __init__(
         self, engine: Transformers, sampling: Sampling | None = None, sampler: Sampler | None = None

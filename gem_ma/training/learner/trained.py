@@ -195,8 +195,8 @@ class Trained:
         )[:PROBES]
 
     def remember(self) -> None:
-        """Takes the weights of now for those of the last publish; a copy is needed only where no
-        draw can be repeated."""
+        """Remembers the present weights as those of the last publish; a copy is needed only where
+        no draw can be repeated."""
         self.published = self.stamp()
         if (
             not self.repeats

@@ -235,7 +235,7 @@ def _exact(
     try:
         scores = _exploited(scenario, casts, strategies)
         if means:
-            # whoever keeps no average plays its last weights beside those who do
+            # a policy without an average plays its last weights beside the averages of others
             averaged = _exploited(scenario, casts, {**strategies, **means})
             for key in ("nash_conv", "exploitability"):
                 scores[f"{key}_averaged"] = averaged[key]

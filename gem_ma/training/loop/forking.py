@@ -72,7 +72,7 @@ async def grow(
     fork = settings.fork
     if fork is None:
         return Grown((), {})
-    # whoever waits for its turn is not forked: nobody would learn from the branches
+    # a policy that waits for its turn is not forked: it would not learn from the branches
     learned = set(learning(settings, step))
     by_id = {episode.id: episode for episode in trunks}
     lines = [

@@ -30,7 +30,7 @@ def open_learner(policy: Policy, *, apart: bool = False, team: Team = SOLO) -> L
             " trainable"
         )
     learner = engine.learner(policy.sampling, apart=apart)
-    # said now, with the names: else a method would be missing in the middle of the first step
+    # refused now, by name: otherwise a method would be missing in the middle of the first step
     if not isinstance(learner, Learner):
         lacks = [name for name in get_protocol_members(Learner) if not hasattr(learner, name)]
         raise ConfigError(
@@ -48,7 +48,7 @@ def open_critic(learner: Learner) -> Critic:
     if not isinstance(learner, Values):
         raise ConfigError(
             f"policy {learner.policy!r}: {type(learner).__name__} has no critic, which its"
-            " estimator needs; take another estimator, as rebn"
+            " estimator needs; take another one, such as rebn"
         )
     return learner.critic()
 
@@ -59,13 +59,13 @@ def check_processes(config: Config, processes: int, policies: Mapping[str, Polic
         return
     if budget_of(config) is not None:
         raise ConfigError(
-            f"limits: each of {processes} processes would spend them on its own; train with one"
-            " process, or take limits away"
+            f"limits: each of {processes} processes would spend the whole budget; train with one"
+            " process, or remove limits"
         )
     for name in config.train.policies if config.train is not None else []:
         # all would publish to one server, each over what the others did
         if isinstance(policies[name].core, Reachable):
             raise ConfigError(
-                f"policies.{name}: only one process can publish to where it is sampled; train with"
-                " one process, or sample it in process"
+                f"policies.{name}: only one process can publish to its server; train with one"
+                " process, or sample it in this process"
             )

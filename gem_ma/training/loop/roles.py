@@ -1,5 +1,4 @@
-"""The three edges of the loop: who plays, who learns, and who brings weights to where they are
-sampled.
+"""The three edges of the loop: who plays, who learns, and who brings weights to their samplers.
 
 The loop knows these protocols alone, so a role may run elsewhere. What crosses a role are plans,
 episodes (as lines of `gem_ma.codec`) and weights by name. Learners are in
@@ -102,6 +101,6 @@ class Publisher(Protocol):
         ...
 
     def publish(self, policy: str) -> dict[str, float]:
-        """Publishes the weights of now, and gives the numbers of its parity check. Raises
+        """Publishes the present weights, and gives the numbers of its parity check. Raises
         EngineError where sampler and learner disagree."""
         ...

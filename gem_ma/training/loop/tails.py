@@ -15,7 +15,7 @@ def still_here(
     """The values of what follows, without those of agents whose part was over (`Leave`) before the
     driver cut the play: nothing follows for them.
 
-    Who has left stands in no record, so the plays are played again from it.
+    No record says who has left, so the plays are replayed from it.
     """
     gone: dict[int, set[str]] = {}
     # once per episode: several agents of one play share a replay

@@ -49,7 +49,7 @@ class Updates:
     ) -> None:
         self.config, self.settings, self.scenario, self.guard = config, settings, scenario, guard
         self.learners, self.critics, self.states = learners, critics, states
-        # how much memory their passes may have, cloning included
+        # here, so that cloning keeps to the same bound of memory
         for name, learner in learners.items():
             learner.bound(settings_of(settings, name).loss)
         for name, critic in critics.items():
@@ -79,7 +79,7 @@ class Updates:
             "excluded": sum(turns.excluded.values()),
             **numbers,
         }
-        # a seed of its own, so that a policy learns the same whoever learns beside it
+        # a seed of its own, so that a policy learns the same with or without others beside it
         rng = random.Random(stable_seed(self.config.run.seed, "update", name, played.step))
         lr = learning_rate(settings, played.step) * self.guard.brake[name]
         return Lesson(

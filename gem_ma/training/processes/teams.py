@@ -186,7 +186,8 @@ def join() -> Teams:
     except (RuntimeError, ValueError, OSError) as error:
         line = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise EngineError(
-            f"the {size} processes of this training did not meet ({line}); are all of them started?"
+            f"the {size} processes of this training did not meet ({line}); were all of them"
+            " started?"
         ) from error
     return Teams(Team(rank, size, play), Team(rank, size, learn), state)
 

@@ -71,14 +71,14 @@ def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
     if settings.episodes % (settings.group_size * sides):
         if sides == 1:
             raise ConfigError(
-                f"train.group_size: {settings.episodes} episodes are no whole number of groups of"
+                f"train.group_size: {settings.episodes} episodes cannot be divided into groups of"
                 f" {settings.group_size}"
             )
         each = f"{sides} seatings" + (
             f" of {settings.group_size} episodes each" if settings.group_size > 1 else ""
         )
         raise ConfigError(
-            f"train.seats: {settings.episodes} episodes are no whole number of starts, which have"
+            f"train.seats: {settings.episodes} episodes cannot be divided into starts, which have"
             f" {each}"
         )
     # beyond it an exam could ask what was trained on

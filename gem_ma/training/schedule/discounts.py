@@ -85,7 +85,9 @@ def check_discounts(config: Config, settings: TrainSettings, scenario: Scenario)
                     f"{scenario.id} shapes the rewards of {agent!r} for a discount of {wanted:g},"
                     f" and it would learn with {learned}"
                 )
-                raise ConfigError(f"train.credit.gamma: {what}; make both alike (scenario.gamma)")
+                raise ConfigError(
+                    f"train.credit.gamma: {what}; make the two equal (scenario.gamma)"
+                )
 
 
 def _learners(config: Config, settings: TrainSettings, agent: str) -> list[str]:

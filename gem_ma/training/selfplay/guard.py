@@ -74,7 +74,7 @@ class Guard(Attendant):
         # policy -> `healthy` and `candidate`, each (step, state); a collapse shows late, so the
         # candidate may be ill already, and becomes healthy once the next one is taken
         self.kept: dict[str, dict[str, tuple[int, Files]]] = {}
-        self.told: dict[str, int] = {}  # policy and signal -> alarms so far
+        self.counts: dict[str, int] = {}  # policy and signal -> alarms so far
         self._alarms: list[Alarm] = []  # since the last `settle`; empty in every checkpoint
 
     def updated(self, step: Step) -> None:
@@ -104,7 +104,7 @@ class Guard(Attendant):
 
     def summary(self) -> Mapping[str, Any]:
         """See `Attendant.summary`."""
-        return {"alarms": self.told} if self.told else {}
+        return {"alarms": self.counts} if self.counts else {}
 
     def after_update(
         self,
@@ -138,7 +138,7 @@ class Guard(Attendant):
         for alarm in self._alarms:
             line = {"kind": "alarm", "step": step, **alarm._asdict()}
             name = f"{alarm.policy} {alarm.signal}"
-            self.told[name] = self.told.get(name, 0) + 1
+            self.counts[name] = self.counts.get(name, 0) + 1
             way = "warn" if last or alarm.signal in HARMLESS else self.settings.on_collapse
             # a policy that has been deaf from the start would be rolled back at every exam
             if way == "rollback" and (alarm.signal != "deaf" or self.watch.heard(alarm.policy)):
@@ -166,7 +166,7 @@ class Guard(Attendant):
 
     def _restore(self, name: str) -> None:
         learner, (_, files) = self.learners[name], self.kept[name]["healthy"]
-        # a version names one set of weights: the number of now, so that the publish raises it
+        # a version names one set of weights, so the publish must raise the present number
         note = {**json.loads(files["learner.json"]), "version": learner.version}
         learner.load({**files, "learner.json": json.dumps(note).encode()})
         learner.publish()
@@ -184,7 +184,7 @@ class Guard(Attendant):
             "active": self.watch.active,
             "brake": self.brake,
             "kept": steps,
-            "told": self.told,
+            "told": self.counts,
         }
 
     def files(self) -> dict[str, bytes]:
@@ -199,7 +199,7 @@ class Guard(Attendant):
     def load(self, state: Any, files: Files = NO_FILES) -> None:
         """The inverse of `state` and `files`; `files` may hold those of others."""
         self.watch.past, self.watch.active = state["past"], state["active"]
-        self.brake, self.told, self.kept = state["brake"], state["told"], {}
+        self.brake, self.counts, self.kept = state["brake"], state["told"], {}
         for name, ages in state["kept"].items():
             self.kept[name] = {}
             for age, step in ages.items():
