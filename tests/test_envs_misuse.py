@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
+import operator
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -83,3 +86,53 @@ class Echo(Scenario):
     def play(self, rng: Any, task: Any) -> Any:
         said = yield Ask({"speaker": "Say something."})
         yield Reward({"speaker": float(bool(said))})
+
+
+EDITS = {
+    "set": lambda message: message.__setitem__("content", "no"),
+    "update": lambda message: message.update(content="no"),
+    "pop": lambda message: message.pop("content"),
+    "popitem": lambda message: message.popitem(),
+    "clear": lambda message: message.clear(),
+    "setdefault": lambda message: message.setdefault("more", "no"),
+    "merge": lambda message: operator.ior(message, {"content": "no"}),
+    "del": lambda message: operator.delitem(message, "content"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_who_edits_an_observation_changes_no_later_one(edit: str) -> None:
+    env = aec_env("kuhn_poker")
+    env.reset(seed=0)
+    plain = json.dumps(env.observe("player_0"))
+    EDITS[edit](env.observe("player_0")["messages"][0])
+    assert json.dumps(env.observe("player_0")) == plain
+    env.step("check")
+    (_, *later), (_, *others) = (env.observe(agent)["messages"] for agent in env.possible_agents)
+    assert later and others and json.dumps(env.observe("player_0"))[:40] == plain[:40]
+
+
+def test_an_observation_is_a_tuple_in_all_that_one_does_with_one() -> None:
+    env = parallel_env("kuhn_poker")
+    first, _ = env.reset(seed=0)
+    plain = json.loads(json.dumps(first))
+    messages = first["player_0"]["messages"]
+    begun = tuple(plain["player_0"]["messages"])
+    assert isinstance(messages, tuple) and messages == begun and begun == messages
+    assert (messages != begun) is False and begun[0] in messages and messages[-1] == begun[-1]
+    assert messages[:1] == begun[:1] and tuple(reversed(messages)) == begun[::-1]
+    for made in (
+        pickle.loads(pickle.dumps(first)),
+        copy.deepcopy(first),
+        {"player_0": {"messages": operator.add(messages, ())}},
+        {"player_0": {"messages": operator.add((), messages)}},
+        {"player_0": {"messages": (*messages,)}},
+    ):
+        assert env.observation_space("player_0").contains(made["player_0"])
+        assert made["player_0"]["messages"] == begun and repr(messages) == repr(begun)
+    messages[0]["content"] = "no"  # it stays edited for who edited it
+    assert "no" in json.dumps(first) and messages != begun and messages[0]["content"] == "no"
+    later = env.step({"player_0": "check"})[0]["player_0"]["messages"]
+    assert later[: len(begun)] == begun
+    with pytest.raises(IndexError):
+        messages[len(messages)]

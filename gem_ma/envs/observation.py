@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gem_ma.types import RESERVED_SENDERS, Content, Image, Malformed, Message, ToolCall
@@ -23,6 +23,56 @@ from gem_ma.types import RESERVED_SENDERS, Content, Image, Malformed, Message, T
 _PARTS = '[{"type": '
 # keys that are left out of a chat where they are ""
 _EMPTY = ("name", "tool_calls", "tool_call_id")
+
+
+class Messages(tuple[dict[str, str], ...]):
+    """The messages of one observation. Those of a play share what they hold, and copy a message
+    when it is first looked at: a play of n turns would else cost n^2 copies, while Gymnasium wants
+    each observation to be the caller's own.
+
+    >>> plain = {"role": "user"}
+    >>> first, second = Messages([plain]), Messages([plain])
+    >>> first[0]["role"] = "system"
+    >>> first[0], second[0], plain
+    ({'role': 'system'}, {'role': 'user'}, {'role': 'user'})
+    """
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return tuple(map(self.__getitem__, range(*place.indices(len(self)))))
+        place = range(len(self))[place]  # negative places count from the end
+        copies = self.__dict__  # by place; a tuple has no room for anything else
+        if place not in copies:
+            copies[place] = dict(super().__getitem__(place))
+        return copies[place]
+
+    def __iter__(self) -> Iterator[dict[str, str]]:
+        return map(self.__getitem__, range(len(self)))
+
+    # what the class of tuples does without looking through __iter__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, tuple) and tuple(self) == tuple(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __contains__(self, message: object) -> bool:
+        return message in tuple(self)
+
+    def __add__(self, other: Any) -> Any:
+        return tuple(self) + tuple(other)
+
+    def __radd__(self, other: Any) -> Any:
+        return tuple(other) + tuple(self)
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Messages, (list(self),)  # who gets a copy shares nothing
 
 
 def encode(message: Message, observer: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from gem_ma.effect_values import Pending
-from gem_ma.envs.observation import encode
+from gem_ma.envs.observation import Messages, encode
 from gem_ma.episode import End, Limits
 from gem_ma.errors import ActionError, ConfigError, ScenarioError
 from gem_ma.registry import as_scenario, task_of
@@ -97,7 +97,7 @@ class Session:
         task = self._task(asked_for) if asked_for is not None else self._task_of_seed(seed)
         self.end, self._paid, self._shown = None, 0, 0
         self.turns, self.illegal = dict.fromkeys(self.agents, 0), dict.fromkeys(self.agents, False)
-        self._seen: dict[str, list[dict[str, str]]] = {agent: [] for agent in self.agents}
+        self._encoded: dict[str, list[dict[str, str]]] = {agent: [] for agent in self.agents}
         self._started = time.monotonic()
         try:
             self.game = Game(self.scenario, task, seed)
@@ -194,12 +194,12 @@ class Session:
     # -- what agents see --------------------------------------------------------------------------
 
     def observe(self, agent: str) -> dict[str, Any]:
-        """The agent's whole transcript. Fresh dicts at every call: who keeps or edits one harms
-        no other."""
-        view, seen = self._game().view(agent), self._seen[agent]
-        for message in view[len(seen) :]:
-            seen.append(encode(message, agent))
-        return {"messages": tuple(map(dict.copy, seen))}
+        """The agent's whole transcript. A turn encodes what is new; each observation copies what
+        is looked at, so who keeps or edits one harms no other."""
+        transcript, encoded = self._game().transcript(agent), self._encoded[agent]
+        if len(transcript) > len(encoded):
+            encoded += [encode(message, agent) for message in transcript[len(encoded) :]]
+        return {"messages": Messages(encoded)}
 
     def info(self, agent: str) -> dict[str, Any]:
         """The plain facts of reference: who must act, what is legal, where the play stands."""
