@@ -487,7 +487,7 @@ def test_a_branch_of_a_language_model_continues_the_very_ids_of_its_prefix(tmp_p
         assert branch.turns[2].replies[0].prompt_ids == trunk.turns[2].replies[0].prompt_ids
         table = credit.turns([trunk, branch], "main")
         made = rows(table, [0.0] * len(table), "main")
-        assert made.forks == 0 and len(made.rows) == 2
+        assert made.restarts == 0 and len(made.rows) == 2
         assert made.tokens == sum(
             len(t.replies[0].token_ids) for t in (*trunk.turns, *branch.turns[2:])
         )
