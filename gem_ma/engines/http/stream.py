@@ -31,7 +31,7 @@ def joined(
     """The response that a stream's text adds up to. `read` parses the JSON of an event, `finish`
     a finish reason; both raise Fault."""
     whole: dict[str, Any] = {}
-    sums = _Sums()
+    sums = _Sums()  # of the first choice alone: no other was asked for
     for event in events(text):
         if event.data == "[DONE]":  # what comes behind it belongs to no answer
             break
@@ -88,6 +88,7 @@ class _Sums:
             self._add_call(call)
         self.logprobs += list_at(object_at(choice, "logprobs"), "content")
         self.ids += list_at(choice, "token_ids")
+        # some servers send an event without a reason behind the one that has it
         self.finish = choice.get("finish_reason") or self.finish
 
     def _add_call(self, delta: Any) -> None:

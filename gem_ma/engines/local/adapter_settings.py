@@ -14,7 +14,7 @@ from gem_ma.config.playing import Settings
 from gem_ma.config.spelling import nearest
 from gem_ma.errors import ConfigError
 
-WANTED = {
+WANTED = {  # the library's own words name its types, which users do not know
     "rank": "a whole number, 1 or more",
     "alpha": "a number above 0",
     "targets": "all-linear, or a list of names of linear layers",
@@ -58,6 +58,7 @@ def lora_settings(written: Any, policy: str) -> LoraSettings:
     try:
         settings = LoraSettings.model_validate(dict(written))
     except ValidationError as error:
+        # one fault in one line; the next shows when this one is mended
         problem = error.errors(include_url=False)[0]
         key = str(problem["loc"][0])
         raise ConfigError(f"{where}.{key}: wants {WANTED[key]}; got {written[key]!r}") from error

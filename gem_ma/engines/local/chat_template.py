@@ -71,6 +71,7 @@ class ChatTemplate:
                 f"{where}: there is no chat template, so messages cannot be rendered; use a chat"
                 " model, add chat_template.jinja, or write template: plain for roles as plain text"
             )
+        # a tokenizer may hold several templates by name, and its library picks one
         guard(PLAIN if self.plain else getattr(tokenizer, "chat_template", None))
         self._loading = True  # a template that is stopped now will never work
         self.options: dict[str, Any] = (
@@ -134,6 +135,7 @@ class ChatTemplate:
             Message("", "x", (ToolCall("call_0", "zqtool", {"a": 1}),)),
             Message.tool("call_0", "seen"),
         )
+        # Mistral's templates refuse a call whose id has not nine letters and digits
         for self.short_ids in (False, True):
             try:
                 self.shows_calls = _count("zqtool", self.pieces("x", call)) > 0
@@ -199,7 +201,7 @@ class ChatTemplate:
         try:
             text = self.tokenizer.apply_chat_template(
                 chat,
-                tools=tools or None,
+                tools=tools or None,  # some templates announce an empty list
                 add_generation_prompt=True,
                 tokenize=False,
                 **template,

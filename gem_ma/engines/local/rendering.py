@@ -64,6 +64,7 @@ class Rendering:
         self.tool_format = format_of(self.template) if tool_format == "auto" else tool_format
         self.marks = marks_of(self.template)
         self._spelling = Spelling(tokenizer, self.marks, image_ids)
+        # last, and in this order: both render, and the second looks at what the first found
         self.lead, self.opens_thinking, self.may_think = self._before_answer()
         self.continues = self._can_continue()
 
@@ -95,6 +96,7 @@ class Rendering:
                 ids = self._after_call(agent, new, tools)
             except EngineError:
                 ids = self._after_answer(agent, new, tools)
+        # the end of the turn was sampled already
         return ids[1:] if ended and ids and ids[0] in self.ends else ids
 
     def answer(
@@ -119,6 +121,7 @@ class Rendering:
         turn."""
         opening = (Message("x"),)
         prompt = self.render("x", opening, tools)
+        # somebody speaks behind it: templates write the last message of a talk in other ways
         talk = (*opening, Message(text, "x", tuple(calls)), Message("y"))
         whole = self._spelling.encode(self.template.pieces("x", talk, tools))
         added = whole[len(prompt) :] if whole[: len(prompt)] == prompt else ()
@@ -180,6 +183,7 @@ class Rendering:
     def _after_answer(
         self, agent: str, new: Sequence[Message], tools: Sequence[Tool], *, plainly: bool = True
     ) -> tuple[int, ...]:
+        # many templates refuse to begin with an answer
         talk = (Message("x"), Message(ANSWER, agent), *new)
         parts = self.template.pieces(agent, talk, tools, plainly=plainly)
         return self._spelling.encode(parts[self._place(parts) + 1 :])
@@ -187,6 +191,7 @@ class Rendering:
     def _place(self, parts: Sequence[Piece]) -> int:
         """Where the answer stands, white space of the template in front of it included."""
         for place, (part, content) in enumerate(parts):
+            # a content takes over the spaces that the template writes in front of it
             if content and isinstance(part, str) and part.strip(" ") == ANSWER:
                 return place
         raise EngineError(f"{self.where}: the chat template drops earlier answers")
@@ -244,6 +249,7 @@ class Rendering:
     def _can_continue(self) -> bool:
         """Whether full renderings of canned dialogues end as their suffixes do; where they do
         not, every turn is rendered in full."""
+        # with and without a briefing: templates put words of their own in front of the first user
         user, mine, more = Message("one"), Message("two", "x"), Message("three")
         try:
             tail = self.suffix("x", (more,), ended=False)
@@ -261,6 +267,7 @@ def format_of(template: ChatTemplate) -> str:
     text = template.source
     if not template.reads_tools:
         return "hermes"
+    # before hermes: Qwen3-Coder writes <function=...> between hermes' tags
     if "<function=" in text:
         return "xml"
     if "[TOOL_CALLS]" in text:

@@ -82,10 +82,12 @@ def _line(
     # what could not be read as a call is shown as it was written
     text = "".join(clean(call.text) for call in message.tool_calls if isinstance(call, Malformed))
     if role == "tool" and way.calls_in_text:
+        # the user's, since every template knows that role
         role, parts = "user", [BEFORE_RESULT, *parts, BEHIND_RESULT]
     if calls and way.calls_in_text:
         written = [clean(call_as_text(call)) for call in calls]
         text, calls = "\n".join([text, *written] if text else written), []
+        # an answer of calls alone begins with the first of them
         text = "\n" + text if parts != [""] else text
     if text:
         parts = [*parts, text]
@@ -105,6 +107,7 @@ def _parts(agent: str, message: Message, sees_images: bool, where: str) -> list[
             f"{where} reads text only, and agent {agent!r} was shown an image; use a policy that"
             " sees images"
         )
+    # an empty text would be a content too, and change the layout
     parts: list[str | Image] = [clean(name)] if name else []
     return [
         *parts,
@@ -115,6 +118,7 @@ def _parts(agent: str, message: Message, sees_images: bool, where: str) -> list[
 def add_tools(way: Way, lines: list[Line], tools: Sequence[Tool]) -> None:
     """Puts the tools as text in front of the briefing, for a template that cannot show them."""
     text = tools_as_text(tools)
+    # behind the words of a briefing, which say who the agent is; in front of what a user asks
     role = "system" if way.system_role else "user"
     if not lines or lines[0].role != role:
         lines.insert(0, Line(role, [text]))

@@ -173,6 +173,7 @@ def _model(
         dtype="float32",
     )
     tokenizer.model_max_length = positions
+    # the library draws weights of its own first, which are overwritten
     with torch.random.fork_rng(devices=[]):  # the caller's global stream stays where it was
         model = getattr(transformers, f"{ARCHITECTURES[architecture]}ForCausalLM")(config)
     draw(model, seed)

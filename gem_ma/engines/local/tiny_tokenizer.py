@@ -87,6 +87,7 @@ def word_tokenizer(known: Iterable[str]) -> Any:
 
     digits = [mark + digit for digit in "0123456789" for mark in ("", "##")]
     seen = {piece for text in known for piece in pieces(text)}
+    # sorted: the same texts give the same ids, in whatever order they come
     words = [UNKNOWN, *sorted({*digits, *seen})]
     model = models.WordPiece(
         {word: number for number, word in enumerate(words)},
@@ -107,12 +108,13 @@ def byte_tokenizer(known: Iterable[str]) -> Any:
 
     pad, start, end = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
     tokenizer = Tokenizer(models.BPE())
+    # a space that is added in front of a text would not come back in decoding
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=2044,  # with the four tags 2048
         special_tokens=[pad, start, end],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),  # so that no text is unknown
         show_progress=False,
     )
     tokenizer.train_from_iterator(known, trainer)

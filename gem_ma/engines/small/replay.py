@@ -74,6 +74,7 @@ class Replay:
                 f"{where}: the record holds no reply to this request; is it the same plan, and the"
                 " same behaviour?"
             )
+        # the same words would be another move where other moves are legal
         if request.legal is not None and request.legal != recorded.legal:
             raise EngineError(
                 f"{where}: the legal strings are {request.legal}, on record {recorded.legal}; is it"
@@ -87,8 +88,8 @@ class Replay:
 
 
 class Remembered:
-    """Answers with the replies that interrupted plays already got, and asks `engine` for all others:
-    nothing is bought twice.
+    """Answers with the replies that interrupted plays already got, and asks `engine` for all
+    others: nothing is bought twice.
 
     `known`: those replies, by the seed of their request. `keep` is called with every new reply, and
     its request, before anybody else sees it.
@@ -140,6 +141,7 @@ def answers(
 def read(path: Path) -> list[Episode]:
     """The episodes of a run folder or file. A last line without its line end was cut by a crash
     and is left out."""
+    # the library's own view of a run folder stands floors above: a replay reads one file of it
     file = path / EPISODES if path.is_dir() else path
     try:
         with stream(file, file.parent) as opened:
