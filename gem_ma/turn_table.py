@@ -147,7 +147,6 @@ class TurnTable:
     def take(self, rows: Sequence[int] | NDArray[Any]) -> TurnTable:
         """The table of these rows (indices, or a mask [N]), in the order given."""
         # numpy reads [] as floats, which are no indices
-        # an empty list would make an array of floats, which is no index
         index = np.arange(len(self))[np.asarray(rows)] if len(rows) else np.zeros(0, np.int64)
         changed: dict[str, Any] = {
             f.name: getattr(self, f.name)[index]
