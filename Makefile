@@ -25,9 +25,11 @@ test-learning: .venv/dev.done  ## learning bars over several seeds; minutes
 test-vllm: .venv/dev.done .venv-vllm/done  ## vLLM's CPU build: its server on loopback, and the engine in process; minutes
 	$(BIN)/python -m pytest -q -m vllm tests/vllm
 
-check: .venv/dev.done   ## lint, format, types, floors
+check: .venv/dev.done   ## lint, format, types, floors, counts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python .ci/counts.py gem_ma
+	$(BIN)/python .ci/counts.py agents
 	rm -rf .mypy_cache/tree && mkdir -p .mypy_cache/tree/gem_ma
 	ln -s $(CURDIR)/gem_ma/* $(CURDIR)/scenarios $(CURDIR)/agents .mypy_cache/tree/gem_ma/  # under the names that they are imported by
 	cd .mypy_cache/tree && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir .. gem_ma

@@ -123,7 +123,8 @@ def main() -> int:
     """The exit code."""
     folders = [Path(name).resolve() for name in sys.argv[1:]] or [ROOT / "gem_ma"]
     faults = count(folders)
-    print("\n".join(faults))
+    for fault in faults:
+        print(fault)
     return 1 if faults else 0
 
 
