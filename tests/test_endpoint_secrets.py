@@ -100,6 +100,8 @@ ANSWERS: dict[str, Answer] = {  # good replies that hold the key
     "broken arguments": says_with(**call('{"x": ' + escaped(KEY))),
     "no call": says_with(tool_calls=[f"call {KEY}"]),
     "model": says("cooperate", model=KEY),
+    "cut text": says(f"my key is {KEY[:12]}", finish="length"),
+    "cut stream": events("cooperate ", *KEY[:12], finish="length"),
     "stream pieces": events(*KEY),
     "stream pieces of reasoning": events(*[{"reasoning": piece} for piece in KEY], "cooperate"),
     "stream pieces of a call": events(
@@ -116,6 +118,8 @@ FAULTS: dict[str, Answer] = {  # faults that hold the key, before a good reply
     "error without JSON": error(f"<p>{KEY}</p>"),
     "error code": error(json.dumps({"error": {"code": KEY, "type": KEY}})),
     "cut in the middle": error("x" * 184 + " " + KEY),
+    "cut by the server": status(500, f"bad key {KEY[:12]}"),
+    "cut in a page": error(f"<p>{KEY[:12]}"),
     "far behind": error("x " * 4090 + KEY + KEY),
     "header": error("{}", 503, retry_after="0", x_key=KEY),
     "reason phrase": Answer(500, b"", reason=f"no {KEY}"),

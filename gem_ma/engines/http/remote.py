@@ -212,7 +212,7 @@ class Remote:
                 return await asyncio.to_thread(reading, content, kind)
             return reading(content, kind)
         except Fault as fault:
-            return fault.without(self._key.hide)
+            return fault.without(self._key.hide_at_cut)
 
     async def call(
         self,
