@@ -16,11 +16,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gem_ma.conversations import thin, whole
+from gem_ma import choices, conversations
 from gem_ma.episode import CallResult, End, Entry, Episode, Seat
 from gem_ma.errors import SchemaError, StoreError
 from gem_ma.json_text import dump_json, load_json
 from gem_ma.shapes import (
+    Convert,
     Shape,
     Wrong,
     by_agent,
@@ -158,6 +159,9 @@ _OTHERS: dict[str, Shape] = {
 TOOLS = many(TOOL)
 
 
+_LEGAL = optional(TEXTS)
+
+
 class _Tools:
     """The distinct tools of one episode, numbered; turns that offer the same tuple share the
     work."""
@@ -182,13 +186,26 @@ class _Tools:
         return self._numbers[key]
 
 
+def _once(convert: Convert) -> Convert:
+    """The same object converted once: a play mostly offers the very tuple that it offered
+    before, and that may have 10,000 strings."""
+    converted: dict[int, tuple[Any, Any]] = {}  # by id(); the object is held, so that it stays one
+
+    def once(value: Any) -> Any:
+        if id(value) not in converted:
+            converted[id(value)] = (value, convert(value))
+        return converted[id(value)][1]
+
+    return once
+
+
 def _turn_shape(tools: Shape) -> Shape:
     return record(
         Turn,
         step=INTEGER,
         agent=TEXT,
         observed=MESSAGES,
-        legal=optional(TEXTS),
+        legal=Shape(_once(_LEGAL.write), _once(_LEGAL.read)),
         tools=tools,
         action=ACTION,
         replies=many(REPLY),
@@ -199,7 +216,8 @@ def to_json(episode: Episode) -> dict[str, Any]:
     """The episode as a JSON object of plain values. Raises StoreError naming the field that JSON
     cannot hold."""
     data = _plain_values(episode)
-    thin(data["turns"])
+    conversations.thin(data["turns"])
+    choices.thin(data["turns"])
     return data
 
 
@@ -259,7 +277,7 @@ def _from_json(data: Any) -> Episode:
     others = {name: within(name, shape.read, data[name]) for name, shape in _OTHERS.items()}
     try:
         # prompts in full again, before their shapes look at them
-        turns = whole(data["turns"])
+        turns = choices.whole(conversations.whole(data["turns"]))
     except ValueError as error:
         raise Wrong(f"turns{error}") from None
     turn = _turn_shape(Shape(tools, tools))

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from gem_ma.choices import mark
 from gem_ma.codec import load_episode
 from gem_ma.engines.base import Engine, stable_seed
 from gem_ma.engines.capabilities import Remembers
@@ -105,8 +106,9 @@ class Remembered:
 
     async def sample(self, request: Request) -> Reply:
         recorded = self.known.get(request.seed)
-        if recorded is None or recorded.legal != request.legal:
-            recorded = Recorded(await self.engine.sample(request), request.legal)
+        choice = mark(request.legal)  # 10,000 strings would be kept with every reply
+        if recorded is None or recorded.legal != choice:
+            recorded = Recorded(await self.engine.sample(request), choice)
             self.keep(request, recorded)
         elif isinstance(self.engine, Remembers):  # so that its next prompt goes on from these ids
             self.engine.recall(request, recorded.reply)

@@ -1,0 +1,94 @@
+"""Legal strings in a line of the record: a long list stands there once, and later ones say in
+what they differ.
+
+A go board offers 361 moves, then 360; a list of 10,000 strings at each of a hundred turns would
+take megabytes. So a turn keeps `legal: []` and `legal_of: [turn, dropped, added]`: the list of
+that turn, without the strings at the places `dropped`, and then with each `[place, string]` of
+`added` put in. Works on the plain values of `gem_ma.codec`, both ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+# strings that are worth a reference; shorter lists stay where a reader looks for them
+LEAST = 32
+Turns = Sequence[dict[str, Any]]
+
+
+def thin(turns: Turns) -> None:
+    """Takes out of these turns the legal strings that an earlier one has, in place."""
+    # the last long list of each agent and of all: two players mostly share one board
+    lists: dict[str, tuple[int, list[str]]] = {}
+    for number, turn in enumerate(turns):
+        legal = turn.get("legal")
+        if legal is None or len(legal) < LEAST:
+            continue
+        for key in (turn["agent"], ""):
+            if key in lists and (change := _change(lists[key][1], legal)) is not None:
+                turn["legal"], turn["legal_of"] = [], [lists[key][0], *change]
+                break
+        lists[turn["agent"]] = lists[""] = (number, legal)
+
+
+def mark(legal: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """What stands for these strings where they are only compared: themselves where they are few,
+    or else their digest."""
+    if legal is None or len(legal) < LEAST:
+        return legal
+    # with lengths: ("ab", "c") is another choice than ("a", "bc")
+    parts = "".join(f"{len(choice)}:{choice}" for choice in legal)
+    return (f"sha256:{sha256(parts.encode('utf-8', 'surrogatepass')).hexdigest()}",)
+
+
+def _change(old: list[str], new: list[str]) -> tuple[list[int], list[list[Any]]] | None:
+    """(places that are dropped, strings that are added) from one list to the other; None where
+    that says more than half of the list, or the order changed."""
+    # a play that writes its tuple once hands out the same one
+    if old is new or old == new:
+        return [], []
+    remain, before = set(new), set(old)
+    dropped = [place for place, choice in enumerate(old) if choice not in remain]
+    added = [[place, choice] for place, choice in enumerate(new) if choice not in before]
+    if 2 * (len(dropped) + len(added)) > len(new):
+        return None
+    return (dropped, added) if _changed(old, dropped, added) == new else None
+
+
+def _changed(old: list[str], dropped: list[int], added: list[list[Any]]) -> list[str]:
+    gone, places = set(dropped), dict(added)
+    rest = (choice for place, choice in enumerate(old) if place not in gone)
+    # by rising places in the new list; a string in the middle of a long list moves no other
+    length = len(old) - len(gone) + len(places)
+    return [places[place] if place in places else next(rest) for place in range(length)]
+
+
+def whole(turns: Any) -> Any:
+    """The turns with every list in full again. Raises ValueError naming the place where a
+    reference leads nowhere; other damage stays as it is."""
+    if not isinstance(turns, list):
+        return turns
+    result: list[Any] = []
+    for number, turn in enumerate(turns):
+        if isinstance(turn, dict) and "legal_of" in turn:
+            turn = {name: value for name, value in turn.items() if name != "legal_of"} | {
+                "legal": _full(result, turns[number]["legal_of"], f"[{number}].legal_of")
+            }
+        result.append(turn)
+    return result
+
+
+def _full(turns: list[Any], reference: Any, where: str) -> list[str]:
+    try:
+        number, dropped, added = reference
+        old = turns[number]["legal"]
+        sound = isinstance(old, list) and number >= 0 and set(dropped) <= set(range(len(old)))
+        if sound and not dropped and not added:
+            return old  # the very one: turns that were offered the same share it, as in the play
+        if sound:
+            return _changed(old, dropped, added)
+    except (TypeError, ValueError, KeyError, IndexError, StopIteration):
+        pass
+    raise ValueError(f"{where}: leads to no legal strings of an earlier turn")
