@@ -27,7 +27,7 @@ from gem_ma.engines.http.messages import chat
 from gem_ma.engines.http.remote import Read, Remote, Service
 from gem_ma.engines.http.reply import read
 from gem_ma.engines.http.reply_cache import ReplyCache
-from gem_ma.engines.local.thoughts import Thoughts
+from gem_ma.engines.http.thoughts import Thoughts
 from gem_ma.errors import ConfigError
 from gem_ma.options import flat
 from gem_ma.types import Message, Reply, Request, Sampling, Usage

@@ -1,7 +1,7 @@
 """Thinking in front of a reply, `<think>...</think>`: where it ends, and the reply without it.
 
 Knows texts. A thought of a model behind an endpoint never stands in the text: that is
-`gem_ma.engines.local.thoughts`.
+`gem_ma.engines.http.thoughts`.
 """
 
 from __future__ import annotations
