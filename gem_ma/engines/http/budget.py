@@ -114,11 +114,9 @@ class Budget:
                 "limits.usd cannot be kept where a price is unknown; give the policy a price:"
                 " {input, output} per million tokens"
             )
-        usd = (
-            (prompt * price.input + (tokens - prompt) * price.output) / MILLION
-            if price is not None
-            else 0.0
-        )
+        usd = 0.0
+        if price is not None:
+            usd = (prompt * price.input + (tokens - prompt) * price.output) / MILLION
         claim = Claim(tokens, usd)
         # asked again after every wait: others may have claimed what was set free
         while not self._fits(claim):
@@ -141,12 +139,10 @@ class Budget:
         self._claims.remove(claim)
         used = [wasted] + ([reply.usage] if reply is not None else [])
         for usage in used:
-            known = usage.prompt_tokens is not None and usage.completion_tokens is not None
-            self.tokens += (
-                (usage.prompt_tokens or 0) + (usage.completion_tokens or 0)
-                if known
-                else claim.tokens
-            )
+            if usage.prompt_tokens is None or usage.completion_tokens is None:
+                self.tokens += claim.tokens
+            else:
+                self.tokens += usage.prompt_tokens + usage.completion_tokens
             # what a server does not count is taken for what it may have cost, never for nothing
             usd = price.of_usage(usage) if price is not None else 0.0
             self.usd += claim.usd if usd is None else usd

@@ -143,10 +143,8 @@ class Client:
                             "a part of a reply, which was not asked for",
                             status=PARTIAL,
                         )
-                    whole = b"".join(
-                        [part async for part in unpacked(response, most_bytes, "refuse")]
-                    )
-                    return whole, response.headers.get("content-type", "")
+                    parts = [part async for part in unpacked(response, most_bytes, "refuse")]
+                    return b"".join(parts), response.headers.get("content-type", "")
         # The order matters: the kinds of the library are nested. No cause is chained, since its
         # frames hold the request with the key.
         except openai.APIStatusError as error:
@@ -171,12 +169,11 @@ def _with_own_headers(key: Secret, base_url: str) -> Callable[[Any], Awaitable[N
         line.partition(":")[0].strip().lower()
         for line in os.environ.get("OPENAI_CUSTOM_HEADERS", "").splitlines()
     }
-    foreign = (
-        ()
-        if is_openai(base_url)
-        else ({"openai-organization", "openai-project"} | named)
-        - {"", "host", "content-type", "content-length"}
-    )
+    foreign: set[str] = set()
+    if not is_openai(base_url):
+        # what no request can do without stays, whoever named it
+        foreign = named | {"openai-organization", "openai-project"}
+        foreign -= {"", "host", "content-type", "content-length"}
 
     async def hook(request: Any) -> None:
         for name in foreign:

@@ -106,9 +106,8 @@ def thought_of(holder: dict[str, Any]) -> str:
         if isinstance(holder.get(name), str) and holder[name]:
             return str(holder[name])
     content = holder.get("content")
-    parts = (
-        [piece for piece in content if isinstance(piece, dict)] if isinstance(content, list) else []
-    )
+    listed = content if isinstance(content, list) else []
+    parts = [piece for piece in listed if isinstance(piece, dict)]
     thoughts = [
         piece.get("thinking") or piece.get("text")
         for piece in parts

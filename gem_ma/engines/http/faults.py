@@ -208,10 +208,9 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return None
     # a date (RFC 9110, 10.2.3), by the clock of the server, which may differ from ours
     try:
-        then = parsedate_to_datetime(seconds).timestamp()
-        now = (
-            parsedate_to_datetime(headers["date"]).timestamp() if "date" in headers else time.time()
-        )
+        then, now = parsedate_to_datetime(seconds).timestamp(), time.time()
+        if "date" in headers:
+            now = parsedate_to_datetime(headers["date"]).timestamp()
     except (ValueError, TypeError, OverflowError):
         return None
     return max(0.0, then - now)

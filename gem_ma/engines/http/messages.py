@@ -158,11 +158,8 @@ def _parts(agent: str, message: Message, more: str = "") -> Parts:
 
 
 def _with_images(message: Message, text: str) -> Parts:
-    images = (
-        [part for part in message.content if isinstance(part, Image)]
-        if not isinstance(message.content, str)
-        else []
-    )
+    content = () if isinstance(message.content, str) else message.content
+    images = [part for part in content if isinstance(part, Image)]
     parts: Parts = [{"type": "text", "text": clean(text)}] if text or not images else []
     for image in images:
         if not image.data:  # an episode that was read from its record

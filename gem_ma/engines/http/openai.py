@@ -136,13 +136,11 @@ class OpenAI:
         """One answer. Raises EngineError where this request failed, EndpointError where all
         would, BudgetError where `limits:` are reached."""
         body = self.body(request)
-        key = (
-            self.cache.key({"base_url": self.base_url, **body}, request.seed)
-            if self.cache is not None
-            else ""
-        )
         policy = request.policy or self.policy
-        bought = self.cache.get(key) if self.cache is not None else None
+        key, bought = "", None
+        if self.cache is not None:
+            key = self.cache.key({"base_url": self.base_url, **body}, request.seed)
+            bought = self.cache.get(key)
         reply = replace(bought or await self._paid(request, body), policy=policy)
         if (
             self.cache is not None
@@ -174,11 +172,9 @@ class OpenAI:
         how = request.sampling
         native = self.dialect.tools == "native"
         name = self.dialect.send_reasoning
-        thoughts: dict[int, dict[str, str]] = (
-            {}
-            if name is None
-            else {place: {name: text} for place, text in self.thoughts.of(request).items()}
-        )
+        thoughts: dict[int, dict[str, str]] = {}
+        if name is not None:
+            thoughts = {place: {name: text} for place, text in self.thoughts.of(request).items()}
         messages = chat(
             request.agent, request.messages, request.tools, native=native, beside=thoughts
         )
@@ -201,11 +197,10 @@ class OpenAI:
         return body | self.extra_body  # last: what a user writes holds
 
     async def _paid(self, request: Request, body: dict[str, Any]) -> Reply:
-        guessed = (
-            guess_tokens(json.dumps([body["messages"], body.get("tools")], ensure_ascii=False))
-            if self.budget is not None
-            else 1
-        )
+        guessed = 1
+        if self.budget is not None:
+            read_there = [body["messages"], body.get("tools")]
+            guessed = guess_tokens(json.dumps(read_there, ensure_ascii=False))
         how = self._read(bool(request.tools))
         # a function for the body: what a server refused is left out from the next try on
         most, probe = request.sampling.max_tokens, self._adapted(self.body(TINY))
@@ -267,12 +262,11 @@ class OpenAI:
         """One tiny request, tried few times: shows that address, key and model are right. Raises
         EngineError."""
         body = self._adapted(self.body(TINY))
-        return (
-            await self.remote.tried(
-                lambda: self._adapted(self.body(TINY)),
-                self._read(False),
-                body,
-                adapt=self._adapt,
-                attempts=3,
-            )
-        )[0]
+        reply, _ = await self.remote.tried(
+            lambda: self._adapted(self.body(TINY)),
+            self._read(False),
+            body,
+            adapt=self._adapt,
+            attempts=3,
+        )
+        return reply

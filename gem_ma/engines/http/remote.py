@@ -251,13 +251,9 @@ class Remote:
         where = f"{self.where}: {self.host}"
         words = f"({fault.status}: {fault.detail})" if fault.status else f"({fault.detail})"
         if fault.kind == "auth":
-            key = (
-                f"the key in {self.key_name}"
-                if self.key_name
-                else "the key"
-                if self._key.value != NO_KEY
-                else "a request without a key"
-            )
+            key = "the key" if self._key.value != NO_KEY else "a request without a key"
+            if self.key_name:
+                key = f"the key in {self.key_name}"
             return EndpointError(
                 f"{where} refused {key} {words}; export a valid key, and name its variable with"
                 " api_key_env"

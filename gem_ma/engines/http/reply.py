@@ -137,10 +137,8 @@ def read_completion(body: dict[str, Any], prompt: tuple[int, ...]) -> Reply:
     """
     choice = _choice(body)
     finish = finish_of(choice.get("finish_reason"))
-    read_ids, token_ids = (
-        ids_in(choice.get("prompt_token_ids")) or ids_in(body.get("prompt_token_ids")),
-        ids_in(choice.get("token_ids")),
-    )
+    read_ids = ids_in(choice.get("prompt_token_ids")) or ids_in(body.get("prompt_token_ids"))
+    token_ids = ids_in(choice.get("token_ids"))
     inner = choice.get("logprobs")
     values = logprobs_in(inner.get("token_logprobs") if isinstance(inner, dict) else None)
     if not token_ids or len(token_ids) != len(values):
@@ -219,11 +217,8 @@ def _calls(message: dict[str, Any], finish: str) -> tuple[ToolCall | Malformed, 
                 )
             )
             continue
-        call_id = (
-            clean(entry["id"])
-            if isinstance(entry.get("id"), str) and entry["id"]
-            else f"call_{number}"
-        )
+        written = entry.get("id")
+        call_id = clean(written) if isinstance(written, str) and written else f"call_{number}"
         call = read_call(call_id, function.get("name"), function.get("arguments", ""))
         if isinstance(call, Malformed) and finish == "length" and number == len(entries) - 1:
             call = Malformed(call.text, f"truncated_call: max_tokens cut it ({call.reason})")
@@ -235,16 +230,14 @@ def _tokens(
     body: dict[str, Any], choice: dict[str, Any]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]:
     """(prompt ids, sampled ids, their log-probabilities); () for what is not there or not whole."""
-    prompt, sampled = (
-        (ids_in(body.get("prompt_token_ids")) or ids_in(choice.get("prompt_token_ids"))),
-        ids_in(choice.get("token_ids")),
-    )
+    # vLLM has had the prompt's ids in both places
+    prompt = ids_in(body.get("prompt_token_ids")) or ids_in(choice.get("prompt_token_ids"))
+    sampled = ids_in(choice.get("token_ids"))
     inner = choice.get("logprobs")
     content = inner.get("content") if isinstance(inner, dict) else None
+    tokens = content if isinstance(content, list) else []
     logprobs = logprobs_in(
-        [token.get("logprob") if isinstance(token, dict) else None for token in content]
-        if isinstance(content, list)
-        else None
+        [token.get("logprob") if isinstance(token, dict) else None for token in tokens]
     )
     # of which token a log-probability is cannot be told any more
     if sampled and logprobs and len(sampled) != len(logprobs):
