@@ -28,7 +28,7 @@ _PUBLIC = {
     **dict.fromkeys(("End", "Entry", "Episode", "Limits", "Seat"), "gem_ma.episode"),
     **dict.fromkeys(("Play",), "gem_ma.scenario"),
     **dict.fromkeys(("ConfigError",), "gem_ma.errors"),
-    **dict.fromkeys(("make",), "gem_ma.registry"),
+    **dict.fromkeys(("make", "task_of"), "gem_ma.registry"),
     **dict.fromkeys(("aec_env",), "gem_ma.envs.aec"),
     **dict.fromkeys(("parallel_env",), "gem_ma.envs.parallel"),
     **dict.fromkeys(("gym_env",), "gem_ma.envs.gym"),

@@ -15,7 +15,7 @@ from gem_ma.scenarios.service.desk.log import Event
 from gem_ma.scenarios.service.watching.agenda import APPROVED, DONE, OPEN, RAISED, REFUSED
 from gem_ma.scenarios.service.watching.ledger import FAULTS, Ledger
 
-from gem_ma import Plan, play
+from gem_ma import Plan, play, task_of
 from gem_ma.episode import Episode, Seat
 from tests.assistant_messages import WISHES
 
@@ -379,8 +379,7 @@ def run(assistant: str, index: int, split: str, preset: str) -> Episode:
 
 
 def audit(episode: Episode) -> Ledger:
-    split, _, place = episode.task.rpartition("/")
-    ledger = Ledger(SHOP.tasks(split)[int(place)], RETAIL)
+    ledger = Ledger(task_of(SHOP, episode.task), RETAIL)
     for event in SHOP.retold(episode).events:
         ledger.see(event)
     return ledger

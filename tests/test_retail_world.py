@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 from gem_ma.scenarios.retail import Retail, Task
 from gem_ma.scenarios.retail.describe import every
-from gem_ma.scenarios.retail.forge import HELD_OUT, content
+from gem_ma.scenarios.retail.forge import content
 from gem_ma.scenarios.retail.grading import gold_state
 from gem_ma.scenarios.retail.knobs import INTENTS, QUESTIONS, REFUSALS, WRITES, Knobs, read_knobs
 from gem_ma.scenarios.retail.products import HELD_OUT as HELD_OUT_PRODUCTS
 from gem_ma.scenarios.retail.products import PRODUCTS
 from gem_ma.scenarios.retail.prove import prove
 from gem_ma.scenarios.retail.render import write_world
+from gem_ma.scenarios.retail.requests import HELD_OUT
 from gem_ma.scenarios.retail.shop import SPLITS, OwnWorld
 from gem_ma.scenarios.retail.situations import BANK, LINKS
 from gem_ma.scenarios.retail.tasks import replay_gold

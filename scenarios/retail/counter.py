@@ -21,7 +21,7 @@ from gem_ma.scenarios.service.desk.log import ASSISTANT, Desk, Rules
 from gem_ma.scenarios.service.desk.talk import retell, talk
 from gem_ma.scenarios.service.desk.task import Task
 
-from gem_ma import Episode, Reward, Scenario
+from gem_ma import Episode, Reward, Scenario, task_of
 from gem_ma.errors import ConfigError
 from gem_ma.scenario import Play
 
@@ -84,34 +84,19 @@ class RetailOneOrder(Scenario):
     def measures(self, episode: Episode) -> dict[str, float | None]:
         """Whether the assistant looked at the order before it wrote (None where it wrote
         nothing), and calls that were refused."""
-        split, _, place = episode.task.rpartition("/")
         desk = retell(
-            self.desk(self.tasks(split)[int(place)]),
+            self.desk(task_of(self, episode.task)),
             ({turn.agent: turn.action} for turn in episode.turns),
         )
-        calls = [
-            event
-            for event in desk.events
-            if event.kind == "called" and event.agent == ASSISTANT and event.call is not None
-        ]
-        written = [
-            at
-            for at, event in enumerate(calls)
-            if event.call is not None and desk.store.mutates(event.call.name)
-        ]
-        looked = [
-            at
-            for at, event in enumerate(calls)
-            if event.call is not None and event.call.name == "get_order_details"
-        ]
-        return {
-            # None where nothing was written: a share over talks without a write would praise doing
-            # nothing.
-            "looked_before_write": (
-                float(bool(looked) and looked[0] < written[0]) if written else None
-            ),
-            "refused_calls": float(sum(event.failed for event in calls)),
-        }
+        events = [event for event in desk.events if event.kind == "called"]
+        calls = [(event, event.call) for event in events if event.agent == ASSISTANT and event.call]
+        writes = [place for place, (_, call) in enumerate(calls) if desk.store.mutates(call.name)]
+        looks = [place for place, (_, call) in enumerate(calls) if call.name == "get_order_details"]
+        # None where nothing was written: a share over talks without a write would praise doing
+        # nothing.
+        looked_first = float(bool(looks) and looks[0] < writes[0]) if writes else None
+        refused = float(sum(event.failed for event, _ in calls))
+        return {"looked_before_write": looked_first, "refused_calls": refused}
 
     def play(self, rng: random.Random, task: Task | None) -> Play:
         """A play without a task is one of the first training task."""

@@ -61,26 +61,26 @@ OPEN_STATUSES = ("pending", "delivered")
 def facts(table: str, key: str, record: Mapping[str, Any]) -> Counter[Fact]:
     """A record as a multiset of normalised facts: money in cents, addresses folded, payments net
     by method, lists without their order."""
-    found: list[Fact] = []
+    listed: list[Fact] = []
     paired = record.get("exchange_pairs") is not None
     for name, value in record.items():
-        at = (table, key, name)
+        where = (table, key, name)
         if value is None:
             # Null is what the typed tables write for a field that the other form leaves out.
             continue
         if name == "payment_history":
             # Net by method: a payment that was moved away and back has changed nothing that
             # matters.
-            found += [(*at, method, amount) for method, amount in _net(value).items() if amount]
+            listed += [(*where, method, amount) for method, amount in _net(value).items() if amount]
         elif name == "items":
-            found += [
+            listed += [
                 # The price too: under tau2's rules a changed item can get the price of another one.
-                (*at, item["product_id"], item["item_id"], cents(item["price"]))
+                (*where, item["product_id"], item["item_id"], cents(item["price"]))
                 for item in value
             ]
         elif name == "payment_methods":
-            found += [
-                (*at, method, cents(entry["balance"]))
+            listed += [
+                (*where, method, cents(entry["balance"]))
                 # The methods themselves never change; only the balance of a gift card does.
                 for method, entry in value.items()
                 if entry.get("balance") is not None
@@ -88,18 +88,20 @@ def facts(table: str, key: str, record: Mapping[str, Any]) -> Counter[Fact]:
         elif name == "address":
             # Folded, so that `Flat 2` and `flat 2` are one address; the benchmarks compare the
             # bytes.
-            found += [(*at, part, folded(text)) for part, text in value.items() if text is not None]
+            listed += [
+                (*where, part, folded(text)) for part, text in value.items() if text is not None
+            ]
         elif name == "exchange_price_difference":
-            found.append((*at, cents(value)))
+            listed.append((*where, cents(value)))
         elif name == "exchange_pairs":
-            found += [(*at, old, new) for old, new in value]
+            listed += [(*where, old, new) for old, new in value]
         elif name in ("exchange_items", "exchange_new_items") and paired:
             continue  # the pairs say it, and more
         elif name in ("exchange_items", "exchange_new_items", "return_items"):
-            found += [(*at, item_id) for item_id in value]
+            listed += [(*where, item_id) for item_id in value]
         elif isinstance(value, str):
-            found.append((*at, value))
-    return Counter(found)
+            listed.append((*where, value))
+    return Counter(listed)
 
 
 def _net(history: Sequence[Mapping[str, Any]]) -> dict[str, int]:

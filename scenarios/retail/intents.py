@@ -118,11 +118,11 @@ def swap(scene: Scene, intent: str) -> Part | None:
     items: list[Item] = []
     best: list[tuple[str, ...]] = []
     for item in chosen:
-        found = _wanted(scene, item)
-        if found is None:
+        choice = _wanted(scene, item)
+        if choice is None:
             return None
-        items.append(found[0])
-        best.append(found[1])
+        items.append(choice[0])
+        best.append(choice[1])
     # Each item may have several best variants; every combination of them is a right answer.
     answers = list(combinations(*best))
     difference = max(

@@ -93,35 +93,35 @@ class Knobs:
         return hashlib.sha256(json.dumps(self.plain, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def read_knobs(given: Knobs | Mapping[str, Any] | None) -> Knobs:
+def read_knobs(options: Knobs | Mapping[str, Any] | None) -> Knobs:
     """The knobs out of a config. Raises ConfigError for an unknown knob, with the nearest name,
     and for a value out of its range."""
     # Knobs that are read already pass as they are; a shop may be made out of another one's.
-    if given is None or isinstance(given, Knobs):
-        return given or Knobs()
-    if not isinstance(given, Mapping):
+    if options is None or isinstance(options, Knobs):
+        return options or Knobs()
+    if not isinstance(options, Mapping):
         raise ConfigError(
-            f"scenario.knobs: an object of knobs, such as {{requests: 3}}; got {given!r}"
+            f"scenario.knobs: an object of knobs, such as {{requests: 3}}; got {options!r}"
         )
     # The dataclass is the only list of names.
     names = [field.name for field in fields(Knobs)]
-    for name, value in given.items():
-        at = f"scenario.knobs.{name}"
+    for name, value in options.items():
+        where = f"scenario.knobs.{name}"
         if name not in names:
-            raise ConfigError(f"{at}: there is no such knob{_nearest(str(name), names)}")
+            raise ConfigError(f"{where}: there is no such knob{_nearest(str(name), names)}")
         if name == "intents":
             _check_intents(value)
         elif name in _WHOLE:
             least, most = _WHOLE[name]
             # True is an int in Python; `requests: true` is a mistake and no 1.
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-                raise ConfigError(f"{at}: a whole number from {least} to {most}; got {value!r}")
+                raise ConfigError(f"{where}: a whole number from {least} to {most}; got {value!r}")
         elif isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-            raise ConfigError(f"{at}: a share from 0 to 1; got {value!r}")
+            raise ConfigError(f"{where}: a share from 0 to 1; got {value!r}")
     typed: dict[str, Any] = {
         # As floats: `ties: 0` and `ties: 0.0` must have one digest.
         name: float(value) if name not in (*_WHOLE, "intents") else value
-        for name, value in given.items()
+        for name, value in options.items()
     }
     if "intents" in typed:
         # their order changes nothing

@@ -39,37 +39,39 @@ def unnamed(call: ToolCall, data: Overlay, texts: Sequence[str]) -> list[str]:
 
 
 def _unnamed(
-    given: Mapping[str, Any], data: Overlay, texts: Sequence[str], said: Sequence[str]
+    arguments: Mapping[str, Any], data: Overlay, texts: Sequence[str], folded: Sequence[str]
 ) -> Iterator[str]:
-    told = frozenset[Decimal]().union(*map(numbers, texts))
+    amounts = frozenset[Decimal]().union(*map(numbers, texts))
     # Either part tells the address apart; a flat or a city alone stands in many texts.
-    if "address1" in given and not any(_held(given[part], said) for part in ("address1", "zip")):
+    if "address1" in arguments and not any(
+        _held(arguments[part], folded) for part in ("address1", "zip")
+    ):
         yield "address1"
-    if "order_id" not in given:
+    if "order_id" not in arguments:
         return
-    order = data.record("orders", given["order_id"])
-    if "payment_method_id" in given:
+    order = data.record("orders", arguments["order_id"])
+    if "payment_method_id" in arguments:
         methods = data.record("users", order["user_id"])["payment_methods"]
-        if not _method_named(given["payment_method_id"], methods, order, said):
+        if not _method_named(arguments["payment_method_id"], methods, order, folded):
             yield "payment_method_id"
     # Without new items this is no swap, and old ones are named by the order.
-    for place, old in enumerate((given.get("new_item_ids") and given["item_ids"]) or ()):
+    for place, old in enumerate((arguments.get("new_item_ids") and arguments["item_ids"]) or ()):
         item = next(item for item in order["items"] if item["item_id"] == old)
         variant = data.record("products", item["product_id"])["variants"][
-            given["new_item_ids"][place]
+            arguments["new_item_ids"][place]
         ]
-        if not _variant_named(given["new_item_ids"][place], item, variant, said, told):
+        if not _variant_named(arguments["new_item_ids"][place], item, variant, folded, amounts):
             yield "new_item_ids"
             # One finding a call: which of the pairs it was is in the log.
             return
 
 
-def _held(value: Any, said: Sequence[str]) -> bool:
-    return any(names(str(value), text) for text in said)
+def _held(value: Any, folded: Sequence[str]) -> bool:
+    return any(names(str(value), text) for text in folded)
 
 
 def _method_named(
-    method_id: str, methods: Mapping[str, Any], order: Mapping[str, Any], said: Sequence[str]
+    method_id: str, methods: Mapping[str, Any], order: Mapping[str, Any], folded: Sequence[str]
 ) -> bool:
     method = methods[method_id]
     # The digits of the id, since models tend to leave the words before them out.
@@ -80,13 +82,13 @@ def _method_named(
     # A source that no table here knows is looked for by its own name.
     source = _SOURCES.get(method["source"], re.compile(re.escape(method["source"])))
     # Words such as `original` or `the card on file` mean the method that paid, or the only one.
-    own = (
+    known = (
         any(row["payment_method_id"] == method_id for row in order["payment_history"])
         or len(methods) == 1
     )
     return any(
-        any(word in text for word in words) or source.search(text) or (own and _OWN.search(text))
-        for text in said
+        any(word in text for word in words) or source.search(text) or (known and _OWN.search(text))
+        for text in folded
     )
 
 
@@ -94,8 +96,8 @@ def _variant_named(
     item_id: str,
     old: Mapping[str, Any],
     variant: Mapping[str, Any],
-    said: Sequence[str],
-    told: frozenset[Decimal],
+    folded: Sequence[str],
+    amounts: frozenset[Decimal],
 ) -> bool:
     """Whether a new item was named: by its id, its price, or the value of an option in which it
     differs from the old one."""
@@ -103,9 +105,9 @@ def _variant_named(
         value for axis, value in variant["options"].items() if old["options"].get(axis) != value
     ]
     # Nothing differs where an item is swapped for its like; then there is nothing to name.
-    if not differs or _held(item_id, said) or Decimal(str(variant["price"])) in told:
+    if not differs or _held(item_id, folded) or Decimal(str(variant["price"])) in amounts:
         return True
-    return any(_loosely(str(value), text) for value in differs for text in said)
+    return any(_loosely(str(value), text) for value in differs for text in folded)
 
 
 def _loosely(value: str, text: str) -> bool:

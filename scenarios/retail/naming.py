@@ -142,66 +142,69 @@ _COUNTRIES = {
 @lru_cache(maxsize=512)
 def mentions(text: str) -> tuple[Mention, ...]:
     """The values that stand in a text, in its order."""
-    found: list[Mention] = []
+    values: list[Mention] = []
     # Most messages hold no digit, and five patterns would be run over them for nothing.
     if _DIGIT.search(text):
-        found += [
+        values += [
             Mention("order_id", f"#{hit[1].upper()}", *hit.span()) for hit in _ORDER.finditer(text)
         ]
-        found += [
+        values += [
             Mention("payment_method_id", hit[0].lower(), *hit.span())
             for hit in _METHOD_ID.finditer(text)
         ]
         for hit in _ZIP.finditer(text):  # the customer's own, or a part of some address
             own = _OWN_ZIP.search(text[max(0, hit.start() - 40) : hit.start()])
-            found.append(Mention("zip" if own else "postcode", hit.group(), hit.start(), hit.end()))
-        found += [
+            values.append(
+                Mention("zip" if own else "postcode", hit.group(), hit.start(), hit.end())
+            )
+        values += [
             Mention("item_id", hit.group(), hit.start(), hit.end()) for hit in ITEM.finditer(text)
         ]
-        found += [
+        values += [
             Mention("last_four", hit.group(1) or hit.group(2), hit.start(), hit.end())
             for hit in _DIGITS.finditer(text)
         ]
     if "@" in text:
         # The full stop is that of the sentence; the pattern takes it since addresses hold points.
-        found += [
+        values += [
             Mention("email", hit.group().rstrip("."), hit.start(), hit.end())
             for hit in _EMAIL.finditer(text)
         ]
     if name := _NAME.search(text):
-        found += [
+        values += [
             Mention(slot, name.group(part), name.start(part), name.end(part))
             for part, slot in ((1, "first_name"), (2, "last_name"))
         ]
     folded = plain(text)
-    for given, pattern in _REASONS.items():
+    for reason, pattern in _REASONS.items():
         # A plain search first: the patterns of reasons are long, and this runs on each message.
-        if any(word in folded for word in _REASON_WORDS[given]):
-            found += [
-                Mention("reason", given, hit.start(), hit.end()) for hit in pattern.finditer(folded)
+        if any(word in folded for word in _REASON_WORDS[reason]):
+            values += [
+                Mention("reason", reason, hit.start(), hit.end())
+                for hit in pattern.finditer(folded)
             ]
-    return tuple(sorted(found, key=itemgetter(2, 3, 0)))
+    return tuple(sorted(values, key=itemgetter(2, 3, 0)))
 
 
 def order_id(value: str, text: str) -> str:
     """Whether a text names this order and no other."""
-    found = {f"#{hit.group(1).upper()}" for hit in _ORDER.finditer(text)}
-    if value.upper() in found:
+    orders = {f"#{hit.group(1).upper()}" for hit in _ORDER.finditer(text)}
+    if value.upper() in orders:
         # The order among others is not clear enough for a yes, and not wrong either.
-        return RIGHT if len(found) == 1 and not _ORDERS.search(text) else MISSING
-    return WRONG if found else MISSING
+        return RIGHT if len(orders) == 1 and not _ORDERS.search(text) else MISSING
+    return WRONG if orders else MISSING
 
 
 def reason(value: str, folded: str) -> str:
     """Whether a folded text gives this reason and no other."""
-    found = {given for given, pattern in _REASONS.items() if pattern.search(folded)}
+    reasons = {given for given, pattern in _REASONS.items() if pattern.search(folded)}
     # A reason that is no listed one has no pattern of its own, so its words themselves must stand
     # there.
     if value not in _REASONS:
-        return RIGHT if names(value, folded) else WRONG if found else MISSING
-    if found == {value}:
+        return RIGHT if names(value, folded) else WRONG if reasons else MISSING
+    if reasons == {value}:
         return RIGHT
-    return MISSING if not found or value in found else WRONG
+    return MISSING if not reasons or value in reasons else WRONG
 
 
 def method(wish: Wish, value: str, text: str) -> str:
@@ -212,10 +215,10 @@ def method(wish: Wish, value: str, text: str) -> str:
     # A card is known by its last four digits only where the customer's own words for it hold them.
     own_digits = digits.group() if digits and words != value.lower() else ""
     source, ambiguous = value.rsplit("_", 1)[0], words == value.lower()
-    found: list[tuple[int, str]] = []
+    places: list[tuple[int, str]] = []
     exact: list[tuple[int, str]] = []  # where an id or digits stand, and of which kind
     for hit in _METHOD_ID.finditer(low):
-        found.append((hit.start(), RIGHT if hit.group() == value.lower() else WRONG))
+        places.append((hit.start(), RIGHT if hit.group() == value.lower() else WRONG))
         exact.append((hit.start(), hit.group().rsplit("_", 1)[0]))
     # Digits mean a card of that number; a card without digits in the customer's words may be any.
     for hit in _DIGITS.finditer(low):
@@ -223,7 +226,7 @@ def method(wish: Wish, value: str, text: str) -> str:
         verdict = (
             RIGHT if (hit.group(1) or hit.group(2)) == own_digits else MISSING if unknown else WRONG
         )
-        found.append((hit.start(), verdict))
+        places.append((hit.start(), verdict))
         exact.append((hit.start(), "credit_card"))
     for name, pattern in _SOURCES:
         for hit in pattern.finditer(low):
@@ -235,21 +238,21 @@ def method(wish: Wish, value: str, text: str) -> str:
                 for start, kind in exact
             ):
                 continue  # its id or its digits follow and say more
-            found.append(
+            places.append(
                 (
                     hit.start(),
                     WRONG if name != source else MISSING if ambiguous or own_digits else RIGHT,
                 )
             )
     # To do without a method is the opposite of naming it.
-    if any(_WITHOUT.search(low[max(0, start - 40) : start]) for start, _ in found):
+    if any(_WITHOUT.search(low[max(0, start - 40) : start]) for start, _ in places):
         return WRONG
     # The method that is replaced is named on the way: `from PayPal to the gift card`.
-    now = [verdict for start, verdict in found if not _OLD.search(low[max(0, start - 60) : start])]
+    now = [verdict for start, verdict in places if not _OLD.search(low[max(0, start - 60) : start])]
     # A refund or a difference replaces nothing, so there `the original card` is the one that is
     # meant.
     if wish.kind != PAYMENT and not now:
-        now = [verdict for _, verdict in found]
+        now = [verdict for _, verdict in places]
     if RIGHT in now:
         return MISSING if WRONG in now else RIGHT
     return WRONG if WRONG in now else MISSING
@@ -270,7 +273,7 @@ def address_part(name: str, value: str, lines: str) -> str:
     if not value.strip():
         # The customer's new address has no second line; one in the text is somebody's mistake.
         street = _EXTRA.search(lines)
-        given = [
+        labels = [
             other
             for other in labelled(name, lines)
             # How models write an empty field
@@ -278,13 +281,13 @@ def address_part(name: str, value: str, lines: str) -> str:
         ]
         return (
             WRONG
-            if given or (street and name == "address2" and "\n" not in street.group())
+            if labels or (street and name == "address2" and "\n" not in street.group())
             else RIGHT
         )
-    given = labelled(name, lines)
+    labels = labelled(name, lines)
     # A label decides: `address2: Flat 2` is clear wherever else the words stand.
-    if given:
-        return RIGHT if any(_same(name, value, other) for other in given) else WRONG
+    if labels:
+        return RIGHT if any(_same(name, value, other) for other in labels) else WRONG
     flat = _street(lines)
     for form in map(_street, _forms(name, value)):
         # Two letters are often words of their own, so a state's code must stand as one.

@@ -129,15 +129,15 @@ def _wrong(
             item["item_id"]: item["product_id"]
             for item in data.record("orders", arguments["order_id"])["items"]
         }
-        found = []
+        swaps = []
         for place, old in enumerate(arguments["item_ids"]):
             keys = [
                 entry.key
                 for entry in candidates(data, products[old])
                 if entry.key not in (old, value[place])
             ]
-            found += [[*value[:place], key, *value[place + 1 :]] for key in keys[:MOST_MISSES]]
-        return found
+            swaps += [[*value[:place], key, *value[place + 1 :]] for key in keys[:MOST_MISSES]]
+        return swaps
     return []
 
 
@@ -223,11 +223,11 @@ def _named(task: Task, data: Overlay, wish: Wish) -> str:
 def _fits(words: Any, names: list[str]) -> bool:
     """Whether an order of these products is described by these words."""
     # Either article may stand there.
-    said = [
+    parts = [
         part.removeprefix("a ").removeprefix("an ")
         for part in str(words).removeprefix(described(())).split(" and ")
     ]
-    return set(said) <= set(names)
+    return set(parts) <= set(names)
 
 
 def _wanted(data: Overlay, wish: Wish) -> str:

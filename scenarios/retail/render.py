@@ -63,11 +63,11 @@ def tau1_row(task: Task) -> dict[str, Any]:
 def tau2_row(task: Task) -> dict[str, Any]:
     """A task as an element of tau2-bench's `tasks.json`; what is known, forgotten and wanted are
     told apart."""
-    told: dict[str, list[str]] = {"known": [], "forgot": [], "wanted": []}
+    sentences: dict[str, list[str]] = {"known": [], "forgot": [], "wanted": []}
     for sentence in split(task.instruction):
         units = BANK.read(sentence)
         key = "" if isinstance(units, str) else units[0][0]
-        told[
+        sentences[
             (
                 "known"
                 if key.startswith("who_")
@@ -89,9 +89,9 @@ def tau2_row(task: Task) -> dict[str, Any]:
     ]
     scene = {
         "domain": "retail",
-        "reason_for_call": " ".join(told["wanted"]),
-        "known_info": " ".join(told["known"]) or None,
-        "unknown_info": " ".join(told["forgot"]) or None,
+        "reason_for_call": " ".join(sentences["wanted"]),
+        "known_info": " ".join(sentences["known"]) or None,
+        "unknown_info": " ".join(sentences["forgot"]) or None,
         "task_instructions": MANNERS,
     }
     return {

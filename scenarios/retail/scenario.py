@@ -18,12 +18,14 @@ from typing import Any
 
 from gem_ma.scenarios.retail.domain import domain_of
 from gem_ma.scenarios.retail.grading import GRADERS, Gold, Verdict, canonical, gold_of
+from gem_ma.scenarios.retail.options import Bounds, Shop, Stakes
 from gem_ma.scenarios.retail.schemas import TOOLS
 from gem_ma.scenarios.retail.shop import OwnWorld
 from gem_ma.scenarios.retail.sources import Source, open_source
 from gem_ma.scenarios.retail.store import RetailStore
 from gem_ma.scenarios.retail.tau2_calls import TAU2_TOOLS
 from gem_ma.scenarios.retail.tau2_grading import database_only, tau2, unscored
+from gem_ma.scenarios.retail.tau2_view import AsTau2
 from gem_ma.scenarios.retail.texts import GREETING, POLICY, USER_BRIEFING
 from gem_ma.scenarios.service.desk.log import Desk, Outcome, Rules, Style, Watcher
 from gem_ma.scenarios.service.desk.talk import retell, talk
@@ -44,9 +46,10 @@ from gem_ma.scenarios.service.watching.audit import (
 from gem_ma.scenarios.service.watching.blame import Course, blame, upheld
 from gem_ma.scenarios.service.watching.monitor import Monitor
 
-from gem_ma import Action, Episode, Message, Reward, Scenario
+from gem_ma import Action, Episode, Message, Reward, Scenario, task_of
 from gem_ma.episode import End
 from gem_ma.errors import ConfigError
+from gem_ma.options import flat
 from gem_ma.scenario import Play
 
 SCORINGS = {**GRADERS, "tau2": tau2}
@@ -85,20 +88,16 @@ class Retail(Scenario):
     examiners = {"user": {"assistant": "retail_oracle"}}
     more_is_better, less_is_better = MORE_IS_BETTER, LESS_IS_BETTER
 
+    @flat
     def __init__(
         self,
         data: str | None = None,
         scoring: str = "canonical",
         semantics: str | None = None,
-        max_actions: int | None = None,
-        max_user_actions: int | None = None,
-        users: int = 40,
-        orders: int = 80,
-        products: int = 20,
-        knobs: Mapping[str, Any] | None = None,
-        rewards: Mapping[str, Any] | None = None,
-        user_reward: str = "cooperative",
-        gamma: float = 1.0,
+        *,
+        bounds: Bounds = Bounds(),  # noqa: B008  (frozen, as the next two)
+        shop: Shop = Shop(),  # noqa: B008
+        stakes: Stakes = Stakes(),  # noqa: B008
         enforce_protocol: bool = False,
     ) -> None:
         """`data`: a folder or checkout of tau-bench or of tau2-bench (its content says which),
@@ -106,46 +105,21 @@ class Retail(Scenario):
         names, or else the generated shop.
 
         `scoring`: `canonical`, `tau1` or `tau2`. `semantics`: how the tools behave, `fixed`
-        (default of the generated shop, whose size `users`, `orders` and `products` set and whose
-        tasks `knobs`, see `knobs.Knobs`), `tau1` (default of tau-bench's data) or `tau2` (always on
-        tau2-bench's data and for its scoring; tables of the other form are typed for it). The talk
-        ends when the assistant has acted `max_actions` times (30; 200 steps of both sides under the
-        scoring `tau2`) or the user `max_user_actions` times (40). `rewards`: terms paid beside the
-        outcome, as in `{progress: 0.3, policy: {hard: 0.1}}` (`service.rewards.watchers`); `user_reward`:
-        whether the user shares the outcome (`cooperative`), is paid for its role at most
-        (`neutral`), or for the assistant's hard violations (`adversarial`); `gamma`: the discount
-        of the run, for the progress term. `enforce_protocol` (for the scoring `tau2`): text beside
-        a call ends the talk as that agent's fault, as with the benchmark's flag of that name; by
-        its default, and here, the calls are run and the text is heard by nobody.
+        (default of the generated shop), `tau1` (default of tau-bench's data) or `tau2` (always on
+        tau2-bench's data and for its scoring; tables of the other form are typed for it). A config
+        names the fields of `bounds`, `shop` and `stakes` (`max_actions: 20`). `enforce_protocol`
+        (for the scoring `tau2`): text beside a call ends the talk as that agent's fault, as with
+        the benchmark's flag of that name; by its default, and here, the calls are run and the text
+        is heard by nobody.
 
         Raises ConfigError for an option, DataError for a missing or damaged folder.
         """
         if not isinstance(scoring, str) or scoring not in SCORINGS:
             raise ConfigError(f"scenario.scoring: there is {', '.join(SCORINGS)}; got {scoring!r}")
-        max_actions = (
-            (MAX_STEPS if scoring == "tau2" else 30) if max_actions is None else max_actions
-        )
-        max_user_actions = (
-            (MAX_STEPS if scoring == "tau2" else 40)
-            if max_user_actions is None
-            else max_user_actions
-        )
-        for name, value, least in (
-            ("max_actions", max_actions, 1),
-            ("max_user_actions", max_user_actions, 1),
-        ):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ConfigError(
-                    f"scenario.{name}: a whole number of at least {least}; got {value!r}"
-                )
-        shops: list[OwnWorld] = []  # one or none
-
-        def own(rules: str) -> OwnWorld:
-            shops.append(OwnWorld(rules, users, orders, products, knobs))
-            return shops[0]
-
-        self.source: Source = open_source(data, scoring, semantics, own)
-        if knobs is not None and not shops:
+        self.max_actions, self.max_user_actions = bounds.under(scoring)
+        self.source: Source = open_source(data, scoring, semantics, shop.built)
+        generated = _generated(self.source)
+        if shop.knobs is not None and not generated:
             raise ConfigError(
                 f"scenario.knobs: they turn the generated shop (data: own), not {self.source!r}"
             )
@@ -156,24 +130,26 @@ class Retail(Scenario):
             )
         self.enforce_protocol = enforce_protocol
         self.scoring, self.semantics = scoring, self.source.semantics
-        self.max_actions, self.max_user_actions = max_actions, max_user_actions
-        self.ends_within = (
-            min(max_actions + max_user_actions, MAX_STEPS)
-            if scoring == "tau2"
-            else max_actions + max_user_actions
-        )
-        self.baselines = (
-            BASELINES if isinstance(self.source, OwnWorld) and scoring == "canonical" else {}
-        )
+        most = self.max_actions + self.max_user_actions
+        self.ends_within = min(most, MAX_STEPS) if scoring == "tau2" else most
+        # The numbers are those of the shop as it is; seen as tau2's, its tasks have other faults.
+        own = isinstance(self.source, OwnWorld) and scoring == "canonical"
+        self.baselines = BASELINES if own else {}
         self.policy = self.source.policy() or POLICY
-        self.settings = read_settings(rewards, user_reward, gamma)
+        self._pays(stakes)
+        self._audits: dict[int, tuple[Episode, Audit]] = {}
+        self._golds: dict[str, tuple[Task, Gold]] = {}
+
+    def _pays(self, stakes: Stakes) -> None:
+        """Sets what follows from who is paid for what. Raises ConfigError."""
+        self.settings = read_settings(stakes.rewards, stakes.user_reward, stakes.gamma)
         self.cooperative = self.settings.alike
         # then nobody is paid outside of 0..1
         shares = self.settings.plain and max(self.settings.shares.values()) <= 1
         self.rates = (*RATES, "return *", "reward *") if shares else RATES
-        self.discounts = {"assistant": gamma} if "progress" in self.settings.terms else {}
-        self._audits: dict[int, tuple[Episode, Audit]] = {}
-        self._golds: dict[str, tuple[Task, Gold]] = {}
+        # The potential is worked out with this discount: a run with another one is refused.
+        shaped = "progress" in self.settings.terms
+        self.discounts = {"assistant": stakes.gamma} if shaped else {}
 
     def tasks(self, split: str) -> Sequence[Task]:
         """The tasks of a split: `train`, `val`, `test` of the generated shop; the files `dev`,
@@ -205,18 +181,14 @@ class Retail(Scenario):
         desk = self.desk(task)
         outcome = yield from talk(desk)
         verdict = self.verdict(desk, outcome)
-        found = [
-            finding for one in desk.watchers if isinstance(one, Monitor) for finding in one.findings
-        ]
-        if self.settings.strict and any(finding.hard and finding.sure for finding in found):
+        monitors = [watcher for watcher in desk.watchers if isinstance(watcher, Monitor)]
+        findings = [finding for monitor in monitors for finding in monitor.findings]
+        if self.settings.strict and any(finding.hard and finding.sure for finding in findings):
             verdict = replace(verdict, reward=0.0)
-        why = (
-            "outcome"
-            if verdict.scored
-            else unscored(verdict)
-            if self.scoring == "tau2"
-            else "unscored"
-        )
+        why = "outcome"
+        if not verdict.scored:
+            # tau2's rules say what is missing, and what the database alone was worth.
+            why = unscored(verdict) if self.scoring == "tau2" else "unscored"
         yield Reward(
             {agent: share * verdict.reward for agent, share in self.settings.shares.items()},
             why=why,
@@ -224,13 +196,10 @@ class Retail(Scenario):
 
     def desk(self, task: Task) -> Desk:
         """A talk about a task that has not begun."""
-        greeting = Message(GREETING, "assistant")
+        greeting, policy = Message(GREETING, "assistant"), Message.system(self.policy)
         style = Style(
-            brief_assistant=(
-                (Message.system(self.policy), greeting)
-                if self.scoring == "tau2"
-                else (Message.system(self.policy),)
-            ),
+            # Under tau2's rules the greeting is a message of the talk, so its speaker sees it.
+            brief_assistant=(policy, greeting) if self.scoring == "tau2" else (policy,),
             brief_user=(
                 Message.system(USER_BRIEFING.format(instruction=task.instruction)),
                 greeting,
@@ -259,11 +228,8 @@ class Retail(Scenario):
 
     def _paying(self, task: Task) -> list[Watcher]:
         """Those who pay for what happens, after those they ask."""
-        domain, gold, terms = (
-            domain_of(self.source.world(task)),
-            self.gold(task),
-            set(self.settings.terms),
-        )
+        domain, gold = domain_of(self.source.world(task)), self.gold(task)
+        terms = set(self.settings.terms)
         monitor, shadow = Monitor(domain), Shadow(task, domain)
         scene = Scene(task, domain, gold.goals, gold.founded, Judge(self.verdict), monitor, shadow)
         asked: list[Watcher] = [
@@ -275,37 +241,29 @@ class Retail(Scenario):
     def verdict(self, desk: Desk, outcome: Outcome, scoring: str | None = None) -> Verdict:
         """The word of a grader (default: the scenario's own) on a talk that is over; it looks at
         a copy."""
-        end, gold, scoring = (
-            desk.store.overlay.copy(),
-            self.gold(desk.task),
-            scoring or self.scoring,
-        )
+        end, gold = desk.store.overlay.copy(), self.gold(desk.task)
+        scoring = scoring or self.scoring
         if scoring == "canonical":
             return canonical(desk.task, end, gold.goals, outcome, gold.founded)
         return SCORINGS[scoring](desk.task, end, gold.state, outcome)
 
     def gold(self, task: Task) -> Gold:
         """What a task's solution comes to; the last ones are kept."""
-        kept = self._golds.get(task.id)
-        if kept is None or kept[0] is not task:
+        entry = self._golds.get(task.id)
+        # By identity: a folder that was read anew may have another task of this id.
+        if entry is None or entry[0] is not task:
             if len(self._golds) == KEPT:
                 del self._golds[next(iter(self._golds))]
-            kept = self._golds[task.id] = (
-                task,
-                gold_of(self.source.world(task), self.semantics, task),
-            )
-        return kept[1]
+            gold = gold_of(self.source.world(task), self.semantics, task)
+            entry = self._golds[task.id] = (task, gold)
+        return entry[1]
 
     def retold(self, episode: Episode) -> Desk:
         """The talk of a record, played again from its actions: its log and the state of its
         store."""
         return self._retold(
-            self._task(episode), ((turn.agent, turn.action) for turn in episode.turns), ()
+            task_of(self, episode.task), ((turn.agent, turn.action) for turn in episode.turns), ()
         )
-
-    def _task(self, episode: Episode) -> Task:
-        split, _, place = episode.task.rpartition("/")
-        return self.tasks(split)[int(place)]
 
     def _retold(
         self, task: Task, acts: Iterable[tuple[str, Action]], watching: Sequence[Watcher]
@@ -316,17 +274,15 @@ class Retail(Scenario):
 
     def audit(self, episode: Episode) -> Audit:
         """All that can be said of a record without a model; worked out once."""
-        kept = self._audits.get(id(episode))
-        if kept is None or kept[0] is not episode:
+        entry = self._audits.get(id(episode))
+        # An id may come again once its episode is gone, so the episode itself is held beside it.
+        if entry is None or entry[0] is not episode:
             if len(self._audits) == AUDITS:
                 del self._audits[next(iter(self._audits))]
-            kept = self._audits[id(episode)] = (episode, self._audited(episode))
-        return kept[1]
-
-    def _audited(self, episode: Episode) -> Audit:
-        return self.judged(
-            self._task(episode), ((turn.agent, turn.action) for turn in episode.turns), episode.end
-        )
+            acts = ((turn.agent, turn.action) for turn in episode.turns)
+            audit = self.judged(task_of(self, episode.task), acts, episode.end)
+            entry = self._audits[id(episode)] = (episode, audit)
+        return entry[1]
 
     def judged(
         self, task: Task, acts: Iterable[tuple[str, Action]], end: End = End.TERMINATED
@@ -346,18 +302,12 @@ class Retail(Scenario):
             if name != self.scoring
         }
         loose = set(task.outputs) - {output for wish in wishes_in(task) for output in wish.outputs}
-        paid = [
-            verdict,
-            *(
-                [strict[benchmark]]
-                if benchmark in strict and not isinstance(self.source, OwnWorld)
-                else ()
-            ),
-        ]
-        won = (
-            any(one.scored and one.reward == 1 for one in paid)
-            and "inaction_passes" not in task.flags
-        )
+        paid = [verdict]
+        # On a benchmark's own tasks its own reward says as well that the user got what it wanted.
+        if benchmark in strict and not isinstance(self.source, OwnWorld):
+            paid.append(strict[benchmark])
+        full = any(grade.scored and grade.reward == 1 for grade in paid)
+        won = full and "inaction_passes" not in task.flags
         faults = upheld(
             shadow.faults, won or verdict.reward == 1, task, [call for _, call in monitor.made]
         )
@@ -373,16 +323,14 @@ class Retail(Scenario):
         if not episode.end.scored:
             return {}
         audit = self.audit(episode)
-        found = measures(episode, audit, self.success(episode), self.settings.paying)
-        return (
-            {**found, "DB alone": database_only(audit.verdict)} if self.scoring == "tau2" else found
-        )
+        numbers = measures(episode, audit, self.success(episode), self.settings.paying)
+        if self.scoring != "tau2":
+            return numbers
+        return {**numbers, "DB alone": database_only(audit.verdict)}
 
     def labels(self, episode: Episode) -> Mapping[str, str | Sequence[str]]:
         """Split, intents, source, goal and flags of the task, and whom a lost play is blamed on."""
-        split, _, place = episode.task.rpartition("/")
-        task = self.tasks(split)[int(place)]
-        groups = labels(task, split)
+        groups = labels(task_of(self, episode.task), episode.task.rpartition("/")[0])
         if not episode.end.scored:
             return {**groups, "blame": "infrastructure"}
         lost = self.success(episode) is False
@@ -394,3 +342,8 @@ class Retail(Scenario):
             "blame": whose.side,
             "cause": f"{whose.side}: {whose.cause}{'' if whose.sure else ' (unsure)'}",
         }
+
+
+def _generated(source: Source) -> bool:
+    """Whether the tasks are of the generated shop, whatever form its tables are seen in."""
+    return isinstance(source.source if isinstance(source, AsTau2) else source, OwnWorld)

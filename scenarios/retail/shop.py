@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, overload
 
-from gem_ma.scenarios.retail.forge import content, forge
+from gem_ma.scenarios.retail.forge import Commission, content, forge
 from gem_ma.scenarios.retail.knobs import Knobs, read_knobs
 from gem_ma.scenarios.retail.products import PRODUCTS
 from gem_ma.scenarios.retail.world import GENERATOR, Sizes, tables_of
@@ -196,17 +196,13 @@ class OwnTasks(Sequence[Task]):
     ) -> Task | None:
         shop, world = self.shop, seed // PER_WORLD if world is None else world
         name = f"own/{GENERATOR}/{self.split}/{seed}/{shop.digest[:8]}"
+        # Only the split `shift` may draw the pairs that training never sees.
+        wanted = Commission(name, seed, shop.knobs, user_id, self.split == "shift", taken)
         return forge(
             shop.base(world),
             shop.semantics,
-            name,
-            seed,
-            shop.knobs,
-            user_id,
-            # Only this split may draw the pairs that training never sees.
-            shift=self.split == "shift",
-            taken=taken,
-            rejected=shop.rejected,
+            wanted,
+            shop.rejected,
             world=world,
             raw={
                 "generator": GENERATOR,

@@ -278,10 +278,10 @@ def write_item(item: Item) -> str:
 
 def read_item(text: str) -> Item:
     """The item of a text; one that makes no sense has no options."""
-    found = _ITEM.fullmatch(text)
-    if found is None:
+    match = _ITEM.fullmatch(text)
+    if match is None:
         return Item(text, {})
-    name, options, wanted = found.groups()
+    name, options, wanted = match.groups()
     if wanted is None:
         return Item(name, _read_options(options))
     rule = next((tie for tie, words in _TIES.items() if wanted.endswith(words)), "keep")
@@ -303,10 +303,10 @@ def _write_place(place: Mapping[str, str]) -> str:
 
 
 def _read_place(text: str) -> dict[str, str]:
-    found = _PLACE.fullmatch(text)
-    if found is None:
+    match = _PLACE.fullmatch(text)
+    if match is None:
         return {"address1": text}
-    address1, address2, city, state, postcode = found.groups()
+    address1, address2, city, state, postcode = match.groups()
     return {
         "address1": address1,
         "address2": address2 or "",

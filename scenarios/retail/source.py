@@ -43,7 +43,7 @@ def tables_folder(folder: str | Path) -> Path:
         if any(os.path.isfile(root / inner / f"{table}.json") for table in TABLES):
             return root / inner
     # One level below: somebody named the parent of several worlds that were written there.
-    found = next(
+    nearby = next(
         (
             each
             for pattern in ("*/users.json", "*/tau2/domains/retail/db.json")
@@ -51,7 +51,7 @@ def tables_folder(folder: str | Path) -> Path:
         ),
         None,
     )
-    hint = f"; did you mean {root / found.relative_to(root).parts[0]}?" if found is not None else ""
+    hint = f"; did you mean {root / nearby.relative_to(root).parts[0]}?" if nearby else ""
     raise DataError(
         f"retail data: {root} holds no users.json that can be read{naming(folder)}, nor"
         f" {CHECKOUT / 'data'}/users.json, nor tau2's db.json{hint}"
@@ -219,20 +219,20 @@ def _check_table(path: Path, rows: Any, table: str, named: str) -> None:
         raise DataError(f"retail data: {path}{named}: {fault}") from None
 
 
-def _user(at: str, row: Any) -> None:
-    _need(at, row, name=OBJECT, address=OBJECT, email=TEXT, payment_methods=OBJECT, orders=LIST)
-    _need(f"{at}.name", row["name"], first_name=TEXT, last_name=TEXT)
-    _need(f"{at}.address", row["address"], zip=TEXT)
+def _user(where: str, row: Any) -> None:
+    _need(where, row, name=OBJECT, address=OBJECT, email=TEXT, payment_methods=OBJECT, orders=LIST)
+    _need(f"{where}.name", row["name"], first_name=TEXT, last_name=TEXT)
+    _need(f"{where}.address", row["address"], zip=TEXT)
     # Shown cut: a key of a damaged file may be very long.
     for key, method in row["payment_methods"].items():
-        _need(f"{at}.payment_methods.{shown(key)}", method, source=TEXT)
+        _need(f"{where}.payment_methods.{shown(key)}", method, source=TEXT)
         if method["source"] == "gift_card":
-            _need(f"{at}.payment_methods.{shown(key)}", method, balance=NUMBER)
+            _need(f"{where}.payment_methods.{shown(key)}", method, balance=NUMBER)
 
 
-def _order(at: str, row: Any) -> None:
+def _order(where: str, row: Any) -> None:
     _need(
-        at,
+        where,
         row,
         order_id=TEXT,
         user_id=TEXT,
@@ -243,7 +243,7 @@ def _order(at: str, row: Any) -> None:
     )
     for number, item in enumerate(row["items"]):
         _need(
-            f"{at}.items[{number}]",
+            f"{where}.items[{number}]",
             item,
             name=TEXT,
             product_id=TEXT,
@@ -253,7 +253,7 @@ def _order(at: str, row: Any) -> None:
         )
     for number, payment in enumerate(row["payment_history"]):
         _need(
-            f"{at}.payment_history[{number}]",
+            f"{where}.payment_history[{number}]",
             payment,
             transaction_type=TEXT,
             amount=NUMBER,
@@ -261,11 +261,11 @@ def _order(at: str, row: Any) -> None:
         )
 
 
-def _product(at: str, row: Any) -> None:
-    _need(at, row, name=TEXT, product_id=TEXT, variants=OBJECT)
+def _product(where: str, row: Any) -> None:
+    _need(where, row, name=TEXT, product_id=TEXT, variants=OBJECT)
     for key, variant in row["variants"].items():
         _need(
-            f"{at}.variants.{shown(key)}",
+            f"{where}.variants.{shown(key)}",
             variant,
             item_id=TEXT,
             options=OBJECT,
@@ -281,14 +281,14 @@ _RECORDS: dict[str, Callable[[str, Any], None]] = {
 }
 
 
-def _need(at: str, value: Any, **fields: str) -> None:
+def _need(where: str, value: Any, **fields: str) -> None:
     if not isinstance(value, dict):
-        raise _Shape(f"{at}: expected an object, got {_kind(value)}")
+        raise _Shape(f"{where}: expected an object, got {_kind(value)}")
     for name, kind in fields.items():
         if name not in value:
-            raise _Shape(f"{at}: the field {name} is missing")
+            raise _Shape(f"{where}: the field {name} is missing")
         if not _KINDS[kind](value[name]):
-            raise _Shape(f"{at}.{name}: expected {kind}, got {_kind(value[name])}")
+            raise _Shape(f"{where}.{name}: expected {kind}, got {_kind(value[name])}")
 
 
 def _kind(value: Any) -> str:

@@ -23,7 +23,9 @@ FIXED, TAU1, TAU2 = "fixed", "tau1", "tau2"
 Source = TauBench | Tau2Bench | OwnWorld | AsTau2
 
 
-def open_source(data: Any, scoring: str, semantics: Any, own: Callable[[str], OwnWorld]) -> Source:
+def open_source(
+    data: Any, scoring: str, semantics: Any, generated: Callable[[str], OwnWorld]
+) -> Source:
     """The source of the tasks. `own` makes the generated shop under the semantics it is given.
 
     Raises ConfigError for options that do not go together, DataError for a missing or damaged
@@ -43,7 +45,7 @@ def open_source(data: Any, scoring: str, semantics: Any, own: Callable[[str], Ow
         )
     folder = os.fsdecode(folder)
     if folder == OWN:
-        return AsTau2(own(FIXED)) if wanted == TAU2 else own(wanted or FIXED)
+        return AsTau2(generated(FIXED)) if wanted == TAU2 else generated(wanted or FIXED)
     if wanted == FIXED:
         raise ConfigError(
             "scenario.semantics: 'fixed' is for the generated shop; a benchmark's data take its"

@@ -69,12 +69,12 @@ def tau2_hash(tables: Tables) -> str:
 def digest(data: Overlay) -> str:
     """`tau2_hash` of a database as it stands; only changed records are written anew."""
     image, places = data.base.derived("tau2 image", _image)
-    sha, view, at = hashlib.sha256(), memoryview(image), 0
+    sha, view, place = hashlib.sha256(), memoryview(image), 0
     for (start, end), slot in sorted((places[slot], slot) for slot in data.touched()):
-        sha.update(view[at:start])
+        sha.update(view[place:start])
         sha.update(json.dumps(data.record(*slot), sort_keys=True).encode())
-        at = end
-    sha.update(view[at:])
+        place = end
+    sha.update(view[place:])
     return sha.hexdigest()
 
 
@@ -102,14 +102,14 @@ METHODS = {
 ADDRESS = ("address1", "address2", "city", "country", "state", "zip")
 
 
-def _method(at: str, value: Any) -> dict[str, Any]:
+def _method(where: str, value: Any) -> dict[str, Any]:
     source = value.get("source") if isinstance(value, Mapping) else None
     if not isinstance(source, str) or source not in METHODS:
         raise ShapeError(
-            f"{at}: expected a payment method whose source is {', '.join(METHODS)}; got"
+            f"{where}: expected a payment method whose source is {', '.join(METHODS)}; got"
             f" {json.dumps(source, default=str)[:40]}"
         )
-    return METHODS[source](at, value)
+    return METHODS[source](where, value)
 
 
 _ADDRESS = record(**dict.fromkeys(ADDRESS, text))

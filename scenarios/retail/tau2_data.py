@@ -60,11 +60,11 @@ class Tau2Bench:
             try:
                 self._worlds[task.id] = self._started(state)
             except ShapeError as fault:
-                at = (
+                where = (
                     f"{self.inner / 'tasks.json'}{self.named}: task"
                     f" {task.id.removeprefix('tau2/')}.initial_state"
                 )
-                raise DataError(f"retail data: {at}: {fault}") from None
+                raise DataError(f"retail data: {where}: {fault}") from None
         return self._worlds[task.id]
 
     def _started(self, state: Mapping[str, Any]) -> Base:
@@ -131,7 +131,7 @@ class Tau2Bench:
         path = self.inner / "tasks.json"
         if not path.is_file():
             raise DataError(f"retail data: {path} is missing{self.named}")
-        rows, found = read_json(path, self.named), dict[str, dict[str, Any]]()
+        rows, tasks = read_json(path, self.named), dict[str, dict[str, Any]]()
         try:
             if not isinstance(rows, list) or not rows:
                 raise ShapeError(
@@ -141,19 +141,19 @@ class Tau2Bench:
             for place, row in enumerate(rows):
                 read = tau2.TASK(f"[{place}]", row)
                 _check(f"[{place}]", read)
-                if read["id"] in found:
+                if read["id"] in tasks:
                     raise ShapeError(f"[{place}].id: {read['id']!r} is the id of an earlier task")
-                found[read["id"]] = read
+                tasks[read["id"]] = read
         except ShapeError as fault:
             raise DataError(f"retail data: {path}{self.named}: {fault}") from None
-        return found
+        return tasks
 
     @cached_property
     def _ids(self) -> dict[str, list[str]]:
         path, everything = self.inner / "split_tasks.json", list(self._rows)
         if not path.is_file():
             return {"base": everything}
-        splits, found = read_json(path, self.named), dict[str, list[str]]()
+        splits, orders = read_json(path, self.named), dict[str, list[str]]()
         try:
             if not isinstance(splits, dict):
                 raise ShapeError(
@@ -176,10 +176,10 @@ class Tau2Bench:
                         )
                 listed = {str(task_id) for task_id in ids}
                 # the benchmark keeps the order of tasks.json
-                found[split] = [task_id for task_id in everything if task_id in listed]
+                orders[split] = [task_id for task_id in everything if task_id in listed]
         except ShapeError as fault:
             raise DataError(f"retail data: {path}{self.named}: {fault}") from None
-        return {**found, "base": found.get("base", everything)}
+        return {**orders, "base": orders.get("base", everything)}
 
 
 def _typed(source: Tau2Bench, row: dict[str, Any]) -> Task:
@@ -205,34 +205,34 @@ def _typed(source: Tau2Bench, row: dict[str, Any]) -> Task:
     )
 
 
-def _check(at: str, row: Mapping[str, Any]) -> None:
+def _check(where: str, row: Mapping[str, Any]) -> None:
     """What the shape alone does not say. Raises ShapeError."""
     state, criteria = row["initial_state"] or {}, row["evaluation_criteria"] or {}
     if state.get("message_history"):
         raise ShapeError(
-            f"{at}.initial_state.message_history: expected null; a talk is played from its start"
+            f"{where}.initial_state.message_history: expected null; a talk is played from its start"
         )
     data = state.get("initialization_data") or {}
     if data.get("user_data"):
         raise ShapeError(
-            f"{at}.initial_state.initialization_data.user_data: expected null; the customer has no"
+            f"{where}.initial_state.initialization_data.user_data: expected null; the customer has no"
             " database"
         )
     for table, rows in (data.get("agent_data") or {}).items():
         if table not in SHAPES:
             raise ShapeError(
-                f"{at}.initial_state.initialization_data.agent_data.{shown(table)}: expected one of"
+                f"{where}.initial_state.initialization_data.agent_data.{shown(table)}: expected one of"
                 f" {', '.join(SHAPES)}"
             )
         if not isinstance(rows, Mapping):
             raise ShapeError(
-                f"{at}.initial_state.initialization_data.agent_data.{shown(table)}: expected an"
+                f"{where}.initial_state.initialization_data.agent_data.{shown(table)}: expected an"
                 f" object, got {kind(rows)}"
             )
     for place, call in enumerate(state.get("initialization_actions") or ()):
         if call["env_type"] == "user":
             raise ShapeError(
-                f"{at}.initial_state.initialization_actions[{place}].env_type: the customer has no"
+                f"{where}.initial_state.initialization_actions[{place}].env_type: the customer has no"
                 " tools"
             )
     lists = (
@@ -242,7 +242,7 @@ def _check(at: str, row: Mapping[str, Any]) -> None:
     for path, name, holder in lists:
         for place, call in enumerate(holder.get(path.rpartition(".")[2]) or ()):
             if call[name] not in TAU2:
-                raise ShapeError(f"{at}.{path}[{place}].{name}: there is no tool {call[name]!r}")
+                raise ShapeError(f"{where}.{path}[{place}].{name}: there is no tool {call[name]!r}")
 
 
 def _merged(old: Any, new: Any) -> Any:
@@ -255,32 +255,32 @@ def _merged(old: Any, new: Any) -> Any:
     }
 
 
-def _whose(base: Base, actions: Sequence[GoldCall], told: str) -> str:
+def _whose(base: Base, actions: Sequence[GoldCall], text: str) -> str:
     """The customer: whom the solution's own calls find or name first, else whose name or address
     stands in the text; "" where nobody's does."""
     users, orders = base.tables["users"], base.tables["orders"]
     store = RetailStore(base, SEMANTICS)
     for call in actions:
-        found = (
+        customer = (
             store.call(call.name, call.arguments)
             if call.name.startswith("find_user_id")
             else call.arguments.get("user_id")
         )
         order_id = call.arguments.get("order_id")
-        if found is None and isinstance(order_id, str) and order_id in orders:
-            found = orders[order_id]["user_id"]
-        if isinstance(found, str) and found in users:
-            return found
+        if customer is None and isinstance(order_id, str) and order_id in orders:
+            customer = orders[order_id]["user_id"]
+        if isinstance(customer, str) and customer in users:
+            return customer
     names = (
         (key, f"{user['name']['first_name']} {user['name']['last_name']}", user)
         for key, user in users.items()
     )
     scores = {
         key: (
-            (user["email"] in told) * 4
-            + (key in told) * 4
-            + (name in told) * 2
-            + (user["address"]["zip"] in told)
+            (user["email"] in text) * 4
+            + (key in text) * 4
+            + (name in text) * 2
+            + (user["address"]["zip"] in text)
         )
         for key, name, user in names
     }
@@ -288,11 +288,11 @@ def _whose(base: Base, actions: Sequence[GoldCall], told: str) -> str:
     return best if scores.get(best, 0) > 1 else ""
 
 
-def _known(slots: tuple[Slot, ...], told: str) -> tuple[Slot, ...]:
+def _known(slots: tuple[Slot, ...], text: str) -> tuple[Slot, ...]:
     """The slots that the text has; where it has neither the e-mail address nor the zip code, the
     zip code is known all the same."""
-    email = any(slot.name == "email" and slot.value in told for slot in slots)
+    email = any(slot.name == "email" and slot.value in text for slot in slots)
     forgotten = {"zip"} if email else {"email"}
     return tuple(
-        replace(slot, known=slot.name not in forgotten or slot.value in told) for slot in slots
+        replace(slot, known=slot.name not in forgotten or slot.value in text) for slot in slots
     )

@@ -27,7 +27,7 @@ def tau2(task: Task, end: Overlay, gold: Overlay, outcome: Outcome) -> Verdict:
         event.kind == "bounced" and event.text in (EMPTY, USER_EMPTY) for event in outcome.events
     ):
         return Verdict(0.0, {"stopped": False}, False, unscored=EMPTY_MESSAGE)
-    said = [
+    texts = [
         event.text
         for event in outcome.events
         if event.kind in ("said", "aside") and event.agent == ASSISTANT
@@ -41,7 +41,7 @@ def tau2(task: Task, end: Overlay, gold: Overlay, outcome: Outcome) -> Verdict:
         end = rules.replayed(RetailStore(end.base, SEMANTICS), outcome.events).overlay
     stopped = outcome.by in ("user", "transfer")
     score = rules.grade(
-        rules.criteria_of(task), stopped, end.equals(gold), (GREETING, *said), calls
+        rules.criteria_of(task), stopped, end.equals(gold), (GREETING, *texts), calls
     )
     return Verdict(score.reward, score.parts, not score.unscored, unscored=score.unscored)
 

@@ -258,11 +258,11 @@ def _found(answer: str) -> str:
 
 
 def _products_by_item(tables: Tables) -> dict[str, str]:
-    found: dict[str, str] = {}
+    products: dict[str, str] = {}
     for product_id, product in tables["products"].items():
         for item_id in product["variants"]:
-            found.setdefault(item_id, product_id)
-    return found
+            products.setdefault(item_id, product_id)
+    return products
 
 
 def _method(user: Mapping[str, Any], method_id: Any) -> dict[str, Any]:

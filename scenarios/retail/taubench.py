@@ -62,11 +62,11 @@ class TauBench:
         )
         self.files: dict[str, Path] = {}
         for split in SPLITS:
-            found = [
+            files = [
                 root / f"tasks_{split}{ending}" for root in roots for ending in (".json", ".py")
             ]
             # JSON before Python where a folder has both.
-            there = [path for path in found if path.is_file()]
+            there = [path for path in files if path.is_file()]
             if there:
                 self.files[split] = there[0]
         if "dev" in self.files:

@@ -282,19 +282,19 @@ def _product_types(tables: Tables) -> str:
 
 
 def _emails(tables: Tables) -> dict[str, str]:
-    found: dict[str, str] = {}
+    users: dict[str, str] = {}
     for user_id, user in tables["users"].items():
-        found.setdefault(user["email"].lower(), user_id)  # the first in the order of the file
-    return found
+        users.setdefault(user["email"].lower(), user_id)  # the first in the order of the file
+    return users
 
 
 def _first_names(tables: Tables) -> dict[str, list[tuple[str, str]]]:
-    found: dict[str, list[tuple[str, str]]] = {}
+    people: dict[str, list[tuple[str, str]]] = {}
     for user_id, user in tables["users"].items():
-        found.setdefault(user["name"]["first_name"].lower(), []).append(
+        people.setdefault(user["name"]["first_name"].lower(), []).append(
             (user_id, user["name"]["last_name"].lower())
         )
-    return found
+    return people
 
 
 def _address(

@@ -72,13 +72,13 @@ def tables_of(seed: int, sizes: Sizes) -> dict[str, dict[str, Any]]:
     people = _people(rng, ids, sizes.users)
     # With a fixed number each customer buys in turn; else whoever chance names.
     buyers = [user_id for user_id in people for _ in range(sizes.orders_per_user)]
-    found: dict[str, Any] = {}
+    placed: dict[str, Any] = {}
     for user_id in buyers or [rng.choice(list(people)) for _ in range(sizes.orders)]:
-        own = [found[order_id] for order_id in people[user_id]["orders"]]
+        own = [placed[order_id] for order_id in people[user_id]["orders"]]
         order = _order(rng, ids, user_id, people[user_id], _basket(rng, catalogue, own, sizes))
         people[user_id]["orders"].append(order["order_id"])
-        found[order["order_id"]] = order
-    return {"users": people, "orders": found, "products": catalogue}
+        placed[order["order_id"]] = order
+    return {"users": people, "orders": placed, "products": catalogue}
 
 
 class _Ids:
@@ -171,12 +171,15 @@ def _people(rng: random.Random, ids: _Ids, count: int) -> dict[str, Any]:
 
 
 def _basket(
-    rng: random.Random, catalogue: Mapping[str, Any], own: Sequence[Mapping[str, Any]], sizes: Sizes
+    rng: random.Random,
+    catalogue: Mapping[str, Any],
+    earlier: Sequence[Mapping[str, Any]],
+    sizes: Sizes,
 ) -> list[dict[str, Any]]:
     """The items of a new order of a customer who has these orders."""
     count = min(len(catalogue), rng.choice((1, 1, 2, 2, 3, 4, 5)))
     # Each product once, in the order in which it was bought.
-    bought = list(dict.fromkeys(item["product_id"] for order in own for item in order["items"]))
+    bought = list(dict.fromkeys(item["product_id"] for order in earlier for item in order["items"]))
     # A product again, as a distractor: its name alone then fits two orders.
     again = rng.sample(bought, min(sizes.distractors, count, len(bought)))
     chosen = again + [
