@@ -15,7 +15,8 @@ from gem_ma.scenarios.service.desk.talk import retell
 from gem_ma.scenarios.service.desk.task import GoldCall, Task
 from gem_ma.scenarios.service.domain import Domain
 from gem_ma.scenarios.service.grading import grader
-from gem_ma.scenarios.service.grading.grader import Verdict, founded_by, goals_of, results_of
+from gem_ma.scenarios.service.grading.goals import founded_by, goals_of, results_of
+from gem_ma.scenarios.service.grading.grader import Verdict
 from gem_ma.scenarios.service.rewards.scene import Judge, Scene, Shadow
 from gem_ma.scenarios.service.rewards.terms import read_settings
 from gem_ma.scenarios.service.rewards.watchers import watchers

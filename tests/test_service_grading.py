@@ -17,7 +17,8 @@ from gem_ma.scenarios.retail.tasks import flags_of, goal_of, identity_of, wishes
 from gem_ma.scenarios.service.desk.facts import distance
 from gem_ma.scenarios.service.desk.log import ASSISTANT, USER, Event, Outcome
 from gem_ma.scenarios.service.desk.task import GoldCall, Wish
-from gem_ma.scenarios.service.grading.grader import goals_of, refused
+from gem_ma.scenarios.service.grading.goals import goals_of
+from gem_ma.scenarios.service.grading.refusals import refused
 from gem_ma.scenarios.service.reading.acts import SURE, read
 from gem_ma.scenarios.service.reading.values import Shown, kind_of, told, worked_out
 

@@ -14,7 +14,7 @@ from gem_ma.scenarios.retail import Retail, Task
 from gem_ma.scenarios.retail.domain import RETAIL, domain_of, more
 from gem_ma.scenarios.service.desk.log import Desk
 from gem_ma.scenarios.service.desk.talk import retell
-from gem_ma.scenarios.service.grading.grader import wishes_in
+from gem_ma.scenarios.service.grading.goals import wishes_in
 from gem_ma.scenarios.service.reading.acts import READ
 from gem_ma.scenarios.service.watching.findings import CODES, HARD, SOFT, Finding
 from gem_ma.scenarios.service.watching.monitor import Monitor

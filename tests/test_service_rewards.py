@@ -12,7 +12,8 @@ import pytest
 from gem_ma.scenarios.retail import Retail
 from gem_ma.scenarios.service.desk.log import Desk, Event
 from gem_ma.scenarios.service.desk.talk import retell
-from gem_ma.scenarios.service.grading.grader import Verdict, goals_of
+from gem_ma.scenarios.service.grading.goals import goals_of
+from gem_ma.scenarios.service.grading.grader import Verdict
 from gem_ma.scenarios.service.rewards.scene import Scene, Shadow
 from gem_ma.scenarios.service.rewards.terms import TERMS, Progress, Settings, read_settings
 from gem_ma.scenarios.service.rewards.watchers import watchers

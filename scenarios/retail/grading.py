@@ -18,7 +18,8 @@ from gem_ma.scenarios.service.desk.facts import Fact, cents
 from gem_ma.scenarios.service.desk.log import Outcome
 from gem_ma.scenarios.service.desk.overlay import Base, Overlay
 from gem_ma.scenarios.service.desk.task import Task
-from gem_ma.scenarios.service.grading.grader import Verdict, founded_by, goals_of, results_of
+from gem_ma.scenarios.service.grading.goals import founded_by, goals_of, results_of
+from gem_ma.scenarios.service.grading.grader import Verdict
 from gem_ma.scenarios.service.grading.grader import canonical as judged
 from gem_ma.scenarios.service.reading.values import told
 

@@ -26,7 +26,8 @@ from gem_ma.scenarios.service.desk.log import Outcome, Store
 from gem_ma.scenarios.service.desk.overlay import Base, Overlay
 from gem_ma.scenarios.service.desk.task import GoldCall, Task, Wish
 from gem_ma.scenarios.service.grading import proofs
-from gem_ma.scenarios.service.grading.grader import canonical, goals_of
+from gem_ma.scenarios.service.grading.goals import goals_of
+from gem_ma.scenarios.service.grading.grader import canonical
 
 from gem_ma.errors import DataError
 

@@ -30,7 +30,7 @@ from gem_ma.scenarios.retail.texts import GREETING, POLICY, USER_BRIEFING
 from gem_ma.scenarios.service.desk.log import Desk, Outcome, Rules, Style, Watcher
 from gem_ma.scenarios.service.desk.talk import retell, talk
 from gem_ma.scenarios.service.desk.task import Task
-from gem_ma.scenarios.service.grading.grader import wishes_in
+from gem_ma.scenarios.service.grading.goals import wishes_in
 from gem_ma.scenarios.service.grading.tau2 import MAX_ERRORS, MAX_STEPS
 from gem_ma.scenarios.service.rewards.scene import Judge, Scene, Shadow
 from gem_ma.scenarios.service.rewards.terms import read_settings

@@ -208,33 +208,26 @@ def _typed(source: Tau2Bench, row: dict[str, Any]) -> Task:
 def _check(where: str, row: Mapping[str, Any]) -> None:
     """What the shape alone does not say. Raises ShapeError."""
     state, criteria = row["initial_state"] or {}, row["evaluation_criteria"] or {}
+    start = f"{where}.initial_state"
+    # A talk that begins in the middle would need the records of its first half.
     if state.get("message_history"):
-        raise ShapeError(
-            f"{where}.initial_state.message_history: expected null; a talk is played from its start"
-        )
+        raise ShapeError(f"{start}.message_history: expected null; a talk is played from its start")
     data = state.get("initialization_data") or {}
     if data.get("user_data"):
         raise ShapeError(
-            f"{where}.initial_state.initialization_data.user_data: expected null; the customer has no"
-            " database"
+            f"{start}.initialization_data.user_data: expected null; the customer has no database"
         )
     for table, rows in (data.get("agent_data") or {}).items():
+        path = f"{start}.initialization_data.agent_data.{shown(table)}"
         if table not in SHAPES:
-            raise ShapeError(
-                f"{where}.initial_state.initialization_data.agent_data.{shown(table)}: expected one of"
-                f" {', '.join(SHAPES)}"
-            )
+            raise ShapeError(f"{path}: expected one of {', '.join(SHAPES)}")
         if not isinstance(rows, Mapping):
-            raise ShapeError(
-                f"{where}.initial_state.initialization_data.agent_data.{shown(table)}: expected an"
-                f" object, got {kind(rows)}"
-            )
+            raise ShapeError(f"{path}: expected an object, got {kind(rows)}")
     for place, call in enumerate(state.get("initialization_actions") or ()):
+        # In the retail domain the user has neither tools nor a database.
         if call["env_type"] == "user":
-            raise ShapeError(
-                f"{where}.initial_state.initialization_actions[{place}].env_type: the customer has no"
-                " tools"
-            )
+            path = f"{start}.initialization_actions[{place}].env_type"
+            raise ShapeError(f"{path}: the customer has no tools")
     lists = (
         ("initial_state.initialization_actions", "func_name", state),
         ("evaluation_criteria.actions", "name", criteria),

@@ -32,6 +32,7 @@ from gem_ma.scenarios.retail.source import (
 from gem_ma.scenarios.retail.tasks import flags_of, goal_of, identity_of, wishes_of
 from gem_ma.scenarios.service.desk.lazy import Lazy
 from gem_ma.scenarios.service.desk.overlay import Base
+from gem_ma.scenarios.service.desk.shapes import ShapeError
 from gem_ma.scenarios.service.desk.task import GoldCall, Slot, Task
 
 from gem_ma.errors import DataError
@@ -259,55 +260,52 @@ def _literal(path: Path, node: ast.expr, field: str, named: str) -> Any:
 
 
 def _check_tasks(path: Path, rows: Any, lines: Sequence[int], named: str) -> None:
-    """`lines`: of the tasks, where the file has them."""
-
-    def fault(at: str, what: str, place: int = -1) -> DataError:
-        # Only a Python file has lines for its tasks; in JSON the place says it.
-        where = f"{path}:{lines[place]}" if lines and place >= 0 else str(path)
-        return DataError(f"retail data: {where}{named}: {at}: {what}")
-
-    if not isinstance(rows, list):
-        raise fault("the file", f"expected a list of tasks, got {type(rows).__name__}")
-    if not rows:
-        raise fault("the file", "holds no task")
+    """Raises DataError for the first fault of a file of tasks; `lines`: those of the tasks, where
+    the file has them."""
+    try:
+        if not isinstance(rows, list):
+            raise ShapeError(f"the file: expected a list of tasks, got {type(rows).__name__}")
+        if not rows:
+            raise ShapeError("the file: holds no task")
+    except ShapeError as fault:
+        raise DataError(f"retail data: {path}{named}: {fault}") from None
     for place, row in enumerate(rows):
-        if not isinstance(row, dict):
-            raise fault(f"[{place}]", f"expected an object, got {type(row).__name__}", place)
-        for field, kind in _FIELDS.items():
-            # The only field that a task may leave out.
-            if field not in row and field == "outputs":
-                continue
-            if not isinstance(row.get(field), kind):
-                raise fault(
-                    f"[{place}].{field}",
-                    (
-                        f"expected {kind.__name__}, got {type(row[field]).__name__}"
-                        if field in row
-                        else "is missing"
-                    ),
-                    place,
-                )
-        for number, action in enumerate(row["actions"]):
-            if not (
-                isinstance(action, dict)
-                and isinstance(action.get("name"), str)
-                and isinstance(action.get("kwargs"), dict)
-            ):
-                raise fault(
-                    f"[{place}].actions[{number}]",
-                    "expected an object with name (text) and kwargs (object)",
-                    place,
-                )
-            if action["name"] not in SCHEMAS:
-                raise fault(
-                    f"[{place}].actions[{number}].name",
-                    f"there is no tool {action['name']!r}",
-                    place,
-                )
-        for number, output in enumerate(row.get("outputs", ())):
-            if not isinstance(output, str):
-                raise fault(
-                    f"[{place}].outputs[{number}]",
-                    f"expected a text, got {json.dumps(output)[:40]}",
-                    place,
-                )
+        try:
+            _check_task(f"[{place}]", row)
+        except ShapeError as fault:
+            # Only a Python file has lines for its tasks; in JSON the place says it.
+            where = f"{path}:{lines[place]}" if lines else str(path)
+            raise DataError(f"retail data: {where}{named}: {fault}") from None
+
+
+def _check_task(where: str, row: Any) -> None:
+    """Raises ShapeError; `where` is the place of the task."""
+    if not isinstance(row, dict):
+        raise ShapeError(f"{where}: expected an object, got {type(row).__name__}")
+    for field, kind in _FIELDS.items():
+        # The only field that a task may leave out.
+        if field not in row and field == "outputs":
+            continue
+        if field not in row:
+            raise ShapeError(f"{where}.{field}: is missing")
+        if not isinstance(row[field], kind):
+            actual = type(row[field]).__name__
+            raise ShapeError(f"{where}.{field}: expected {kind.__name__}, got {actual}")
+    for number, action in enumerate(row["actions"]):
+        _check_action(f"{where}.actions[{number}]", action)
+    for number, output in enumerate(row.get("outputs", ())):
+        if not isinstance(output, str):
+            raise ShapeError(
+                f"{where}.outputs[{number}]: expected a text, got {json.dumps(output)[:40]}"
+            )
+
+
+def _check_action(where: str, action: Any) -> None:
+    if not (
+        isinstance(action, dict)
+        and isinstance(action.get("name"), str)
+        and isinstance(action.get("kwargs"), dict)
+    ):
+        raise ShapeError(f"{where}: expected an object with name (text) and kwargs (object)")
+    if action["name"] not in SCHEMAS:
+        raise ShapeError(f"{where}.name: there is no tool {action['name']!r}")

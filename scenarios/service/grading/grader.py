@@ -9,45 +9,18 @@ the due transfer, is what is asked.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, product
-from typing import Any
 
-from gem_ma.scenarios.service.desk.facts import Fact, Weigh, distance, once, state
-from gem_ma.scenarios.service.desk.log import ASSISTANT, USER, Event, Outcome, Store
-from gem_ma.scenarios.service.desk.task import GoldCall, Task, Wish
-from gem_ma.scenarios.service.domain import FIND, RECORD, TRANSFER, UTILITY, WRITE, Domain
-from gem_ma.scenarios.service.reading.acts import SURE, read
-from gem_ma.scenarios.service.reading.phrases import fold
+from gem_ma.scenarios.service.desk.facts import Fact, distance
+from gem_ma.scenarios.service.desk.log import ASSISTANT, Event, Outcome
+from gem_ma.scenarios.service.desk.task import Task
+from gem_ma.scenarios.service.domain import TRANSFER, WRITE, Domain
+from gem_ma.scenarios.service.grading.goals import Goals
+from gem_ma.scenarios.service.grading.refusals import gives_reasons, looked, refuses
 from gem_ma.scenarios.service.reading.stated import Answers, Said
 from gem_ma.scenarios.service.reading.values import GUESSES, Shown, guessed, kind_of
-
-from gem_ma import ToolCall
-
-Goals = Sequence[Counter[Fact]]
-Open = Callable[[], tuple[Store, Store | None]]  # a fresh pair of stores on the task's world
-# Choices multiply: three wishes with eight right answers each are 512 ends, each played out.
-MOST_ENDS = 512  # acceptable ends of one task that are looked at
-REFUSES = re.compile(
-    r"\b(?:can ?not|can't|could ?n[o']t|unable|not able|(?:not|isn't|aren't"
-    r"|[a-z]{2,6}n't) (?:an? )?(?:possible|allowed|eligible|available|permitted|accepted"
-    r"|acceptable|valid|enough|sufficient|one of|yours|your|in stock|an option|something|a change"
-    r"|on file|linked|associated)|impossible|won't|wouldn't"
-    r"|will not|would not|must decline|have to (?:decline|say no|refuse)|refus\w+|no longer|(?:do"
-    r"|does)(?:n't| not) (?:seem|have|allow|support|offer|cover|carry"
-    r"|come|belong|qualify|let|make|sell|stock|exist|count|permit|match)|unfortunately|i'm afraid"
-    r"|i am afraid|not going to|too late|sold out|out of stock"
-    r"|unavailable|insufficient|nothing (?:i|we) can do|only (?:has|have|holds?)|no way|invalid"
-    r"|there (?:isn't|is no|are no)|no further|can only|only be|but not (?:to|for|into))\b"
-)
-_CLAUSE = re.compile(r"(?<=[.!?;:])\s|,\s|\n")
-_GENERAL = re.compile(  # speaks of a rule or of what may be, not of why this is refused
-    r"\?|\b(?:if|unless|only (?:if|when|for|be|accept|allow)|as long as|would have to|(?:can"
-    r"|may) (?:be )?(?:either|only)|either)\b"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +153,6 @@ def _founds(events: Sequence[Event], output: str, places: Sequence[int]) -> bool
     return False
 
 
-def founded_by(task: Task, results: Sequence[str]) -> frozenset[str]:
-    """The outputs that these results found."""
-    shown = Shown(list(results))
-    return frozenset(output for output in task.outputs if shown.founds(output))
-
-
 # -- outcomes ------------------------------------------------------------------------------------
 
 
@@ -203,78 +170,6 @@ def hands_over(event: Event, domain: Domain) -> bool:
         and not event.failed
         and domain.role(event.call.name) == TRANSFER
     )
-
-
-def refused(task: Task, said: Sequence[str], domain: Domain) -> bool:
-    """Whether some text refuses, and the texts give every due reason that the domain has words
-    for, and none that is not due."""
-    return any(refuses(text, domain) for text in said) and gives_reasons(task, said, domain)
-
-
-def refuses(text: str, domain: Domain) -> bool:
-    """Whether a text of the assistant says that something cannot be done."""
-    # The fast pattern decides nearly always; parsing into acts is for refusals in a shop's own
-    # words.
-    if REFUSES.search(fold(text)):
-        return True
-    return domain.book is not None and any(
-        act.kind == "refuse" and act.confidence >= SURE for act in read(text, domain.book)
-    )
-
-
-def gives_reasons(task: Task, said: Sequence[str], domain: Domain) -> bool:
-    """Whether the texts hold words for every due reason, and name none as the reason of this
-    case that is not due."""
-    if domain.book is None:
-        return True
-    # Each due reason: a talk with two refusals has two.
-    due = {wish.reason for wish in task.wishes if wish.kind == "impossible"}
-    # Marks of emphasis would part the words of a cue.
-    texts = [fold(text.replace("*", "")) for text in said]
-    cues = [domain.book.reasons[reason] for reason in due if reason in domain.book.reasons]
-    return all(any(cue.search(text) for text in texts) for cue in cues) and not undue(
-        due, texts, domain
-    )
-
-
-def undue(due: Iterable[str], texts: Sequence[str], domain: Domain) -> set[str]:
-    # What may be said along with a due reason is no wrong reason.
-    """The reasons that folded texts name and that are neither due nor akin to one that is.
-    Questions, conditions and rules name none."""
-    fine = set(due).union(
-        *(domain.grounds[reason].akin for reason in due if reason in domain.grounds)
-    )
-    named = [
-        # By clauses: `only pending orders can be changed` names a rule; the case stands beside it.
-        clause
-        for text in texts
-        for clause in _CLAUSE.split(text)
-        if not _GENERAL.search(clause)
-    ]
-    wrong = {
-        reason: ground.named for reason, ground in domain.grounds.items() if reason not in fine
-    }
-    return {reason for reason, cue in wrong.items() if any(cue.search(clause) for clause in named)}
-
-
-def looked(wish: Wish, events: Sequence[Event], domain: Domain) -> bool:
-    """Whether the assistant used a tool that can show why this wish is refused; a write that
-    failed shows it too."""
-    ground = domain.grounds.get(wish.reason)
-    own = set(domain.records(ToolCall("", "", dict(wish.arguments))))
-    used = set[str]()
-    for event in events:
-        if event.kind == "called" and event.agent == ASSISTANT and event.call is not None:
-            # A failed write shows that it cannot be done; a failed read shows nothing.
-            role = domain.role(event.call.name)
-            used |= {role} if role and not event.failed else set()
-            used |= (
-                {RECORD}
-                if own & set(domain.records(event.call)) and (role == WRITE or not event.failed)
-                else set()
-            )
-    # A reason without a ground needs some look at the data; a calculator or a thought is none.
-    return bool(used & ground.looks) if ground is not None else bool(used - {UTILITY})
 
 
 def outcome_fits(task: Task, outcome: Outcome, domain: Domain) -> bool:
@@ -307,100 +202,3 @@ def outcome_fits(task: Task, outcome: Outcome, domain: Domain) -> bool:
         and gives_reasons(task, outcome.said, domain)
         and all(looked(wish, outcome.events, domain) for wish in due)
     )
-
-
-# -- goals ---------------------------------------------------------------------------------------
-
-
-def goals_of(task: Task, open_stores: Open, domain: Domain) -> tuple[Counter[Fact], ...]:
-    """The acceptable sets of changes, the solution's own first: its calls, with each wish's
-    `choices` in place of its arguments, and `ends`.
-
-    The calls of a solution that fails on a write are no goal where `ends` are supplied in its
-    place.
-    """
-    repaired = "gold_write_error" in task.flags and bool(task.ends)
-    found: list[Counter[Fact]] = []
-    for calls in islice((() if repaired else _chosen(task)), MOST_ENDS):
-        found.append(played(calls, open_stores, domain))
-    for end in task.ends:
-        found += [played(calls, open_stores, domain) for calls in ([*_others(task), *end],)]
-    # Ties often lead to one end, and each goal costs a comparison at every turn.
-    distinct: list[Counter[Fact]] = []
-    for goal in found:
-        if goal not in distinct:
-            distinct.append(goal)
-    return tuple(distinct)
-
-
-def _others(task: Task) -> list[GoldCall]:
-    """What the user itself does in the solution; an end in `Task.ends` names the assistant's
-    writes, and the user's where it has some."""
-    if any(call.agent == USER for end in task.ends for call in end):
-        return []
-    return [call for call in task.actions if call.agent == USER]
-
-
-def _chosen(task: Task) -> Iterator[list[GoldCall]]:
-    """The solution's calls, then the same with every combination of choices."""
-    ways: list[list[GoldCall]] = []
-    for call in task.actions:
-        wish = next(
-            (
-                wish
-                for wish in wishes_in(task)
-                if wish.kind == call.name and dict(wish.arguments) == dict(call.arguments)
-            ),
-            None,
-        )
-        choices: Sequence[Mapping[str, Any]] = wish.choices if wish is not None else ()
-        ways.append(
-            [
-                call,
-                *(
-                    GoldCall(call.name, {**call.arguments, **choice}, call.agent)
-                    for choice in choices
-                ),
-            ]
-        )
-    for calls in product(*ways):
-        yield list(calls)
-
-
-def wishes_in(task: Task) -> Iterator[Any]:
-    """All wishes, those that stand in for others included."""
-    # Changes of mind are left out: what is taken back is nothing that must be done.
-    waiting = list(task.wishes)
-    while waiting:
-        wish = waiting.pop(0)
-        yield wish
-        waiting += [other for other in (wish.instead,) if other is not None]
-
-
-def played(calls: Sequence[GoldCall], open_stores: Open, domain: Domain) -> Counter[Fact]:
-    """The changes that these calls make on a fresh world; what only reads is not repeated."""
-    store, user_store = open_stores()
-    for call in calls:
-        side = store if call.agent == ASSISTANT or user_store is None else user_store
-        # A find tool may log in, which some domains write down; that is no change that is wanted.
-        if side.mutates(call.name) and domain.role(call.name) != FIND:
-            side.call(call.name, dict(call.arguments))
-    return state((store, user_store), domain.facts)
-
-
-def results_of(task: Task, open_stores: Open) -> list[str]:
-    """What the solution's calls answer the assistant."""
-    store, user_store = open_stores()
-    found = []
-    for call in task.actions:
-        side = store if call.agent == ASSISTANT or user_store is None else user_store
-        result = "" if side.terminates(call.name) else side.call(call.name, dict(call.arguments))
-        # The same rule of what an error is as everywhere else.
-        if call.agent == ASSISTANT and not Event(0, "called", ASSISTANT, result=result).failed:
-            found.append(result)
-    return found
-
-
-def nearness(done: Counter[Fact], goals: Goals, weigh: Weigh = once) -> int:
-    """Facts to the nearest goal."""
-    return min(distance(done, goal, weigh) for goal in goals)

@@ -11,7 +11,8 @@ from gem_ma.scenarios.service.desk.facts import Fact, state
 from gem_ma.scenarios.service.desk.log import ASSISTANT, USER, Desk, Event, Outcome, Pay
 from gem_ma.scenarios.service.desk.overlay import Slot
 from gem_ma.scenarios.service.domain import CATALOGUE, FIND, PERSONAL, WRITE
-from gem_ma.scenarios.service.grading.grader import facts_told, nearness
+from gem_ma.scenarios.service.grading.goals import nearness
+from gem_ma.scenarios.service.grading.grader import facts_told
 from gem_ma.scenarios.service.reading.values import GUESSES, Shown, guessed
 from gem_ma.scenarios.service.rewards.scene import Scene, acted
 from gem_ma.scenarios.service.rewards.terms import (

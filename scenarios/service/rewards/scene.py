@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from gem_ma.scenarios.service.desk.log import ASSISTANT, Desk, Event, Outcome, Pay
 from gem_ma.scenarios.service.desk.task import Task
 from gem_ma.scenarios.service.domain import Domain
-from gem_ma.scenarios.service.grading.grader import Goals, Verdict
+from gem_ma.scenarios.service.grading.goals import Goals
+from gem_ma.scenarios.service.grading.grader import Verdict
 from gem_ma.scenarios.service.watching.ledger import Fault, Ledger
 from gem_ma.scenarios.service.watching.monitor import Monitor
 

@@ -216,49 +216,46 @@ def read_settings(
     return Settings(terms, user_reward, float(gamma))
 
 
-def _term(name: str, given: Any) -> Any:
-    where, kind = f"scenario.rewards.{name}", TERMS[name]
-    known = {entry.name for entry in fields(kind)}
-    if given is None or given is False:
+def _term(name: str, option: Any) -> Any:
+    """The term that an option sets; None for off. Raises ConfigError."""
+    kind = TERMS[name]
+    if option is None or option is False:
         return None
-    if given is True:
+    if option is True:
         return kind()
-    if name == "outcome" and given == "strict":
+    if name == "outcome" and option == "strict":
         return Outcomes(strict=True)
-    if _is_number(given):
-        # One number sets both: a soft finding counts a quarter of a hard one.
-        given = {"hard": given, "soft": given / 4} if name == "policy" else {"weight": given}
-    if not isinstance(given, Mapping):
+    # One number sets both: a soft finding counts a quarter of a hard one.
+    if _is_number(option):
+        option = {"hard": option, "soft": option / 4} if name == "policy" else {"weight": option}
+    known = {entry.name for entry in fields(kind)}
+    if not isinstance(option, Mapping):
         raise ConfigError(
-            f"{where}: a number, or a mapping of {', '.join(sorted(known))}; got {given!r}"
+            f"scenario.rewards.{name}: a number, or a mapping of {', '.join(sorted(known))}; got"
+            f" {option!r}"
         )
-    for key, value in given.items():
+    for key, value in option.items():
         if key not in known:
-            raise ConfigError(f"{where}: has no {key!r}{_near(key, known)}")
-        if key == "mode":
-            if value not in MODES:
-                raise ConfigError(
-                    f"{where}.mode: there is {' and '.join(MODES)}; got"
-                    f" {value!r}{_near(value, MODES)}"
-                )
-        elif key == "strict":
-            if not isinstance(value, bool):
-                raise ConfigError(f"{where}.strict: true or false; got {value!r}")
-        elif not _is_number(value) or value < 0:
-            raise ConfigError(f"{where}.{key}: a finite number of at least 0; got {value!r}")
-    made = kind(
-        **{
-            key: value if key in ("mode", "strict") else float(value)
-            for key, value in given.items()
-        }
-    )
-    sizes = [
-        getattr(made, entry.name)
-        # A term whose every size is 0 pays nothing, so it is off and needs no watcher.
-        for entry in fields(kind)
-        if entry.name not in ("mode", "cap", "strict")
-    ]
-    return made if any(sizes) else None
+            raise ConfigError(f"scenario.rewards.{name}: has no {key!r}{_near(key, known)}")
+        _check_field(f"scenario.rewards.{name}.{key}", key, value)
+    words = ("mode", "strict")
+    term = kind(**{key: value if key in words else float(value) for key, value in option.items()})
+    # A term whose every size is 0 pays nothing, so it is off and needs no watcher.
+    sizes = [getattr(term, size) for size in known - {"mode", "cap", "strict"}]
+    return term if any(sizes) else None
+
+
+def _check_field(where: str, key: str, value: Any) -> None:
+    if key == "mode":
+        if value not in MODES:
+            raise ConfigError(
+                f"{where}: there is {' and '.join(MODES)}; got {value!r}{_near(value, MODES)}"
+            )
+    elif key == "strict":
+        if not isinstance(value, bool):
+            raise ConfigError(f"{where}: true or false; got {value!r}")
+    elif not _is_number(value) or value < 0:
+        raise ConfigError(f"{where}: a finite number of at least 0; got {value!r}")
 
 
 def _is_number(value: Any) -> bool:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from gem_ma.scenarios.service.desk.log import ASSISTANT, USER, Desk
 from gem_ma.scenarios.service.desk.task import Task
-from gem_ma.scenarios.service.grading.grader import Verdict, wishes_in
+from gem_ma.scenarios.service.grading.goals import wishes_in
+from gem_ma.scenarios.service.grading.grader import Verdict
 from gem_ma.scenarios.service.reading.acts import SURE, read
 from gem_ma.scenarios.service.reading.answers import answer, corrects
 from gem_ma.scenarios.service.reading.phrases import Phrasebook

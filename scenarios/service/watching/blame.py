@@ -23,12 +23,14 @@ from gem_ma.scenarios.service.desk.facts import folded, state
 from gem_ma.scenarios.service.desk.log import ASSISTANT, USER, Desk, Event, Outcome, Pay
 from gem_ma.scenarios.service.desk.task import Task, Wish
 from gem_ma.scenarios.service.domain import Domain, spoken
-from gem_ma.scenarios.service.grading.grader import Goals, Verdict, nearness
+from gem_ma.scenarios.service.grading.goals import Goals, nearness
+from gem_ma.scenarios.service.grading.grader import Verdict
 from gem_ma.scenarios.service.watching.findings import Finding
 from gem_ma.scenarios.service.watching.ledger import Fault
 
 from gem_ma import ToolCall
 from gem_ma.episode import End
+from gem_ma.options import flat
 
 ENVIRONMENT, INFRASTRUCTURE = "environment", "infrastructure"
 SIDES = (ASSISTANT, USER, ENVIRONMENT, INFRASTRUCTURE)
@@ -118,13 +120,24 @@ def _keys(wish: Wish) -> list[str]:
 
 def _key(name: str, arguments: Any) -> str:
     """A call without regard to the order in its lists; words of a choice are no arguments."""
-    given = {key: value for key, value in arguments.items() if key != "words"}
-    return (
-        f"{name}"
-        f" {sorted((key, sorted(map(str, value)) if isinstance(value, (list, tuple)) else value) for key, value in given.items())}"
-    )
+    plain = [
+        (key, sorted(map(str, value)) if isinstance(value, (list, tuple)) else value)
+        for key, value in arguments.items()
+        if key != "words"
+    ]
+    return f"{name} {sorted(plain)}"
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a task itself brings into a talk: its `flags`, and the facts that it wants and that none
+    of its wishes asks for (`loose`)."""
+
+    flags: Sequence[str] = ()
+    loose: Iterable[str] = ()
+
+
+@flat
 def blame(
     findings: Sequence[Finding],
     faults: Sequence[Fault],
@@ -134,13 +147,12 @@ def blame(
     *,
     strays: Sequence[Finding] = (),
     undone: Sequence[Finding] = (),
-    flags: Sequence[str] = (),
-    loose: Iterable[str] = (),
+    terms: Terms = Terms(),
 ) -> Blame | None:
     """Whom a talk is lost by; None where it was won, or cannot be scored.
 
     `findings` of the monitor and what it thinks was left `undone`, `faults` of the ledger,
-    `strays` of `Course`; `loose`: facts that the task wants and none of its wishes asks for.
+    `strays` of `Course`. The fields of `terms` may be named one by one.
     `verdict` and `outcome` may be None only where the talk failed outside the agents (`end`).
     """
     if not end.scored:
@@ -186,7 +198,7 @@ def blame(
         # The earliest one; at one step 0 sorts the user before the assistant.
         step, _, side, cause, evidence, sure = min(events)
         return Blame(side, cause, step, evidence, sure)
-    return _without_event(hard, verdict, outcome, end, flags, loose)
+    return _without_event(hard, verdict, outcome, end, terms)
 
 
 def _without_event(
@@ -194,13 +206,12 @@ def _without_event(
     verdict: Verdict,
     outcome: Outcome,
     end: End,
-    flags: Sequence[str],
-    loose: Iterable[str],
+    terms: Terms,
 ) -> Blame:
     last = outcome.events[-1].step if outcome.events else -1
     parts = verdict.parts
     # First of all: an unfair task proves nothing about either side.
-    if unfair := sorted(UNFAIR & set(flags)):
+    if unfair := sorted(UNFAIR & set(terms.flags)):
         return Blame(ENVIRONMENT, unfair[0])
     if end.bootstraps:
         return Blame(INFRASTRUCTURE if end is End.TIMEOUT else ENVIRONMENT, end.value, last)
@@ -218,7 +229,11 @@ def _without_event(
     if hard:
         return Blame(ASSISTANT, hard[0].code, hard[0].step, hard[0].evidence)
     # Facts of the briefing alone: an assistant cannot tell what nobody asks for.
-    if (set(verdict.missing) & set(loose)) and outcome.by == "user" and not _questioned(outcome):
+    if (
+        (set(verdict.missing) & set(terms.loose))
+        and outcome.by == "user"
+        and not _questioned(outcome)
+    ):
         return Blame(USER, "not_asked", last, ", ".join(verdict.missing))
     if verdict.missing or verdict.unfounded:
         return Blame(

@@ -8,13 +8,9 @@ from typing import NamedTuple
 from gem_ma.scenarios.service.desk.log import ASSISTANT, Desk, Event
 from gem_ma.scenarios.service.desk.task import Task
 from gem_ma.scenarios.service.domain import Domain
-from gem_ma.scenarios.service.grading.grader import (
-    gives_reasons,
-    hands_over,
-    refused,
-    refuses,
-    wishes_in,
-)
+from gem_ma.scenarios.service.grading.goals import wishes_in
+from gem_ma.scenarios.service.grading.grader import hands_over
+from gem_ma.scenarios.service.grading.refusals import gives_reasons, refused, refuses
 from gem_ma.scenarios.service.reading.acts import READ
 
 

@@ -1,0 +1,106 @@
+"""Whether an assistant refused what is to be refused: that it did, for the due reason and no other,
+and after a look at what shows that reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from gem_ma.scenarios.service.desk.log import ASSISTANT, Event
+from gem_ma.scenarios.service.desk.task import Task, Wish
+from gem_ma.scenarios.service.domain import RECORD, UTILITY, WRITE, Domain
+from gem_ma.scenarios.service.reading.acts import SURE, read
+from gem_ma.scenarios.service.reading.phrases import fold
+
+from gem_ma import ToolCall
+
+REFUSES = re.compile(
+    r"\b(?:can ?not|can't|could ?n[o']t|unable|not able|(?:not|isn't|aren't"
+    r"|[a-z]{2,6}n't) (?:an? )?(?:possible|allowed|eligible|available|permitted|accepted"
+    r"|acceptable|valid|enough|sufficient|one of|yours|your|in stock|an option|something|a change"
+    r"|on file|linked|associated)|impossible|won't|wouldn't"
+    r"|will not|would not|must decline|have to (?:decline|say no|refuse)|refus\w+|no longer|(?:do"
+    r"|does)(?:n't| not) (?:seem|have|allow|support|offer|cover|carry"
+    r"|come|belong|qualify|let|make|sell|stock|exist|count|permit|match)|unfortunately|i'm afraid"
+    r"|i am afraid|not going to|too late|sold out|out of stock"
+    r"|unavailable|insufficient|nothing (?:i|we) can do|only (?:has|have|holds?)|no way|invalid"
+    r"|there (?:isn't|is no|are no)|no further|can only|only be|but not (?:to|for|into))\b"
+)
+_CLAUSE = re.compile(r"(?<=[.!?;:])\s|,\s|\n")
+_GENERAL = re.compile(  # speaks of a rule or of what may be, not of why this is refused
+    r"\?|\b(?:if|unless|only (?:if|when|for|be|accept|allow)|as long as|would have to|(?:can"
+    r"|may) (?:be )?(?:either|only)|either)\b"
+)
+
+
+def refused(task: Task, said: Sequence[str], domain: Domain) -> bool:
+    """Whether some text refuses, and the texts give every due reason that the domain has words
+    for, and none that is not due."""
+    return any(refuses(text, domain) for text in said) and gives_reasons(task, said, domain)
+
+
+def refuses(text: str, domain: Domain) -> bool:
+    """Whether a text of the assistant says that something cannot be done."""
+    # The fast pattern decides nearly always; parsing into acts is for refusals in a shop's own
+    # words.
+    if REFUSES.search(fold(text)):
+        return True
+    return domain.book is not None and any(
+        act.kind == "refuse" and act.confidence >= SURE for act in read(text, domain.book)
+    )
+
+
+def gives_reasons(task: Task, said: Sequence[str], domain: Domain) -> bool:
+    """Whether the texts hold words for every due reason, and name none as the reason of this
+    case that is not due."""
+    if domain.book is None:
+        return True
+    # Each due reason: a talk with two refusals has two.
+    due = {wish.reason for wish in task.wishes if wish.kind == "impossible"}
+    # Marks of emphasis would part the words of a cue.
+    texts = [fold(text.replace("*", "")) for text in said]
+    cues = [domain.book.reasons[reason] for reason in due if reason in domain.book.reasons]
+    return all(any(cue.search(text) for text in texts) for cue in cues) and not undue(
+        due, texts, domain
+    )
+
+
+def undue(due: Iterable[str], texts: Sequence[str], domain: Domain) -> set[str]:
+    # What may be said along with a due reason is no wrong reason.
+    """The reasons that folded texts name and that are neither due nor akin to one that is.
+    Questions, conditions and rules name none."""
+    fine = set(due).union(
+        *(domain.grounds[reason].akin for reason in due if reason in domain.grounds)
+    )
+    named = [
+        # By clauses: `only pending orders can be changed` names a rule; the case stands beside it.
+        clause
+        for text in texts
+        for clause in _CLAUSE.split(text)
+        if not _GENERAL.search(clause)
+    ]
+    wrong = {
+        reason: ground.named for reason, ground in domain.grounds.items() if reason not in fine
+    }
+    return {reason for reason, cue in wrong.items() if any(cue.search(clause) for clause in named)}
+
+
+def looked(wish: Wish, events: Sequence[Event], domain: Domain) -> bool:
+    """Whether the assistant used a tool that can show why this wish is refused; a write that
+    failed shows it too."""
+    ground = domain.grounds.get(wish.reason)
+    own = set(domain.records(ToolCall("", "", dict(wish.arguments))))
+    used = set[str]()
+    for event in events:
+        if event.kind == "called" and event.agent == ASSISTANT and event.call is not None:
+            # A failed write shows that it cannot be done; a failed read shows nothing.
+            role = domain.role(event.call.name)
+            used |= {role} if role and not event.failed else set()
+            used |= (
+                {RECORD}
+                if own & set(domain.records(event.call)) and (role == WRITE or not event.failed)
+                else set()
+            )
+    # A reason without a ground needs some look at the data; a calculator or a thought is none.
+    return bool(used & ground.looks) if ground is not None else bool(used - {UTILITY})
