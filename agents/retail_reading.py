@@ -49,13 +49,13 @@ class _Cue:
 
 
 def in_line(row: tuple[re.Pattern[str], ...], text: str) -> bool:
-    # A row of patterns and not one with gaps: `.*` between words is tried from each place.
     """Whether a line of a text holds the first words, behind them the second, and so on.
 
     >>> send, back = re.compile("send"), re.compile("back")
     >>> in_line((send, back), "send it back"), in_line((send, back), "back, send")
     (True, False)
     """
+    # A row of patterns and not one with gaps: `.*` between words is tried from each place.
     hit = row[0].search(text)
     while hit is not None:
         start, end = hit.end(), text.find("\n", hit.end())

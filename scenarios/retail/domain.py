@@ -61,7 +61,7 @@ OPEN_STATUSES = ("pending", "delivered")
 def facts(table: str, key: str, record: Mapping[str, Any]) -> Counter[Fact]:
     """A record as a multiset of normalised facts: money in cents, addresses folded, payments net
     by method, lists without their order."""
-    listed: list[Fact] = []
+    entries: list[Fact] = []
     paired = record.get("exchange_pairs") is not None
     for name, value in record.items():
         where = (table, key, name)
@@ -71,15 +71,17 @@ def facts(table: str, key: str, record: Mapping[str, Any]) -> Counter[Fact]:
         if name == "payment_history":
             # Net by method: a payment that was moved away and back has changed nothing that
             # matters.
-            listed += [(*where, method, amount) for method, amount in _net(value).items() if amount]
+            entries += [
+                (*where, method, amount) for method, amount in _net(value).items() if amount
+            ]
         elif name == "items":
-            listed += [
+            entries += [
                 # The price too: under tau2's rules a changed item can get the price of another one.
                 (*where, item["product_id"], item["item_id"], cents(item["price"]))
                 for item in value
             ]
         elif name == "payment_methods":
-            listed += [
+            entries += [
                 (*where, method, cents(entry["balance"]))
                 # The methods themselves never change; only the balance of a gift card does.
                 for method, entry in value.items()
@@ -88,20 +90,20 @@ def facts(table: str, key: str, record: Mapping[str, Any]) -> Counter[Fact]:
         elif name == "address":
             # Folded, so that `Flat 2` and `flat 2` are one address; the benchmarks compare the
             # bytes.
-            listed += [
+            entries += [
                 (*where, part, folded(text)) for part, text in value.items() if text is not None
             ]
         elif name == "exchange_price_difference":
-            listed.append((*where, cents(value)))
+            entries.append((*where, cents(value)))
         elif name == "exchange_pairs":
-            listed += [(*where, old, new) for old, new in value]
+            entries += [(*where, old, new) for old, new in value]
         elif name in ("exchange_items", "exchange_new_items") and paired:
             continue  # the pairs say it, and more
         elif name in ("exchange_items", "exchange_new_items", "return_items"):
-            listed += [(*where, item_id) for item_id in value]
+            entries += [(*where, item_id) for item_id in value]
         elif isinstance(value, str):
-            listed.append((*where, value))
-    return Counter(listed)
+            entries.append((*where, value))
+    return Counter(entries)
 
 
 def _net(history: Sequence[Mapping[str, Any]]) -> dict[str, int]:

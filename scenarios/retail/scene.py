@@ -33,10 +33,11 @@ class Part:
 
 @dataclass(slots=True)
 class Scene:
-    # Two orders with the same things in them cannot be told apart, so such a customer still says
-    # the number.
     """One customer at the desk. `forgetful` ones describe an order by what is in it wherever
     that says which one is meant."""
+
+    # Two orders with the same things in them cannot be told apart, so such a customer still says
+    # the number.
 
     rng: random.Random
     data: Overlay
@@ -152,8 +153,8 @@ def described(names: Sequence[str]) -> str:
 
 
 def candidates(data: Overlay, product_id: str) -> list[Candidate]:
-    # What is sold out cannot be had, whatever the customer prefers.
     """The variants of a product that can be had."""
+    # What is sold out cannot be had, whatever the customer prefers.
     variants = data.record("products", product_id)["variants"].values()
     return [
         Candidate(variant["item_id"], variant["options"], variant["price"])

@@ -43,7 +43,7 @@ def tables_folder(folder: str | Path) -> Path:
         if any(os.path.isfile(root / inner / f"{table}.json") for table in TABLES):
             return root / inner
     # One level below: somebody named the parent of several worlds that were written there.
-    nearby = next(
+    neighbour = next(
         (
             each
             for pattern in ("*/users.json", "*/tau2/domains/retail/db.json")
@@ -51,7 +51,7 @@ def tables_folder(folder: str | Path) -> Path:
         ),
         None,
     )
-    hint = f"; did you mean {root / nearby.relative_to(root).parts[0]}?" if nearby else ""
+    hint = f"; did you mean {root / neighbour.relative_to(root).parts[0]}?" if neighbour else ""
     raise DataError(
         f"retail data: {root} holds no users.json that can be read{naming(folder)}, nor"
         f" {CHECKOUT / 'data'}/users.json, nor tau2's db.json{hint}"

@@ -165,10 +165,10 @@ def _typed(base: Base, name: str, row: dict[str, Any]) -> Task:
 
 
 def _remembered(knowledge: tuple[Slot, ...], instruction: str) -> tuple[Slot, ...]:
-    # A checkout's instructions name a zip code or an e-mail address; who was given one does not
-    # know the other.
     """The slots as the instruction has them: the e-mail address only if it stands there, else
     the zip code in any case."""
+    # A checkout's instructions name a zip code or an e-mail address; who was given one does not
+    # know the other.
     email = any(slot.name == "email" and slot.value in instruction for slot in knowledge)
     forgotten = {"zip"} if email else {"email"}
     return tuple(

@@ -72,13 +72,13 @@ def tables_of(seed: int, sizes: Sizes) -> dict[str, dict[str, Any]]:
     people = _people(rng, ids, sizes.users)
     # With a fixed number each customer buys in turn; else whoever chance names.
     buyers = [user_id for user_id in people for _ in range(sizes.orders_per_user)]
-    placed: dict[str, Any] = {}
+    sold: dict[str, Any] = {}
     for user_id in buyers or [rng.choice(list(people)) for _ in range(sizes.orders)]:
-        own = [placed[order_id] for order_id in people[user_id]["orders"]]
+        own = [sold[order_id] for order_id in people[user_id]["orders"]]
         order = _order(rng, ids, user_id, people[user_id], _basket(rng, catalogue, own, sizes))
         people[user_id]["orders"].append(order["order_id"])
-        placed[order["order_id"]] = order
-    return {"users": people, "orders": placed, "products": catalogue}
+        sold[order["order_id"]] = order
+    return {"users": people, "orders": sold, "products": catalogue}
 
 
 class _Ids:
@@ -124,8 +124,8 @@ def _catalogue(
 
 
 def address(rng: random.Random) -> dict[str, str]:
-    # The key order is that of the benchmark's files, and so of every digest.
     """An address in the key order of the data."""
+    # The key order is that of the benchmark's files, and so of every digest.
     city, state, prefix = rng.choice(CITIES)
     street = f"{rng.randint(1, 240)} {rng.choice(STREETS)}"
     postcode = f"{prefix}{rng.randrange(100):02d}"

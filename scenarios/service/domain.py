@@ -119,8 +119,8 @@ class Domain:
         return self.roles.get(tool, "") if isinstance(tool, str) else ""
 
     def speaks_of(self, text: str) -> set[str]:
-        # `topics` first: cheap, and wide on purpose. The book is asked for tools that have none.
         """The write tools that a folded text may speak of, rather too many than too few."""
+        # `topics` first: cheap, and wide on purpose. The book is asked for tools that have none.
         found = {tool for tool, words in self.topics.items() if words.search(text)}
         return found | (
             set(self.book.writes(text)) - set(self.topics) if self.book is not None else set()

@@ -69,16 +69,18 @@ class _Machine:
 
     def run(self, tokens: list[str]) -> Any:
         operand_next = True
-        for at, token in enumerate(tokens):
+        for place, token in enumerate(tokens):
             if operand_next:
-                operand_next = self._operand(token, tokens[at + 1] if at + 1 < len(tokens) else "")
+                operand_next = self._operand(
+                    token, tokens[place + 1] if place + 1 < len(tokens) else ""
+                )
             elif token == ")":
                 self._close()
             elif token == "(":
                 # `2(3)` is valid Python and an error only when it is run.
                 self.waiting.append("call")
                 operand_next = True
-                if tokens[at + 1] == ")":
+                if tokens[place + 1] == ")":
                     self._call(())
             else:
                 # One more for a power: it groups from the right, 2**3**2 is 2**9.

@@ -45,23 +45,23 @@ def plain(table: str, key: str, record: Mapping[str, Any]) -> Counter[Fact]:
     >>> sorted(plain("t", "k", {"a": 5.0, "b": [" X", "x"], "c": None}).items())
     [(('t', 'k', 'a', 500), 1), (('t', 'k', 'b', 'x'), 2)]
     """
-    found: Counter[Fact] = Counter()
+    counts: Counter[Fact] = Counter()
     stack: list[tuple[Fact, Any]] = [((table, key), record)]
     while stack:
         # A stack and not recursion: a record may nest as deep as an overlay stores it.
-        at, value = stack.pop()
+        where, value = stack.pop()
         if isinstance(value, Mapping):
-            stack += [((*at, name), inner) for name, inner in value.items()]
+            stack += [((*where, name), inner) for name, inner in value.items()]
         elif isinstance(value, (list, tuple)):
             # Lists of records keep each record together: two items with their prices swapped are a
             # change.
             if any(isinstance(inner, (Mapping, list, tuple)) for inner in value):
-                found.update((*at, leaf) for leaf in (_leaf(inner) for inner in value))
+                counts.update((*where, leaf) for leaf in (_leaf(inner) for inner in value))
             else:
-                stack += [(at, inner) for inner in value]
+                stack += [(where, inner) for inner in value]
         elif value is not None:
-            found[(*at, _scalar(value))] += 1
-    return found
+            counts[(*where, _scalar(value))] += 1
+    return counts
 
 
 def _scalar(value: Any) -> Any:
@@ -89,7 +89,7 @@ def _leaf(value: Any) -> Any:
 def changes(data: Overlay, facts: Facts) -> Counter[Fact]:
     """The facts that hold now and did not at the start, less those that held and do not. Notes
     of the store count as facts."""
-    found: Counter[Fact] = Counter()
+    difference: Counter[Fact] = Counter()
     for table, key in data.touched():
         now, before = (
             facts(table, key, data.record(table, key)),
@@ -97,22 +97,22 @@ def changes(data: Overlay, facts: Facts) -> Counter[Fact]:
         )
         # A record that was written back as it was has not changed.
         if now != before:
-            found.update(now)
+            difference.update(now)
             # Signed, and so `Counter - Counter` will not do: it drops what went away.
-            found.subtract(before)
+            difference.subtract(before)
     for slot, notes in data.notes.items():
-        found.update((*slot, *note) for note in notes)
-    return Counter({fact: count for fact, count in found.items() if count})
+        difference.update((*slot, *note) for note in notes)
+    return Counter({fact: count for fact, count in difference.items() if count})
 
 
 def state(stores: Iterable[Any], facts: Facts) -> Counter[Fact]:
     """The changes in all stores of a talk; two stores over one overlay are one."""
     # By identity: where both sides work on one overlay its changes count once.
     overlays = {id(store.overlay): store.overlay for store in stores if store is not None}
-    found: Counter[Fact] = Counter()
+    total: Counter[Fact] = Counter()
     for overlay in overlays.values():
-        found.update(changes(overlay, facts))  # update keeps negative counts, + would not
-    return found
+        total.update(changes(overlay, facts))  # update keeps negative counts, + would not
+    return total
 
 
 def once(table: str, key: str) -> int:

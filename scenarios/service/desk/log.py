@@ -223,20 +223,20 @@ class Desk:
             yield Reward({agent: value}, why=why)
 
     def end(self, by: str, agent: str = "", reason: str = "") -> Outcome:
-        # Logged first and shown last: watchers of the end ask for `outcome`, which holds the log.
         """Closes the talk. Watchers see the end once `outcome` stands."""
+        # Logged first and shown last: watchers of the end ask for `outcome`, which holds the log.
         event = self._log("ended", agent, reason=reason or by)
-        said = tuple(
+        texts = tuple(
             event.text for event in self.events if event.kind == "said" and event.agent == ASSISTANT
         )
         # What the assistant could know from: its briefing, the user's texts, results. Asides are
         # its own.
-        shown = [message.text for message in self.style.brief_assistant]
+        sources = [message.text for message in self.style.brief_assistant]
         for event in self.events:
             if event.kind == "said" and event.agent == USER:
-                shown.append(event.text)
+                sources.append(event.text)
             elif event.kind == "called" and event.agent == ASSISTANT:
-                shown.append(event.result)
-        self.outcome = Outcome(by, reason, said, tuple(shown), tuple(self.events))
+                sources.append(event.result)
+        self.outcome = Outcome(by, reason, texts, tuple(sources), tuple(self.events))
         self._show(event)
         return self.outcome

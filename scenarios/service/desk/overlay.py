@@ -91,14 +91,14 @@ class Base:
         # An untouched database has the base's own hash.
         if not changed:
             return self._digest
-        view, sha, at = memoryview(self._image), hashlib.sha256(), 0
+        view, sha, place = memoryview(self._image), hashlib.sha256(), 0
         # By place in the text. Only the changed records are written anew; the image is a few
         # megabytes.
         for (start, end), text in sorted((places[slot], text) for slot, text in changed.items()):
-            sha.update(view[at:start])
+            sha.update(view[place:start])
             sha.update(text.encode())
-            at = end
-        sha.update(view[at:])
+            place = end
+        sha.update(view[place:])
         return sha.hexdigest()
 
     def _layout(self) -> dict[Slot, tuple[int, int]]:

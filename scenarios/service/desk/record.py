@@ -42,14 +42,14 @@ def read_task(row: Any, words: Words = dict) -> Task:
             f"task {row.get('id')!r}: form {row.get('form')!r}; this version reads form {FORM}"
         )
     try:
-        given = {field.name: row[field.name] for field in fields(Task)}
-        given["actions"] = tuple(_read_call(call) for call in given["actions"])
-        given["ends"] = tuple(tuple(_read_call(call) for call in end) for end in given["ends"])
-        given["knowledge"] = tuple(Slot(**slot) for slot in given["knowledge"])
-        given["wishes"] = tuple(_read_wish(wish, words) for wish in given["wishes"])
+        values = {field.name: row[field.name] for field in fields(Task)}
+        values["actions"] = tuple(_read_call(call) for call in values["actions"])
+        values["ends"] = tuple(tuple(_read_call(call) for call in end) for end in values["ends"])
+        values["knowledge"] = tuple(Slot(**slot) for slot in values["knowledge"])
+        values["wishes"] = tuple(_read_wish(wish, words) for wish in values["wishes"])
         for name in ("outputs", "flags"):
-            given[name] = tuple(given[name])
-        return Task(**given)
+            values[name] = tuple(values[name])
+        return Task(**values)
     except KeyError as error:
         raise DataError(f"task {row.get('id')!r}: {error} is missing") from error
     # The dataclasses raise these for values of another type; the reader says which task it was.
@@ -84,10 +84,10 @@ def _write_wish(wish: Wish | None, words: Words) -> dict[str, Any] | None:
 
 # Recursive, as wishes hold others.
 def _read_wish(row: Mapping[str, Any], words: Words) -> Wish:
-    given = {field.name: row[field.name] for field in fields(Wish)}
-    given["words"] = words(given["words"])
+    values = {field.name: row[field.name] for field in fields(Wish)}
+    values["words"] = words(values["words"])
     for name in ("outputs", "after", "choices"):
-        given[name] = tuple(given[name])
+        values[name] = tuple(values[name])
     for name in ("instead", "before_change"):
-        given[name] = None if given[name] is None else _read_wish(given[name], words)
-    return Wish(**given)
+        values[name] = None if values[name] is None else _read_wish(values[name], words)
+    return Wish(**values)

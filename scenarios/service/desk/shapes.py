@@ -47,55 +47,55 @@ def shown(key: str) -> str:
     return key if key.isprintable() else ascii(key)
 
 
-def wrong(at: str, expected: str, value: Any) -> ShapeError:
+def wrong(where: str, expected: str, value: Any) -> ShapeError:
     """The fault of a value."""
-    return ShapeError(f"{at}: expected {expected}, got {kind(value)}")
+    return ShapeError(f"{where}: expected {expected}, got {kind(value)}")
 
 
-def text(at: str, value: Any) -> str:
+def text(where: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise wrong(at, "a text", value)
+        raise wrong(where, "a text", value)
     return value
 
 
-def number(at: str, value: Any) -> float:
+def number(where: str, value: Any) -> float:
     """Always a float, and finite."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise wrong(at, "a number", value)
+        raise wrong(where, "a number", value)
     try:
         amount = float(value)
     # JSON allows integers that no float holds.
     except OverflowError:
         amount = math.inf
     if not math.isfinite(amount):
-        raise ShapeError(f"{at}: expected a number, got one that is not finite")
+        raise ShapeError(f"{where}: expected a number, got one that is not finite")
     return amount
 
 
-def flag(at: str, value: Any) -> bool:
+def flag(where: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise wrong(at, "true or false", value)
+        raise wrong(where, "true or false", value)
     return value
 
 
-def anything(at: str, value: Any) -> Any:
+def anything(where: str, value: Any) -> Any:
     return value
 
 
-def mapping(at: str, value: Any) -> dict[str, Any]:
+def mapping(where: str, value: Any) -> dict[str, Any]:
     """An object of whatever it holds."""
     if not isinstance(value, Mapping):
-        raise wrong(at, "an object", value)
+        raise wrong(where, "an object", value)
     return dict(value)
 
 
 def one_of(*choices: str) -> Shape:
-    def read(at: str, value: Any) -> str:
+    def read(where: str, value: Any) -> str:
         if not isinstance(value, str) or value not in choices:
             raise ShapeError(
-                f"{at}: expected one of {', '.join(choices)}; got {value!r}"
+                f"{where}: expected one of {', '.join(choices)}; got {value!r}"
                 if isinstance(value, str)
-                else str(wrong(at, "a text", value))
+                else str(wrong(where, "a text", value))
             )
         return value
 
@@ -109,15 +109,15 @@ class Optional:
     shape: Shape
     default: Any = None
 
-    def __call__(self, at: str, value: Any) -> Any:
-        return self.default if value is None else self.shape(at, value)
+    def __call__(self, where: str, value: Any) -> Any:
+        return self.default if value is None else self.shape(where, value)
 
 
 def listed(shape: Shape) -> Shape:
-    def read(at: str, value: Any) -> list[Any]:
+    def read(where: str, value: Any) -> list[Any]:
         if not isinstance(value, list):
-            raise wrong(at, "a list", value)
-        return [shape(f"{at}[{place}]", item) for place, item in enumerate(value)]
+            raise wrong(where, "a list", value)
+        return [shape(f"{where}[{place}]", item) for place, item in enumerate(value)]
 
     return read
 
@@ -125,10 +125,10 @@ def listed(shape: Shape) -> Shape:
 def keyed(shape: Shape) -> Shape:
     """An object whose values all have this shape."""
 
-    def read(at: str, value: Any) -> dict[str, Any]:
+    def read(where: str, value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
-            raise wrong(at, "an object", value)
-        return {key: shape(f"{at}.{shown(key)}", item) for key, item in value.items()}
+            raise wrong(where, "an object", value)
+        return {key: shape(f"{where}.{shown(key)}", item) for key, item in value.items()}
 
     return read
 
@@ -136,14 +136,14 @@ def keyed(shape: Shape) -> Shape:
 def record(**fields: Shape) -> Shape:
     """An object with these fields in this order."""
 
-    def read(at: str, value: Any) -> dict[str, Any]:
+    def read(where: str, value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
-            raise wrong(at, "an object", value)
+            raise wrong(where, "an object", value)
         # A field that may be null may be missing too.
         for name, shape in fields.items():
             if name not in value and not isinstance(shape, Optional):
-                raise ShapeError(f"{at}: the field {name} is missing")
+                raise ShapeError(f"{where}: the field {name} is missing")
         # Rebuilt: in the order of the shape, and without what it does not know.
-        return {name: shape(f"{at}.{name}", value.get(name)) for name, shape in fields.items()}
+        return {name: shape(f"{where}.{name}", value.get(name)) for name, shape in fields.items()}
 
     return read

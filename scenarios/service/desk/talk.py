@@ -41,21 +41,21 @@ def talk(desk: Desk) -> Generator[Effect, Any, Outcome]:
         # Counted before it acts, so that a user with no action left is not asked.
         if desk.acted[USER] == rules.max_user_actions:
             return (yield from _close(desk, "limit", USER, to_user))
-        said = style.read_user(
+        act = style.read_user(
             (yield Ask({USER: to_user}, style.user_legal, style.user_tools))[USER]
         )
         desk.acted[USER] += 1
-        leaving, to_user = _user_acts(desk, said)
+        leaving, to_user = _user_acts(desk, act)
         yield from desk.pay()
         if desk.cut:
             return (yield from _close(desk, desk.cut, USER, to_user))
         # Without a text there is nothing to answer: the talk is over at once.
-        if leaving and not said.text.strip():
+        if leaving and not act.text.strip():
             return (yield from _close(desk, "user", USER, (), leaving))
         if to_user:
             continue
         # What it wrote beside its end is still said, and the assistant may act on it.
-        to_assistant = (*to_assistant, Message(style.show_assistant(said.text), USER))
+        to_assistant = (*to_assistant, Message(style.show_assistant(act.text), USER))
         # From here on: the assistant's own actions, results included, until it says something.
         until, answer = desk.acted[ASSISTANT] + rules.grace, ""
         while not answer:
@@ -91,14 +91,16 @@ def talk(desk: Desk) -> Generator[Effect, Any, Outcome]:
 def _close(
     desk: Desk,
     by: str,
-    told: str,
+    listener: str,
     last: tuple[Message, ...],
     reason: str = "",
 ) -> Generator[Effect, Any, Outcome]:
     # The last words of a talk reach who is left, though nobody answers them.
     if last:
-        yield Tell({told: last})
-    outcome = desk.end(by, {"user": USER, "transfer": ASSISTANT, "fault": told}.get(by, ""), reason)
+        yield Tell({listener: last})
+    outcome = desk.end(
+        by, {"user": USER, "transfer": ASSISTANT, "fault": listener}.get(by, ""), reason
+    )
     yield from desk.pay()
     return outcome
 
@@ -152,25 +154,25 @@ def _user_calls(desk: Desk, did: Action) -> tuple[Message, ...]:
     if desk.rules.lone_calls and did.text.strip():
         desk.see("bounced", USER, text=ONE_CALL)
         return tuple(desk.style.show_result(call, ONE_CALL) for call in did.tool_calls)
-    shown = []
+    answers = []
     desk.answered += 1
     for call in did.tool_calls:
         if isinstance(call, Malformed):
             fault = f"Error: malformed: {call.reason}"
             desk.see("bounced", USER, text=fault)
-            shown.append(desk.style.show_result(call, fault))
+            answers.append(desk.style.show_result(call, fault))
         else:
             result = (
                 NO_TOOLS
                 if desk.user_store is None
                 else desk.user_store.call(call.name, call.arguments)
             )
-            shown.append(
+            answers.append(
                 desk.style.show_result(
                     call, desk.see("called", USER, call=call, result=result).result
                 )
             )
-    return tuple(shown)
+    return tuple(answers)
 
 
 def _assistant_acts(desk: Desk, did: Action) -> tuple[tuple[Message, ...], bool]:
@@ -188,7 +190,7 @@ def _assistant_acts(desk: Desk, did: Action) -> tuple[tuple[Message, ...], bool]
     if rules.lone_calls and ((len(calls) > 1 and not rules.all_calls) or did.text.strip()):
         desk.see("bounced", ASSISTANT, text=ONE_CALL)
         return tuple(show(call, ONE_CALL) for call in calls), False
-    shown, over = list[Message](), False
+    answers, over = list[Message](), False
     # What is told about the rest of the turn, beside the result of the call that is run.
     beside = (
         ""
@@ -205,11 +207,11 @@ def _assistant_acts(desk: Desk, did: Action) -> tuple[tuple[Message, ...], bool]
         desk.see("aside", ASSISTANT, text=did.text)
     for place, call in enumerate(calls):
         if place and not rules.all_calls:
-            shown.append(show(call, NOT_FIRST))
+            answers.append(show(call, NOT_FIRST))
         elif isinstance(call, Malformed):
             fault = f"Error: malformed: {call.reason}"
             desk.see("bounced", ASSISTANT, text=fault)
-            shown.append(show(call, fault))
+            answers.append(show(call, fault))
         else:
             event = desk.see(
                 "called",
@@ -222,8 +224,8 @@ def _assistant_acts(desk: Desk, did: Action) -> tuple[tuple[Message, ...], bool]
             over = over or (
                 desk.store.terminates(call.name) and (rules.failed_end_counts or not event.failed)
             )
-            shown.append(show(call, event.result))
-    return tuple(shown), over
+            answers.append(show(call, event.result))
+    return tuple(answers), over
 
 
 def retell(desk: Desk, acts: Iterable[Mapping[str, Action]]) -> Desk:

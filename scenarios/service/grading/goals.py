@@ -29,14 +29,14 @@ def goals_of(task: Task, open_stores: Open, domain: Domain) -> tuple[Counter[Fac
     place.
     """
     repaired = "gold_write_error" in task.flags and bool(task.ends)
-    found: list[Counter[Fact]] = []
+    ends: list[Counter[Fact]] = []
     for calls in islice((() if repaired else _chosen(task)), MOST_ENDS):
-        found.append(played(calls, open_stores, domain))
+        ends.append(played(calls, open_stores, domain))
     for end in task.ends:
-        found += [played(calls, open_stores, domain) for calls in ([*_others(task), *end],)]
+        ends += [played(calls, open_stores, domain) for calls in ([*_others(task), *end],)]
     # Ties often lead to one end, and each goal costs a comparison at every turn.
     distinct: list[Counter[Fact]] = []
-    for goal in found:
+    for goal in ends:
         if goal not in distinct:
             distinct.append(goal)
     return tuple(distinct)
@@ -100,14 +100,14 @@ def played(calls: Sequence[GoldCall], open_stores: Open, domain: Domain) -> Coun
 def results_of(task: Task, open_stores: Open) -> list[str]:
     """What the solution's calls answer the assistant."""
     store, user_store = open_stores()
-    found = []
+    results = []
     for call in task.actions:
         side = store if call.agent == ASSISTANT or user_store is None else user_store
         result = "" if side.terminates(call.name) else side.call(call.name, dict(call.arguments))
         # The same rule of what an error is as everywhere else.
         if call.agent == ASSISTANT and not Event(0, "called", ASSISTANT, result=result).failed:
-            found.append(result)
-    return found
+            results.append(result)
+    return results
 
 
 def founded_by(task: Task, results: Sequence[str]) -> frozenset[str]:

@@ -118,13 +118,13 @@ def answers(output: str, task: Task, talk: Sequence[Said]) -> Answers:
 
 def texts_of(events: Sequence[Event], domain: Domain) -> list[Said]:
     """The texts of the assistant, and which of them stand next to a write."""
-    found: list[Said] = []
+    texts: list[Said] = []
     wrote = False
     for event in events:
         if event.agent != ASSISTANT:
             continue
         if event.kind == "said":
-            found.append(Said(event.text, wrote))
+            texts.append(Said(event.text, wrote))
             wrote = False
         elif (
             event.kind == "called"
@@ -135,20 +135,20 @@ def texts_of(events: Sequence[Event], domain: Domain) -> list[Said]:
             wrote = True
             # The text before a write lists what will be done, the one after it what was: both hold
             # its values.
-            found[-1:] = [Said(said.text, True) for said in found[-1:]]
-    return found
+            texts[-1:] = [Said(said.text, True) for said in texts[-1:]]
+    return texts
 
 
 def _founds(events: Sequence[Event], output: str, places: Sequence[int]) -> bool:
     """Whether something founds the output before one of the assistant's texts at these places."""
-    shown, place = Shown(), -1
+    basis, place = Shown(), -1
     for event in events:
         if event.kind == "called" and event.agent == ASSISTANT and not event.failed:
-            shown.add(event.result)
+            basis.add(event.result)
         elif event.kind == "said" and event.agent == ASSISTANT:
             # Places count the texts that reached the customer, as `texts_of` lists them.
             place += 1
-            if place in places and shown.founds(output):
+            if place in places and basis.founds(output):
                 return True
     return False
 
@@ -193,11 +193,11 @@ def outcome_fits(task: Task, outcome: Outcome, domain: Domain) -> bool:
         # Without a log neither looks nor reasons can be asked for.
         return outcome.reason == "refused" and bool(outcome.said)
     due = [wish for wish in task.wishes if wish.kind == "impossible"]
-    told = outcome.reason == "refused" or (
+    refusal = outcome.reason == "refused" or (
         outcome.reason == "settled" and any(refuses(text, domain) for text in outcome.said)
     )
     return (
-        told
+        refusal
         and bool(outcome.said)
         and gives_reasons(task, outcome.said, domain)
         and all(looked(wish, outcome.events, domain) for wish in due)

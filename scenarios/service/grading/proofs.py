@@ -65,8 +65,8 @@ class Trial:
 
     @cached_property
     def writes(self) -> list[GoldCall]:
-        # Asked of the tools, not of names: only they know what they change.
         """The calls of the solution that can change something."""
+        # Asked of the tools, not of names: only they know what they change.
         store = self.opened()
         return [call for call in self.task.actions if store.mutates(call.name)]
 

@@ -34,10 +34,10 @@ _GENERAL = re.compile(  # speaks of a rule or of what may be, not of why this is
 )
 
 
-def refused(task: Task, said: Sequence[str], domain: Domain) -> bool:
+def refused(task: Task, texts: Sequence[str], domain: Domain) -> bool:
     """Whether some text refuses, and the texts give every due reason that the domain has words
     for, and none that is not due."""
-    return any(refuses(text, domain) for text in said) and gives_reasons(task, said, domain)
+    return any(refuses(text, domain) for text in texts) and gives_reasons(task, texts, domain)
 
 
 def refuses(text: str, domain: Domain) -> bool:
@@ -51,7 +51,7 @@ def refuses(text: str, domain: Domain) -> bool:
     )
 
 
-def gives_reasons(task: Task, said: Sequence[str], domain: Domain) -> bool:
+def gives_reasons(task: Task, texts: Sequence[str], domain: Domain) -> bool:
     """Whether the texts hold words for every due reason, and name none as the reason of this
     case that is not due."""
     if domain.book is None:
@@ -59,17 +59,17 @@ def gives_reasons(task: Task, said: Sequence[str], domain: Domain) -> bool:
     # Each due reason: a talk with two refusals has two.
     due = {wish.reason for wish in task.wishes if wish.kind == "impossible"}
     # Marks of emphasis would part the words of a cue.
-    texts = [fold(text.replace("*", "")) for text in said]
+    folded = [fold(text.replace("*", "")) for text in texts]
     cues = [domain.book.reasons[reason] for reason in due if reason in domain.book.reasons]
-    return all(any(cue.search(text) for text in texts) for cue in cues) and not undue(
-        due, texts, domain
+    return all(any(cue.search(text) for text in folded) for cue in cues) and not undue(
+        due, folded, domain
     )
 
 
 def undue(due: Iterable[str], texts: Sequence[str], domain: Domain) -> set[str]:
-    # What may be said along with a due reason is no wrong reason.
     """The reasons that folded texts name and that are neither due nor akin to one that is.
     Questions, conditions and rules name none."""
+    # What may be said along with a due reason is no wrong reason.
     fine = set(due).union(
         *(domain.grounds[reason].akin for reason in due if reason in domain.grounds)
     )
@@ -90,7 +90,7 @@ def looked(wish: Wish, events: Sequence[Event], domain: Domain) -> bool:
     """Whether the assistant used a tool that can show why this wish is refused; a write that
     failed shows it too."""
     ground = domain.grounds.get(wish.reason)
-    own = set(domain.records(ToolCall("", "", dict(wish.arguments))))
+    records = set(domain.records(ToolCall("", "", dict(wish.arguments))))
     used = set[str]()
     for event in events:
         if event.kind == "called" and event.agent == ASSISTANT and event.call is not None:
@@ -99,7 +99,7 @@ def looked(wish: Wish, events: Sequence[Event], domain: Domain) -> bool:
             used |= {role} if role and not event.failed else set()
             used |= (
                 {RECORD}
-                if own & set(domain.records(event.call)) and (role == WRITE or not event.failed)
+                if records & set(domain.records(event.call)) and (role == WRITE or not event.failed)
                 else set()
             )
     # A reason without a ground needs some look at the data; a calculator or a thought is none.

@@ -114,17 +114,17 @@ TASK: Shape = record(
 
 def scene_text(scenario: Mapping[str, Any]) -> str:
     """What the user is told of its situation, laid out as in the benchmark."""
-    told = scenario["instructions"]
-    if not isinstance(told, str):
+    situation = scenario["instructions"]
+    if not isinstance(situation, str):
         # Its order and its words: this is what a user model is told, so numbers compare.
         parts = (
-            ("Reason for call", told["reason_for_call"]),
-            ("Known info", told["known_info"]),
-            ("Unknown info", told["unknown_info"]),
-            ("Task instructions", told["task_instructions"]),
+            ("Reason for call", situation["reason_for_call"]),
+            ("Known info", situation["known_info"]),
+            ("Unknown info", situation["unknown_info"]),
+            ("Task instructions", situation["task_instructions"]),
         )
-        lines = [f"Domain: {told['domain']}"] if told["domain"] is not None else []
-        told = "\n".join(
+        lines = [f"Domain: {situation['domain']}"] if situation["domain"] is not None else []
+        situation = "\n".join(
             lines
             + [
                 f"{name}:\n{textwrap.indent(part, chr(9))}"
@@ -133,9 +133,9 @@ def scene_text(scenario: Mapping[str, Any]) -> str:
             ]
         )
     if scenario["persona"] is None:
-        return f"Instructions:\n{textwrap.indent(told, chr(9))}"
+        return f"Instructions:\n{textwrap.indent(situation, chr(9))}"
     persona = textwrap.indent(scenario["persona"], chr(9))
-    return f"Persona:\n{persona}\nInstructions:\n{textwrap.indent(told, chr(9))}"
+    return f"Persona:\n{persona}\nInstructions:\n{textwrap.indent(situation, chr(9))}"
 
 
 # -- criteria ------------------------------------------------------------------------------------
@@ -197,10 +197,10 @@ def criteria_of(task: Task) -> Criteria | None:
             tuple(Expected(call.name, call.arguments) for call in task.actions), None, task.outputs
         )
     # As it was read: criteria with null in their place are none, and worth 1 by its rule.
-    found = task.raw["evaluation_criteria"]
-    if found is None:
+    criteria = task.raw["evaluation_criteria"]
+    if criteria is None:
         return None
-    actions, assertions = found["actions"], found["env_assertions"]
+    actions, assertions = criteria["actions"], criteria["env_assertions"]
     return Criteria(
         actions=(
             None
@@ -222,9 +222,9 @@ def criteria_of(task: Task) -> Criteria | None:
                 for row in assertions
             )
         ),
-        communicate=tuple(found["communicate_info"] or ()),
-        judged=tuple(found["nl_assertions"] or ()),
-        basis=tuple(found["reward_basis"]),
+        communicate=tuple(criteria["communicate_info"] or ()),
+        judged=tuple(criteria["nl_assertions"] or ()),
+        basis=tuple(criteria["reward_basis"]),
     )
 
 
@@ -250,14 +250,14 @@ def grade(
     criteria: Criteria | None,
     stopped: bool,
     same_state: bool,
-    said: Iterable[str],
+    texts: Iterable[str],
     calls: Sequence[tuple[str, Mapping[str, Any]]],
     holds: Callable[[Assertion], bool] = fails,
 ) -> Score:
     """The benchmark's reward.
 
     `stopped`: the user or the assistant ended the talk. `same_state`: the end state is the one
-    that the solution gives. `said`: the assistant's texts. `calls`: name and arguments of all
+    that the solution gives. `texts`: those of the assistant. `calls`: name and arguments of all
     calls of both agents. `holds`: evaluates an assertion on the end state.
     """
     unscored = NEEDS_JUDGE if criteria is not None and criteria.needs_judge else ""
@@ -267,12 +267,12 @@ def grade(
     # then the benchmark looks at no state
     nothing_expected = criteria.actions is None and criteria.assertions is None
     # Without thousands commas, as the wanted facts are written.
-    texts = [told.lower().replace(",", "") for told in said]
+    folded = [text.lower().replace(",", "") for text in texts]
     checks: dict[str, Callable[[], bool]] = {
         DB: lambda: same_state or nothing_expected,
         ENV_ASSERTION: lambda: all(holds(assertion) for assertion in criteria.assertions or ()),
         COMMUNICATE: lambda: all(
-            any(wanted.lower() in told for told in texts) for wanted in criteria.communicate
+            any(wanted.lower() in text for text in folded) for wanted in criteria.communicate
         ),
         ACTION: lambda: all(
             any(expected.met_by(*call) for call in calls) for expected in criteria.actions or ()

@@ -175,15 +175,15 @@ def answer(text: str) -> str:
     ('yes', '')
     """
     meant = ""
-    for sentence, said in sentences(text):
+    for sentence, reading in sentences(text):
         # A short doubt takes a yes back; a long one is mostly about something else.
-        if said == "hold" or (said == "doubt" and (not meant or sentence.count(" ") < SHORT)):
+        if reading == "hold" or (reading == "doubt" and (not meant or sentence.count(" ") < SHORT)):
             return ""  # a yes with a but, or a doubt: neither
         # The first clear sentence decides: later ones explain it.
         if not meant:
-            meant = said if said != "doubt" else ""
+            meant = reading if reading != "doubt" else ""
         # `Yes. No, wait, don't.` ends as a no.
-        elif meant == "yes" and said == "no":
+        elif meant == "yes" and reading == "no":
             return "no"
     return meant
 

@@ -52,14 +52,14 @@ def partly(text: str) -> str:
     """
     allowed: list[str] = []
     apart = False
-    for sentence, said in sentences(text):
+    for sentence, reading in sentences(text):
         # A yes may speak of the others too, so it keeps nothing back.
-        if _APART.search(sentence) and said != "yes":
+        if _APART.search(sentence) and reading != "yes":
             apart = True
         # A doubt leaves the whole open, parts included.
-        elif said in ("hold", "doubt", "no"):
+        elif reading in ("hold", "doubt", "no"):
             return ""
-        elif said == "yes" or (_ONLY.search(sentence) and "?" not in sentence):
+        elif reading == "yes" or (_ONLY.search(sentence) and "?" not in sentence):
             allowed.append(sentence.strip())
     return " ".join(allowed) if apart else ""
 
@@ -67,17 +67,17 @@ def partly(text: str) -> str:
 def ordered(text: str, book: Phrasebook) -> frozenset[str]:
     """The kinds of writes that a message orders in so many words, such as `Please cancel it
     too`."""
-    found = frozenset[str]()
-    for sentence, said in sentences(text):
-        if said in ("hold", "doubt", "no") or "?" in sentence:
+    kinds = frozenset[str]()
+    for sentence, reading in sentences(text):
+        if reading in ("hold", "doubt", "no") or "?" in sentence:
             continue
         lead = _LEADS.match(sentence)
         # Only the next words: a write that is named later in the sentence is often a reason or a
         # story.
         rest = " ".join(sentence[lead.end() if lead else 0 :].split()[:NEXT])
         if not (_OWN.search(rest) or _HELD.search(sentence)):
-            found |= book.writes(rest)
-    return found
+            kinds |= book.writes(rest)
+    return kinds
 
 
 def narrowed(proposal: str, part: str) -> tuple[str, str]:

@@ -151,24 +151,24 @@ def _twisted(sentence: str, writes: frozenset[str], phrasebook: Phrasebook) -> b
     if not writes:
         return False
     if cues.OTHERWISE.search(sentence) or any(
-        phrasebook.writes(_next(sentence, found.end())) for found in cues.NEGATES.finditer(sentence)
+        phrasebook.writes(_next(sentence, hit.end())) for hit in cues.NEGATES.finditer(sentence)
     ):
         return True
     kinds = [
         # Each joint: `cancel it and return it` is of two kinds, and one yes would be for both.
-        phrasebook.writes(_next(sentence, found.end()))
-        for found in cues.JOINS.finditer(sentence)
+        phrasebook.writes(_next(sentence, hit.end()))
+        for hit in cues.JOINS.finditer(sentence)
     ]
     first = cues.JOINS.search(sentence)
     before = phrasebook.writes(sentence[: first.start()]) if first else frozenset[str]()
     return any(kind and before and not kind & before for kind in kinds)
 
 
-def _next(sentence: str, at: int) -> str:
+def _next(sentence: str, start: int) -> str:
     """The next words of the same clause."""
     # Three words: what is denied or added follows at once, and a longer look would find other
     # verbs.
-    return " ".join(re.split(r"[,;:(]", sentence[at:])[0].split()[:3])
+    return " ".join(re.split(r"[,;:(]", sentence[start:])[0].split()[:3])
 
 
 def _reports(sentence: str, phrasebook: Phrasebook) -> bool:

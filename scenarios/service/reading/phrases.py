@@ -144,16 +144,16 @@ def names(value: str, folded: str) -> bool:
 def places(name: str, folded: str) -> list[tuple[int, int]]:
     """Where a folded text holds a name as words of its own, in the singular or the plural:
     (start, end) of each."""
-    found, start = [], folded.find(name)
+    spans, start = [], folded.find(name)
     while start >= 0:
         end = start + len(name)
         # Plurals in `es` before those in `s`, since both fit `boxes`.
         end += next((len(plural) for plural in ("es", "s") if folded.startswith(plural, end)), 0)
         if not (folded[start - 1 : start].isalnum() or folded[end : end + 1].isalnum()):
-            found.append((start, end))
+            spans.append((start, end))
         # On from the end: what overlaps names nothing twice.
         start = folded.find(name, end)
-    return found
+    return spans
 
 
 def _joins_left(before: str) -> bool:

@@ -63,18 +63,18 @@ class Bank:
         topics = 0
         for key, fields in units:
             choices = self.sentences[key]
-            said = self._filled(choices[-1] if held_out else rng.choice(choices[:-1]), fields)
+            sentence = self._filled(choices[-1] if held_out else rng.choice(choices[:-1]), fields)
             topics += key in starts
             # The first topic has nothing to be linked to. Drawn last: only a sentence that could be
             # linked uses up a number of the seed.
             if (
                 key in starts
                 and topics > 1
-                and said.startswith(f"{self.opener} ")
+                and sentence.startswith(f"{self.opener} ")
                 and rng.random() < 0.5
             ):
-                said = f"{rng.choice(self.links)}, {said[0].lower()}{said[1:]}"
-            text.append(said)
+                sentence = f"{rng.choice(self.links)}, {sentence[0].lower()}{sentence[1:]}"
+            text.append(sentence)
         return " ".join(text)
 
     def _filled(self, sentence: str, fields: Mapping[str, Any]) -> str:
@@ -112,7 +112,7 @@ class Bank:
     @cached_property
     def _patterns(self) -> dict[str, list[tuple[str, re.Pattern[str]]]]:
         """The sentences as patterns, by their first words: most of a bank need not be tried."""
-        found: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+        patterns: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
         for key, sentences in self.sentences.items():
             for sentence in sentences:
                 parts = _FIELD.split(sentence)
@@ -121,8 +121,8 @@ class Bank:
                     # `split` by a group alternates text and field.
                     for place, part in enumerate(parts)
                 )
-                found.setdefault(_head(sentence), []).append((key, re.compile(text)))
-        return found
+                patterns.setdefault(_head(sentence), []).append((key, re.compile(text)))
+        return patterns
 
 
 def _head(sentence: str) -> str:

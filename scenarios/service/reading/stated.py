@@ -109,7 +109,7 @@ def parts_of(text: str) -> tuple[Part, ...]:
     lines = [line for line in text.split("\n") if line.strip()]
     # One line with a label is a sentence; two are a table.
     labelled = sum(_LABELLED.match(line) is not None for line in lines) > 1
-    found: list[Part] = []
+    parts: list[Part] = []
     block, inside = 0, False
     for line in lines:
         raw = _RAW.search(line) is not None
@@ -121,12 +121,12 @@ def parts_of(text: str) -> tuple[Part, ...]:
         # Rows that follow each other are one list.
         block += row and not inside
         inside = row
-        found += (
+        parts += (
             [_part(line, block, raw)]
             if row
             else [_part(clause) for clause in _clauses(line) if clause.strip()]
         )
-    return tuple(found)
+    return tuple(parts)
 
 
 def _clauses(line: str) -> list[str]:
@@ -139,14 +139,14 @@ def _clauses(line: str) -> list[str]:
         if ":" in inner or len(_WORD.findall(inner)) > 2
     }
     line = _ASIDE.sub(lambda aside: " " if aside[1] in asides else aside[0], line)
-    found = [*asides]
+    clauses = [*asides]
     for clause in _CLAUSE.split(line):
         before, colon, after = clause.partition(": ")
         words = len(_WORD.findall(before)) if colon else 0
         # `The prices are:` introduces; `Total: 5` is one clause with its value.
         own = words >= INTRODUCES or (words > 1 and numbers(before))
-        found += [before, after] if own else [clause]
-    return found
+        clauses += [before, after] if own else [clause]
+    return clauses
 
 
 def _part(text: str, block: int = -1, raw: bool = False) -> Part:
@@ -199,14 +199,14 @@ class Answers:
 
     def like(self, text: str) -> set[Any]:
         """The values of a text that could be guesses at the output."""
-        found = like(self.output, text)
+        values = like(self.output, text)
         if self.kind != WHOLE:
-            return found
+            return values
         size = Decimal(self.output.strip().lstrip("$").replace(",", ""))
         return {
             number
             # A rival is of the same size: nobody takes a year for a count.
-            for number in found
+            for number in values
             if size <= TENFOLD * number and number <= max(SMALL, TENFOLD * size)
         }
 
@@ -219,7 +219,11 @@ class Answers:
             return True
         # Twice what is asked for, since an answer may name what it compares.
         most = max(LIMIT, 2 * self.needed) + EACH * self.others
-        before = [at for at in range(place + 1) if at == place or not self.said[at].about_write]
+        before = [
+            number
+            for number in range(place + 1)
+            if number == place or not self.said[number].about_write
+        ]
         # What is stated until here, over the whole talk: spreading a list over messages does not
         # help.
         if any(told(self.output, (part.text,)) for part in self.stated[place]):
@@ -227,8 +231,8 @@ class Answers:
                 len(
                     {
                         value
-                        for at in before
-                        for part in self.stated[at]
+                        for number in before
+                        for part in self.stated[number]
                         for value in self.like(part.text)
                     }
                 )
@@ -242,14 +246,14 @@ class Answers:
         )
         if not any(told(self.output, (row.text,)) for row in rows):
             return False
-        return len({value for at in before for value in self.like(self.said[at].text)}) <= max(
-            LIMIT, 2 * self.needed
-        )
+        return len(
+            {value for number in before for value in self.like(self.said[number].text)}
+        ) <= max(LIMIT, 2 * self.needed)
 
     def _stating(self, text: str) -> list[Part]:
         """The clauses of a text that state values of the kind, and the rows that conclude a
         list."""
-        found: list[Part] = []
+        clauses: list[Part] = []
         parts = parts_of(text)
         for part in parts:
             if (
@@ -258,13 +262,13 @@ class Answers:
                 # A clause with more values than that is a list in itself.
                 and 0 < len(self.like(part.text)) <= max(CLAUSE, self.needed)
             ):
-                found.append(part)
-        found = self._without_runs(found)
+                clauses.append(part)
+        clauses = self._without_runs(clauses)
         for block in sorted({part.block for part in parts if part.block >= 0}):
-            found += self._concluding(
+            clauses += self._concluding(
                 [part for part in parts if part.block == block and not part.raw]
             )
-        return found
+        return clauses
 
     def _without_runs(self, parts: Sequence[Part]) -> list[Part]:
         """The clauses without those that are a list in sentences; what says a value of the list
@@ -284,10 +288,10 @@ class Answers:
             runs[-1].append(part)
             seen |= values
         # Short runs are ordinary sentences.
-        kept = {
+        singles = {
             id(part) for run in runs if len(run) < max(RUN, self.needed + 1) for part in run
         } | set(map(id, left))
-        return [part for part in parts if id(part) in kept]
+        return [part for part in parts if id(part) in singles]
 
     def _concluding(self, rows: Sequence[Part]) -> list[Part]:
         """The rows that stand out of a list: its total, those with a word for it, those in bold;
@@ -319,7 +323,7 @@ class Answers:
             row for row, held in zip(rows, values, strict=True) if held and _BOLD.search(row.text)
         ]
         # The clearest sign that singles out few rows; where all are bold, none is.
-        found = next(
+        best = next(
             (
                 few
                 for few in (totals, named, bold)
@@ -329,4 +333,4 @@ class Answers:
         )
         # What stands behind the last `=` is what the sums come to.
         sums = [row.text for row in rows if "=" in row.text]
-        return [*found, _part(sums[-1].rpartition("=")[2])] if sums else found
+        return [*best, _part(sums[-1].rpartition("=")[2])] if sums else best

@@ -158,34 +158,34 @@ def _has_folded(text: str, phrase: str) -> bool:
 # -- guesses -------------------------------------------------------------------------------------
 
 
-def guessed(outputs: Sequence[str], said: Sequence[str], shown: Iterable[str]) -> set[Decimal]:
+def guessed(outputs: Sequence[str], texts: Sequence[str], sources: Iterable[str]) -> set[Decimal]:
     """The numbers told that nothing shown holds or leads to; the wanted ones aside. More than
     `GUESSES` are a spray."""
-    found = {number for text in said for number in numbers(unmarked(text)) | worded(text)}
-    found -= {number for output in outputs for number in numbers(output)}
-    if len(found) > GUESSES:  # seldom; what was shown is long
-        held = list(shown)
-        found -= {number for text in held for number in numbers(text)}
-    if len(found) > GUESSES:
+    wild = {number for text in texts for number in numbers(unmarked(text)) | worded(text)}
+    wild -= {number for output in outputs for number in numbers(output)}
+    if len(wild) > GUESSES:  # seldom; what was shown is long
+        held = list(sources)
+        wild -= {number for text in held for number in numbers(text)}
+    if len(wild) > GUESSES:
         basis = Shown(held)
         # sums beside an answer; counts are guessed too easily
-        found = {number for number in found if not (number % 1 and basis.reaches(number))}
+        wild = {number for number in wild if not (number % 1 and basis.reaches(number))}
     # Written out in full, a sum shows where its result comes from.
-    return found - worked_out(said, found) if len(found) > GUESSES else found
+    return wild - worked_out(texts, wild) if len(wild) > GUESSES else wild
 
 
-def worked_out(said: Sequence[str], found: set[Decimal]) -> set[Decimal]:
+def worked_out(texts: Sequence[str], wild: set[Decimal]) -> set[Decimal]:
     """Those of the numbers that come out of sums which are written down in full, from numbers
     that were shown or came out of such sums."""
     known: set[Decimal] = set()
-    for written in (match.group() for text in said for match in _SUM.finditer(text) if match[1]):
+    for written in (match.group() for text in texts for match in _SUM.finditer(text) if match[1]):
         # The last terms of an endless chain, so that the cost is bounded.
         (_, first), *others = _TERM.findall(written)[-_TERMS - 1 :]
         signed = (("", first), *others)
         terms = [(sign, Decimal(number.replace(",", ""))) for sign, number in signed]
         result = terms[-1][1]
         # A wild number among the terms founds nothing.
-        founded = all(number not in found or number in known for _, number in terms[:-1])
+        founded = all(number not in wild or number in known for _, number in terms[:-1])
         if (
             founded
             and sum((-number if sign == "-" else number for sign, number in terms[:-1]), Decimal(0))
@@ -243,14 +243,14 @@ class Shown:
         # Beyond that the pairs would take longer than the talk.
         if len(held) > STEPS:
             return False
-        if any(number - one in held or number + one in held for one in held):
+        if any(number - other in held or number + other in held for other in held):
             return True
         # A product by a count: the price of three is three times the price.
-        small = [one for one in held if 1 < one <= 20 and not one % 1]
+        small = [other for other in held if 1 < other <= 20 and not other % 1]
         if any(
             # Division may round, so the product is made again.
-            _cent(number / one) in held and _cent(number / one) * one == number
-            for one in small
+            _cent(number / other) in held and _cent(number / other) * other == number
+            for other in small
         ):
             return True
         swapped = _swapped(tuple(self.texts))
@@ -267,14 +267,14 @@ def _cent(number: Decimal) -> Decimal:
 def derived(text: str) -> frozenset[Decimal]:
     """The numbers of a text to the cent and, where it is JSON, the counts of its entries (all,
     and by each field's value) and totals by field."""
-    found = {_cent(number) for number in numbers(text)}
+    amounts = {_cent(number) for number in numbers(text)}
     # Only results are JSON, and parsing is what costs.
     if text[:1] in "{[":
         try:
             stack: list[Any] = [json.loads(text)]
         except (ValueError, RecursionError):
             # Text that only begins like JSON has its numbers and nothing more.
-            return frozenset(found)
+            return frozenset(amounts)
         while stack:
             value = stack.pop()
             children = (
@@ -285,10 +285,10 @@ def derived(text: str) -> frozenset[Decimal]:
                 else []
             )
             if children:
-                found.add(Decimal(len(children)))
-                found |= _tallied([child for child in children if isinstance(child, dict)])
+                amounts.add(Decimal(len(children)))
+                amounts |= _tallied([child for child in children if isinstance(child, dict)])
                 stack += [child for child in children if isinstance(child, (dict, list))]
-    return frozenset(found)
+    return frozenset(amounts)
 
 
 def _tallied(entries: Sequence[dict[str, Any]]) -> set[Decimal]:
@@ -312,14 +312,14 @@ def _tallied(entries: Sequence[dict[str, Any]]) -> set[Decimal]:
                 counts[(name, str(value))] += 1
             elif isinstance(value, (int, float)) and abs(value) < 10**12:
                 amounts.setdefault(name, []).append(_cent(Decimal(repr(value))))
-    found = {Decimal(count) for count in counts.values()}
+    tallies = {Decimal(count) for count in counts.values()}
     for column in amounts.values():
         # Any of few may be meant; of many only all of them.
         sums = {Decimal(0)}
         for amount in column if len(column) <= FEW else ():
             sums |= {one + amount for one in sums}
-        found |= sums | {sum(column, Decimal(0))}
-    return found
+        tallies |= sums | {sum(column, Decimal(0))}
+    return tallies
 
 
 @lru_cache(maxsize=64)
@@ -329,7 +329,7 @@ def _swapped(texts: tuple[str, ...]) -> frozenset[Decimal]:
     both name; over some of the entries, as one expression of a calculator adds them up."""
     # Results that are records; lists have no field to share.
     records = [record for record in map(_record, texts) if record]
-    found: set[Decimal] = set()
+    amounts: set[Decimal] = set()
     for record in records:
         for entries in record.values():
             if not isinstance(entries, list) or not 1 < len(entries) <= FEW:
@@ -341,8 +341,8 @@ def _swapped(texts: tuple[str, ...]) -> frozenset[Decimal]:
                 # question.
                 if len(sums) * len(moves) <= SWAPS:
                     sums |= {one + move for one in sums for move in moves}
-            found |= sums
-    return frozenset(found)
+            amounts |= sums
+    return frozenset(amounts)
 
 
 def _record(text: str) -> dict[str, Any]:
@@ -388,10 +388,13 @@ def _amounts(entry: dict[str, Any]) -> dict[str, Decimal]:
 
 def has_token(value: str, text: str) -> bool:
     """Whether a text holds a value that is no part of a longer word or number."""
-    at = text.find(value)
-    while at >= 0:
-        before, after = text[at - 1 : at] if at else "", text[at + len(value) : at + len(value) + 1]
+    place = text.find(value)
+    while place >= 0:
+        before, after = (
+            text[place - 1 : place] if place else "",
+            text[place + len(value) : place + len(value) + 1],
+        )
         if not (before.isalnum() or before == "_") and not (after.isalnum() or after == "_"):
             return True
-        at = text.find(value, at + 1)
+        place = text.find(value, place + 1)
     return False

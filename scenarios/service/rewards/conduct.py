@@ -146,9 +146,9 @@ class EffortPay:
             }
             # Only what the customer really said: a slot that it might have told is a fair question.
             if any(
-                slot.name in slots and slot.value and folded(slot.value) in given
+                slot.name in slots and slot.value and folded(slot.value) in text_heard
                 for slot in self.scene.task.knowledge
-                for given in self.given
+                for text_heard in self.given
             ):
                 yield self.term.question, "asked for what was told"
 

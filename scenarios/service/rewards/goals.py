@@ -120,18 +120,18 @@ class InformationPay:
         ):
             role = self.scene.domain.role(event.call.name)
             if role == FIND:
-                found = [("", self.scene.domain.identified(event.call, event.result))]
+                slots = [("", self.scene.domain.identified(event.call, event.result))]
                 # By the customer's own data: an id that was guessed finds nobody worth paying for.
                 if not self.scene.monitor.vouched:
-                    found = []
+                    slots = []
             else:
-                found = [
+                slots = [
                     slot
                     for slot in self._slots(event.call.name, event.call)
                     # By ids that were shown: else reading every record there is would be paid.
                     if role != WRITE and self.shown.holds(slot[1])
                 ]
-            for slot in found:
+            for slot in slots:
                 if slot in self.needed and slot not in self.got:
                     self.got.add(slot)
                     yield Pay(
@@ -172,21 +172,25 @@ class CommunicationPay:
                         "communication: a required fact was told",
                     )
         elif event.kind == "ended" and self.paid:
-            said = [
-                one.text for one in desk.events if one.kind == "said" and one.agent == ASSISTANT
+            texts = [
+                each.text for each in desk.events if each.kind == "said" and each.agent == ASSISTANT
             ]
-            shown = [
-                one.result for one in desk.events if one.kind == "called" and one.agent == ASSISTANT
+            sources = [
+                each.result
+                for each in desk.events
+                if each.kind == "called" and each.agent == ASSISTANT
             ]
-            shown += [one.text for one in desk.events if one.kind == "said" and one.agent == USER]
+            sources += [
+                each.text for each in desk.events if each.kind == "said" and each.agent == USER
+            ]
             # Who sprays numbers loses what they won, at the end: before it a sum may still be
             # explained.
             if (
                 len(
                     guessed(
                         outputs,
-                        said,
-                        [*shown, *(message.text for message in desk.style.brief_assistant)],
+                        texts,
+                        [*sources, *(message.text for message in desk.style.brief_assistant)],
                     )
                 )
                 > GUESSES

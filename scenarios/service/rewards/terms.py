@@ -162,8 +162,8 @@ class Settings:
 
     @property
     def alike(self) -> bool:
-        # Any other term pays one side alone.
         """Whether both agents are always paid the same."""
+        # Any other term pays one side alone.
         shares = self.shares
         return not set(self.terms) - {"outcome", "game"} and shares.get(USER) == shares[ASSISTANT]
 
@@ -195,11 +195,11 @@ def read_settings(
         )
     # The outcome is always there: `strict` and the shares are read from it.
     terms: dict[str, Any] = {"outcome": Outcomes()}
-    for name, given in (rewards or {}).items():
+    for name, option in (rewards or {}).items():
         if name not in TERMS:
             raise ConfigError(f"scenario.rewards: no term is called {name!r}{_near(name, TERMS)}")
-        term = _term(str(name), given)
-        if name == "game" and given is True and user_reward == "cooperative":
+        term = _term(str(name), option)
+        if name == "game" and option is True and user_reward == "cooperative":
             term = None  # the shared outcome is what a cooperative user plays for anyhow
         if term is not None:
             terms[name] = term

@@ -234,11 +234,11 @@ class Agenda:
             meant += [goal for goal in self._meant(act) if goal not in meant][:1]
         for goal in meant:
             reason = self.book.reasons.get(goal.wanted.reason)
-            given = reason is None or reason.search(plain(heard.text)) is not None
+            with_reason = reason is None or reason.search(plain(heard.text)) is not None
             # A customer that hears no twice gives in, whatever the reason is.
             impossible = goal.wanted.kind == "impossible" or bool(goal.wanted.reason)
             goal.refusals += 1
-            if impossible and (given or goal.refusals > 1 or not acts):
+            if impossible and (with_reason or goal.refusals > 1 or not acts):
                 self._give_way(goal, heard)
             elif (
                 acts
@@ -318,14 +318,14 @@ class Agenda:
 
     def _names(self, wish: Wish, text: str) -> bool:
         """Whether a text names the very record of a wish."""
-        own = {wish.arguments[slot] for slot in self.book.anchors if slot in wish.arguments}
+        anchors = {wish.arguments[slot] for slot in self.book.anchors if slot in wish.arguments}
         return bool(
             {
                 mention.value
                 for mention in self.book.mentions(text)
                 if mention.slot in self.book.anchors
             }
-            & own
+            & anchors
         )
 
     def _elsewhere(self, wish: Wish, text: str) -> bool:
@@ -335,8 +335,8 @@ class Agenda:
             for mention in self.book.mentions(text)
             if mention.slot in self.book.anchors
         }
-        own = {wish.arguments[slot] for slot in self.book.anchors if slot in wish.arguments}
-        return bool(named and own and not named & own)
+        anchors = {wish.arguments[slot] for slot in self.book.anchors if slot in wish.arguments}
+        return bool(named and anchors and not named & anchors)
 
     def _about(self, wish: Wish, text: str) -> bool:
         """Whether a text names the record of the wish, or the wish has none."""

@@ -58,7 +58,7 @@ def measures(
     canon = audit.others.get("canonical", audit.verdict)
     # The user's tools are its own affair.
     called = [event for event in desk.events if event.kind == "called" and event.agent == ASSISTANT]
-    found: dict[str, float | None] = {
+    numbers: dict[str, float | None] = {
         "success without hard violations": None if success is None else float(success and not hard),
         "hard violations": hard,
         "soft violations": sum(not finding.hard and finding.sure for finding in findings),
@@ -86,7 +86,7 @@ def measures(
             for name, verdict in audit.others.items()
         },
     }
-    return {**found, **dict(_terms(episode, paying))}
+    return {**numbers, **dict(_terms(episode, paying))}
 
 
 def manner(desk: Desk, book: Phrasebook | None) -> dict[str, float | None]:
@@ -98,13 +98,13 @@ def manner(desk: Desk, book: Phrasebook | None) -> dict[str, float | None]:
     `questions again` those of them that it had asked for before.
     """
     spoken = [event for event in desk.events if event.kind == "said"]
-    said = [event.text for event in spoken if event.agent == USER]
-    found: dict[str, float | None] = {
+    texts = [event.text for event in spoken if event.agent == USER]
+    numbers: dict[str, float | None] = {
         "words per user message": (
-            sum(len(text.split()) for text in said) / len(said) if said else None
+            sum(len(text.split()) for text in texts) / len(texts) if texts else None
         ),
         # A no that corrects is counted as a no.
-        "user corrections": sum(corrects(text) and answer(text) != "no" for text in said),
+        "user corrections": sum(corrects(text) and answer(text) != "no" for text in texts),
         "user gave up": float(
             desk.outcome is not None
             and desk.outcome.by == USER
@@ -112,7 +112,7 @@ def manner(desk: Desk, book: Phrasebook | None) -> dict[str, float | None]:
         ),
     }
     if book is None:
-        return found | dict.fromkeys(("user queries", "questions", "questions again"))
+        return numbers | dict.fromkeys(("user queries", "questions", "questions again"))
     asked: Counter[str] = Counter()
     queries, proposed = 0, False
     for event in spoken:
@@ -124,7 +124,7 @@ def manner(desk: Desk, book: Phrasebook | None) -> dict[str, float | None]:
         # "request" is a question for the whole matter, which may be put again.
         asked.update({act.slot for act in acts if act.kind == "ask"} - {"", "request"})
         proposed = any(act.kind == "propose" and act.confidence >= SURE for act in acts)
-    return found | {
+    return numbers | {
         "user queries": queries,
         "questions": asked.total(),
         "questions again": asked.total() - len(asked),

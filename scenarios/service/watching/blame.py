@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gem_ma.scenarios.service.desk.facts import folded, state
@@ -170,35 +170,34 @@ def blame(
         if fault.kind == "confirm_wrong"
         or (fault.kind == "hallucinated_slot" and _value(fault) in used)
     ]
-    events = [(fault.step, 0, USER, fault.kind, fault.evidence, fault.sure) for fault in theirs]
-    ours = [*(finding for finding in hard if finding.code not in _FREE), *strays]
-    events += [
-        (finding.step, 1, ASSISTANT, finding.code, finding.evidence, finding.sure)
-        for finding in ours
-    ]
+    events = [_by_user(fault) for fault in theirs]
+    events += [_by_assistant(finding) for finding in hard if finding.code not in _FREE]
+    events += map(_by_assistant, strays)
     # a fact made up, in place of the one that was wanted
     if not events and (verdict.missing or verdict.unfounded):
-        events = [
-            (finding.step, 1, ASSISTANT, finding.code, finding.evidence, True)
-            for finding in hard
-            if finding.code == "UNFOUNDED"
-        ]
+        events = [_by_assistant(finding) for finding in hard if finding.code == "UNFOUNDED"]
     if not events:
-        events = [
-            (finding.step, 1, ASSISTANT, finding.code, finding.evidence, False)
-            for finding in undone[:1]
-        ]
+        # What was left undone is read from words, so it is never sure.
+        events = [_by_assistant(replace(finding, sure=False)) for finding in undone[:1]]
     if not events:
-        events = [
-            (fault.step, 0, USER, fault.kind, fault.evidence, fault.sure)
-            for fault in faults
-            if fault.kind in CRITICAL
-        ]
+        events = [_by_user(fault) for fault in faults if fault.kind in CRITICAL]
     if events:
-        # The earliest one; at one step 0 sorts the user before the assistant.
+        # The earliest one, at one step the user's.
         step, _, side, cause, evidence, sure = min(events)
         return Blame(side, cause, step, evidence, sure)
     return _without_event(hard, verdict, outcome, end, terms)
+
+
+# step, side (0 sorts the user before the assistant), its name, cause, evidence, sure
+_Event = tuple[int, int, str, str, str, bool]
+
+
+def _by_user(fault: Fault) -> _Event:
+    return fault.step, 0, USER, fault.kind, fault.evidence, fault.sure
+
+
+def _by_assistant(finding: Finding) -> _Event:
+    return finding.step, 1, ASSISTANT, finding.code, finding.evidence, finding.sure
 
 
 def _without_event(

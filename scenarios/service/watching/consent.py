@@ -86,10 +86,10 @@ class Said:
         """The writes that a message may speak of: `Shall I submit it?` speaks of what the
         customer asked for."""
         folded = fold(text)
-        found = domain.speaks_of(folded)
+        tools = domain.speaks_of(folded)
         # A bare `Shall I?` speaks of what the customer asked for.
         bare = domain.book is None or not any(domain.book.writes(line) for line in _lines(text))
-        return found | (self.wanted if bare and cues.STRONG.search(folded) else set())
+        return tools | (self.wanted if bare and cues.STRONG.search(folded) else set())
 
     def customer(self, text: str, domain: Domain) -> None:
         self.texts.append(text)
@@ -104,12 +104,12 @@ class Said:
         there is a yes to a write of this kind."""
         # Only what was answered: a proposal in the last message was seen by nobody who could say
         # yes.
-        told = [text for text, kinds in self.answered if call.name in kinds]
-        if not told:
+        texts = [text for text, kinds in self.answered if call.name in kinds]
+        if not texts:
             what = f"no message that the customer answered speaks of such a change: {spoken(call)}"
             return Breach("CONSENT", what, sure=True)
         words = _telling([call.arguments, wish.words if wish is not None else ()])
-        if words and not any(word in text for text in told for word in words):
+        if words and not any(word in text for text in texts for word in words):
             what = f"no message that the customer answered names anything of it: {spoken(call)}"
             return Breach("MISMATCH" if agreed else "CONSENT", what, sure=True)
         if unnamed := domain.unnamed(call, data, self.texts):
@@ -177,22 +177,22 @@ class Consents:
         """A message of the customer; `proposal` is what it answers, with the `kinds` of writes
         that this may speak of."""
         self.cut |= len(text) > answers.READ or (proposal is not None and len(proposal) > READ)
-        said, part = answers.answer(text), partly(text)
-        took_back = (said == "no" or changes_mind(text) or corrects(text)) and not part
+        reading, part = answers.answer(text), partly(text)
+        took_back = (reading == "no" or changes_mind(text) or corrects(text)) and not part
         # A no, a change of mind or a correction kills every yes that is still open.
         if took_back:
             self.given.clear()
         if proposal is not None and read_proposals(proposal, book):
             self.listed.append((proposal, kinds))
-        if proposal is not None and (said == "yes" or part) and not took_back:
-            text, apart = narrowed(proposal, part) if said != "yes" else (proposal, "")
+        if proposal is not None and (reading == "yes" or part) and not took_back:
+            text, apart = narrowed(proposal, part) if reading != "yes" else (proposal, "")
             self.given.append(
                 Consent(
                     step,
                     text,
                     read_proposals(text, book),
                     kinds,
-                    part=part if said != "yes" else "",
+                    part=part if reading != "yes" else "",
                     apart=apart,
                 )
             )
@@ -237,11 +237,11 @@ class Consents:
         for consent in reversed(self.given):
             if key in consent.text:
                 others = [
-                    found
-                    for other, found in self.records.items()
+                    record
+                    for other, record in self.records.items()
                     if other != key and other in consent.text
                 ]
-                meant = content(consent.part).difference(*(words & found for found in others))
+                meant = content(consent.part).difference(*(words & record for record in others))
                 return not meant & words and any(meant & other for other in others)
             if key in consent.apart:
                 return True
@@ -329,7 +329,7 @@ def _judged(
     """How each proposal of a consent stands to a write, those of another kind left out."""
     if wish is None:
         return []
-    found = []
+    judgements = []
     for place, act in enumerate(consent.acts):
         judgement = judge(act, wish, book)
         if judgement is None:
@@ -339,20 +339,20 @@ def _judged(
         if not judgement.right and len(consent.acts) == 1:
             whole = _of_words(Judgement(book.judge(wish, consent.text)), call)
             judgement = min((judgement, whole), key=_rank)
-        found.append((place, judgement))
-    if not found and any(call.name in book.writes(line) for line in _lines(consent.text)):
+        judgements.append((place, judgement))
+    if not judgements and any(call.name in book.writes(line) for line in _lines(consent.text)):
         # details on lines, the verb in the question
         whole = _of_words(Judgement(book.judge(wish, consent.text)), call)
-        found += [(ALL_OF_IT, whole)] if whole.right else []
-    return found
+        judgements += [(ALL_OF_IT, whole)] if whole.right else []
+    return judgements
 
 
 def _of_words(judgement: Judgement, call: ToolCall) -> Judgement:
     """The judgement without the arguments that are empty: no words name them."""
-    kept = {
+    verdicts = {
         name: verdict
         for name, verdict in judgement.arguments.items()
         # An empty second line of an address is named by saying nothing.
         if call.arguments.get(name, True) not in ("", [], None)
     }
-    return Judgement(kept)
+    return Judgement(verdicts)

@@ -79,7 +79,7 @@ def instruction_grams(task: Task) -> frozenset[tuple[str, ...]]:
         for each in (*chain(wish), wish.before_change)
         if each is not None
     ]
-    own = {gram for wish in wishes for gram in grams(words(wish.text))}
+    requests = {gram for wish in wishes for gram in grams(words(wish.text))}
     held = [slot.value for slot in task.knowledge] + [
         f"{_flat(wish.words)} {_flat(dict(wish.arguments))}" for wish in wishes
     ]
@@ -89,5 +89,5 @@ def instruction_grams(task: Task) -> frozenset[tuple[str, ...]]:
     return frozenset(
         gram
         for gram in grams(words(task.instruction))
-        if gram not in own and sum(word in values for word in gram) <= most
+        if gram not in requests and sum(word in values for word in gram) <= most
     )

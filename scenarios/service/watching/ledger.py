@@ -145,10 +145,10 @@ class Ledger:
     # -- what the user says -----------------------------------------------------------------------
 
     def _said(self, text: str, step: int) -> None:
-        said = answer(text)
-        self._protocol(text, step, said)
+        reading = answer(text)
+        self._protocol(text, step, reading)
         self._values(text, step)
-        self._replies(text, step, said)
+        self._replies(text, step, reading)
         self._raise(text)
         self._texts.append(text)
         # who is asked may answer, who is refused ask why
@@ -162,16 +162,16 @@ class Ledger:
         self.faults.append(Fault(kind, step, evidence[:200], wish))
         self.counts[kind] += 1
 
-    def _protocol(self, text: str, step: int, said: str) -> None:
-        if found := _TOKEN.search(text):
-            self._add("token_leak", step, found.group())
-        if found := _ROLE.search(plain(text)):
-            self._add("role_flip", step, found.group())
+    def _protocol(self, text: str, step: int, reading: str) -> None:
+        if hit := _TOKEN.search(text):
+            self._add("token_leak", step, hit.group())
+        if hit := _ROLE.search(plain(text)):
+            self._add("role_flip", step, hit.group())
         if copied := next((gram for gram in grams(words(text)) if gram in self._grams), None):
             self._add("copy", step, " ".join(copied))
         same = sum(fold(earlier) == fold(text) for earlier in self._texts)
         # The third time, unless it is a short yes or no, which talks repeat.
-        if same == 2 and not (said and len(text.split()) <= 12):
+        if same == 2 and not (reading and len(text.split()) <= 12):
             self._add("loop", step, text)
 
     def _values(self, text: str, step: int) -> None:
@@ -210,7 +210,7 @@ class Ledger:
         self._expire(CORRECTS_WITHIN)
         folded = fold(text)
         for slot in self.task.knowledge:
-            told = (
+            is_told = (
                 slot.reveal != "opening"
                 and slot.known
                 and slot.value
@@ -218,7 +218,7 @@ class Ledger:
                 and names(slot.value, folded)
             )
             if (
-                told
+                is_told
                 and (slot.reveal == "never" or not self.agenda.asked[slot.name])
                 # What the assistant or a request has said already cannot leak.
                 and not names(slot.value, f"{self._told}\n{self._requests}")
@@ -252,8 +252,8 @@ class Ledger:
             or fold(value) in self._told
         )
 
-    def _replies(self, text: str, step: int, said: str) -> None:
-        if self.heard is None or not said:
+    def _replies(self, text: str, step: int, reading: str) -> None:
+        if self.heard is None or not reading:
             return
         proposals = [
             proposal
@@ -263,7 +263,7 @@ class Ledger:
         self.heard = None  # one message answers it
         for proposal in proposals:
             goal = proposal.goal
-            if said == "yes":
+            if reading == "yes":
                 if proposal.wrong:
                     # Below that the proposal itself may be misread.
                     if proposal.act.confidence > 0.7:
@@ -283,7 +283,7 @@ class Ledger:
                     if proposal.final_wish:
                         goal.before = None
         if (
-            said == "no"
+            reading == "no"
             and proposals
             and all(proposal.right and proposal.final_wish for proposal in proposals)
             and not changes_mind(text)

@@ -108,10 +108,10 @@ class Monitor:
 
     def counts(self, sure: bool = True) -> dict[str, int]:
         """Findings by code: the sure ones, or those that are read from free text."""
-        found = dict.fromkeys(CODES, 0)
+        numbers = dict.fromkeys(CODES, 0)
         for finding in self.findings:
-            found[finding.code] += finding.sure is sure
-        return found
+            numbers[finding.code] += finding.sure is sure
+        return numbers
 
     def _find(
         self,
