@@ -9,8 +9,8 @@ import pytest
 from gem_ma.scenarios.retail.domain import domain_of
 from gem_ma.scenarios.service.reading.acts import read
 from gem_ma.scenarios.service.reading.answers import answer
+from gem_ma.scenarios.service.reading.founded import worked_out
 from gem_ma.scenarios.service.reading.grants import narrowed, ordered, partly
-from gem_ma.scenarios.service.reading.values import worked_out
 from gem_ma.scenarios.service.watching.findings import HARD
 
 from tests.talks.answers import meant

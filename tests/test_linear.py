@@ -207,7 +207,7 @@ def readers_of_talk() -> dict[str, Callable[[str], Any]]:
     """The readers of service talks, past their caches."""
     from gem_ma.scenarios.retail import naming
     from gem_ma.scenarios.retail.language import RETAIL
-    from gem_ma.scenarios.service.reading import acts, answers, phrases, values
+    from gem_ma.scenarios.service.reading import acts, answers, founded, phrases, values
 
     return {
         "acts": lambda text: acts.read.__wrapped__(text, RETAIL),
@@ -215,9 +215,9 @@ def readers_of_talk() -> dict[str, Callable[[str], Any]]:
         "numbers": values._numbers.__wrapped__,
         "mentions": naming.mentions.__wrapped__,
         "plain": phrases.plain,
-        "sums": lambda text: values.worked_out([text], set()),
+        "sums": lambda text: founded.worked_out([text], set()),
         "told": lambda text: values.told("625.60", [text]),
-        "shown": lambda text: values.Shown().add(text),
+        "shown": lambda text: founded.Shown().add(text),
     }
 
 

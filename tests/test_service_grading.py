@@ -20,7 +20,8 @@ from gem_ma.scenarios.service.desk.task import GoldCall, Wish
 from gem_ma.scenarios.service.grading.goals import goals_of
 from gem_ma.scenarios.service.grading.refusals import refused
 from gem_ma.scenarios.service.reading.acts import SURE, read
-from gem_ma.scenarios.service.reading.values import Shown, kind_of, told, worked_out
+from gem_ma.scenarios.service.reading.founded import Shown, worked_out
+from gem_ma.scenarios.service.reading.values import kind_of, told
 
 from gem_ma import ToolCall
 from tests.natural_refusals import NATURAL, SCATTERED

@@ -13,7 +13,7 @@ from gem_ma.scenarios.service.desk.facts import Fact, Weigh, distance, once, sta
 from gem_ma.scenarios.service.desk.log import ASSISTANT, USER, Event, Store
 from gem_ma.scenarios.service.desk.task import GoldCall, Task
 from gem_ma.scenarios.service.domain import FIND, Domain
-from gem_ma.scenarios.service.reading.values import Shown
+from gem_ma.scenarios.service.reading.founded import Shown
 
 Goals = Sequence[Counter[Fact]]
 Open = Callable[[], tuple[Store, Store | None]]  # a fresh pair of stores on the task's world

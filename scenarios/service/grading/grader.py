@@ -19,8 +19,9 @@ from gem_ma.scenarios.service.desk.task import Task
 from gem_ma.scenarios.service.domain import TRANSFER, WRITE, Domain
 from gem_ma.scenarios.service.grading.goals import Goals
 from gem_ma.scenarios.service.grading.refusals import gives_reasons, looked, refuses
+from gem_ma.scenarios.service.reading.founded import GUESSES, Shown, guessed
 from gem_ma.scenarios.service.reading.stated import Answers, Said
-from gem_ma.scenarios.service.reading.values import GUESSES, Shown, guessed, kind_of
+from gem_ma.scenarios.service.reading.values import kind_of
 
 
 @dataclass(frozen=True, slots=True)

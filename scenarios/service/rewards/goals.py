@@ -13,7 +13,7 @@ from gem_ma.scenarios.service.desk.overlay import Slot
 from gem_ma.scenarios.service.domain import CATALOGUE, FIND, PERSONAL, WRITE
 from gem_ma.scenarios.service.grading.goals import nearness
 from gem_ma.scenarios.service.grading.grader import facts_told
-from gem_ma.scenarios.service.reading.values import GUESSES, Shown, guessed
+from gem_ma.scenarios.service.reading.founded import GUESSES, Shown, guessed
 from gem_ma.scenarios.service.rewards.scene import Scene, acted
 from gem_ma.scenarios.service.rewards.terms import (
     Progress,

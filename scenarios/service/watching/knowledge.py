@@ -11,8 +11,9 @@ from typing import Any
 
 from gem_ma.scenarios.service.desk.facts import folded
 from gem_ma.scenarios.service.reading import cues
+from gem_ma.scenarios.service.reading.founded import Shown, worked_out
 from gem_ma.scenarios.service.reading.phrases import plain
-from gem_ma.scenarios.service.reading.values import Shown, numbers, worked_out
+from gem_ma.scenarios.service.reading.values import numbers
 
 from gem_ma import ToolCall
 
