@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from gem_ma.agents.retail_scripted import Form, Plan, RetailScripted, Step
+from gem_ma.agents.retail_moves import Form, Lookup, Move
+from gem_ma.agents.retail_scripted import RetailScripted
 from gem_ma.agents.retail_talk import Script, say, use
 
 from gem_ma import Action, Asked
@@ -105,25 +106,25 @@ class Showing(RetailScripted):
                 self.basis += [shown] if shown and shown not in self.basis else []
         return await super().act(asked)
 
-    def carry_out(self, form: Form, plan: Plan) -> Step:
+    def carry_out(self, form: Form, move: Move) -> Lookup:
         shown, self.basis = "\n\n".join(self.basis), []
-        if form.kind == "question" and plan.how == "tell" and shown:
+        if form.kind == "question" and move.how == "tell" and shown:
             if self.place == "alone":
                 yield say(f"This is what I have found:\n{shown}\nOne moment, please.")
             else:
                 text = (
-                    f"{shown}\n\n{plan.text}"
+                    f"{shown}\n\n{move.text}"
                     if self.place == "before"
-                    else f"{plan.text}\n\n{shown}"
+                    else f"{move.text}\n\n{shown}"
                 )
-                plan = replace(plan, text=text)
-        yield from super().carry_out(form, plan)
+                move = replace(move, text=text)
+        yield from super().carry_out(form, move)
 
 
 class _Reader(RetailScripted):
     """Finds the customer and reads all that is theirs, then does what `tell` says, for ever."""
 
-    def read_all(self) -> Step:
+    def read_all(self) -> Lookup:
         read = [json.dumps(self.user)]
         for order_id in self.user.get("orders", ()):
             read.append((yield use("get_order_details", order_id=order_id)))
@@ -227,7 +228,7 @@ class Shotgun(RetailScripted):
 class NoAuthentication(RetailScripted):
     """Takes the customer from the order's own record and asks for nothing."""
 
-    def identify(self, heard: str) -> Step:
+    def identify(self, heard: str) -> Lookup:
         self.hear(heard)
         order_id = next((form.order_id for form in self.forms if form.order_id), "")
         read = (yield use("get_order_details", order_id=order_id)) if order_id else "Error"
