@@ -25,7 +25,8 @@ from gem_ma.scenarios.retail.prove import prove
 from gem_ma.scenarios.retail.render import write_world
 from gem_ma.scenarios.retail.requests import HELD_OUT
 from gem_ma.scenarios.retail.shop import SPLITS, OwnWorld
-from gem_ma.scenarios.retail.situations import BANK, LINKS
+from gem_ma.scenarios.retail.situation_sentences import LINKS
+from gem_ma.scenarios.retail.situations import BANK
 from gem_ma.scenarios.retail.tasks import replay_gold
 from gem_ma.scenarios.retail.world import Sizes, tables_of
 from hypothesis import given, settings

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from gem_ma.scenarios.retail.intents import ANY_METHOD, ANY_REASON
 from gem_ma.scenarios.retail.refusals import PARTS
-from gem_ma.scenarios.retail.situations import BANK, STARTS
+from gem_ma.scenarios.retail.situation_sentences import STARTS
+from gem_ma.scenarios.retail.situations import BANK
 from gem_ma.scenarios.service.desk.task import Slot, Task, Wish
 from gem_ma.scenarios.service.reading.sentences import Unit
 

@@ -23,6 +23,7 @@ from gem_ma.scenarios.retail.kinds import (
     USER_ADDRESS,
     spoken_of,
 )
+from gem_ma.scenarios.retail.naming_addresses import address_part
 from gem_ma.scenarios.retail.naming_items import items, strays
 from gem_ma.scenarios.retail.products import PRODUCTS
 from gem_ma.scenarios.retail.reasons import REASONS
@@ -130,7 +131,7 @@ class RetailPhrasebook:
             elif name == "item_ids":
                 verdicts |= self._items(wish, text, lines)
             elif name in ADDRESS:
-                verdicts[name] = naming.address_part(name, str(value), lines)
+                verdicts[name] = address_part(name, str(value), lines)
         # `cancel the kite from order W1` names the order, but not all of it.
         if (
             _PART.search(lines)

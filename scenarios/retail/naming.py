@@ -1,7 +1,7 @@
-"""How a text names the values of a shop: ids, reasons, payment methods and addresses, as mentions
-and as verdicts on one value.
+"""How a text names the values of a shop: ids, reasons and payment methods, as mentions and as
+verdicts on one value.
 
-Pure functions of a text and a value; items are `naming_items`.
+Pure functions of a text and a value; items are `naming_items`, addresses `naming_addresses`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from functools import lru_cache
 from operator import itemgetter
 
+from gem_ma.scenarios.retail.naming_addresses import ZIP
 from gem_ma.scenarios.service.desk.task import Wish
 from gem_ma.scenarios.service.reading.phrases import (
     MISSING,
@@ -17,7 +18,6 @@ from gem_ma.scenarios.service.reading.phrases import (
     WRONG,
     Mention,
     fold,
-    labelled,
     names,
     plain,
 )
@@ -31,15 +31,9 @@ _ORDER = re.compile(r"(?<!\w)#?(W\d+)\b(?!-\d)", re.IGNORECASE)
 _ORDERS = re.compile(r"\b(?:all|every|each|both)\b(?: of)?(?: \w+){0,2} orders?\b", re.IGNORECASE)
 # `your total without the gift card` is not paid by it. Looked for in the 40 characters before.
 _WITHOUT = re.compile(r"\b(?:without|no)(?: \w+){0,3} (?:to )?$")
-# `remove Flat 2` takes a part away that it names. A digit in between is another address's.
-_TAKEN = re.compile(
-    r"\b(?:remov\w+|delet\w+|drop\w*|not|without|instead of|rather than)\b[^.;\n\d]{0,20}$"
-)
 _DIGIT = re.compile(r"\d")
 _METHOD_ID = re.compile(r"\b(?:credit_card|gift_card|paypal|debit_card)_\d+\b", re.IGNORECASE)
 _EMAIL = re.compile(EMAIL_ADDRESS)
-# Not behind `$` or `#` and not before `.5`: those five digits are an amount or an order.
-_ZIP = re.compile(r"(?<![\w#$.,*-])\d{5}(?:-\d{4})?(?![\w*-]|[.,]\d)")
 # `my zip code is` makes it the customer's own; behind a semicolon it is a part of a listed address.
 _OWN_ZIP = re.compile(
     r"(?<!; )\b(?:zip|postal|post ?code|postcode)\b\W*(?:code|area)?\W*(?:is|in|of|was|as|should"
@@ -95,48 +89,6 @@ _SOURCES = (
         re.compile(r"\b(?:credit|debit)[ -]?card\b|\bvisa\b|\bmaster ?card\b|\bamex\b"),
     ),
 )
-# A second line of an address, which the first one may not have.
-_EXTRA = re.compile(
-    r"\b(?:apt|apartment|suite|ste|unit|flat|floor|house|studio|room|building|bldg)\b\.? ?#?[\w-]+"
-)
-# fmt: off
-_STATES = {
-    "al": "alabama", "ak": "alaska", "az": "arizona", "ar": "arkansas", "ca": "california",
-    "co": "colorado", "ct": "connecticut", "de": "delaware", "fl": "florida", "ga": "georgia",
-    "hi": "hawaii", "id": "idaho", "il": "illinois", "in": "indiana", "ia": "iowa",
-    "ks": "kansas", "ky": "kentucky", "la": "louisiana", "me": "maine", "md": "maryland",
-    "ma": "massachusetts", "mi": "michigan", "mn": "minnesota", "ms": "mississippi",
-    "mo": "missouri", "mt": "montana", "ne": "nebraska", "nv": "nevada", "nh": "new hampshire",
-    "nj": "new jersey", "nm": "new mexico", "ny": "new york", "nc": "north carolina",
-    "nd": "north dakota", "oh": "ohio", "ok": "oklahoma", "or": "oregon", "pa": "pennsylvania",
-    "ri": "rhode island", "sc": "south carolina", "sd": "south dakota", "tn": "tennessee",
-    "tx": "texas", "ut": "utah", "vt": "vermont", "va": "virginia", "wa": "washington",
-    "wv": "west virginia", "wi": "wisconsin", "wy": "wyoming", "dc": "district of columbia",
-}
-# fmt: on
-# Either spelling is right: models abbreviate what the task spells out, and the other way round.
-_ABBREVIATED = {
-    "street": "st",
-    "avenue": "ave",
-    "road": "rd",
-    "drive": "dr",
-    "lane": "ln",
-    "court": "ct",
-    "boulevard": "blvd",
-    "place": "pl",
-    "close": "cl",
-    "square": "sq",
-    "highway": "hwy",
-    "parkway": "pkwy",
-    "terrace": "ter",
-    "suite": "ste",
-    "apartment": "apt",
-    "building": "bldg",
-    "floor": "fl",
-}  # fmt: skip
-_COUNTRIES = {
-    "usa": ("usa", "us", "u.s.", "u.s.a.", "united states", "united states of america", "america")
-}
 
 
 @lru_cache(maxsize=512)
@@ -152,7 +104,7 @@ def mentions(text: str) -> tuple[Mention, ...]:
             Mention("payment_method_id", hit[0].lower(), *hit.span())
             for hit in _METHOD_ID.finditer(text)
         ]
-        for hit in _ZIP.finditer(text):  # the customer's own, or a part of some address
+        for hit in ZIP.finditer(text):  # the customer's own, or a part of some address
             own = _OWN_ZIP.search(text[max(0, hit.start() - 40) : hit.start()])
             values.append(
                 Mention("zip" if own else "postcode", hit.group(), hit.start(), hit.end())
@@ -256,87 +208,3 @@ def method(wish: Wish, value: str, text: str) -> str:
     if RIGHT in now:
         return MISSING if WRONG in now else RIGHT
     return WRONG if WRONG in now else MISSING
-
-
-def address_part(name: str, value: str, lines: str) -> str:
-    """Whether a folded text names this part of an address; what stands behind `from` and before
-    `to` is the old one."""
-    # `from 1 Old Street 12345 to 2 New Street 54321`: only what stands behind `to` is proposed.
-    # Both must hold a zip code, or `from Monday to Friday` would blank half of the text.
-    moved = re.search(r"\bfrom\b[^\n]{0,120}?\d{5}[^\n]{0,40}?\bto\b(?=[^\n]{0,200}\d{5})", lines)
-    lines = f"{lines[: moved.start()]} {lines[moved.end() :]}" if moved else lines
-    # Two zip codes, and nothing says which one is new.
-    if name == "zip" and value in lines and len({hit.group() for hit in _ZIP.finditer(lines)}) > 1:
-        return MISSING
-    if value and _TAKEN.search(lines[: max(0, lines.find(fold(value)))]):
-        return WRONG
-    if not value.strip():
-        # The customer's new address has no second line; one in the text is somebody's mistake.
-        street = _EXTRA.search(lines)
-        labels = [
-            other
-            for other in labelled(name, lines)
-            # How models write an empty field
-            if other not in ("none", "n/a", "-", "empty", "(none)", '""', "''")
-        ]
-        return (
-            WRONG
-            if labels or (street and name == "address2" and "\n" not in street.group())
-            else RIGHT
-        )
-    labels = labelled(name, lines)
-    # A label decides: `address2: Flat 2` is clear wherever else the words stand.
-    if labels:
-        return RIGHT if any(_same(name, value, other) for other in labels) else WRONG
-    flat = _street(lines)
-    for form in map(_street, _forms(name, value)):
-        # Two letters are often words of their own, so a state's code must stand as one.
-        if names(form, flat) and (name != "state" or len(form) > 2 or _as_state(form, flat)):
-            return RIGHT
-    if name == "address2" and _EXTRA.search(lines):
-        return WRONG
-    if name == "zip":
-        return WRONG if _ZIP.search(lines) else MISSING
-    # Another address stands there, told by its zip code; without one the part is just not said.
-    return WRONG if name in ("address1", "city") and _ZIP.search(lines) else MISSING
-
-
-def _as_state(letters: str, flat: str) -> bool:
-    """Whether two letters stand as a state does, before what follows it in an address: `me` and
-    `or` are words as well."""
-    return (
-        re.search(
-            rf"(?<!\w){letters}[\s,;.]*(?:\d{{5}}|\bzip|\busa?\b|\bu\.s|\bunited|\n|$)|\bstate(?:"
-            rf" is| of|=|:)? {letters}\b",
-            flat,
-        )
-        is not None
-    )
-
-
-def _same(name: str, value: str, other: str) -> bool:
-    return any(_street(form) == _street(other) for form in _forms(name, value))
-
-
-# The code and the name of a state are both right, as are the names of a country.
-def _forms(name: str, value: str) -> tuple[str, ...]:
-    folded = fold(value)
-    if name == "state":
-        return tuple(form for pair in _STATES.items() if folded in pair for form in pair) or (
-            folded,
-        )
-    return _COUNTRIES.get(folded, (folded,)) if name == "country" else (folded,)
-
-
-def _street(text: str) -> str:
-    """A folded text with short forms for the usual words of an address, and without full stops
-    behind them."""
-    # `st.` and `street` become one; the point goes only where it ends a short form, not a sentence.
-    return re.sub(
-        r"[a-z]+\.?(?!\w)",
-        lambda hit: _ABBREVIATED.get(
-            hit.group().rstrip("."),
-            hit.group() if hit.group()[:-1] not in _ABBREVIATED.values() else hit.group()[:-1],
-        ),
-        text,
-    )
