@@ -8,7 +8,8 @@ import time
 
 import pytest
 from gem_ma.scenarios.retail import Retail
-from gem_ma.scenarios.service.reading.stated import Answers, Said, parts_of
+from gem_ma.scenarios.service.reading.parts import parts_of
+from gem_ma.scenarios.service.reading.stated import Answers, Said
 
 from gem_ma import Plan, play
 from gem_ma.episode import Seat

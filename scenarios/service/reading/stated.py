@@ -16,9 +16,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any, NamedTuple
 
+from gem_ma.scenarios.service.reading.parts import CONCLUDES, Part, part_of, parts_of
 from gem_ma.scenarios.service.reading.values import (
     FRACTION,
     ID,
@@ -40,33 +40,8 @@ CLAUSE = 3  # values of a kind in one clause that is no list; or as many as are 
 # counts at a postcode
 TENFOLD = 10
 SMALL = 100  # which all counts may be
-INTRODUCES = 4  # words before a colon that are a sentence of their own
-# The optional blank is possessive, or a row of blanks would be tried from each of them.
-_ROW = re.compile(r"(?:(?<!\s)\s++)?(?:[-*+•>]\s|\||\d{1,2}[.)]\s)")
-# `Label: 5.00` on two lines or more is a table without marks. Bounded, so that a page of prose
-# costs no more than its length.
-_LABELLED = re.compile(
-    r"\s*[^\s:–—.!?][^:–—.!?\n]{0,80}(?:[:–—]|\s-\s)\s*\**\$?[\d,]*\d(?:\.\d+)?\W*$"
-)
-_EQUALS = re.compile(r"\d\s?=\s?\$?\d")
-# JSON that was pasted: nobody says it.
-_RAW = re.compile(r"[{\[]\s*\"|\"\s*:")
 # Bold that holds a number, on one line.
 _BOLD = re.compile(r"(?:\*\*|__)[^*_\d\n]{0,80}\d[\d,.]{0,20}[^*_\n]{0,80}(?:\*\*|__)")
-_CONCLUDES = re.compile(
-    r"\b(?:total|sum|altogether|overall|difference|balance|cheapest|dearest|lowest|highest|(?:least"
-    r"|most)"
-    r" expensive|answer|result)\b",
-    re.IGNORECASE,
-)
-# Where a sentence turns to its conclusion, the values before it are its basis.
-_CLAUSE = re.compile(
-    r"(?<=[.!?])\s+|;|[—=]|\s-\s|,?\s(?=(?:so|therefore|thus|hence|(?:which|that)"
-    r" (?:makes|comes)|while|whereas|but|compared)\b)",
-    re.IGNORECASE,
-)
-_ASIDE = re.compile(r"\(([^()\n]{0,400})\)")
-_WORD = re.compile(r"[A-Za-z][a-z']+")
 _BEFORE = {  # the word before a value
     FRACTION: re.compile(r"(?<![A-Za-z'])([A-Za-z']+)[^A-Za-z0-9]{0,6}\d[\d,]*\.\d\d"),
     WHOLE: re.compile(r"(?<![A-Za-z'])([A-Za-z']+)[^A-Za-z0-9]{0,6}\d"),
@@ -82,80 +57,6 @@ class Said(NamedTuple):
 
     text: str
     about_write: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A clause of a sentence, or a row of a list. `frame`: its words without names; `block`:
-    which list a row is of, -1 = none."""
-
-    text: str
-    frame: frozenset[str]
-    words: int
-    block: int = -1
-    raw: bool = False  # a row of data, that nobody says
-
-    @property
-    def bare(self) -> int:
-        """How many numbers it holds without words to hold them together; 0 where it has enough
-        of them."""
-        count = len(numbers(self.text))
-        return count if count > 1 and self.words < count + 2 else 0
-
-
-@lru_cache(maxsize=1024)
-def parts_of(text: str) -> tuple[Part, ...]:
-    """The clauses and rows of a message, in its order."""
-    lines = [line for line in text.split("\n") if line.strip()]
-    # One line with a label is a sentence; two are a table.
-    labelled = sum(_LABELLED.match(line) is not None for line in lines) > 1
-    parts: list[Part] = []
-    block, inside = 0, False
-    for line in lines:
-        raw = _RAW.search(line) is not None
-        row = (
-            raw
-            or any(pattern.match(line) for pattern in (_ROW, _LABELLED)[: 1 + labelled])
-            or _EQUALS.search(line) is not None
-        )
-        # Rows that follow each other are one list.
-        block += row and not inside
-        inside = row
-        parts += (
-            [_part(line, block, raw)]
-            if row
-            else [_part(clause) for clause in _clauses(line) if clause.strip()]
-        )
-    return tuple(parts)
-
-
-def _clauses(line: str) -> list[str]:
-    """The clauses of a line of prose. What stands in brackets is one of its own, unless it is a
-    mere number."""
-    # `(sizes: 5, 6)` says something of its own; `(5.00)` repeats what stands before it.
-    asides = {
-        inner: None
-        for inner in _ASIDE.findall(line)
-        if ":" in inner or len(_WORD.findall(inner)) > 2
-    }
-    line = _ASIDE.sub(lambda aside: " " if aside[1] in asides else aside[0], line)
-    clauses = [*asides]
-    for clause in _CLAUSE.split(line):
-        before, colon, after = clause.partition(": ")
-        words = len(_WORD.findall(before)) if colon else 0
-        # `The prices are:` introduces; `Total: 5` is one clause with its value.
-        own = words >= INTRODUCES or (words > 1 and numbers(before))
-        clauses += [before, after] if own else [clause]
-    return clauses
-
-
-def _part(text: str, block: int = -1, raw: bool = False) -> Part:
-    words = _WORD.findall(text)
-    # Words in small letters: names of things differ from row to row, the pattern does not.
-    frame = {word for word in words if word[0].islower()} | {
-        cue.casefold() for cue in _CONCLUDES.findall(text)
-    }
-    return Part(text, frozenset(frame), len(words), block, raw)
 
 
 @dataclass(slots=True)
@@ -278,7 +179,7 @@ class Answers:
         for part in parts:
             values, named = self.like(part.text), _BEFORE[self.kind].findall(part.text)
             # The same value once more, or a conclusion, belongs to no run.
-            if not named or _CONCLUDES.search(part.text) or values <= seen:
+            if not named or CONCLUDES.search(part.text) or values <= seen:
                 left.append(part)
                 continue
             # The word before the value names what is told, so another word begins another list.
@@ -317,7 +218,7 @@ class Answers:
         named = [
             row
             for row, held in zip(rows, values, strict=True)
-            if held and _CONCLUDES.search(row.text)
+            if held and CONCLUDES.search(row.text)
         ]
         bold = [
             row for row, held in zip(rows, values, strict=True) if held and _BOLD.search(row.text)
@@ -333,4 +234,4 @@ class Answers:
         )
         # What stands behind the last `=` is what the sums come to.
         sums = [row.text for row in rows if "=" in row.text]
-        return [*best, _part(sums[-1].rpartition("=")[2])] if sums else best
+        return [*best, part_of(sums[-1].rpartition("=")[2])] if sums else best
