@@ -155,7 +155,7 @@ def _twisted(sentence: str, writes: frozenset[str], phrasebook: Phrasebook) -> b
     ):
         return True
     kinds = [
-        # Each joint: `cancel it and return it` is of two kinds, and one yes would be for both.
+        # Each joint: `stop it and start another` is of two kinds, and one yes would be for both.
         phrasebook.writes(_next(sentence, hit.end()))
         for hit in cues.JOINS.finditer(sentence)
     ]
@@ -178,7 +178,7 @@ def _reports(sentence: str, phrasebook: Phrasebook) -> bool:
         cues.LOOKED.search(sentence) and not phrasebook.writes(sentence)
     ):
         return False
-    # `has been delivered` tells a state and would read as a report.
+    # `has been paused` tells a state and would read as a report.
     sentence = phrasebook.states.sub(" ", sentence)
     done = cues.DONE.search(sentence) or phrasebook.finished.search(sentence)
     # A modal before the verb turns the report into a plan.

@@ -76,7 +76,7 @@ class Knowledge:
     def _was_shown(self, value: str) -> bool:
         """Whether an id was shown; a customer may leave out the mark and the letter before its
         digits."""
-        # `W1234567` for `#W1234567`, or its digits alone.
+        # As people shorten ids: without the mark in front, or the digits alone.
         bare = _BARE.fullmatch(value)
         forms = (value, *bare.groups()) if bare else (value,)
         return any(self.shown.holds(form) for form in forms)
