@@ -17,7 +17,7 @@ from gem_ma.testing.clock import TooSlow, time_limit
 from gem_ma.testing.environment_play import Factory, accepts, make_environment, reset
 from gem_ma.testing.kit import PLAY_S, Failed, Kit
 from gem_ma.testing.players import Cast
-from gem_ma.testing.rules_environments import compare
+from gem_ma.testing.same_play import compare
 from gem_ma.testing.traces import trace
 from gem_ma.testing.watch import Played, Watch, messages_of, tools_of
 from gem_ma.types import Asked
