@@ -44,6 +44,12 @@ def moved(engine: Transformers, seed: int = 0) -> Transformers:
 
 
 @pytest.fixture(scope="module")
+def kuhn_model(kuhn_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of this file's own: engines of one folder share a base, and memory is counted."""
+    return Path(shutil.copytree(kuhn_model, tmp_path_factory.mktemp("adapters") / kuhn_model.name))
+
+
+@pytest.fixture(scope="module")
 def three(kuhn_model: Path) -> list[Transformers]:
     """Two adapters of different shapes, and their base as a frozen policy."""
     model = str(kuhn_model)

@@ -11,7 +11,7 @@ import contextlib
 import copy
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from gem_ma.testing.clock import TooSlow, time_limit
 from gem_ma.testing.players import Cast
 from gem_ma.testing.report import Finding
 from gem_ma.testing.traces import Trace, trace
+from gem_ma.types import Action
 
 # a single play that takes longer hangs; so does a step that computes for so long
 PLAY_S, STEP_CPU_S = 20.0, 6.0
@@ -219,7 +220,11 @@ class Kit:
             raise Failed from error
 
     def send(
-        self, game: Any, actions: dict[str, str], where: str = "the kernel", rule: int = 5
+        self,
+        game: Any,
+        actions: Mapping[str, Action | str],
+        where: str = "the kernel",
+        rule: int = 5,
     ) -> None:
         """One decision point. Raises Failed, with the finding written down."""
         step, seed = game.step, game.seed

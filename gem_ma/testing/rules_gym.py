@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from gem_ma.parsing import clean
@@ -206,13 +207,11 @@ def _against_kernel(
         return
     # the kernel's play as this seat alone sees it
     mine = [number for number, turn in enumerate(known.turns) if turn[0] == agent]
-    alone = type(known)(
-        tuple(known.turns[number] for number in mine),
-        tuple(known.steps[number] for number in mine),
-        known.views,
-        known.ledger,
-        tuple(known.tools[number] for number in mine),
-        known.left,
-        known.over,
+    alone = replace(
+        known,
+        turns=tuple(known.turns[number] for number in mine),
+        steps=tuple(known.steps[number] for number in mine),
+        tools=tuple(known.tools[number] for number in mine),
+        actions=tuple(known.actions[number] for number in mine),
     )
     compare(kit, "Gymnasium", played, alone, seed)

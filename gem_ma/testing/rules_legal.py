@@ -9,6 +9,7 @@ from typing import Any
 from gem_ma.parsing import fold, parse_legal
 from gem_ma.testing.kit import Failed, Kit
 from gem_ma.testing.traces import Trace
+from gem_ma.types import Action
 
 PLAIN = ("first", "random", "mixed")
 LEGAL_S = 2.0  # CPU time after which no further decision point is tried string by string
@@ -109,9 +110,9 @@ def _answered(kit: Kit, play: Trace, agent: str, step: int, seed: int, choice: s
     here."""
     # a new play, not a fork: rule 8 may be broken
     game = kit.start(seed)
-    actions: dict[int, dict[str, str]] = {}
-    for (who, _, _, text), place in zip(play.turns, play.steps, strict=True):
-        actions.setdefault(place, {})[who] = text
+    actions: dict[int, dict[str, Action | str]] = {}
+    for (who, *_), place, action in zip(play.turns, play.steps, play.actions, strict=True):
+        actions.setdefault(place, {})[who] = action
     # the same actions as in the play that is known, up to this decision point
     for place in range(step):
         kit.send(game, actions[place])

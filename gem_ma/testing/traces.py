@@ -4,10 +4,11 @@ finding."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gem_ma.envs.observation import encode
+from gem_ma.types import Action
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,8 @@ class Trace:
     tools: tuple[tuple[str, ...], ...]  # names offered, per turn
     left: tuple[str, ...]
     over: bool
+    # of the turns, with their tool calls: what is played again is this and not the texts
+    actions: tuple[Action, ...] = field(compare=False, repr=False)
 
     @property
     def length(self) -> int:
@@ -60,6 +63,7 @@ def trace(game: Any) -> Trace:
         # sorted: a set, whose order depends on the process
         tuple(sorted(game.left)),
         bool(game.over),
+        tuple(turn.action for turn in game.turns),
     )
 
 

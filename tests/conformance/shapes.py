@@ -381,6 +381,35 @@ class Toolbox(Scenario):
         yield Reward({"client": float(found), "clerk": float(found)})
 
 
+class Counter(Scenario):
+    """Legal strings and a tool in one Ask: what was done with the tool decides who is asked what
+    next."""
+
+    agents = ("clerk",)
+    ends_within = 6
+    chance = False
+
+    def play(self, rng, task):
+        tool = Tool("look", "What is in stock.", {"type": "object", "properties": {}})
+        looked = 0
+        for number in range(3):
+            choices = ("sell", "refuse") if looked else ("sell", "refuse", "wait")
+            said = yield Ask(
+                {"clerk": f"Customer {number}, stock seen {looked} times."},
+                legal=choices,
+                tools=(tool,),
+            )
+            action = said["clerk"]
+            for call in action.tool_calls:
+                looked += 1
+                if isinstance(call, ToolCall):
+                    yield Tell({"clerk": Message.tool(call.id, "5 pens")})
+            if action.tool_calls:
+                said = yield Ask({"clerk": f"You looked {looked} times. And now?"}, legal=choices)
+                action = said["clerk"]
+            yield Reward({"clerk": float(action.parsed == "sell")})
+
+
 class MixedTasks(Scenario):
     """Tasks of many types, None among them."""
 
@@ -397,6 +426,7 @@ class MixedTasks(Scenario):
 
 
 SHAPES = (
+    Counter,
     Haggle,
     Wolves,
     Alone,
