@@ -30,6 +30,7 @@ check: .venv/dev.done   ## lint, format, types, floors, counts
 	$(BIN)/ruff format --check .
 	$(BIN)/python .ci/counts.py gem_ma
 	$(BIN)/python .ci/counts.py agents
+	$(BIN)/python .ci/counts.py scenarios
 	rm -rf .mypy_cache/tree && mkdir -p .mypy_cache/tree/gem_ma
 	ln -s $(CURDIR)/gem_ma/* $(CURDIR)/scenarios $(CURDIR)/agents .mypy_cache/tree/gem_ma/  # under the names that they are imported by
 	cd .mypy_cache/tree && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir .. gem_ma
