@@ -1,0 +1,162 @@
+"""The wall around what a model wrote: the command line that starts a worker behind it, and whether
+this machine can build one. Workers themselves: `gem_ma.tools.sandbox`.
+
+The default tier is bubblewrap: namespaces of its own (processes, network, mounts, IPC), an empty
+file system with the interpreter read-only in it and a small `/tmp`, no environment, no
+capabilities, a user that owns nothing, and limits on size and number of everything.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from gem_ma.errors import ConfigError
+
+TIERS = ("bubblewrap", "none")
+INSIDE = Path(__file__).with_name("inside.py")
+MIB = 1 << 20
+_SERIAL = count()
+DEVICES = ("null", "zero", "random", "urandom")
+# A thread of a library per core would count as a process, and book memory.
+ENVIRONMENT = {
+    "PATH": "/usr/bin:/bin",
+    "HOME": "/tmp",
+    "LANG": "C.UTF-8",
+    "PYTHONHASHSEED": "0",  # a session that is built again iterates its sets in the same order
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wall:
+    """What a worker may have. Workers of equal walls serve each other's calls.
+
+    `packages`: top-level names that are importable inside, read-only, with all that is installed
+    beside them; () = the standard library alone. `warm`: modules that are imported once, before
+    the first call. `memory` (bytes) is of each process, `file` (bytes) of each file and of all of
+    `/tmp`.
+    """
+
+    tier: str = "bubblewrap"
+    packages: tuple[str, ...] = ()
+    warm: tuple[str, ...] = ()
+    memory: int = 512 * MIB
+    file: int = 16 * MIB
+    processes: int = 16
+
+    def __post_init__(self) -> None:
+        if self.tier not in TIERS:
+            raise ConfigError(f"sandbox: {' or '.join(TIERS)}; got {self.tier!r}")
+
+
+def advice(reason: str) -> str:
+    """One line that says what to type where no wall can be built."""
+    return (
+        f"what a model writes runs behind bubblewrap, and {reason}; type `make sandbox` (or"
+        " `apt-get install bubblewrap`), or `sandbox: none` to run it without any wall"
+    )
+
+
+def command(wall: Wall, folder: str, info: int) -> tuple[list[str], dict[str, Any]]:
+    """The command line of a worker, and what it is facts about its wall.
+
+    `folder` is where it works without a wall; `info` the descriptor to which bubblewrap writes
+    the number of the first process inside. Raises ConfigError where bubblewrap is missing.
+    """
+    walled = wall.tier == "bubblewrap"
+    bwrap = shutil.which("bwrap")
+    if walled and bwrap is None:
+        raise ConfigError(advice("it is not installed"))
+    mounts, path = _packages(wall.packages)
+    root = os.geteuid() == 0
+    facts = {
+        "alone": walled,
+        "folder": "/tmp" if walled else folder,
+        # a number that nobody has: its limit on processes counts this worker alone
+        "user": 1_000_000_000 + os.getpid() % (1 << 22) * 128 + next(_SERIAL) % 128
+        if walled and root
+        else 0,
+        "path": path,
+        "warm": wall.warm,
+        "memory": wall.memory,
+        "file": wall.file,
+        "processes": wall.processes,
+    }
+    python = [os.path.realpath(sys.executable), "-s", "-S", "-P"]
+    if not walled or bwrap is None:
+        return [*python, str(INSIDE)], facts
+    # root drops its user inside, after the interpreter is read: /root may be closed to others
+    power = ["--cap-drop", "ALL"]
+    power += (
+        [part for cap in ("CAP_SETUID", "CAP_SETGID") for part in ("--cap-add", cap)]
+        if root
+        else ["--unshare-user", "--uid", "65534", "--gid", "65534"]
+    )
+    spaces = [f"--unshare-{name}" for name in ("pid", "net", "ipc", "uts", "cgroup-try")]
+    environment = [part for pair in ENVIRONMENT.items() for part in ("--setenv", *pair)]
+    # The first process of its namespace cannot be ended from inside, and takes all with it.
+    # No --die-with-parent: that parent is a thread, and calls end theirs.
+    return [
+        *(bwrap, *spaces, *power, "--as-pid-1", "--info-fd", str(info)),
+        *("--clearenv", *environment, "--hostname", "sandbox"),
+        *_system(),
+        *(part for source, place in mounts.items() for part in _shown(source, place)),
+        *_shown(str(INSIDE), "/inside.py"),
+        *("--proc", "/proc"),
+        *(part for name in DEVICES for part in ("--dev-bind", f"/dev/{name}", f"/dev/{name}")),
+        *("--perms", "1777", "--size", str(wall.file), "--tmpfs", "/tmp"),
+        *("--remount-ro", "/", "--chdir", "/tmp", "--", *python, "/inside.py"),
+    ], facts
+
+
+def _system() -> list[str]:
+    """The interpreter and the libraries that it is linked to."""
+    parts = _shown("/usr", "/usr")
+    for name in ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"):
+        if os.path.islink(name):
+            parts += ["--symlink", os.readlink(name), name]
+        elif os.path.isdir(name):
+            parts += _shown(name, name)
+    parts += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    for home in {os.path.realpath(sys.base_prefix), os.path.realpath(sys.base_exec_prefix)}:
+        if not home.startswith("/usr/"):
+            parts += _shown(home, home)
+    return parts
+
+
+def _shown(source: str, place: str) -> list[str]:
+    """A file or folder, read-only, below folders that everybody may pass through."""
+    above = [str(parent) for parent in reversed(Path(place).parents)][1:]
+    parts = [part for parent in above for part in ("--perms", "0755", "--dir", parent)]
+    return [*parts, "--ro-bind", source, place]
+
+
+def _packages(names: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
+    """What must be mounted so that these packages can be imported, as {source: place}, and the
+    search path. Raises ConfigError for one that is not installed."""
+    if not names:
+        return {}, []
+    installed = dict.fromkeys(
+        os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")
+    )
+    mounts = {folder: folder for folder in installed if os.path.isdir(folder)}
+    for name in names:
+        spec = find_spec(name)
+        places = list(spec.submodule_search_locations or ()) if spec is not None else []
+        source = places[0] if places else spec.origin if spec is not None else None
+        if source is None:
+            raise ConfigError(f"the package {name!r} is not installed")
+        source = os.path.realpath(source)
+        # its own folder alone: beside it may lie anything, such as a checkout with its runs
+        if not any(source.startswith(folder + os.sep) for folder in mounts):
+            mounts[source] = f"/packages/{os.path.basename(source)}"
+    return mounts, ["/packages", *installed]

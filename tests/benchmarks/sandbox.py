@@ -1,0 +1,60 @@
+"""What a call of the guarded worker costs, beside a fresh `python -I` for each call, and how far
+behind their limit sleeping and busy calls are ended.
+
+    python tests/benchmarks/sandbox.py [--calls 500]
+
+Rows take turns, so that a busy machine slows all alike; the best of five passes each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+
+from gem_ma.tools.sandbox import run
+from gem_ma.tools.walls import Wall
+
+CODE = "print(sum(range(10)))"
+LATE = {"asleep": "import time; time.sleep(60)", "busy": "while True: pass"}
+
+
+def warm() -> None:
+    assert run(CODE)["out"] == "45\n"
+
+
+def unwalled() -> None:
+    assert run(CODE, wall=Wall("none"))["out"] == "45\n"
+
+
+def fresh() -> None:
+    done = subprocess.run([sys.executable, "-I", "-c", CODE], capture_output=True, text=True)
+    assert done.stdout == "45\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--calls", type=int, default=500)
+    calls = parser.parse_args().calls
+    best: dict[str, float] = {}
+    for _ in range(5):
+        for row, number in ((warm, calls), (unwalled, calls), (fresh, max(1, calls // 10))):
+            row()
+            before = time.perf_counter()
+            for _ in range(number):
+                row()
+            rate = number / (time.perf_counter() - before)
+            best[row.__name__] = max(best.get(row.__name__, 0.0), rate)
+    print("| call | calls/s |\n|---|---:|")
+    for name, rate in best.items():
+        print(f"| {name} | {rate:.0f} |")
+    print("\n| ended at 1 s | seconds late |\n|---|---:|")
+    for name, code in LATE.items():
+        before = time.perf_counter()
+        assert run(code, 1.0)["status"] == "timeout"
+        print(f"| {name} | {time.perf_counter() - before - 1:.3f} |")
+
+
+if __name__ == "__main__":
+    main()

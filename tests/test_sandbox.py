@@ -1,0 +1,367 @@
+"""The guarded worker: what a model writes reaches nothing, outlives nothing and holds nobody up.
+Without bubblewrap these tests fail; `make sandbox` installs it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gem_ma.errors import CallError, ConfigError
+from gem_ma.tools import sandbox, walls
+from gem_ma.tools.sandbox import grade, run
+from gem_ma.tools.walls import Wall
+
+SECRET = "key-of-the-parent"
+
+
+def out(code: str, timeout_s: float = 5.0, **options: object) -> str:
+    """What the code printed; it must have come to its end."""
+    result = run(code, timeout_s, **options)  # type: ignore[arg-type]
+    assert result["status"] == "ok", result
+    return str(result["out"]).strip()
+
+
+def blocked(code: str) -> None:
+    """The code, which prints `got it` where it succeeds, does not."""
+    result = run(code + "\nprint('got it')", 5.0)
+    assert "got it" not in result["out"]
+    assert result["status"] in ("error", "died")
+
+
+# -- an ordinary call -----------------------------------------------------------------------------
+
+
+def test_the_last_line_is_shown_as_an_interactive_python_does() -> None:
+    assert run("x = 3\nprint('hi')\nx + 1") == {"status": "ok", "out": "hi\n4\n", "why": ""}
+
+
+def test_an_error_shows_the_own_lines_alone() -> None:
+    result = run("def f():\n    return 1 / 0\nf()")
+    assert result["status"] == "error"
+    assert result["why"] == "ZeroDivisionError: division by zero"
+    assert "return 1 / 0" in result["out"]
+    assert "inside.py" not in result["out"]
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("(", "SyntaxError"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("def f(): f()\nf()", "RecursionError"),
+        ("class E(Exception):\n  def __str__(self): raise self\nraise E", "E: ?"),
+        ("'a\\0b'.encode() + 1", "TypeError"),
+    ],
+)
+def test_whatever_it_raises_is_told_in_a_line(code: str, why: str) -> None:
+    result = run(code)
+    assert (result["status"], result["why"][: len(why)]) == ("error", why)
+
+
+def test_an_orderly_end_is_no_error() -> None:
+    assert run("print(1)\nexit()")["status"] == "ok"
+
+
+def test_stdin_is_what_is_given_and_else_empty() -> None:
+    assert out("print(int(input()) + int(input()))", stdin="3\n4\n") == "7"
+    assert run("input()")["why"].startswith("EOFError")
+    assert out("import sys; print(repr(sys.stdin.read()))") == "''"
+
+
+def test_odd_texts_pass_both_ways() -> None:
+    assert out("print('ä\\n' * 2, chr(0xD800), chr(0))") == "ä\nä\n ? \0"
+    assert run("print(1)\0")["status"] == "error"
+    assert run("x = '\ud800'\nprint(len(x))")["status"] in ("ok", "error")
+
+
+# -- nothing of a call is there at the next one ---------------------------------------------------
+
+
+def test_a_call_leaves_nothing_behind() -> None:
+    for _ in range(2):  # the second is served by the same worker
+        code = """
+import builtins, json, os, subprocess, sys
+print(os.listdir("."), hasattr(builtins, "mark"), len(os.listdir("/proc/1/task")))
+print({int(name) for name in os.listdir("/proc") if name.isdecimal()} - {1, os.getpid()})
+builtins.mark = json.loads = json.dumps = 1
+os.makedirs("a/b/c"); os.symlink("/", "root")
+left = open("a/b/c/file", "w").write("x"); os.chmod("a/b", 0)
+orphan = subprocess.Popen(["sleep", "60"], start_new_session=True)
+"""
+        assert out(code) == "[] False 1\nset()"
+
+
+def test_a_folder_that_cannot_be_emptied_ends_its_worker() -> None:
+    worker = sandbox.Worker(Wall())
+    try:
+        flood = f"for i in range({walls.MIB // 1024}): open(str(i), 'w').close()"
+        assert worker.ask({"code": flood}, 5)["status"] == "ok"
+        assert not worker.sound
+    finally:
+        worker.close()
+
+
+# -- escapes --------------------------------------------------------------------------------------
+
+
+def test_files_outside_are_not_there(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("x")
+    for path in (secret, Path(__file__), "/etc/passwd", "/var", "/run", "/sys", "/boot"):
+        blocked(f"import os; os.stat({str(path)!r})")
+    # the folders on the way to the interpreter are there, and nothing else in them
+    code = f"import os; os.path.isdir({str(Path.home())!r}) and os.listdir({str(Path.home())!r})"
+    assert ".ssh" not in out(code) and ".bashrc" not in out(code)
+
+
+@pytest.mark.parametrize("place", ["/", "/usr", "/usr/lib", "/dev", "/proc/1", "/packages", "/etc"])
+def test_nothing_is_written_outside_its_folder(place: str) -> None:
+    blocked(f"open('{place}/mark', 'w').write('x')")
+    blocked("open('/inside.py', 'a').write('x')")
+    assert not Path("/mark").exists()
+
+
+def test_symlinks_lead_nowhere_else(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("x")
+    blocked(f"import os; os.symlink({str(tmp_path)!r}, 'way'); open('way/secret').read()")
+    blocked("import os; os.symlink('/proc/1/root', 'way'); os.listdir('way')")
+    blocked("import os; os.listdir('/proc/1/cwd')")
+
+
+def test_there_is_no_network() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        blocked(f"import socket; socket.create_connection(('127.0.0.1', {port}), 1)")
+    blocked("import socket; socket.create_connection(('192.0.2.1', 80), 1)")
+    blocked("import socket; socket.getaddrinfo('localhost.localdomain', 80)")
+
+
+def test_others_cannot_be_signalled() -> None:
+    blocked(f"import os; os.kill({os.getpid()}, 0)")
+    # its own supervisor is the first process of its world, which no signal from inside ends
+    assert out("import os\ntry: os.kill(1, 9)\nexcept OSError: pass\nprint('on')") == "on"
+    run("import os; os.kill(-1, 9)")
+    assert out("1 + 1") == "2"
+
+
+def test_the_parent_is_not_in_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert out(f"import os; print(os.path.exists('/proc/{os.getpid()}'))") == "False"
+    for file in ("environ", "mem", "maps", "fd", "auxv"):
+        look = "os.listdir" if file == "fd" else "open"
+        blocked(f"import os; {look}('/proc/1/{file}')")
+
+
+def test_the_environment_holds_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    worker = sandbox.Worker(Wall())  # made while the key is there
+    try:
+        code = "import os\nprint(dict(os.environ))\nprint(open('/proc/self/environ').read())"
+        answer = worker.ask({"code": code}, 5)
+        assert answer["status"] in ("ok", "error")
+        assert SECRET not in answer["out"] and "OPENAI" not in answer["out"]
+    finally:
+        worker.close()
+
+
+def test_nobody_is_traced() -> None:
+    trace = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.ptrace(16, {pid}, 0, 0) == -1: raise OSError(ctypes.get_errno(), "refused")
+"""
+    blocked(trace.format(pid=1))
+    blocked(trace.format(pid="os.getppid()"))
+    blocked("open('/proc/1/mem', 'r+b').read(1)")
+
+
+def test_it_has_no_power() -> None:
+    status = out("print(open('/proc/self/status').read())")
+    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    assert int(fields["CapEff"], 16) == int(fields["CapPrm"], 16) == 0
+    assert fields["NoNewPrivs"] == "1"
+    assert "0" not in fields["Uid"].split()
+    blocked("import os; os.setuid(0)")
+
+
+# -- bombs ----------------------------------------------------------------------------------------
+
+
+def test_a_fork_bomb_ends_with_its_call() -> None:
+    bomb = "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass"
+    assert run(bomb, 0.5)["status"] in ("timeout", "died")
+    assert out("import os; print(len([n for n in os.listdir('/proc') if n.isdecimal()]))") == "2"
+
+
+def test_a_memory_bomb_is_a_memory_error() -> None:
+    assert run("x = bytearray(1 << 31)")["why"].startswith("MemoryError")
+    result = run("x = []\nwhile True: x.append(bytearray(1 << 24))")
+    assert result["why"].startswith("MemoryError")
+
+
+def test_a_file_bomb_stays_small() -> None:
+    blocked("open('big', 'wb').write(bytes(1 << 26))")
+    code = "import os\nfor i in range(9):\n  open(str(i), 'wb').write(bytes(1 << 23))"
+    blocked(code)
+    assert out("import os; print(os.listdir('.'))") == "[]"
+
+
+def test_50_mb_of_output_are_cut() -> None:
+    result = run("print('begin'); print('x' * 50_000_000); print('end')", 20)
+    assert result["status"] == "ok"
+    assert len(result["out"]) < 10_000
+    assert result["out"].startswith("begin")
+    assert "characters]" in result["out"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import time; time.sleep(60)",
+        "while True: pass",
+        "import signal, time; signal.pthread_sigmask(0, range(1, 64)); time.sleep(60)",
+        "import os\nif os.fork() == 0: os.setsid()\nwhile True: pass",
+        "while True: print('x' * 10_000)",
+        "9 ** 9 ** 9",
+        "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)",
+    ],
+)
+def test_its_time_ends(code: str) -> None:
+    before = time.monotonic()
+    assert run(code, 0.4)["status"] == "timeout"
+    # a guard, not a measurement: the benchmark measures
+    assert time.monotonic() - before < 20
+    assert out("1 + 1") == "2"
+
+
+def test_a_process_that_ends_itself_is_told_so() -> None:
+    assert run("import os; os._exit(0)")["status"] == "died"
+    assert run("import os; os.abort()")["status"] == "died"
+    forged = """
+import os
+for end in range(3, 64):
+    try: os.write(end, b"nonsense\\n")
+    except OSError: pass
+"""
+    assert run(forged)["status"] in ("ok", "died")
+    assert out("1 + 1") == "2"
+
+
+def test_a_worker_that_is_ended_from_outside_is_replaced() -> None:
+    worker = sandbox.Worker(Wall())
+    assert worker.ask({"code": "1"}, 5)["status"] == "ok"
+    worker.close()
+    assert worker.ask({"code": "1"}, 5)["status"] == "died"
+    assert not worker.sound
+
+
+def test_a_worker_outlives_the_thread_that_made_it() -> None:
+    wall = Wall(processes=17)  # of its own, so that a new worker is made
+    results: list[str] = []
+    for _ in range(3):
+        thread = threading.Thread(target=lambda: results.append(out("1 + 1", wall=wall)))
+        thread.start()
+        thread.join()
+    assert results == ["2"] * 3
+    assert len(sandbox.POOL.idle[wall]) == 1
+
+
+def test_calls_side_by_side_do_not_meet() -> None:
+    results: dict[int, str] = {}
+
+    def call(number: int) -> None:
+        results[number] = out(f"import time; time.sleep(.05); print({number})", 20)
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {number: str(number) for number in range(12)}
+
+
+# -- graders --------------------------------------------------------------------------------------
+
+
+def test_a_grader_runs_inside() -> None:
+    wall = Wall(warm=("fractions",))
+    assert grade("math:gcd", 12, 18, wall=wall) == 6
+    with pytest.raises(CallError, match="ValueError: math domain error"):
+        grade("math:sqrt", -1, wall=wall)
+    with pytest.raises(CallError, match=r"no result within 0\.3 s"):
+        grade("time:sleep", 9, timeout_s=0.3, wall=wall)
+    with pytest.raises(CallError, match="its process ended"):
+        grade("os:_exit", 0, wall=wall)
+    with pytest.raises(CallError, match="TypeError"):
+        grade("fractions:Fraction", 1, 3, wall=wall)
+
+
+def test_a_grader_that_evaluates_writes_nothing_outside(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    with pytest.raises(CallError):
+        grade("builtins:eval", f"open({str(mark)!r}, 'w').write('x')", wall=Wall())
+    assert not mark.exists()
+
+
+def test_a_package_is_there_read_only_where_it_is_named() -> None:
+    blocked("import numpy")
+    wall = Wall(packages=("numpy", "gem_ma"))
+    assert out("import gem_ma.types; gem_ma.types.Action('x').text", wall=wall) == "'x'"
+    assert out("import numpy; int(numpy.arange(4).sum())", wall=wall) == "6"
+    code = "import numpy, os; open(os.path.dirname(numpy.__file__) + '/mark', 'w')"
+    assert run(code, wall=wall)["why"].startswith("OSError")
+    with pytest.raises(ConfigError, match="the package 'no_such' is not installed"):
+        run("1", wall=Wall(packages=("no_such",)))
+
+
+# -- where no wall can be built -------------------------------------------------------------------
+
+
+def test_without_bubblewrap_it_refuses_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(ConfigError) as refused:
+        sandbox.Worker(Wall())
+    text = str(refused.value)
+    assert "make sandbox" in text and "sandbox: none" in text and "\n" not in text
+
+
+def test_bubblewrap_that_fails_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = tmp_path / "bwrap"
+    broken.write_text(
+        "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n"
+    )
+    broken.chmod(0o755)
+    monkeypatch.setattr(shutil, "which", lambda name: str(broken))
+    with pytest.raises(
+        ConfigError, match=r"No permissions to create new namespace.*`sandbox: none`"
+    ):
+        sandbox.Worker(Wall())
+
+
+def test_none_is_typed_and_runs_without_a_wall(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    wall = Wall("none")
+    worker = sandbox.Worker(wall)
+    try:
+        assert (
+            worker.ask({"code": "import os; os.environ.get('OPENAI_API_KEY', 1)"}, 5)["out"]
+            == "1\n"
+        )
+        code = "import subprocess; subprocess.Popen(['sleep', '60'], start_new_session=True).pid"
+        pid = int(worker.ask({"code": code}, 5)["out"])
+        assert not Path(f"/proc/{pid}").exists()
+        assert worker.ask({"code": "while True: pass"}, 0.3)["status"] == "timeout"
+        assert worker.ask({"code": "open('a', 'w'); 1"}, 5)["out"] == "1\n"
+        assert worker.ask({"code": "import os; os.listdir('.')"}, 5)["out"] == "[]\n"
+    finally:
+        worker.close()
+    assert not Path(worker.folder).exists()
+    with pytest.raises(ConfigError, match="sandbox: bubblewrap or none; got 'docker'"):
+        Wall("docker")
