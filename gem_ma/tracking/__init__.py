@@ -27,6 +27,7 @@ from gem_ma.errors import ConfigError
 from gem_ma.files import append, read_json, replace_file
 from gem_ma.installing import install
 from gem_ma.store import RunFolder, read_timings, result_settings
+from gem_ma.tracking.delivered import Delivered, label_of
 from gem_ma.tracking.names import flat
 
 # name -> options; each is a module here, a library and an extra of the package
@@ -136,7 +137,7 @@ class Tracking:
         self._settings = result_settings(settings or {})
         self._on_note = on_note
         self._trackers: dict[str, Tracker] = dict(watchers or {})
-        self._has: dict[str, _Delivered] = {name: _Delivered() for name in self._trackers}
+        self._has: dict[str, Delivered] = {name: Delivered() for name in self._trackers}
         self._id = ""
 
     def __enter__(self) -> Tracking:
@@ -224,14 +225,14 @@ class Tracking:
             # it begins with nothing, as its files are made again
             anew = getattr(self._trackers[name], "anew", False)
             self._has[name] = (
-                _Delivered() if anew else _Delivered.read(delivered.get("delivered"), name)
+                Delivered() if anew else Delivered.read(delivered.get("delivered"), name)
             )
         self._keep()
 
     def _tell(self, row: Mapping[str, Any], step: int) -> None:
         if not self._trackers:
             return
-        label, values = _label(row), flat(row)
+        label, values = label_of(row), flat(row)
         waiting = (
             [name for name in self._trackers if self._has[name].wants(step, label)]
             if values
@@ -277,42 +278,6 @@ class Tracking:
                 # a lost note costs a tracker some rows twice, a sync each row a disk access
                 synced=False,
             )
-
-
-@dataclass(slots=True)
-class _Delivered:
-    """Which rows a tracker has: all before `step`, and of `step` those with these labels."""
-
-    step: int = -1
-    labels: set[str] = field(default_factory=set)
-
-    def wants(self, step: int, label: str) -> bool:
-        # steps never fall, so one number says what all before it were
-        return step > self.step or (step == self.step and label not in self.labels)
-
-    def got(self, step: int, label: str) -> None:
-        if step > self.step:
-            self.step, self.labels = step, set()
-        self.labels.add(label)
-
-    def state(self) -> dict[str, Any]:
-        return {"step": self.step, "labels": sorted(self.labels)}
-
-    @classmethod
-    def read(cls, delivered: Any, name: str) -> _Delivered:
-        state = delivered.get(name) if isinstance(delivered, dict) else None
-        if (
-            not isinstance(state, dict)
-            or not isinstance(state.get("step"), int)
-            or not isinstance(state.get("labels"), list)
-        ):
-            return cls()
-        return cls(state["step"], set(map(str, state["labels"])))
-
-
-def _label(row: Mapping[str, Any]) -> str:
-    """Tells the rows of one step apart."""
-    return "/".join(str(row[key]) for key in ("kind", "policy", "signal") if key in row) or "time"
 
 
 def _step(row: Mapping[str, Any]) -> int:
