@@ -14,6 +14,7 @@ from typing import Any
 
 from gem_ma.episode import Episode, Limits
 from gem_ma.parsing import clean
+from gem_ma.parsing.text import first_sentence
 from gem_ma.types import Message, Tool
 
 Shown = str | Message | Sequence[str | Message]
@@ -162,6 +163,5 @@ class Scenario:
 
     @property
     def summary(self) -> str:
-        """First line of the class's docstring."""
-        # the listing has one line for each scenario
-        return (type(self).__doc__ or "").strip().split("\n", 1)[0]
+        """First sentence of the class's docstring, on one line as the listing has it."""
+        return first_sentence(type(self).__doc__ or "")

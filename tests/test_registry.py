@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gem_ma.errors import ConfigError
+from gem_ma.parsing.text import first_sentence
 from gem_ma.registry import KINDS, as_scenario, builtin, catalog, construct, load, make, task_of
 from gem_ma.scenario import Ask, Scenario
 
@@ -151,5 +152,29 @@ def test_a_task_that_is_not_there_is_named_with_the_range(key: str, words: str) 
         task_of(Mine(), key)
 
 
-def test_a_summary_is_the_first_line_of_the_docstring() -> None:
+def test_a_summary_is_the_first_sentence_of_the_docstring() -> None:
     assert Mine().summary == "Mine."
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "One agent asks; the other\n    answers. More.\n\n    Last.",
+            "One agent asks; the other answers.",
+        ),
+        ("A name such as a.b or 0.5 ends nothing", "A name such as a.b or 0.5 ends nothing"),
+        ("`x/<name>`. Says what\nit reads. Not this.", "`x/<name>`. Says what it reads."),
+        ("  \n", ""),
+    ],
+)
+def test_a_first_sentence_is_whole_however_its_lines_break(text: str, sentence: str) -> None:
+    assert first_sentence(text) == sentence
+
+
+@pytest.mark.parametrize("kind", ["scenarios", "agents", "engines"])
+def test_no_summary_ends_in_the_middle_of_a_sentence(kind: str) -> None:
+    from gem_ma.cli.list import objects
+
+    listed = {entry["id"]: entry["summary"] for entry in objects(kind)}
+    assert {id_: text for id_, text in listed.items() if not text.endswith(".")} == {}

@@ -134,7 +134,7 @@ def _scenario(name: str, factory: Any) -> dict[str, Any]:
     facts = {key: getattr(made, key) for key in ("version", "zero_sum", "cooperative")}
     return {
         "agents": list(made.agents),
-        "summary": first_line(factory),
+        "summary": summary_of(factory),
         **facts,
         "options": option_names(factory),
     }
@@ -145,7 +145,7 @@ def _behaviour(name: str, factory: Any) -> dict[str, Any]:
 
     facts = {"privileged": is_privileged(factory), "needs_policy": needs_policy(name, factory)}
     return {
-        "summary": first_line(factory),
+        "summary": summary_of(factory),
         **facts,
         # these four come from the driver, and no config can set them
         "options": option_names(factory, "agent", "sample", "rng", "task"),
@@ -156,7 +156,7 @@ def _engine(name: str, factory: Any) -> dict[str, Any]:
     from gem_ma.engines.capabilities import Trains, declared, declares
 
     return {
-        "summary": first_line(factory),
+        "summary": summary_of(factory),
         "trainable": declares(factory, Trains),
         "capabilities": list(declared(factory)),
         "options": option_names(factory, "name", "policy"),
@@ -202,9 +202,11 @@ def runs(root: Path) -> list[dict[str, Any]]:
     return list_runs(root)
 
 
-def first_line(factory: Any) -> str:
-    """First line of a docstring."""
-    return (factory.__doc__ or "").strip().split("\n", 1)[0]
+def summary_of(factory: Any) -> str:
+    """The first sentence of a docstring."""
+    from gem_ma.parsing.text import first_sentence
+
+    return first_sentence(factory.__doc__ or "")
 
 
 def option_names(factory: Any, *fed: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _SPACE = re.compile(r"\s*")
+_SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z`])")
 
 # An e-mail address. It begins at the edge of a word and is bounded (RFC 5321: 64, a label 63), so
 # that searching costs no more than a text's length.
@@ -38,3 +39,15 @@ def after_space(text: str, position: int) -> int:
     in the whole text."""
     space = _SPACE.match(text, position)
     return space.end() if space else position
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a docstring on one line, for lists; two where the first is but a name.
+
+    >>> first_sentence("Finds a number\\nby guessing. Each guess costs.")
+    'Finds a number by guessing.'
+    """
+    paragraph = " ".join(text.strip().split("\n\n", 1)[0].split())
+    # a dot inside of a name or a number is followed by no space and no capital
+    sentences = _SENTENCE_END.split(paragraph)
+    return " ".join(sentences[: 1 if len(sentences[0].split()) > 2 else 2])

@@ -69,6 +69,9 @@ def check_scenario(
     Raises ConformanceError with every finding; an exception of the scenario, of an environment or
     of the kernel is a finding. Gives a Report of what passed and what could not be tested.
     """
+    # Python would name the function that unpacks them
+    if unknown := sorted(parts.keys() - Parts.__annotations__.keys()):
+        raise TypeError(f"check_scenario() got an unexpected keyword argument {unknown[0]!r}")
     skipped = _skipped(skip)
     made = _made(scenario)
     chosen = list(seeds)
@@ -76,7 +79,6 @@ def check_scenario(
         raise ConfigError("check_scenario needs at least one seed")
     # a fresh process makes it again in the same way, from what was named
     by_name = None if isinstance(scenario, Scenario) else scenario
-    # unpacked here, so that a misspelled keyword is refused as that of any function
     factories, kernel = _parts(**parts)
     kit = Kit(made, _tasks(made, tasks), chosen, _cap(made, limits), kernel, by_name)
     with contextlib.suppress(TypeError):  # an object without room for attributes is played as it is

@@ -193,6 +193,11 @@ def test_wrong_usage_is_one_clear_line():
             check_scenario(**arguments)
 
 
+def test_a_misspelled_keyword_is_named():
+    with pytest.raises(TypeError, match=r"check_scenario\(\) got an .* argument 'kernel'"):
+        check_scenario(shapes.Alone, kernel=object)
+
+
 def test_a_view_that_cannot_be_made_or_lacks_everything_is_found():
     def raises(scenario):
         raise RuntimeError("no view")
