@@ -36,14 +36,13 @@ class Scene:
     """One customer at the desk. `forgetful` ones describe an order by what is in it wherever
     that says which one is meant."""
 
-    # Two orders with the same things in them cannot be told apart, so such a customer still says
-    # the number.
-
     rng: random.Random
     data: Overlay
     user_id: str
     user: Record
     knobs: Knobs
+    # Two orders with the same things in them cannot be told apart, so such a customer still says
+    # the number.
     forgetful: bool = False
     taken: dict[str, set[str]] = field(default_factory=dict)  # order -> intents
 

@@ -103,14 +103,7 @@ class _Machine:
         elif token in ("+", "-"):
             self.waiting.append("plus" if token == "+" else "minus")
         else:
-            self.values.append(
-                ...
-                # The compiler lets 000 pass and refuses 012, so only zeros lead here.
-                if token == "..."
-                else int(token.lstrip("0") or 0)
-                if token.isdigit()
-                else float(token)
-            )
+            self.values.append(_constant(token))
             return False
         return True
 
@@ -163,3 +156,10 @@ class _Machine:
         self.work += (bits // 30) ** 2
         if bits > MAX_BITS or self.work > MAX_WORK:
             raise OverflowError("int too large to convert to float")
+
+
+def _constant(token: str) -> Any:
+    if token == "...":
+        return ...
+    # The compiler lets 000 pass and refuses 012, so only zeros lead here.
+    return int(token.lstrip("0") or 0) if token.isdigit() else float(token)

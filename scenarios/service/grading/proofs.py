@@ -200,7 +200,7 @@ def told(trial: Trial) -> Iterator[str]:
 
 def stable(trial: Trial) -> Iterator[str]:
     for place, call in enumerate(trial.writes):
-        # Turned lists change nothing in our rules; under tau2's the last price does.
+        # By our own rules the order of a list changes nothing; by tau2's the last price decides.
         for turned in trial.turned(call):
             same = trial.replayed(place, [turned, *trial.writes[place + 1 :]]) == trial.goals[0]
             yield "" if same else f"the order of items in {call.name} matters"
