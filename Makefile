@@ -3,12 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 PIP_VLLM := .venv-vllm/bin/pip install --quiet --disable-pip-version-check --constraint constraints-vllm.txt
+# libraries whose environments are played, each in an environment of its own: .venv-NAME
+WORLDS := openspiel
 BENCHMARKS := kernel scheduling faults retail reuse learner memory sandbox
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM = false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: help demo test test-learning test-vllm check benchmark benchmark-trl sandbox clean
+.PHONY: help demo test test-learning test-vllm test-worlds worlds check benchmark benchmark-trl sandbox clean
 
 help:            ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
@@ -17,13 +19,19 @@ demo: .venv/train.done  ## plays retail, trains referential, writes runs/demo/re
 	$(BIN)/gem-ma demo --learn
 
 test: .venv/dev.done sandbox  ## the whole suite
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not learning and not vllm"
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not learning and not vllm and not worlds"
 
 test-learning: .venv/dev.done  ## learning bars over several seeds; minutes
 	$(BIN)/python -m pytest -q -n 2 -m learning tests/learning
 
 test-vllm: .venv/dev.done .venv-vllm/done  ## vLLM's CPU build: its server on loopback, and the engine in process; minutes
 	$(BIN)/python -m pytest -q -m vllm tests/vllm
+
+test-worlds: $(WORLDS:%=.venv-%/world.done)  ## every environment of every other library: played, forked, checked; minutes
+	for name in $(WORLDS); do .venv-$$name/bin/python -m pytest -q -m worlds tests/worlds/test_$$name.py || exit 1; done
+
+worlds: $(WORLDS:%=.venv-%/world.done)  ## the table of docs/worlds.md; minutes
+	for name in $(WORLDS); do .venv-$$name/bin/python tests/benchmarks/worlds.py $$name || exit 1; done
 
 check: .venv/dev.done   ## lint, format, types, floors, counts
 	$(BIN)/ruff check .
@@ -68,6 +76,11 @@ sandbox:         ## bubblewrap, behind which runs what a model writes
 	$(PIP_VLLM) --editable ".[api]" peft accelerate
 	@touch $@
 
+.venv-%/world.done: pyproject.toml
+	test -x .venv-$*/bin/python || $(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/pip install --quiet --disable-pip-version-check pytest --editable ".[$*]"
+	@touch $@
+
 .venv-trl/done: pyproject.toml constraints.txt
 	test -x .venv-trl/bin/python || $(PYTHON) -m venv .venv-trl
 	.venv-trl/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
@@ -75,4 +88,4 @@ sandbox:         ## bubblewrap, behind which runs what a model writes
 	@touch $@
 
 clean:           ## removes the environment and the caches, never runs/
-	rm -rf .venv .venv-vllm .venv-trl .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .venv-vllm .venv-trl $(WORLDS:%=.venv-%) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

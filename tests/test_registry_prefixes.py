@@ -8,6 +8,7 @@ import types
 import pytest
 
 from gem_ma import adapters, registry
+from gem_ma.cli.main import main
 from gem_ma.effects import Ask, Scenario
 from gem_ma.errors import ConfigError
 
@@ -19,7 +20,7 @@ class Board(Scenario):
         self.game, self.size, self.agents = game, size, ("ann",)
 
     def play(self, rng, task):
-        yield Ask({"ann": f"{self.game} of {self.size}"})
+        yield Ask({"ann": f"{self.game} of {self.size}"}, legal=("on",))
 
 
 @pytest.fixture
@@ -54,3 +55,12 @@ def test_an_environment_of_a_library_is_no_code_of_a_user(library, name, code, k
 def test_a_prefix_alone_asks_which_one(library):
     with pytest.raises(ConfigError, match=r"say which one, as in boards:NAME"):
         registry.make("boards:")
+
+
+def test_a_config_may_name_it_and_its_options_are_checked(library, tmp_path, capsys):
+    out = ["--quiet", "--out", str(tmp_path / "run")]
+    assert main(["run", "boards:go", "-n", "1", "scenario.size=9", *out]) == 0
+    assert main(["run", "boards:go", "scenario.size=wide"]) == 2
+    assert "scenario.size: should be a valid integer" in capsys.readouterr().err
+    assert main(["run", "boards:go", "scenario.sise=9"]) == 2
+    assert "did you mean 'size'" in capsys.readouterr().err

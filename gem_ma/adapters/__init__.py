@@ -5,4 +5,6 @@ and the options, as `OpenSpiel("goofspiel", num_cards=4)`. An adapter imports it
 is made, never when it is listed, and each library is an extra of the prefix's name.
 """
 
-CATALOG: dict[str, str] = {}
+CATALOG: dict[str, str] = {
+    "openspiel": "gem_ma.adapters.openspiel:OpenSpiel",
+}

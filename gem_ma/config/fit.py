@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,8 @@ def _agents_of(document: Document, base: Path | None) -> tuple[str, ...]:
     if factory is None:
         return ()
     # a config may name any function; none but a Scenario is called
-    if not isinstance(factory, type) or not issubclass(factory, Scenario):
+    maker = factory.func if isinstance(factory, partial) else factory  # an adapter, and its id
+    if not isinstance(maker, type) or not issubclass(maker, Scenario):
         document.fault(path, f"{document.get(*path)!r} is no Scenario")
         return ()
     options = {
@@ -87,9 +89,9 @@ def _agents_of(document: Document, base: Path | None) -> tuple[str, ...]:
     if not check_options(
         document, ("scenario",), options, factory, frozenset(), ScenarioSettings.model_fields
     ):
-        return tuple(getattr(factory, "agents", ()))
+        return tuple(getattr(maker, "agents", ()))
     made = _make(document, base)
-    return made.agents if made is not None else tuple(getattr(factory, "agents", ()))
+    return made.agents if made is not None else tuple(getattr(maker, "agents", ()))
 
 
 def _make(document: Document, base: Path | None) -> Scenario | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -83,6 +84,8 @@ def _constructor(class_: Any) -> Any:
 
 
 def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
+    if isinstance(factory, partial):  # an adapter that has its id
+        factory = factory.func
     try:
         return get_type_hints(_constructor(factory) if isinstance(factory, type) else factory)
     except Exception:  # names that exist for type checkers only

@@ -1,0 +1,152 @@
+"""What all adapters share: a play of another library's environment that leaves the process as it
+was, is the same again for the same seed and actions, and forks without stepping again.
+
+An adapter says how an environment is opened, read, stepped and copied (`Foreign`); it knows nothing
+of forks (`line`). Whatever hangs, or runs text as code, does not belong here: it runs in a worker,
+by `Call`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+from gem_ma.adapters.line import Line, Stop
+from gem_ma.effects import Ask, Play, Reward, Scenario
+from gem_ma.episode import Episode
+from gem_ma.parsing import parse_legal
+from gem_ma.types import Action
+
+LISTED = 512  # legal strings in an Ask; a turn of the record holds them all
+EXAMPLES = 6  # of more moves than that
+MISREAD = "That is no action. "
+
+
+class Foreign(Scenario):
+    """An environment of another library. An adapter writes `opened`, `stop`, `stepped`; where
+    the library has a cheaper copy than Python's, also `copied`."""
+
+    key = ""  # names the environment with its options, in this process
+    seeded = False  # the library draws by itself: it gets a seed at the start and at each step
+    worst: float | None = None  # what a forfeit pays; None = an unreadable answer is asked again
+    listed = LISTED
+    borrows = True  # its code draws from the global random states, or prints
+
+    # -- what an adapter writes -------------------------------------------------------------------
+
+    def opened(self, seed: int) -> Any:
+        """A new environment, reset."""
+        raise NotImplementedError
+
+    def stop(self, state: Any) -> Stop:
+        """What the play looks like now; reads, and changes nothing."""
+        raise NotImplementedError
+
+    def stepped(self, state: Any, move: Any, seed: int) -> Any:
+        """The environment after a move: `{agent: what it chose}` or an outcome. It may be the same
+        object. `seed` is for what the library draws in this step."""
+        raise NotImplementedError
+
+    def copied(self, state: Any) -> Any:
+        """A copy that shares nothing which a step changes."""
+        return deepcopy(state)
+
+    # -- the play ---------------------------------------------------------------------------------
+
+    def play(self, rng: random.Random, task: Any) -> Play:
+        line = Line(self, rng.getrandbits(31) if self.seeded else 0)
+        paid = dict.fromkeys(self.agents, 0.0)
+        asked, notes = 0, dict[str, str]()
+        while True:
+            stop = line.stop()
+            for effect in stop.before if not notes else ():  # asked again: all of it was shown
+                if isinstance(effect, Reward):
+                    for agent, value in effect.values.items():
+                        paid[agent] += value
+                yield effect
+            if stop.outcomes:
+                line.go(_drawn(rng, stop.outcomes), 0)
+                continue
+            if not stop.asks or asked == self.ends_within:
+                return
+            actions = yield _ask(stop, self.listed, notes)
+            asked += 1
+            move = {agent: _chosen(actions[agent], stop, agent) for agent in stop.asks}
+            fouls = [agent for agent, choice in move.items() if choice is None]
+            if fouls and self.worst is not None:
+                yield Reward(self.forfeit(fouls, paid, self.worst), why="forfeit")
+                return
+            notes = dict.fromkeys(fouls, MISREAD)
+            if not fouls:
+                # drawn anew at each step, so that a reseeded fork has luck of its own
+                line.go(move, rng.getrandbits(31) if self.seeded else 0)
+
+    def forfeit(
+        self, fouls: Sequence[str], paid: Mapping[str, float], worst: float
+    ) -> dict[str, float]:
+        """What is paid after unreadable answers: in all, the offenders get the worst that the game
+        can pay; the others share what zero-sum leaves."""
+        others = [agent for agent in self.agents if agent not in fouls]
+        low = 0.0 if self.zero_sum and not others else worst
+        share = -low * len(fouls) / len(others) if self.zero_sum and others else 0.0
+        if self.cooperative:
+            share = low
+        totals = {agent: low if agent in fouls else share for agent in self.agents}
+        if not (self.zero_sum or self.cooperative):  # nothing binds the others: they keep theirs
+            totals |= {agent: paid[agent] for agent in others}
+        return {agent: total - paid[agent] for agent, total in totals.items()}
+
+    def measures(self, episode: Episode) -> Mapping[str, float | None]:
+        """`win AGENT`: it alone got the most; a draw wins nobody."""
+        if len(self.agents) < 2 or self.cooperative:
+            return {}
+        paid = dict.fromkeys(self.agents, 0.0)
+        for entry in episode.ledger:
+            paid[entry.agent] += entry.value
+        best = [agent for agent in paid if paid[agent] == max(paid.values())]
+        return {f"win {agent}": float(best == [agent]) for agent in self.agents}
+
+    rates = ("win *",)
+
+
+def _drawn(rng: random.Random, outcomes: Sequence[tuple[Any, float]]) -> Any:
+    values, weights = [outcome for outcome, _ in outcomes], [weight for _, weight in outcomes]
+    # alike: a draw that can be listed, so that the tree of a small game can be walked
+    if max(weights) - min(weights) < 1e-12:
+        return rng.choice(values)
+    return rng.choices(values, weights)[0]
+
+
+def _ask(stop: Stop, listed: int, notes: Mapping[str, str]) -> Ask:
+    asks, legal = {}, dict[str, Sequence[str] | None]()
+    for agent, content in (stop.asks or {}).items():
+        choices = tuple(stop.moves[agent]) if stop.moves is not None else ()
+        legal[agent] = choices if 0 < len(choices) <= listed else None
+        parts: list[Any] = [content] if isinstance(content, str) else [*_parts(content)]
+        if notes:
+            parts = [notes[agent]] if agent in notes else []
+        if len(choices) > listed:
+            some = ", ".join(choices[:: max(1, len(choices) // EXAMPLES)][:EXAMPLES])
+            parts.append(f"Answer with one of {len(choices)} moves, as {some}.")
+        elif agent in notes and choices:
+            parts.append(f"Actions: {', '.join(choices)}.")
+        asks[agent] = tuple(parts) if len(parts) != 1 else parts[0]
+    same = list(legal.values())
+    # one tuple for all is checked once
+    return Ask(asks, legal=same[0] if all(choices is same[0] for choices in same) else legal)
+
+
+def _parts(content: Any) -> Sequence[Any]:
+    return content if isinstance(content, (tuple, list)) else (content,)
+
+
+def _chosen(action: Action, stop: Stop, agent: str) -> Any:
+    """What the library calls the move; the text where it reads for itself, None where no move can
+    be read."""
+    if stop.moves is None:
+        return action.text
+    moves = stop.moves[agent]
+    name = action.parsed if action.parsed is not None else parse_legal(action.text, tuple(moves))
+    return moves.get(name) if name is not None else None

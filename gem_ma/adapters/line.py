@@ -1,0 +1,152 @@
+"""A play's way through a foreign environment, remembered so that a fork does not step again.
+
+What each stop looked like is kept by the moves that led there, and so are copies of the environment
+itself. Who is asked, and what an answer means, is the scenario's business (`foreign`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from hashlib import blake2b
+from threading import Lock
+from time import perf_counter
+from typing import Any, Protocol
+
+from gem_ma.adapters.guest import guest
+from gem_ma.effects import Reward, Shown, Tell
+
+STOPS_KEPT, STATES_KEPT = 4096, 256  # what forks are made of; the oldest are forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Where a play waits. `before`: what was paid and told on the way here. `asks`: who must act,
+    and what each is shown; nobody = the play is over. `moves`: {agent: {legal string: what the
+    library calls it}}; None where the library reads the text itself. `outcomes`: (outcome, weight)
+    of a draw that is made by the play's own rng, and then nobody is asked."""
+
+    before: tuple[Reward | Tell, ...] = ()
+    asks: Mapping[str, Shown] | None = None
+    moves: Mapping[str, Mapping[str, Any]] | None = None
+    outcomes: Sequence[tuple[Any, float]] = ()
+
+
+class World(Protocol):
+    """What a line wants of an adapter; said in `foreign.Foreign`."""
+
+    key: str
+    borrows: bool
+
+    def opened(self, seed: int) -> Any: ...
+    def stop(self, state: Any) -> Stop: ...
+    def stepped(self, state: Any, move: Any, seed: int) -> Any: ...
+    def copied(self, state: Any) -> Any: ...
+
+
+class Shelf:
+    """The last `size` values that were put in or taken out. Views may be stepped in threads."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.lock = size, Lock()
+        self.values: OrderedDict[bytes, Any] = OrderedDict()
+
+    def get(self, key: bytes) -> Any:
+        with self.lock:
+            if key in self.values:
+                self.values.move_to_end(key)
+            return self.values.get(key)
+
+    def put(self, key: bytes, value: Any) -> None:
+        with self.lock:
+            self.values[key] = value
+            self.values.move_to_end(key)
+            if len(self.values) > self.size:
+                self.values.popitem(last=False)
+
+
+STOPS, STATES = Shelf(STOPS_KEPT), Shelf(STATES_KEPT)
+# seconds that a copy takes, by environment; inf where it cannot be copied
+COSTS: dict[str, float] = {}
+
+
+def forget() -> None:
+    """Forgets all stops and copies; plays go on, and forks step again."""
+    STOPS.values.clear()
+    STATES.values.clear()
+
+
+class Line:
+    """One play's way through an environment. The environment itself is brought up to date only
+    where nobody has been before, from the nearest copy of it."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self.world, self.seed = world, seed
+        self.moves: list[tuple[Any, int]] = []
+        # place n = after n moves; a key is a digest, since a tuple of all moves is hashed anew each
+        # time
+        self.keys = [_digest(b"", [world.key, seed])]
+        self.state, self.place = None, -1  # the environment, and the place where it stands
+        self.spent = 0.0  # seconds of stepping since the last copy
+
+    def go(self, move: Any, seed: int) -> None:
+        self.moves.append((move, seed))
+        self.keys.append(_digest(self.keys[-1], [move, seed]))
+
+    def stop(self) -> Stop:
+        key = self.keys[-1]
+        stop: Stop | None = STOPS.get(key)
+        if stop is None:
+            self._arrive()
+            with self._guest(self.seed):
+                stop = self.world.stop(self.state)
+            STOPS.put(key, stop)
+        return stop
+
+    def _arrive(self) -> None:
+        for place in range(len(self.moves), self.place + 1, -1):
+            state = STATES.get(self.keys[place])
+            if state is not None:
+                with self._guest(self.seed):
+                    self.state, self.place = self.world.copied(state), place
+                break
+        if self.place < 0:
+            started = perf_counter()
+            with self._guest(self.seed):
+                self.state, self.place = self.world.opened(self.seed), 0
+            self._keep(started)
+        for move, seed in self.moves[self.place :]:
+            started = perf_counter()
+            with self._guest(seed):
+                self.state = self.world.stepped(self.state, move, seed)
+            self.place += 1
+            self._keep(started)
+
+    def _guest(self, seed: int) -> AbstractContextManager[None]:
+        return guest(seed) if self.world.borrows else nullcontext()
+
+    def _keep(self, started: float) -> None:
+        """Puts a copy away where the way from the last one took longer than a copy takes; so play
+        is never slowed to less than half by forks that nobody may make."""
+        self.spent += perf_counter() - started
+        kind = self.world.key
+        if self.spent < COSTS.get(kind, 0.0):
+            return
+        started = perf_counter()
+        try:
+            with self._guest(self.seed):
+                STATES.put(self.keys[self.place], self.world.copied(self.state))
+            # the least ever seen: the first copy may have been held up by anything
+            COSTS[kind] = min(COSTS.get(kind) or math.inf, perf_counter() - started)
+        except Exception:  # a lock, a socket, a generator inside: then a fork steps again
+            COSTS[kind] = math.inf
+        self.spent = 0.0
+
+
+def _digest(before: bytes, step: Any) -> bytes:
+    text = json.dumps(step, default=repr)
+    return blake2b(before + text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -1,0 +1,176 @@
+"""What all adapters share: foreign code leaves no trace, plays are the same again, a fork does not
+step again."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from gem_ma.adapters import line
+from gem_ma.adapters.foreign import MISREAD, Foreign
+from gem_ma.adapters.guest import library
+from gem_ma.adapters.line import Stop
+from gem_ma.effects import Reward
+from gem_ma.errors import ConfigError
+from gem_ma.scenario import Game
+from gem_ma.testing import check_scenario
+
+
+class Dice(Foreign):
+    """A library that draws from the global random states, prints, and counts its steps."""
+
+    agents = ("ann",)
+    seeded = True
+    ends_within = 6
+    steps = 0
+
+    def __init__(self, copies: bool = True) -> None:
+        self.copies, self.key = copies, f"dice {copies}"
+
+    def opened(self, seed):
+        print("opened")
+        return [seed % 100]
+
+    def copied(self, state):
+        if not self.copies:
+            raise TypeError("cannot be copied")
+        return list(state)
+
+    def stepped(self, state, move, seed):
+        print("stepped")
+        Dice.steps += 1
+        state.append(random.randrange(100) + 100 * int(np.random.randint(100)) + move["ann"])
+        return state
+
+    def stop(self, state):
+        before = (Reward({"ann": float(state[-1])}),) if len(state) > 1 else ()
+        if len(state) > 5:
+            return Stop(before)
+        return Stop(before, {"ann": f"so far {state}"}, {"ann": {"low": 0, "high": 50}})
+
+
+class Board(Foreign):
+    """Two players, no chance; the first three moves are all there is."""
+
+    agents = ("ann", "bob")
+    zero_sum, chance, borrows, ends_within, worst, key = True, False, False, 3, -2.0, "board"
+
+    def __init__(self, moves: int = 2, listed: int = 512) -> None:
+        self.moves, self.listed, self.key = moves, listed, f"board {moves}"
+
+    def opened(self, seed):
+        return []
+
+    def stepped(self, state, move, seed):
+        return [*state, *move.values()]
+
+    def stop(self, state):
+        before = (Reward({"ann": 1.0, "bob": -1.0}),) if len(state) == 1 else ()
+        if len(state) == 3:
+            return Stop(before)
+        mover = self.agents[len(state) % 2]
+        choices = {f"square {number}": number for number in range(self.moves)}
+        return Stop(before, {mover: f"moves {state}"}, {mover: choices})
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered():
+    line.forget()
+    line.COSTS.clear()
+
+
+def played(scenario, seed=1):
+    game = Game(scenario, None, seed)
+    while game.pending:
+        game.send({agent: asked.legal[0] for agent, asked in game.pending.items()})
+    return game
+
+
+def test_two_games_in_turn_disturb_neither_each_other_nor_the_caller(capsys):
+    alone = [played(Dice(), seed).ledger for seed in (1, 2)]
+    line.forget()
+    random.seed(5)
+    np.random.seed(5)
+    expected = random.random(), np.random.random()
+    random.seed(5)
+    np.random.seed(5)
+    first, second = Game(Dice(), None, 1), Game(Dice(), None, 2)
+    while first.pending:
+        first.send({"ann": "low"})
+        second.send({"ann": "low"})
+    assert [first.ledger, second.ledger] == alone
+    assert (random.random(), np.random.random()) == expected
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_what_was_played_before_is_not_stepped_again(copies, monkeypatch):
+    monkeypatch.setattr(line, "perf_counter", lambda: 0.0)  # a copy costs nothing
+    game, steps = played(Dice(copies)), Dice.steps
+    fork = game.fork(3)
+    assert Dice.steps == steps  # the fork stands, and nothing was stepped
+    fork.send({"ann": "high"})
+    # its one step, and the three before it where there is no copy
+    assert Dice.steps - steps == (1 if copies else 4)
+    assert fork.turns[:3] == game.turns[:3] and fork.ledger != game.ledger[:4]
+
+
+def test_a_fork_is_exact_when_nothing_is_remembered():
+    game = played(Dice())
+    line.forget()
+    fork = game.fork(2)
+    while fork.pending:
+        fork.send({"ann": "low"})
+    assert fork.ledger == game.ledger and fork.turns == game.turns
+
+
+def test_a_reseeded_fork_has_luck_of_its_own():
+    game = played(Dice())
+    fork = game.fork(2, seed="x")
+    while fork.pending:
+        fork.send({"ann": "low"})
+    assert fork.ledger[:2] == game.ledger[:2] and fork.ledger[2:] != game.ledger[2:]
+
+
+def test_an_unreadable_answer_is_asked_again_or_forfeits_what_the_game_can_cost():
+    game = Game(Dice(), None, 1)
+    game.send({"ann": "hm"})
+    assert game.new("ann")[0].text == MISREAD and game.step == 1 and not game.over
+    game = Game(Board(), None, 1)
+    game.send({"ann": "square 0"})
+    game.send({"bob": "hm"})
+    paid = {agent: sum(e.value for e in game.ledger if e.agent == agent) for agent in Board.agents}
+    # in all, with what was paid before
+    assert game.over and paid == {"ann": 2.0, "bob": -2.0}
+
+
+def test_a_long_list_of_moves_is_shown_as_a_pattern_and_still_read():
+    game = Game(Board(moves=900, listed=512), None, 1)
+    assert game.pending["ann"].legal is None
+    assert "one of 900 moves" in game.new("ann")[-1].text
+    game.send({"ann": r"I take \boxed{Square 899}"})
+    assert game.new("bob")[0].text == "moves [899]"
+    assert Game(Board(moves=512), None, 1).pending["ann"].legal is not None
+
+
+@pytest.mark.parametrize("scenario", [Dice, Board])
+def test_a_foreign_game_keeps_the_rules_of_the_kit(scenario):
+    # the suites of views play hundreds of times, and know nothing of adapters
+    check_scenario(scenario(), seeds=range(3), skip=(9, 12, 13))
+
+
+def test_a_missing_library_is_one_line_that_says_what_to_type():
+    with pytest.raises(ConfigError) as fault:
+        library("no_such_library", "openspiel")
+    assert "pip install" in str(fault.value) and "openspiel" in str(fault.value)
+    assert "\n" not in str(fault.value)
+
+
+def test_what_is_remembered_is_bounded():
+    shelf = line.Shelf(3)
+    for number in range(9):
+        shelf.put(bytes([number]), number)
+        shelf.get(bytes([0]))
+    assert list(shelf.values.values()) == [7, 8, 0]
