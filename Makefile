@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 PIP_VLLM := .venv-vllm/bin/pip install --quiet --disable-pip-version-check --constraint constraints-vllm.txt
 # libraries whose environments are played, each in an environment of its own: .venv-NAME
-WORLDS := openspiel
+WORLDS := openspiel reasoning_gym
 BENCHMARKS := kernel scheduling faults retail reuse learner memory sandbox
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM = false
@@ -27,11 +27,12 @@ test-learning: .venv/dev.done  ## learning bars over several seeds; minutes
 test-vllm: .venv/dev.done .venv-vllm/done  ## vLLM's CPU build: its server on loopback, and the engine in process; minutes
 	$(BIN)/python -m pytest -q -m vllm tests/vllm
 
-test-worlds: $(WORLDS:%=.venv-%/world.done)  ## every environment of every other library: played, forked, checked; minutes
+test-worlds: $(WORLDS:%=.venv-%/world.done) sandbox  ## every environment of every other library: played, forked, checked; minutes
 	for name in $(WORLDS); do .venv-$$name/bin/python -m pytest -q -m worlds tests/worlds/test_$$name.py || exit 1; done
 
 worlds: $(WORLDS:%=.venv-%/world.done)  ## the table of docs/worlds.md; minutes
-	for name in $(WORLDS); do .venv-$$name/bin/python tests/benchmarks/worlds.py $$name || exit 1; done
+	.venv-reasoning_gym/bin/python tests/worlds/trivial_answers.py --items 12
+	for name in $(filter-out reasoning_gym,$(WORLDS)); do .venv-$$name/bin/python tests/benchmarks/worlds.py $$name || exit 1; done
 
 check: .venv/dev.done   ## lint, format, types, floors, counts
 	$(BIN)/ruff check .

@@ -137,6 +137,7 @@ SAME_FLOOR = {  # who may import whom on its own floor
         "registry",
     },
     "testing": {"envs"},
+    "adapters": {"tools"},  # graders that evaluate an answer run in the guarded worker
     "seats": {"limits", "policy_faults", "together"},
     "branches": {"seats"},
     "rollout": {"limits", "policy_faults", "seats", "branches"},

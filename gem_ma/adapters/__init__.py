@@ -7,4 +7,5 @@ is made, never when it is listed, and each library is an extra of the prefix's n
 
 CATALOG: dict[str, str] = {
     "openspiel": "gem_ma.adapters.openspiel:OpenSpiel",
+    "reasoning_gym": "gem_ma.adapters.reasoning_gym:ReasoningGym",
 }

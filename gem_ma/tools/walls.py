@@ -67,7 +67,7 @@ def advice(reason: str) -> str:
 
 
 def command(wall: Wall, folder: str, info: int) -> tuple[list[str], dict[str, Any]]:
-    """The command line of a worker, and what it is facts about its wall.
+    """The command line of a worker, and what it learns about its wall.
 
     `folder` is where it works without a wall; `info` the descriptor to which bubblewrap writes
     the number of the first process inside. Raises ConfigError where bubblewrap is missing.
