@@ -3,9 +3,37 @@
 `CATALOG` says which class opens what stands behind a prefix; it is called with the rest of the id
 and the options, as `OpenSpiel("goofspiel", num_cards=4)`. An adapter imports its library when it
 is made, never when it is listed, and each library is an extra of the prefix's name.
+
+`wrap` is for an environment object that a user has already.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gem_ma.effects import Scenario
+
 CATALOG: dict[str, str] = {
+    "gymnasium": "gem_ma.adapters.gymnasium:Gymnasium",
     "openspiel": "gem_ma.adapters.openspiel:OpenSpiel",
+    "pettingzoo": "gem_ma.adapters.pettingzoo:PettingZoo",
     "reasoning_gym": "gem_ma.adapters.reasoning_gym:ReasoningGym",
 }
+
+
+def wrap(env: Any, **options: Any) -> Scenario:
+    """A user's Gymnasium or PettingZoo environment (AEC or Parallel) as a scenario. `env`: the
+    object, of which every play gets a copy, or a function that makes one. Options are those of the
+    adapter: `turns`, `actions`, `brief`, `chance`, `zero_sum`, `worst`, `listed`. Raises
+    ConfigError for what is no such environment, or cannot be copied.
+
+    >>> import gymnasium
+    >>> from gem_ma.scenario import Game
+    >>> game = Game(wrap(gymnasium.make("FrozenLake-v1", render_mode="ansi")), seed=1)
+    >>> game.pending["player"].legal
+    ('left', 'down', 'right', 'up')
+    """
+    from gem_ma.adapters.wrapping import wrapped  # late: a catalog imports no adapter
+
+    return wrapped(env, options)

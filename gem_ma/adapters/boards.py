@@ -1,0 +1,101 @@
+"""What PettingZoo's classic games look like in words, what their actions are called, and what is
+lost in them at most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+HOLDEM = ("call", "raise", "fold", "check")
+NO_LIMIT = ("fold", "check or call", "raise half the pot", "raise the pot", "all in")
+RPS = ("rock", "paper", "scissors")
+
+
+def _number(env: Any, action: int) -> str:
+    return str(action)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A game in words. `worst`: the lowest payment of a zero-sum game; None = not zero-sum."""
+
+    text: Callable[[Any, Any], str] | None = None  # (environment, observation)
+    action: Callable[[Any, int], str] = _number
+    worst: float | None = None
+    chance: bool = True
+
+
+def _named(names: tuple[str, ...]) -> Callable[[Any, int], str]:
+    return lambda env, action: names[action]
+
+
+def _board(planes: Any, swapped: bool) -> str:
+    """Two planes of 0 and 1, those of the agent that looks first, as rows of X, O and dots."""
+    board = planes.swapaxes(0, 1) if swapped else planes
+    return "\n".join(
+        "".join("X" if own else "O" if other else "." for own, other in row)
+        for row in board[..., :2].tolist()
+    )
+
+
+def _tic_tac_toe(env: Any, seen: Any) -> str:
+    board = _board(seen["observation"], swapped=True)
+    return f"{board}\nX is you. Squares are numbered down the columns from 0."
+
+
+def _connect_four(env: Any, seen: Any) -> str:
+    return f"{_board(seen['observation'], swapped=False)}\nX is you. A move is a column from 0."
+
+
+def _go(env: Any, seen: Any) -> str:
+    board = _board(seen["observation"], swapped=False)
+    return f"{board}\nX is you. A move is a point, row by row from 0; the last number passes."
+
+
+def _rps(env: Any, seen: Any) -> str:
+    last = RPS[int(seen)] if int(seen) < len(RPS) else "none yet"
+    return f"The other chose: {last}."
+
+
+def _leduc(env: Any, seen: Any) -> str:
+    cells = seen["observation"].tolist()
+    own, public = _marked(cells[:3], "JQK"), _marked(cells[3:6], "JQK")
+    chips, others = _marked(cells[6:21], range(15)), _marked(cells[21:36], range(15))
+    return f"Your card: {own}. Public card: {public}. In the pot: you {chips}, the other {others}."
+
+
+def _texas(env: Any, seen: Any) -> str:
+    cells = seen["observation"].tolist()
+    cards = [f"{rank}{suit}" for suit in "shdc" for rank in "A23456789TJQK"]
+    text = f"Your cards and the public ones: {_marked(cells[:52], cards)}."
+    if len(cells) == 72:  # with limits: raises of each of four rounds, 0 to 4
+        raises = [_marked(cells[place : place + 5], range(5)) for place in range(52, 72, 5)]
+        return f"{text} Raises by round: {' '.join(raises)}."
+    return f"{text} In the pot: you {cells[52]:g}, the other {cells[53]:g}."
+
+
+def _marked(cells: Any, names: Any) -> str:
+    names = list(names)
+    return " ".join(str(names[n]) for n, cell in enumerate(cells) if cell) or "none"
+
+
+def _chess_move(env: Any, action: int) -> str:
+    from pettingzoo.classic.chess import chess_utils
+
+    inner = env.unwrapped
+    player = inner.possible_agents.index(inner.agent_selection)
+    return str(chess_utils.action_to_move(inner.board, action, player).uci())
+
+
+DRAWN = {
+    "tictactoe": Drawn(_tic_tac_toe, worst=-1.0, chance=False),
+    "connect_four": Drawn(_connect_four, worst=-1.0, chance=False),
+    "go": Drawn(_go, worst=-1.0, chance=False),
+    "chess": Drawn(None, _chess_move, worst=-1.0, chance=False),
+    "rps": Drawn(_rps, _named(RPS), worst=-15.0, chance=False),  # fifteen rounds
+    # with limits in big blinds, what all raises come to; without, in chips
+    "leduc_holdem": Drawn(_leduc, _named(HOLDEM), worst=-7.0),
+    "texas_holdem": Drawn(_texas, _named(HOLDEM), worst=-25.0),
+    "texas_holdem_no_limit": Drawn(_texas, _named(NO_LIMIT), worst=-100.0),
+}
