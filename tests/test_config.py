@@ -268,7 +268,7 @@ trian: {}
             ("{behaviour: first_legal}", "{behaviour: first_legal, 'a\\nb': 1}"),
             (
                 r"run.yaml:4: agents.player_0.a\nb: unknown key (known: behaviour, options,"
-                r" policies, policy)"
+                r" policies, policy, tools)"
             ),
         ),
         (

@@ -104,7 +104,7 @@ SAME_FLOOR = {  # who may import whom on its own floor
     "config.training": {"config.learning", "config.playing"},
     "config.settings": {"config.playing", "config.training"},
     "config.studies": {"config.playing"},
-    "config.paths": {"config.settings", "registry"},
+    "config.paths": {"config.playing", "config.settings", "registry"},
     "config.fit_training": {
         "behaviour",
         "config.learning",

@@ -170,12 +170,19 @@ def test_the_further_policies_of_a_seat_are_opened_and_stand_in_the_cast(
     assert list(open_policies(loaded.config)) == ["main", "spare"]
     assert cast_of(loaded.config)["player_1"].policies == {"judge": "spare"}
     assert loaded.resolved()["agents"] == {
-        "player_0": {"behaviour": "direct", "policy": "main", "options": {}, "policies": {}},
+        "player_0": {
+            "behaviour": "direct",
+            "policy": "main",
+            "options": {},
+            "policies": {},
+            "tools": [],
+        },
         "player_1": {
             "behaviour": "direct",
             "policy": "main",
             "options": {},
             "policies": {"judge": "spare"},
+            "tools": [],
         },
     }
 

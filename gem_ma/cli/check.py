@@ -132,10 +132,11 @@ def _facts(
     from gem_ma.running.learning import checked_scenario
 
     config = loaded.config
-    if config.train is None:
-        scenario = scenario_of(config, base=loaded.base)
-    else:
-        scenario = checked_scenario(loaded)
+    with loaded.placing():  # a tool that cannot be had is named by its key
+        if config.train is None:
+            scenario = scenario_of(config, base=loaded.base)
+        else:
+            scenario = checked_scenario(loaded)
     if loaded.path is not None:
         try_seats(config, scenario)
     facts: dict[str, Any] = {
@@ -257,7 +258,8 @@ def _config_rows(
     rows = [("plays", f"{facts['episodes']} episodes")]
     for agent, seat in config.agents.items():
         policy = f" with policy {seat.policy}" if seat.policy else ""
-        rows.append((agent, f"{seat.behaviour}{policy}"))
+        names = ", ".join(tool.named[0] for tool in seat.tools)
+        rows.append((agent, f"{seat.behaviour}{policy}{names and f', tools: {names}'}"))
     rows += [
         (f"endpoint {name}", answer) for name, answer in answers.items() if isinstance(answer, str)
     ]

@@ -3,6 +3,8 @@ that the record of a run shows what held."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from gem_ma import registry
 from gem_ma.config.document import COMMAND_LINE, Document
 from gem_ma.config.fit import single
@@ -23,6 +25,16 @@ def spell_seats(document: Document) -> None:
             # a person has no model name; `me` fills its place in ENGINE/NAME
             values = {kind: f"{name}/me" if name == "human" else name}
             document.put(("agents", agent), Document(values, {(): place, (kind,): place}))
+            continue
+        if isinstance(name, dict) and isinstance(name.get("tools"), list):
+            name["tools"] = [_spelled(tool) for tool in name["tools"]]
+
+
+def _spelled(tool: Any) -> Any:
+    """`python`, and `python:` with nothing below it, are short for {python: {}}."""
+    if isinstance(tool, dict):
+        return {key: {} if value is None else value for key, value in tool.items()}
+    return {tool: {}} if isinstance(tool, str) else tool
 
 
 def name_policies(document: Document) -> None:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from gem_ma import registry
+from gem_ma.config.playing import ToolSettings
 from gem_ma.config.settings import Config
 
 
@@ -40,6 +41,12 @@ def located(config: Config, base: Path | None) -> Config:
     data = scenario.options.get("data")
     if isinstance(data, str):
         scenario = scenario.model_copy(update={"data": locate(data, base)})
+    agents = {
+        name: agent.model_copy(update={"tools": [_found(tool, base) for tool in agent.tools]})
+        if agent.tools
+        else agent
+        for name, agent in config.agents.items()
+    }
     policies = {}
     for name, policy in config.policies.items():
         engine, _, model = policy.model.partition("/")
@@ -48,4 +55,14 @@ def located(config: Config, base: Path | None) -> Config:
         if isinstance(adapter := policy.options.get("lora"), str):
             changes["lora"] = locate(adapter, base)
         policies[name] = policy.model_copy(update=changes)
-    return config.model_copy(update={"scenario": scenario, "policies": policies})
+    changed = {"scenario": scenario, "agents": agents, "policies": policies}
+    return config.model_copy(update=changed)
+
+
+def _found(tool: ToolSettings, base: Path | None) -> ToolSettings:
+    """The tool with the folder that it searches, where it has one, as seen from the working
+    folder."""
+    if tool.search is None:
+        return tool
+    folder = locate(tool.search.folder, base)
+    return tool.model_copy(update={"search": tool.search.model_copy(update={"folder": folder})})

@@ -30,11 +30,16 @@ from gem_ma.registry import load, make, task_of
 from gem_ma.rollout import Plan
 from gem_ma.scenario import Scenario
 from gem_ma.secret_names import reveal
+from gem_ma.tools.equipping import equipped
 
 
 def scenario_of(config: Config, *, base: Path | None = None) -> Scenario:
-    """The scenario with its options. Raises DataError where its data is missing or damaged."""
-    return make(config.scenario.id, **located(config, base).scenario.options)
+    """The scenario with its options, and with the tools of its agents around it. Raises DataError
+    where its data is missing or damaged."""
+    found = located(config, base)
+    scenario = make(config.scenario.id, **found.scenario.options)
+    named = {agent: [tool.named for tool in seat.tools] for agent, seat in found.agents.items()}
+    return equipped(scenario, named)
 
 
 def cast_of(config: Config) -> dict[str, Seat]:

@@ -8,9 +8,17 @@ the scenario's and the engine's constructor.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from gem_ma.episode import Limits, Seat
 from gem_ma.types import MAX_SAID, Sampling
@@ -51,6 +59,58 @@ class ScenarioSettings(Settings):
         return dict(self.__pydantic_extra__ or {})
 
 
+class ToolOptions(Settings):
+    """What holds for every tool of an agent."""
+
+    uses: int = Field(5, ge=1, description="Calls in a play.")
+    reward: float = Field(0.0, description="Paid to the agent for each call.")
+
+
+class PythonSettings(ToolOptions):
+    """Python in a session of the play's own, behind a wall."""
+
+    timeout_s: float = Field(5.0, gt=0, description="Seconds of one call.")
+    sandbox: Literal["bubblewrap", "none"] = Field(
+        "bubblewrap", description="`none`: what a model writes runs without any wall."
+    )
+    packages: list[str] = Field(
+        default_factory=list, description="Importable inside, read-only: [numpy]."
+    )
+
+
+class SearchSettings(ToolOptions):
+    """Words looked up in the text files of a folder."""
+
+    folder: str = Field(description="Its .txt and .md files are searched.")
+    results: int = Field(3, ge=1, description="Passages in an answer.")
+
+
+class ToolSettings(Settings):
+    """One tool: its name, with its options below it."""
+
+    python: PythonSettings | None = None
+    search: SearchSettings | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> ToolSettings:
+        if len([name for name in ToolSettings.model_fields if getattr(self, name)]) != 1:
+            raise ValueError("should be one tool with its options, as {python: {uses: 3}}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _short(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # as it is written: a record with `search: null` in it would name a second tool
+        return {name: options for name, options in dump(self).items() if options is not None}
+
+    @property
+    def named(self) -> tuple[str, dict[str, Any]]:
+        """The tool's name and its options."""
+        for name in ToolSettings.model_fields:
+            if (options := getattr(self, name)) is not None:
+                return name, options.model_dump()
+        raise AssertionError("no tool")  # the validator has refused it
+
+
 class AgentSettings(Settings):
     """Who plays one agent."""
 
@@ -60,6 +120,10 @@ class AgentSettings(Settings):
     policies: dict[str, str] = Field(
         default_factory=dict,
         description="Further policies, by what the behaviour calls them: {judge: NAME}.",
+    )
+    tools: list[ToolSettings] = Field(
+        default_factory=list,
+        description="Tools that it may call before it acts: [python, {search: {folder: PATH}}].",
     )
 
     @property

@@ -76,7 +76,7 @@ def command(wall: Wall, folder: str, info: int) -> tuple[list[str], dict[str, An
     bwrap = shutil.which("bwrap")
     if walled and bwrap is None:
         raise ConfigError(advice("it is not installed"))
-    mounts, path = _packages(wall.packages)
+    sources, path = mounts(wall.packages)
     root = os.geteuid() == 0
     facts = {
         "alone": walled,
@@ -109,7 +109,7 @@ def command(wall: Wall, folder: str, info: int) -> tuple[list[str], dict[str, An
         *(bwrap, *spaces, *power, "--as-pid-1", "--info-fd", str(info)),
         *("--clearenv", *environment, "--hostname", "sandbox"),
         *_system(),
-        *(part for source, place in mounts.items() for part in _shown(source, place)),
+        *(part for source, place in sources.items() for part in _shown(source, place)),
         *_shown(str(INSIDE), "/inside.py"),
         *("--proc", "/proc"),
         *(part for name in DEVICES for part in ("--dev-bind", f"/dev/{name}", f"/dev/{name}")),
@@ -140,7 +140,7 @@ def _shown(source: str, place: str) -> list[str]:
     return [*parts, "--ro-bind", source, place]
 
 
-def _packages(names: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
+def mounts(names: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
     """What must be mounted so that these packages can be imported, as {source: place}, and the
     search path. Raises ConfigError for one that is not installed."""
     if not names:
@@ -148,7 +148,7 @@ def _packages(names: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
     installed = dict.fromkeys(
         os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")
     )
-    mounts = {folder: folder for folder in installed if os.path.isdir(folder)}
+    sources = {folder: folder for folder in installed if os.path.isdir(folder)}
     for name in names:
         spec = find_spec(name)
         places = list(spec.submodule_search_locations or ()) if spec is not None else []
@@ -157,6 +157,6 @@ def _packages(names: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
             raise ConfigError(f"the package {name!r} is not installed")
         source = os.path.realpath(source)
         # its own folder alone: beside it may lie anything, such as a checkout with its runs
-        if not any(source.startswith(folder + os.sep) for folder in mounts):
-            mounts[source] = f"/packages/{os.path.basename(source)}"
-    return mounts, ["/packages", *installed]
+        if not any(source.startswith(folder + os.sep) for folder in sources):
+            sources[source] = f"/packages/{os.path.basename(source)}"
+    return sources, ["/packages", *installed]

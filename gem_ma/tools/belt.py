@@ -1,0 +1,217 @@
+"""Tools for any agent of any scenario: a scenario around a scenario.
+
+An agent that is asked may call its tools first. What comes of a call is shown to it alone and it
+is asked again; the rules behind see nothing but its last word. A tool runs in a `Call`, so a
+replay never repeats it, and a tool with a state rebuilds it when a fork goes on.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gem_ma.effects import Ask, Call, Play, Reward, Scenario
+from gem_ma.episode import Episode, Limits
+from gem_ma.errors import CallError
+from gem_ma.types import Action, Malformed, Message, Tool, ToolCall
+
+FACTS = [
+    name
+    for name, value in vars(Scenario).items()
+    if not name.startswith("_") and not callable(value) and not isinstance(value, property)
+]
+
+
+class Use:
+    """One agent's tool in one play. `plan` is told every call, replays included; `run` is made
+    only where a call is really run, and must catch up with what was planned before."""
+
+    def plan(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """The agent calls the tool of this name."""
+        raise NotImplementedError
+
+    def run(self) -> Any:
+        """What the call planned last comes to, a JSON value; it may raise."""
+        raise NotImplementedError
+
+    def shown(self, result: Any) -> str:
+        """The result as the agent sees it; None where the call failed. A pure function of what
+        was planned and of earlier results."""
+        return "" if result is None else str(result)
+
+    def close(self) -> None:
+        """The play is over."""
+
+
+class Equipment:
+    """What an agent is given: tools of one kind, with what they share."""
+
+    tools: tuple[Tool, ...] = ()
+    uses: int = 5  # calls in a play
+    reward: float = 0.0  # paid for each of them
+
+    def open(self) -> Use:
+        """For one agent in one play. Starts nothing: most plays are replays, or never call."""
+        raise NotImplementedError
+
+
+@dataclass
+class Hand:
+    """What an agent holds in a play."""
+
+    equipment: Sequence[Equipment]
+    opened: dict[int, Use] = field(default_factory=dict)
+    used: dict[int, int] = field(default_factory=dict)
+
+    def offered(self) -> dict[str, int]:
+        """Name of a tool -> its equipment, of those that may still be called."""
+        return {
+            tool.name: index
+            for index, equipment in enumerate(self.equipment)
+            if self.used.get(index, 0) < equipment.uses
+            for tool in equipment.tools
+        }
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        names = self.offered()
+        return tuple(t for equipment in self.equipment for t in equipment.tools if t.name in names)
+
+    def take(self, index: int) -> Use:
+        """Counts a call."""
+        self.used[index] = self.used.get(index, 0) + 1
+        if index not in self.opened:
+            self.opened[index] = self.equipment[index].open()
+        return self.opened[index]
+
+
+class WithTools(Scenario):
+    """A scenario whose agents have tools."""
+
+    def __init__(self, inner: Scenario, equipment: Mapping[str, Sequence[Equipment]]) -> None:
+        self.inner, self.equipment = inner, dict(equipment)
+        for name in FACTS:
+            setattr(self, name, getattr(inner, name))
+        everything = [each for several in equipment.values() for each in several]
+        if any(each.reward for each in everything):
+            self.zero_sum = self.cooperative = False
+        # a call is a decision point more, for it and for the limits of the world
+        calls = sum(each.uses for each in everything)
+        if inner.ends_within is not None:
+            self.ends_within = inner.ends_within + calls
+        if isinstance(inner.limits, Limits) and inner.limits.max_steps is not None:
+            self.limits = replace(inner.limits, max_steps=inner.limits.max_steps + calls)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "inner":  # not made yet
+            raise AttributeError(name)
+        return getattr(self.inner, name)  # what behaviours and pages ask of it by name
+
+    def deal(self, rng: random.Random, task: Any) -> Mapping[str, Any]:
+        return self.inner.deal(rng, task)
+
+    def tasks(self, split: str) -> Sequence[Any]:
+        return self.inner.tasks(split)
+
+    def success(self, episode: Episode) -> bool | None:
+        return self.inner.success(episode)
+
+    def measures(self, episode: Episode) -> Mapping[str, float | None]:
+        return self.inner.measures(episode)
+
+    def labels(self, episode: Episode) -> Mapping[str, str | Sequence[str]]:
+        return self.inner.labels(episode)
+
+    def provenance(self) -> dict[str, Any]:
+        return self.inner.provenance()
+
+    @property
+    def summary(self) -> str:
+        return self.inner.summary
+
+    def play(self, rng: random.Random, task: Any) -> Play:
+        inner = self.inner.play(rng, task)
+        hands = {agent: Hand(several) for agent, several in self.equipment.items()}
+        answer, failed = None, None
+        try:
+            while True:
+                try:
+                    effect = inner.send(answer) if failed is None else inner.throw(failed)
+                except StopIteration:
+                    return
+                answer, failed = None, None
+                try:
+                    if isinstance(effect, Ask):
+                        answer = yield from _asked(effect, hands)
+                    else:
+                        answer = yield effect
+                except CallError as error:  # of a call that it made, for it to handle
+                    failed = error
+        finally:
+            inner.close()
+            for use in (use for hand in hands.values() for use in hand.opened.values()):
+                use.close()
+
+
+def _asked(ask: Ask, hands: Mapping[str, Hand]) -> Generator[Any, Any, Any]:
+    """Asks until each agent has said a last word; gives those words."""
+    legal = ask.legal if isinstance(ask.legal, Mapping) else dict.fromkeys(ask.to, ask.legal)
+    tools = ask.tools if isinstance(ask.tools, Mapping) else dict.fromkeys(ask.to, ask.tools)
+    if not any(agent in hands and hands[agent].offered() for agent in ask.to):
+        return (yield ask)
+    waiting: Mapping[str, Any] = ask.to
+    words: dict[str, Action] = {}
+    while waiting:
+        offered = {
+            agent: (*(tools.get(agent) or ()), *(hands[agent].tools if agent in hands else ()))
+            for agent in waiting
+        }
+        actions = yield Ask(waiting, {agent: legal.get(agent) for agent in waiting}, offered)
+        again = {}
+        for agent, action in actions.items():
+            theirs = {tool.name for tool in tools.get(agent) or ()}
+            if agent in hands and _is_call(action, hands[agent].offered(), theirs):
+                again[agent] = yield from _called(agent, action, hands[agent])
+            else:
+                words[agent] = action
+        waiting = again
+    return {agent: words[agent] for agent in ask.to}
+
+
+def _is_call(action: Action, offered: Mapping[str, int], theirs: set[str]) -> bool:
+    """Whether an action is for the tools: it calls one of them, or nothing that the rules
+    behind would know."""
+    names = {call.name for call in action.tool_calls if isinstance(call, ToolCall)}
+    return bool(offered) and bool(names & offered.keys() or (action.tool_calls and not theirs))
+
+
+def _called(agent: str, action: Action, hand: Hand) -> Generator[Any, Any, Any]:
+    """Runs the calls of an action, one after another; gives what the agent is shown of them."""
+    results: list[Message] = []
+    for call in action.tool_calls:
+        offered = hand.offered()
+        if isinstance(call, Malformed):
+            # counted: whoever cannot write a call may not ask for ever
+            hand.take(next(iter(offered.values()), 0))
+            results.append(Message(f"Error: this is no call of a tool: {call.reason}"))
+            continue
+        if call.name not in offered:
+            known = {tool.name for equipment in hand.equipment for tool in equipment.tools}
+            why = "no use of it is left" if call.name in known else "call it alone"
+            if call.name not in known and offered:
+                hand.take(next(iter(offered.values())))
+            results.append(Message.tool(call.id, f"Error: {call.name} was not called: {why}"))
+            continue
+        index = offered[call.name]
+        use = hand.take(index)
+        use.plan(call.name, call.arguments)
+        try:
+            text = use.shown((yield Call(use.run)))
+        except CallError as error:
+            text = use.shown(None) or f"Error: {error}"
+        results.append(Message.tool(call.id, text))
+        if reward := hand.equipment[index].reward:
+            yield Reward({agent: reward}, why=f"tool: {call.name}")
+    return tuple(results)
