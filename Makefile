@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 PIP_VLLM := .venv-vllm/bin/pip install --quiet --disable-pip-version-check --constraint constraints-vllm.txt
 # libraries whose environments are played, each in an environment of its own: .venv-NAME
-WORLDS := openspiel gymnasium pettingzoo reasoning_gym
+WORLDS := openspiel gymnasium pettingzoo textarena gem reasoning_gym
 BENCHMARKS := kernel scheduling faults retail reuse learner memory sandbox
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM = false

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from gem_ma.effects import Scenario
 
 CATALOG: dict[str, str] = {
+    "gem": "gem_ma.adapters.gem:Gem",
     "gymnasium": "gem_ma.adapters.gymnasium:Gymnasium",
     "openspiel": "gem_ma.adapters.openspiel:OpenSpiel",
     "pettingzoo": "gem_ma.adapters.pettingzoo:PettingZoo",
     "reasoning_gym": "gem_ma.adapters.reasoning_gym:ReasoningGym",
+    "textarena": "gem_ma.adapters.textarena:TextArena",
 }
 
 

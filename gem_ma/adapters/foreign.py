@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+from gem_ma.adapters.guest import guest
 from gem_ma.adapters.line import Line, Stop
 from gem_ma.effects import Ask, Play, Reward, Scenario
 from gem_ma.episode import Episode
@@ -21,6 +22,8 @@ from gem_ma.types import Action
 
 LISTED = 512  # legal strings in an Ask; a turn of the record holds them all
 EXAMPLES = 6  # of more moves than that
+SEEDS_LOOKED_AT = 8  # three were dealt the same king thrice
+LOOKED_AT = 30  # steps of a play that is to tell whether seeds matter
 MISREAD = "That is no action. "
 
 
@@ -109,6 +112,30 @@ class Foreign(Scenario):
         return {f"win {agent}": float(best == [agent]) for agent in self.agents}
 
     rates = ("win *",)
+
+
+def seeds_matter(world: Foreign, answers: Sequence[str] = ()) -> bool:
+    """Whether seeds change anything that is seen, by playing the same random actions under some of
+    them; `answers` where the library reads for itself."""
+    plays = list[list[Stop]]()
+    for seed in range(SEEDS_LOOKED_AT):
+        rng, stops = random.Random(0), list[Stop]()
+        with guest(seed):
+            state = world.opened(seed)
+            for _ in range(LOOKED_AT):
+                stops.append(world.stop(state))
+                if not stops[-1].asks:
+                    break
+                move = {agent: _tried(rng, stops[-1], agent, answers) for agent in stops[-1].asks}
+                state = world.stepped(state, move, rng.getrandbits(31) + seed)
+        plays.append(stops)
+        if stops != plays[0]:
+            return True
+    return False
+
+
+def _tried(rng: random.Random, stop: Stop, agent: str, answers: Sequence[str]) -> Any:
+    return rng.choice([*stop.moves[agent].values()] if stop.moves is not None else answers)
 
 
 def _drawn(rng: random.Random, outcomes: Sequence[tuple[Any, float]]) -> Any:
