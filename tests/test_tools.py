@@ -28,6 +28,7 @@ from gem_ma.config import load
 from gem_ma.config.document import write
 from gem_ma.config.plans import scenario_of
 from gem_ma.errors import ConfigError
+from gem_ma.evaluation.judge import Judge
 from gem_ma.testing import check_scenario
 from gem_ma.tools.belt import Equipment, Use, WithTools
 from gem_ma.tools.python import Python, Session
@@ -333,6 +334,15 @@ def test_a_folder_is_looked_up_beside_the_config_and_played(tmp_path: Path) -> N
     assert [tool.name for tool in game.pending["player_0"].tools] == ["python", "search"]
     assert game.pending["player_1"].tools == ()
     assert "tools" not in load(config(tmp_path, "[]")).identity()["agents"]["player_0"]
+
+
+def test_a_scenario_without_a_goal_has_none_with_tools_either() -> None:
+    for name in ("dilemma", "guess_number"):
+        bare = make(name)
+        equipped = WithTools(bare, {bare.agents[0]: [Parrot()]})
+        for hook in ("success", "measures", "labels"):
+            judged = getattr(Judge.of(WithTools(equipped, {})), hook)
+            assert (judged is None) == (getattr(Judge.of(bare), hook) is None)
 
 
 def test_a_policy_that_calls_a_tool_is_played_and_forked(tmp_path: Path) -> None:

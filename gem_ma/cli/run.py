@@ -98,7 +98,8 @@ def play(
     from gem_ma.running.score import score_of
 
     config = loaded.config
-    scenario = scenario_of(config, base=loaded.base)
+    with loaded.placing():  # a tool that cannot be had is named by its key
+        scenario = scenario_of(config, base=loaded.base)
     # every behaviour is made once, so that a wrong option of a seat fails before anything is played
     try_seats(config, scenario)
     with loaded.placing():  # before the folder is made: what cannot be opened leaves nothing behind

@@ -42,9 +42,9 @@ def run_folder(run: str) -> Path:
 
 def success_of(scenario: Scenario) -> Any:
     """The scenario's notion of success, or None where it has none."""
-    from gem_ma.scenario import Scenario as Base
+    from gem_ma.evaluation.judge import Judge
 
-    return scenario.success if type(scenario).success is not Base.success else None
+    return Judge.of(scenario).success
 
 
 def report_of(path: Path, scenario: Scenario) -> Path | None:

@@ -14,6 +14,13 @@ from gem_ma.evaluation.metrics import Success, summarise
 from gem_ma.scenario import Scenario
 
 
+def rules_of(scenario: Scenario) -> Scenario:
+    """The scenario that knows the rules: itself, or the one that wrappers stand around."""
+    while isinstance(inner := getattr(scenario, "inner", None), Scenario):
+        scenario = inner
+    return scenario
+
+
 @dataclass(frozen=True, slots=True)
 class Judge:
     """Each function is None where the scenario has no such notion."""
@@ -27,7 +34,7 @@ class Judge:
     def of(cls, scenario: Scenario) -> Judge:
         """The hooks that the scenario's class overrides."""
         # asked of the class: the base's own answers say nothing
-        kind = type(scenario)
+        kind = type(rules_of(scenario))
         return cls(
             scenario.success if kind.success is not Scenario.success else None,
             scenario.measures if kind.measures is not Scenario.measures else None,
