@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 PIP_VLLM := .venv-vllm/bin/pip install --quiet --disable-pip-version-check --constraint constraints-vllm.txt
 # libraries whose environments are played, each in an environment of its own: .venv-NAME
-WORLDS := openspiel gymnasium pettingzoo textarena gem reasoning_gym
+WORLDS := openspiel gymnasium pettingzoo textarena gem reasoning_gym mcp
 BENCHMARKS := kernel scheduling faults retail reuse learner memory sandbox
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM = false
@@ -32,7 +32,7 @@ test-worlds: $(WORLDS:%=.venv-%/world.done) sandbox  ## every environment of eve
 
 worlds: $(WORLDS:%=.venv-%/world.done)  ## the table of docs/worlds.md; minutes
 	.venv-reasoning_gym/bin/python tests/worlds/trivial_answers.py --items 12
-	for name in $(filter-out reasoning_gym,$(WORLDS)); do .venv-$$name/bin/python tests/benchmarks/worlds.py $$name || exit 1; done
+	for name in $(filter-out reasoning_gym mcp,$(WORLDS)); do .venv-$$name/bin/python tests/benchmarks/worlds.py $$name || exit 1; done
 
 check: .venv/dev.done   ## lint, format, types, floors, counts
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -292,6 +293,8 @@ def config(tmp_path: Path, tools: str) -> Path:
         ("[{python: {uses: 0}}]", "greater than or equal to 1"),
         ("[{python: {}, search: {folder: x}}]", "should be one tool"),
         ("[search]", r"search\.folder: is missing"),
+        ("[mcp]", "either a command or a url"),
+        ("[{mcp: {command: [], url: x}}]", r"mcp\.command: "),
         ("python", "wants a list"),
         ("[3]", "wants keys with values"),
     ],
@@ -312,6 +315,15 @@ def test_a_wrong_tool_is_one_line(tmp_path: Path, tools: str, message: str) -> N
 def test_a_tool_that_cannot_be_had_is_one_line(tmp_path: Path, tools: str, message: str) -> None:
     loaded = load(config(tmp_path, tools))
     with pytest.raises(ConfigError, match=message):
+        scenario_of(loaded.config, base=loaded.base)
+
+
+def test_without_the_sdk_a_line_says_what_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    loaded = load(config(tmp_path, "[{mcp: {url: 'http://127.0.0.1:9/mcp'}}]"))
+    with pytest.raises(ConfigError, match=r"tools\[0\]: mcp: .*pip install .*\[mcp\]"):
         scenario_of(loaded.config, base=loaded.base)
 
 

@@ -85,11 +85,28 @@ class SearchSettings(ToolOptions):
     results: int = Field(3, ge=1, description="Passages in an answer.")
 
 
+class McpSettings(ToolOptions):
+    """The tools of a server of the Model Context Protocol."""
+
+    command: list[str] | None = Field(
+        None, min_length=1, description="Starts it, for each play: [python, server.py]."
+    )
+    url: str | None = Field(None, description="Reaches it by HTTP: http://127.0.0.1:8000/mcp.")
+    timeout_s: float = Field(30.0, gt=0, description="Seconds of one call.")
+
+    @model_validator(mode="after")
+    def _one(self) -> McpSettings:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("should have either a command or a url")
+        return self
+
+
 class ToolSettings(Settings):
     """One tool: its name, with its options below it."""
 
     python: PythonSettings | None = None
     search: SearchSettings | None = None
+    mcp: McpSettings | None = None
 
     @model_validator(mode="after")
     def _one(self) -> ToolSettings:

@@ -11,7 +11,11 @@ from gem_ma.errors import ConfigError
 from gem_ma.scenario import Scenario
 from gem_ma.tools.belt import Equipment, WithTools
 
-KINDS = {"python": "gem_ma.tools.python:Python", "search": "gem_ma.tools.search:Search"}
+KINDS = {
+    "python": "gem_ma.tools.python:Python",
+    "search": "gem_ma.tools.search:Search",
+    "mcp": "gem_ma.tools.mcp:Mcp",
+}
 
 
 def equipped(

@@ -1,0 +1,94 @@
+"""Tools of a real server of the Model Context Protocol, started here and over HTTP."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gem_ma import Action, Game, ToolCall, make
+from gem_ma.errors import ConfigError
+from gem_ma.tools.belt import WithTools
+
+pytestmark = [pytest.mark.worlds, pytest.mark.skipif(not find_spec("mcp"), reason="needs mcp")]
+SERVER = str(Path(__file__).with_name("mcp_server.py"))
+
+
+def start(**options: Any) -> Game:
+    from gem_ma.tools.mcp import Mcp
+
+    return Game(WithTools(make("guess_number"), {"player": [Mcp(uses=9, **options)]}))
+
+
+def ask(game: Game, name: str, **arguments: Any) -> str:
+    game.send({"player": Action("", (ToolCall("1", name, arguments),))})
+    return game.view("player")[-1].text
+
+
+def test_a_server_of_the_play_own_keeps_its_state_and_forks_exactly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    game = start(command=[sys.executable, SERVER], timeout_s=5)
+    tools = {tool.name: tool for tool in game.pending["player"].tools}
+    assert set(tools) == {"add", "fail", "sleep", "end", "key"}
+    assert tools["add"].parameters["properties"]["number"]["type"] == "integer"
+    assert [ask(game, "add", number=number) for number in (1, 2)] == ["1", "3"]
+    fork = game.fork()
+    assert ask(game, "add", number=4) == ask(fork, "add", number=4) == "7"
+    assert ask(game, "fail").startswith("Error")
+    assert ask(game, "key") == "none"
+    assert "Error" in ask(game, "end")
+    assert ask(game, "add", number=1) == "8"
+    game.close()
+    fork.close()
+
+
+def test_a_call_without_an_end_is_left() -> None:
+    game = start(command=[sys.executable, SERVER], timeout_s=2)
+    ask(game, "add", number=5)
+    assert "TimeoutError" in ask(game, "sleep")
+    assert ask(game, "add", number=1) == "6"
+    game.close()
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = subprocess.Popen([sys.executable, SERVER, str(port)], stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(300):
+            with socket.socket() as client:
+                if client.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_server_over_http_is_shared_and_no_call_is_repeated(address: str) -> None:
+    game = start(url=address)
+    assert ask(game, "add", number=1) == "1"
+    fork = game.fork()
+    assert ask(fork, "add", number=1) == "2"
+    assert ask(game, "add", number=1) == "3"
+    game.close()
+    fork.close()
+
+
+@pytest.mark.parametrize(
+    "options", [{"command": ["/no/such/program"]}, {"url": "http://127.0.0.1:9/mcp"}]
+)
+def test_a_server_that_is_not_there_is_one_line(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="gives no list of tools"):
+        start(**options)
