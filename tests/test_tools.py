@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -234,6 +235,30 @@ def test_a_session_that_gave_up_its_process_is_built_again(monkeypatch: pytest.M
     assert sum(session.worker is not None for session in sessions) == 1
     for session in sessions:
         session.close()
+
+
+def test_no_process_is_taken_from_a_session_whose_cell_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gem_ma.tools.python.MOST_LIVE", 1)
+    wall = Python().wall
+    sessions = [Session(wall, 20.0) for _ in range(3)]
+    results: dict[int, Any] = {}
+
+    def sleep(number: int) -> None:
+        sessions[number].plan("python", {"code": f"import time; time.sleep(.3); {number}"})
+        results[number] = sessions[number].run()
+
+    threads = [threading.Thread(target=sleep, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [results[number]["out"] for number in range(3)] == ["0\n", "1\n", "2\n"]
+    for session in sessions:
+        session.close()
+        session.plan("python", {"code": "1"})
+        assert session.run()["status"] == "died" and session.worker is None
 
 
 # -- search ---------------------------------------------------------------------------------------

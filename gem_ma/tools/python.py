@@ -40,13 +40,18 @@ class Session(Use):
         self.cells: list[str] = []
         self.worker: Worker | None = None
         self.done = 0
+        self.closed = False
+        self.busy = threading.Lock()  # held while cells run: its process is not taken from it then
 
     def plan(self, name: str, arguments: Mapping[str, Any]) -> None:
         code = arguments.get("code")
         self.cells.append(code if isinstance(code, str) else "raise TypeError('code is a text')")
 
     def run(self) -> Any:
-        cells = list(self.cells)
+        with self.busy:
+            return self._run(list(self.cells))
+
+    def _run(self, cells: list[str]) -> Any:
         if self.worker is None or not self.worker.sound or self.done != len(cells) - 1:
             self.release()
             for cell in cells[:-1]:
@@ -55,6 +60,8 @@ class Session(Use):
         return shown(answer)
 
     def _cell(self, code: str, timeout_s: float) -> dict[str, Any]:
+        if self.closed:  # the play is over, and nobody waits for this call any more
+            return {"status": "died", "out": "", "cut": 0}
         if self.worker is None:
             self.worker = Worker(self.wall)
             _enter(self)
@@ -83,15 +90,22 @@ class Session(Use):
         if worker is not None:
             worker.close()
 
-    close = release
+    def close(self) -> None:
+        self.closed = True
+        self.release()
 
 
 def _enter(session: Session) -> None:
     with _LOCK:
         _LIVE.append(session)
-        oldest = _LIVE[0] if len(_LIVE) > MOST_LIVE else None
-    if oldest is not None:
-        oldest.release()
+        others = _LIVE[:-1] if len(_LIVE) > MOST_LIVE else []
+    for other in others:
+        if other.busy.acquire(blocking=False):
+            try:
+                other.release()
+            finally:
+                other.busy.release()
+            return
 
 
 class Python(Equipment):
