@@ -181,6 +181,26 @@ if libc.ptrace(16, {pid}, 0, 0) == -1: raise OSError(ctypes.get_errno(), "refuse
     blocked("open('/proc/1/mem', 'r+b').read(1)")
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "unshare(0x10000000)",
+        "ptrace(0, 0, 0, 0)",
+        "shmget(0, 4096, 0o1600)",
+        "mount(0, 0, 0, 0, 0)",
+    ],
+)
+def test_calls_that_nobody_needs_are_refused(call: str) -> None:
+    libc = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+    assert out(f"{libc}(libc.{call}, ctypes.get_errno())") == "(-1, 1)"
+    space = "libc.syscall(56 if __import__('platform').machine() == 'x86_64' else 220, 0x10000011)"
+    assert out(f"{libc}({space}, ctypes.get_errno())") == "(-1, 1)"
+    assert (
+        out("import subprocess; subprocess.run(['id', '-u'], capture_output=True).returncode")
+        == "0"
+    )
+
+
 def test_it_has_no_power() -> None:
     status = out("print(open('/proc/self/status').read())")
     fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)

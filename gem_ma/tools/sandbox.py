@@ -27,6 +27,7 @@ from functools import cache
 from typing import Any
 
 from gem_ma.errors import CallError, ConfigError
+from gem_ma.tools.syscalls import program
 from gem_ma.tools.walls import ENVIRONMENT, Wall, advice, command
 
 TIMEOUT_S = 5.0
@@ -60,8 +61,12 @@ class Worker:
     def _start(self, wall: Wall, get: int, put: int) -> None:
         self._process = None
         try:
-            words, facts = command(wall, self.folder, put)
-            with tempfile.TemporaryFile() as log:
+            with tempfile.TemporaryFile() as log, tempfile.TemporaryFile() as filter_:
+                refused = program()
+                filter_.write(refused)
+                filter_.seek(0)
+                fd = filter_.fileno() if refused else -1
+                words, facts = command(wall, self.folder, put, fd)
                 self._process = subprocess.Popen(
                     [*words, json.dumps(facts)],
                     stdin=subprocess.PIPE,
@@ -69,7 +74,7 @@ class Worker:
                     stderr=log,
                     env=ENVIRONMENT if wall.tier == "none" else {},
                     cwd="/",
-                    pass_fds=(put,),
+                    pass_fds=(put, filter_.fileno()),
                     start_new_session=True,  # Ctrl-C in a terminal means the run, not the worker
                 )
                 os.close(put)

@@ -66,11 +66,12 @@ def advice(reason: str) -> str:
     )
 
 
-def command(wall: Wall, folder: str, info: int) -> tuple[list[str], dict[str, Any]]:
+def command(wall: Wall, folder: str, info: int, filter_: int) -> tuple[list[str], dict[str, Any]]:
     """The command line of a worker, and what it learns about its wall.
 
     `folder` is where it works without a wall; `info` the descriptor to which bubblewrap writes
-    the number of the first process inside. Raises ConfigError where bubblewrap is missing.
+    the number of the first process inside, `filter_` the one from which it reads the seccomp
+    program, -1 for none. Raises ConfigError where bubblewrap is missing.
     """
     walled = wall.tier == "bubblewrap"
     bwrap = shutil.which("bwrap")
@@ -107,6 +108,7 @@ def command(wall: Wall, folder: str, info: int) -> tuple[list[str], dict[str, An
     # No --die-with-parent: that parent is a thread, and calls end theirs.
     return [
         *(bwrap, *spaces, *power, "--as-pid-1", "--info-fd", str(info)),
+        *(("--seccomp", str(filter_)) if filter_ >= 0 else ()),
         *("--clearenv", *environment, "--hostname", "sandbox"),
         *_system(),
         *(part for source, place in sources.items() for part in _shown(source, place)),
