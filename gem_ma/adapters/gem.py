@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gem_ma.adapters.foreign import Foreign, seeds_matter
-from gem_ma.adapters.guest import guest, library
+from gem_ma.adapters.guest import guest, library, one_line
 from gem_ma.adapters.line import Stop
 from gem_ma.effects import Reward
 from gem_ma.episode import Episode, Limits
@@ -62,8 +62,7 @@ class Gem(Foreign):
         except ConfigError:
             raise
         except Exception as error:  # of any class: an id, a data set, a list of words
-            words = " ".join(str(error).split()) or type(error).__name__
-            raise ConfigError(f"gem:{env}: cannot be started: {words[:200]}") from error
+            raise ConfigError(f"gem:{env}: cannot be started: {one_line(error)}") from error
         self.turns = int(turns or getattr(made, "max_turns", None) or TURNS)
         self.seeded = True  # while it is looked at
         self.chance = self.seeded = seeds_matter(self, TRIED) if chance is None else chance

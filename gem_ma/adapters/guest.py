@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import random
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -56,3 +57,9 @@ def guest(seed: int) -> Iterator[None]:
         random.setstate(outside)
         if numpy:
             numpy.random.set_state(beyond)
+
+
+def one_line(error: BaseException) -> str:
+    """What a library says of its failure, on a line: nltk frames its advice by stars."""
+    plain = re.sub(r"\x1b\[[\d;]*m|\*{5,}", " ", str(error))
+    return " ".join(plain.split())[:200] or type(error).__name__

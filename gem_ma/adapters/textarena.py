@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from gem_ma.adapters.foreign import Foreign, seeds_matter
-from gem_ma.adapters.guest import guest, library
+from gem_ma.adapters.guest import guest, library, one_line
 from gem_ma.adapters.line import Stop
 from gem_ma.effects import Reward, Tell
 from gem_ma.episode import Episode, Limits
@@ -79,8 +79,9 @@ class TextArena(Foreign):
                 fault = fault or error
             else:
                 return count
-        words = " ".join(str(fault).split()) or type(fault).__name__
-        raise ConfigError(f"textarena:{self.env}: cannot be started: {words[:200]}")
+        assert fault is not None
+        name = self.env.removesuffix("-raw")
+        raise ConfigError(f"textarena:{name}: cannot be started: {one_line(fault)}")
 
     def opened(self, seed: int) -> Arena:
         env = library("textarena", "textarena").make(self.env, **self.options)
