@@ -13,7 +13,7 @@ import struct
 _COMMON = (425, 428, 429, 430, 431, 432, 442)  # io_uring_setup; the new calls for mounts
 _MACHINES: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
     # ptrace unshare setns mount umount2 pivot_root keyctl add_key request_key bpf perf_event_open
-    # userfaultfd process_vm_readv process_vm_writev kexec_load shmget msgget semget mq_open
+    # userfaultfd process_vm_readv process_vm_writev shmget msgget semget mq_open
     "x86_64": (
         0xC000003E,
         56,
@@ -44,7 +44,7 @@ _MACHINES: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
         0xC00000B7,
         220,
         435,
-        (117, 97, 268, 40, 39, 41, 219, 217, 218, 280, 241, 282, 270, 271, 104, 194, 186, 190, 180),
+        (117, 97, 268, 40, 39, 41, 219, 217, 218, 280, 241, 282, 270, 271, 194, 186, 190, 180),
     ),
 }
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
