@@ -8,6 +8,7 @@ import base64
 import json
 from collections.abc import Callable
 from pathlib import Path
+from time import process_time
 from typing import Any
 from urllib.parse import quote
 
@@ -348,20 +349,19 @@ def test_only_what_holds_the_key_is_touched() -> None:
     ],
 )
 def test_hiding_is_linear(key: str, run: str) -> None:
-    from time import perf_counter
-
     secret = Secret(key)
 
     def cost(times: int) -> float:
         text, best = run * times + "x", float("inf")
         for _ in range(4):
-            began = perf_counter()
+            began = process_time()
             secret.hide_at_cut(text)
-            best = min(best, perf_counter() - began)
+            best = min(best, process_time() - began)
         return best
 
     size = 15_000 // len(run)  # four times as much is one window still
-    assert cost(4 * size) <= 9 * cost(size) + 0.01
+    # a busy machine may blur one look
+    assert any(cost(4 * size) <= 9 * cost(size) + 0.01 for _ in range(3))
 
 
 # -- configs -------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from itertools import pairwise
 from gem_ma.scenarios.service.desk.log import ASSISTANT, USER, Event
 from gem_ma.scenarios.service.desk.task import Task
 from gem_ma.scenarios.service.reading.answers import answer, changes_mind, corrects
-from gem_ma.scenarios.service.reading.phrases import Mention, Phrasebook, fold, names, plain
+from gem_ma.scenarios.service.reading.phrases import Phrasebook, fold, names, plain
 from gem_ma.scenarios.service.watching.agenda import (
     APPROVED,
     OPEN,
@@ -176,13 +176,20 @@ class Ledger:
 
     def _values(self, text: str, step: int) -> None:
         right_again = corrects(text)
+        mentions = self.book.mentions(text)
+        # Once a value: a message may name one thousands of times, and a look goes through all that
+        # was said.
+        values = {(each.slot, each.value) for each in mentions}
+        known = {(slot, value): self._knows(slot, value) for slot, value in values}
+        known_slots = {slot for (slot, _), knows in known.items() if knows}
+        # `One of these two` invents nothing that could mislead, where one of them is right.
+        right = known_slots & set(self.book.single)
         stated = [
-            mention for mention in self.book.mentions(text) if not self._another(mention, text)
+            each for each in mentions if known[each.slot, each.value] or each.slot not in right
         ]
         # Age in messages of the user's own.
         self._doubtful = [(slot, value, at, age + 1) for slot, value, at, age in self._doubtful]
         for mention in stated:
-            known = self._knows(mention.slot, mention.value)
             self.counts["stated"] += 1
             earlier = self._slots.get(mention.slot)
             if mention.slot in self.book.single:
@@ -191,19 +198,14 @@ class Ledger:
                         "inconsistent", step, f"{mention.slot}: {earlier}, then {mention.value}"
                     )
                 self._slots[mention.slot] = mention.value
-            if known and right_again:
-                self.counts["slips"] += sum(slot == mention.slot for slot, *_ in self._doubtful)
-                self._doubtful = [entry for entry in self._doubtful if entry[0] != mention.slot]
+        if right_again:
+            self.counts["slips"] += sum(slot in known_slots for slot, *_ in self._doubtful)
+            self._doubtful = [entry for entry in self._doubtful if entry[0] not in known_slots]
         # What is doubted already is no new doubt when it is told once more.
         waiting = {(slot, value) for slot, value, *_ in self._doubtful}
         fresh = [
-            m
-            for m in stated
-            if not self._knows(m.slot, m.value) and (m.slot, m.value) not in waiting
+            m for m in stated if not known[m.slot, m.value] and (m.slot, m.value) not in waiting
         ]
-        known_slots = {
-            mention.slot for mention in stated if self._knows(mention.slot, mention.value)
-        }
         # "X, not Y" takes Y back
         if not (right_again and any(mention.slot in known_slots for mention in fresh)):
             self._doubtful += [(mention.slot, mention.value, step, 0) for mention in fresh]
@@ -225,18 +227,6 @@ class Ledger:
             ):
                 self._leaked.add(slot.name)
                 self._add("leak", step, f"{slot.name}: {slot.value}")
-
-    def _another(self, mention: Mention, text: str) -> bool:
-        """Whether a message gives the right value of a slot beside this: `one of these two`
-        invents nothing that could mislead."""
-        alike = (
-            [each.value for each in self.book.mentions(text) if each.slot == mention.slot]
-            if mention.slot in self.book.single
-            else []
-        )
-        return not self._knows(mention.slot, mention.value) and any(
-            self._knows(mention.slot, value) for value in alike
-        )
 
     def _expire(self, age: int) -> None:
         for slot, value, at, since in self._doubtful:
