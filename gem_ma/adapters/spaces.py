@@ -16,7 +16,8 @@ NAMES = {  # of toy_text, whose actions are numbers
     "Blackjack": ("stick", "hit"),
 }
 MOST = 4096  # choices of several numbers at once that are listed
-_COLOURED = re.compile(r"\x1b\[\d+(?:;\d+)*m(.*?)\x1b\[0m")
+# bounded, and without another mark inside: an environment of a user may show anything
+_COLOURED = re.compile(r"\x1b\[\d{1,3}(?:;\d{1,3}){0,4}m([^\x1b\n]*)\x1b\[0m")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 # MiniGrid's codes
 KINDS = ("unseen", "empty", "wall", "floor", "door", "key", "ball", "box", "goal", "lava", "agent")
