@@ -110,12 +110,13 @@ def command(wall: Wall, folder: str, info: int, filter_: int) -> tuple[list[str]
         *(bwrap, *spaces, *power, "--as-pid-1", "--info-fd", str(info)),
         *(("--seccomp", str(filter_)) if filter_ >= 0 else ()),
         *("--clearenv", *environment, "--hostname", "sandbox"),
+        # before what is shown: a checkout may lie under /tmp, with its packages
+        *("--perms", "1777", "--size", str(wall.file), "--tmpfs", "/tmp"),
         *_system(),
         *(part for source, place in sources.items() for part in _shown(source, place)),
         *_shown(str(INSIDE), "/inside.py"),
         *("--proc", "/proc"),
         *(part for name in DEVICES for part in ("--dev-bind", f"/dev/{name}", f"/dev/{name}")),
-        *("--perms", "1777", "--size", str(wall.file), "--tmpfs", "/tmp"),
         *("--remount-ro", "/", "--chdir", "/tmp", "--", *python, "/inside.py"),
     ], facts
 
