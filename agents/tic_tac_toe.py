@@ -7,10 +7,10 @@ import random
 import re
 from typing import Any
 
+from gem_ma.agents.options import probability
 from gem_ma.scenarios.tic_tac_toe import best_moves
 
 from gem_ma import Action, Asked
-from gem_ma.errors import ConfigError
 from gem_ma.parsing import parse_action
 
 
@@ -23,9 +23,7 @@ class TicTacToePerfect:
     def __init__(
         self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.0
     ) -> None:
-        if isinstance(noise, bool) or not isinstance(noise, (int, float)) or not 0 <= noise <= 1:
-            raise ConfigError(f"agent {agent!r}: noise is a probability; got {noise!r}")
-        self.rng, self.noise = rng, noise
+        self.rng, self.noise = rng, probability(agent, "noise", noise)
 
     async def act(self, asked: Asked) -> Action:
         # Squares are marks or numbers between blanks; other words of the message have none around

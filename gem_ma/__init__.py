@@ -32,17 +32,25 @@ _PUBLIC = {
     **dict.fromkeys(("aec_env",), "gem_ma.envs.aec"),
     **dict.fromkeys(("parallel_env",), "gem_ma.envs.parallel"),
     **dict.fromkeys(("gym_env",), "gem_ma.envs.gym"),
+    **dict.fromkeys(("discrete",), "gem_ma.envs.discrete"),
+    **dict.fromkeys(("make_vec",), "gem_ma.envs.vector"),
     **dict.fromkeys(("Plan", "play"), "gem_ma.rollout"),
     **dict.fromkeys(("play_many",), "gem_ma.crew"),
     **dict.fromkeys(("read_episodes",), "gem_ma.store.lines"),
     **dict.fromkeys(("check_scenario",), "gem_ma.testing"),
-    **dict.fromkeys(("load_config", "open_policies", "run", "train"), "gem_ma.entrance"),
+    **dict.fromkeys(
+        ("compare", "load_config", "open_policies", "open_run", "run", "study", "train"),
+        "gem_ma.entrance",
+    ),
+    **dict.fromkeys(("Run",), "gem_ma.running.run"),
 }
 __all__ = list(_PUBLIC)
 
 
 # lazy, so that `import gem_ma` loads neither pettingzoo nor numpy
 def __getattr__(name: str) -> Any:
+    if name == "gym_like":
+        return import_module("gem_ma.gym_like")
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'gem_ma' has no attribute {name!r}")
@@ -50,3 +58,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return [*globals(), *__all__]
+
+
+# last: Gymnasium's registry names modules of ours
+import_module("gem_ma.gymnasium_ids").register_when_there()

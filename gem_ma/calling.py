@@ -3,20 +3,31 @@ and with a limit on those that hang.
 
 A thread cannot be ended from outside. A hung call blocks no pool and not the end of the process,
 but its thread stays; so of a world that hangs again and again, `MAX_HUNG` calls are waited for,
-and every further one fails at once with its cause, until some come back.
+and every further one fails at once with its cause, until some come back. A thread whose call came
+back takes the next one: to start a thread costs more than most steps of a scenario.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextvars import Context
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from gem_ma.scenario import Call, Game
 
-CALL_THREAD = "gem_ma call"
+CALL_THREAD, IDLE_THREAD = "gem_ma call", "gem_ma idle"  # names of threads
+IDLE_KEPT, IDLE_S = 32, 10.0  # threads that wait for their next call, and for how long
 MAX_HUNG = 64  # in this process
+CROWDED = (
+    f"TooManyHungCalls: {MAX_HUNG} calls have not come back, so no further one is begun; what they"
+    " call hangs"
+)
 
 
 class _Hung:
@@ -50,41 +61,99 @@ class _Flight:
             _HUNG.number -= self.left
 
 
-def _run_call(call: Call, answer: asyncio.Future[tuple[Any, str | None]], flight: _Flight) -> None:
-    try:
-        outcome = call.run()
-    finally:
-        flight.end()
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-        answer.get_loop().call_soon_threadsafe(
-            lambda: None if answer.done() else answer.set_result(outcome)
-        )
+Work = Callable[[], None]
+
+
+class _Threads:
+    """Threads that work. One that is through with its work waits a while for more."""
+
+    def __init__(self) -> None:
+        # a list's own operations are whole, so that no lock is needed
+        self.idle: list[tuple[threading.Thread, SimpleQueue[Work]]] = []
+        self.process = os.getpid()
+
+    def run(self, work: Work) -> None:
+        if self.process != os.getpid():  # a forked process inherits no thread
+            self.__init__()  # type: ignore[misc]
+        try:
+            thread, inbox = self.idle.pop()
+        except IndexError:
+            inbox = SimpleQueue()
+            thread = threading.Thread(target=self._serve, args=(inbox,), daemon=True)
+            thread.start()
+        thread.name = CALL_THREAD
+        inbox.put(work)
+
+    def _serve(self, inbox: SimpleQueue[Work]) -> None:
+        place = threading.current_thread(), inbox
+        work: Work | None = inbox.get()
+        while work is not None:
+            # what one call sets in its context is none of the next one's business
+            Context().run(work)
+            work = None  # an idle thread holds nothing of a play
+            place[0].name = IDLE_THREAD
+            if len(self.idle) >= IDLE_KEPT:
+                return
+            self.idle.append(place)
+            work = self._next(place)
+
+    def _next(self, place: tuple[threading.Thread, SimpleQueue[Work]]) -> Work | None:
+        try:
+            return place[1].get(timeout=IDLE_S)
+        except Empty:
+            try:
+                self.idle.remove(place)
+            except ValueError:  # it was taken in this very moment
+                return place[1].get()
+            return None
+
+
+_THREADS = _Threads()
+
+
+class Outside:
+    """A call under way on a thread of its own. `future` gets (value, error) where it comes back
+    before it is given up."""
+
+    def __init__(self, call: Call) -> None:
+        self.future: Future[tuple[Any, str | None]] = Future()
+        self._flight = _Flight()
+        if _HUNG.number >= MAX_HUNG:
+            self._flight.end()
+            self.future.set_result((None, CROWDED))
+            return
+        # Never queued behind another: a hung call holds none up, and the process ends without it.
+        _THREADS.run(lambda: self._run(call))
+
+    def _run(self, call: Call) -> None:
+        try:
+            outcome = call.run()
+        finally:
+            # before the result is there: who has it counts no call as hung
+            self._flight.end()
+        # a late result finds a future that is given up, and is dropped
+        with contextlib.suppress(InvalidStateError):
+            self.future.set_result(outcome)
+
+    def leave(self) -> None:
+        """Nobody waits for it any more."""
+        self._flight.leave()
+        self.future.cancel()
+
+
+def late(timeout_s: float | None) -> tuple[None, str]:
+    """What a call comes to that nobody waits for any longer."""
+    return None, f"TimeoutError: no result within {timeout_s} s"
 
 
 async def run_calls(game: Game, timeout_s: float | None) -> None:
     """Runs the calls that the scenario waits for, off the loop and with a time limit."""
     while game.waiting:
-        if _HUNG.number >= MAX_HUNG:
-            game.answer(
-                None,
-                f"TooManyHungCalls: {MAX_HUNG} calls have not come back, so no further one is"
-                " begun; what they call hangs",
-            )
-            continue
-        answer: asyncio.Future[tuple[Any, str | None]] = asyncio.get_running_loop().create_future()
-        # A thread of its own: a hung call blocks no pool, and the process may end without it.
-        flight = _Flight()
-        threading.Thread(
-            target=_run_call, args=(game.waiting, answer, flight), name=CALL_THREAD, daemon=True
-        ).start()
+        outside = Outside(game.waiting)
+        answer = asyncio.wrap_future(outside.future)
         try:
             # wait, not wait_for: the call goes on whatever happens here
             done, _ = await asyncio.wait([answer], timeout=timeout_s)
         finally:
-            flight.leave()  # cancelled plays leave calls behind too
-        value, error = (
-            answer.result() if done else (None, f"TimeoutError: no result within {timeout_s} s")
-        )
-        # a late result finds a future that is done, and is dropped
-        answer.cancel()
-        game.answer(value, error)
+            outside.leave()  # cancelled plays leave calls behind too
+        game.answer(*(answer.result() if done else late(timeout_s)))

@@ -109,6 +109,7 @@ REPLY = record(
     cut=INTEGER,
     reasoning=TEXT,
     model=TEXT,
+    images=TEXTS,
 )
 
 
@@ -143,16 +144,21 @@ _OTHERS: dict[str, Shape] = {
             options=FREE_OBJECT,
             privileged=FLAG,
             policies=by_agent(TEXT),
+            memory=FREE_OBJECT,
         )
     ),
     "calls": many(record(CallResult, step=INTEGER, value=FREE, error=optional(TEXT))),
     "forks": many(Shape(lambda pair: list(_fork(pair)), _fork)),
     "final": by_agent(MESSAGES),
-    "ledger": many(record(Entry, step=INTEGER, agent=TEXT, value=NUMBER, why=TEXT)),
+    "ledger": many(
+        record(Entry, step=INTEGER, agent=TEXT, value=NUMBER, why=TEXT, original=optional(NUMBER))
+    ),
     "end": Shape(lambda end: _end(getattr(end, "value", end)).value, _end),
     "error": optional(TEXT),
     "options": FREE_OBJECT,
 }
+# written where it says something: lines of a run of one scenario stay as they always were
+_WORLD = "world"
 
 
 # A play offers the same tools at every turn, so they stand once in its line.
@@ -230,10 +236,13 @@ def _plain_values(episode: Episode) -> dict[str, Any]:
     try:
         for name, shape in _OTHERS.items():
             data[name] = within(name, shape.write, getattr(episode, name))
+        if episode.world:
+            data[_WORLD] = within(_WORLD, TEXT.write, episode.world)
         turns = within("turns", many(turn).write, episode.turns)
     except (Wrong, RecursionError) as error:
         raise StoreError(
-            f"episode {episode.task}, seed {episode.seed}, repeat {episode.repeat}: {_where(error)}"
+            f"episode {episode.id[0]}, seed {episode.seed}, repeat {episode.repeat}:"
+            f" {_where(error)}"
         ) from None
     if tools.known:
         data["tools"] = tools.known
@@ -255,7 +264,7 @@ def _from_json(data: Any) -> Episode:
         refuse("an object", data)
     # before the fields: of a newer schema they may be others
     check_schema(data)
-    known = {"schema", "id", "tools", "turns", *_OTHERS}
+    known = {"schema", "id", "tools", "turns", _WORLD, *_OTHERS}
     if not data.keys() <= known:
         raise Wrong(f"unknown key {min(data.keys() - known)!r}")
     # all of them, even those with a default: a line is written whole or not at all
@@ -275,6 +284,7 @@ def _from_json(data: Any) -> Episode:
         return shared[numbers]
 
     others = {name: within(name, shape.read, data[name]) for name, shape in _OTHERS.items()}
+    others[_WORLD] = within(_WORLD, TEXT.read, data.get(_WORLD, ""))
     try:
         # prompts in full again, before their shapes look at them
         turns = choices.whole(conversations.whole(data["turns"]))

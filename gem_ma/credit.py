@@ -167,7 +167,7 @@ def _rows(
     """The rows of one agent's turns that hold a reply of the policy."""
     group = episode.group
     if group is None:
-        group = f"{episode.scenario}/{episode.task}/{episode.seed}"
+        group = f"{episode.scenario}/{episode.id[0]}/{episode.seed}"
     total = math.fsum((*part.rewards, part.before, part.elsewhere))
     # turns before the last fork were sampled in the play that was forked, and are learned there
     first = max((step for step, _ in episode.forks), default=0)
@@ -182,8 +182,8 @@ def _rows(
                 turn=turn,
                 source=episode,
                 episode=index,
-                scenario=episode.scenario,
-                task=episode.task,
+                scenario=episode.world or episode.scenario,
+                task=episode.id[0],
                 group=group,
                 agent=agent,
                 policy=policy,

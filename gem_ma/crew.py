@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Generic, TypeVar
 
+from gem_ma.admission import ADMITTED
 from gem_ma.behaviour import Factory
 from gem_ma.engines.base import Policy
 from gem_ma.engines.batching import GATE, Gate
@@ -36,20 +37,22 @@ class Crew(Generic[Work]):
     def start(self, number: int, gate: Gate | None) -> None:
         """Makes so many workers; each counts as a coroutine of the gate."""
         self._slots, self._gate = asyncio.Semaphore(number), gate
+        self._admitted = ADMITTED.get()
         # a task takes over the context in which it is made, and the consumer's stays as it was
-        token = GATE.set(gate)
+        gates = GATE.set(gate)
+        # a play that plays others waits for them, and would wait for ever for another place
+        places = ADMITTED.set(None)
         if gate is not None:
             gate.start(number)
         self._workers = [asyncio.ensure_future(self._work()) for _ in range(number)]
-        GATE.reset(token)
+        ADMITTED.reset(places)
+        GATE.reset(gates)
         self._working = number
 
     async def _work(self) -> None:
         try:
             for plan in self._plans:
-                if self._started is not None:
-                    self._started(plan)
-                self._queue.put_nowait(await self._player(plan))
+                self._queue.put_nowait(await self._play(plan))
                 await self._slots.acquire()  # back-pressure: the consumer has taken one
         except Exception as error:  # a bug or a wrong cast: the run ends, nothing is swallowed
             self._queue.put_nowait(error)
@@ -57,6 +60,19 @@ class Crew(Generic[Work]):
             if self._gate is not None:
                 self._gate.stop()
             self._queue.put_nowait(None)
+
+    async def _play(self, plan: Work) -> Episode:
+        """Plays a plan, once there is a place for it where places are shared."""
+        if self._admitted is None:
+            return await self._begin(plan)
+        admission, rank = self._admitted
+        async with admission.place(rank, self._gate):
+            return await self._begin(plan)
+
+    async def _begin(self, plan: Work) -> Episode:
+        if self._started is not None:
+            self._started(plan)
+        return await self._player(plan)
 
     async def next(self) -> Episode | None:
         """The next episode that ends; None once every worker has gone. Raises what ended the

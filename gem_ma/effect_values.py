@@ -6,6 +6,7 @@ Who is shown or asked is no matter here (`gem_ma.exchange`).
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isfinite
@@ -78,13 +79,22 @@ def offer(legal: Any, tools: Any) -> Pending:
     return Pending(_choices(legal), _offered(tools))
 
 
+def _are_clean(choices: tuple[Any, ...]) -> bool:
+    try:
+        # nearly all are ASCII, and a list of hundreds may change with every turn
+        if all(map(str.isascii, choices)):
+            return True
+    except TypeError:
+        return False
+    return all(isinstance(choice, str) and choice == clean(choice) for choice in choices)
+
+
 def _choices(legal: Any) -> tuple[str, ...] | None:
     if legal is None:
         return None
     # the order of a set is no function of the seed
     choices = () if isinstance(legal, (str, set, frozenset)) else tuple(legal)
-    clean_texts = (isinstance(choice, str) and choice == clean(choice) for choice in choices)
-    if not choices or not all(clean_texts):
+    if not choices or not _are_clean(choices):
         raise ValueError(f"legal must be a non-empty tuple of strings; got {legal!r}")
     return choices
 
@@ -99,6 +109,8 @@ def _offered(tools: Any) -> tuple[Tool, ...]:
 def amount(value: Any) -> float:
     """A reward as a float. Raises ValueError for what is no finite number."""
     kind = type(value)
+    if kind is float and isfinite(value):
+        return value
     # float("1") is a number and float(True) too, but whoever pays them meant something else
     if kind is not float and kind is not int and isinstance(value, (bool, str, bytes)):
         raise ValueError(f"a reward is a finite number; got {value!r}")
@@ -109,3 +121,17 @@ def amount(value: Any) -> float:
     if not isfinite(number):
         raise ValueError(f"a reward is a finite number; got {value!r}")
     return number
+
+
+# values of JSON that two may share, exactly as they are
+_SHARED = (type(None), bool, str)
+
+
+def twice(value: Any) -> tuple[Any, Any]:
+    """Two equal values of JSON that share no list: one for the record, and one for the scenario,
+    which gets what a replay will feed. Raises TypeError, ValueError or RecursionError for a value
+    that is none of JSON."""
+    if type(value) in _SHARED:  # a text of any length is not written and read again
+        return value, value
+    text = json.dumps(value, allow_nan=False)
+    return json.loads(text), json.loads(text)

@@ -47,6 +47,8 @@ class Reward:
 
     values: Mapping[str, float]
     why: str = ""
+    # what the rules paid, where a wrapper makes something else of it
+    original: Mapping[str, float] | None = None
 
 
 @dataclass(slots=True)
@@ -114,6 +116,7 @@ class Scenario:
     # -- casts: who plays where nobody says -------------------------------------------------------
     # agent -> behaviour that plays it where a config does not say who
     default_cast: Mapping[str, str] = {}
+    model_cast: Mapping[str, str] = {}  # the same of one that a model plays; else `direct`
     # name -> {agent: behaviour}: played on a run's own tasks, printed beside its score
     baseline_casts: Mapping[str, Mapping[str, str]] = {}
     # agent -> {other agent: behaviour} whose score with it is that agent's ceiling

@@ -1,4 +1,4 @@
-"""What the commands do, from Python: load a config, play it, train it.
+"""What the commands do, from Python: load a config, play it, train it, compare what came out.
 
 The same run folders as the commands write and take up, so both can be mixed. Prints nothing, asks
 nothing, and raises what a command would print. Baselines and the report are left to the commands.
@@ -10,19 +10,24 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
 from gem_ma.config import plans
-from gem_ma.config.loading import Loaded, load
+from gem_ma.config.loading import Loaded, LoadedStudy, load, load_study
 from gem_ma.config.settings import Config
+from gem_ma.config.worlds import worlds_of
 from gem_ma.engines.base import Policy
 from gem_ma.errors import ConfigError
+from gem_ma.running import cells
+from gem_ma.running.comparing import compare_runs
 from gem_ma.running.folder import open_folder
-from gem_ma.running.learning import checked_scenario
+from gem_ma.running.learning import checked_worlds
 from gem_ma.running.playing import play_into
+from gem_ma.running.run import Run
 from gem_ma.running.score import score_of
-from gem_ma.store import run_path
+from gem_ma.store import hold_folder, run_path
 
 Source = str | Path | Loaded | Config
 OnStep = Callable[[int, dict[str, Any]], None]
@@ -62,9 +67,9 @@ def run(
     *,
     out: str | Path | None = None,
     fresh: bool = False,
-) -> dict[str, Any]:
-    """Plays a config into a run folder and scores it, as `gem-ma run`; gives the score, and the
-    folder as `run`.
+) -> Run:
+    """Plays a config into a run folder and scores it, as `gem-ma run`; gives the score as a dict,
+    with the folder behind it.
 
     `out`: the folder, by default `runs/<config>-<digest>`. The same call again plays what is not
     played yet; `fresh` puts an old folder aside first. A failed episode is counted, not raised.
@@ -73,22 +78,21 @@ def run(
     """
     loaded = load_config(source, overrides).without_training()
     _no_study(loaded)
-    scenario = plans.scenario_of(loaded.config, base=loaded.base)
+    worlds = worlds_of(loaded.config, base=loaded.base)
     # before the folder is made, as the command does it: a wrong option leaves nothing behind
-    plans.try_seats(loaded.config, scenario)
+    for world in worlds.played:
+        plans.try_seats(world.config, world.scenario)
     policies = open_policies(loaded)
     path = _path(loaded, out)
-    with open_folder("run", loaded, scenario, policies, path, fresh) as folder:
+    with open_folder("run", loaded, worlds, policies, path, fresh) as folder:
         done = folder.done()
         # made as they are played: a large run would hold all of them in memory
-        rest = (
-            plan for plan in plans.evaluation_plans(loaded.config, scenario) if plan.id not in done
-        )
+        rest = (plan for plan in worlds.plans() if plan.id not in done)
         # silent: a notebook shows what it wants to show
-        _wait(play_into(folder, rest, policies, loaded.config.run.concurrency, _Silent()))
-        score = score_of(loaded, scenario, folder)
+        wait(play_into(folder, rest, policies, loaded.config.run.concurrency, _Silent()))
+        score = score_of(loaded, worlds, folder)
         folder.write_summary(score)
-    return {"run": str(path), **score}
+    return Run(path, score)
 
 
 def train(
@@ -99,9 +103,9 @@ def train(
     fresh: bool = False,
     on_step: OnStep | None = None,
     on_note: Callable[[str], None] | None = None,
-) -> dict[str, Any]:
+) -> Run:
     """Lets the policies of `train.policies` learn in a run folder, as `gem-ma train`; gives the
-    summary, and the folder as `run`.
+    summary as a dict, with the folder behind it.
 
     `on_step(step, metrics)` is called after every step, counted from 1, and `on_note(line)` for
     what the user should read. The same call again goes on from the last checkpoint, and gives the
@@ -113,21 +117,88 @@ def train(
 
     loaded = load_config(source, overrides)
     _no_study(loaded)
-    scenario = checked_scenario(loaded)
-    plans.try_seats(loaded.config, scenario)
+    worlds = checked_worlds(loaded)
+    for world in worlds.examined:
+        plans.try_seats(world.config, world.scenario)
     policies = open_policies(loaded)
     path = _path(loaded, out)
-    with open_folder("train", loaded, scenario, policies, path, fresh) as folder:
-        work = train_open(
-            loaded.config, scenario, policies, folder, on_step=on_step, on_note=on_note
-        )
-        summary = _wait(work)
-    return {"run": str(path), **summary}
+    with open_folder("train", loaded, worlds, policies, path, fresh) as folder:
+        work = train_open(loaded.config, worlds, policies, folder, on_step=on_step, on_note=on_note)
+        summary = wait(work)
+    return Run(path, summary)
+
+
+def study(
+    source: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    measures: Sequence[str] = (),
+    out: str | Path | None = None,
+    fresh: bool = False,
+) -> dict[str, Any]:
+    """Plays every cell of a study and compares them, as `gem-ma study`; gives the keys of
+    study.json, and the folder as `study`.
+
+    `measures`: scores to compare beside the first. `out` and `fresh` as in `run`; every cell is a
+    run folder below, which `open_run` opens. Raises ConfigError for a config that is no study.
+    """
+    loaded = load_study(source, overrides)
+    path = Path(out) if out is not None else cells.study_path(loaded)
+    worlds = cells.worlds_of_cells(loaded)
+    compared = list(dict.fromkeys([*(loaded.sections.report.measures or ()), *measures]))
+    cells.check_measures(compared, worlds)
+    planned = sum(world.count() for world in worlds.values())
+    # held: a second study in the same folder would play the same cells
+    with hold_folder(path):
+        cells.keep_config(loaded, path)
+        made = wait(_cells(loaded, path, worlds, compared, fresh))
+        about = {"command": f"gem_ma.study({str(source)!r})", "planned": planned}
+        summary = cells.keep_comparison(loaded, made, compared, path, about)
+    return {"study": str(path), **summary}
+
+
+async def _cells(
+    loaded: LoadedStudy,
+    path: Path,
+    worlds: dict[tuple[str, ...], Any],
+    measures: Sequence[str],
+    fresh: bool,
+) -> dict[tuple[str, ...], Any]:
+    """Plays the cells one after the other: all on one loop, since they share engines."""
+    policies = cells.Policies(list(loaded.cells.values()))
+    playing = cells.Playing(_Silent(), _Silent(), measures, fresh)
+    made = {}
+    for names, cell in loaded.cells.items():
+        place = cells.cell_path(path, names, cell)
+        made[names] = await playing.cell(cell, place, worlds[names], policies.of(cell))
+    return made
+
+
+def open_run(path: str | Path) -> Run:
+    """The run of a folder, or of a name below runs/: its score as a dict, with `episodes()`,
+    `to_frame()` and `success`. Raises StoreError where there is none."""
+    named = Path("runs", path)
+    return Run.of(named if not Path(path).exists() and named.exists() else path)
+
+
+def compare(
+    first: str | Path | Run, second: str | Path | Run, scores: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Run `second` against run `first`, play by play, as `gem-ma compare`; the keys of
+    `gem_ma.evaluation.comparison.compare_cells`. Raises ConfigError where no play is in both."""
+    before, after = (one if isinstance(one, Run) else open_run(one) for one in (first, second))
+    return compare_runs(before.path, after.path, lambda line: None, scores)
 
 
 class _Silent:
-    """The progress line of whoever wants none."""
+    """The progress line of whoever wants none; and of signals, which Python handles itself."""
 
+    signal = None
+
+    def until_stopped(self, plans: Any) -> Any:
+        return plans
+
+    def skip(self, count: int) -> None: ...
     def hide(self) -> None: ...
     def start(self, plan: Any) -> None: ...
     def end(self, outcome: str) -> None: ...
@@ -146,7 +217,7 @@ def _path(loaded: Loaded, out: str | Path | None) -> Path:
     return Path(out) if out is not None else run_path(loaded.stem, loaded.identity())
 
 
-def _wait(work: Coroutine[Any, Any, Any]) -> Any:
+def wait(work: Coroutine[Any, Any, Any]) -> Any:
     """The result of a coroutine. A notebook runs a loop already, so there it gets a thread."""
     try:
         asyncio.get_running_loop()
@@ -154,4 +225,6 @@ def _wait(work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run(work)
     # a second loop cannot run inside of the first one, in its thread
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()
+        # a thread begins without the caller's context variables (PEP 567); a seat that another
+        # program plays is known by one
+        return thread.submit(copy_context().run, asyncio.run, work).result()

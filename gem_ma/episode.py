@@ -11,18 +11,22 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from gem_ma.frozen import quick
+from gem_ma.lanes import lanes
 from gem_ma.types import MAX_SAID, Message, Turn, spoken
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One line of the reward ledger. `step` = last committed decision point, -1 before the
-    first."""
+    first. `original`: what the rules paid, where a wrapper made something else of it."""
 
     step: int
     agent: str
     value: float
     why: str = ""
+    original: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,17 @@ class Seat:
     privileged: bool = False  # the behaviour was given the task (oracle, scripted user)
     # further ones, by what the behaviour calls them: {"judge": name}
     policies: Mapping[str, str] = field(default_factory=dict)
+    # what the model is shown of a long play (`gem_ma.memory`); {} = all of it
+    memory: Mapping[str, Any] = field(default_factory=dict)
+
+
+def placed(world: str, task: str) -> str:
+    """A task with its world: two worlds may both have a `test/0`.
+
+    >>> placed("kuhn", "test/0"), placed("", "test/0")
+    ('kuhn/test/0', 'test/0')
+    """
+    return f"{world}/{task}" if world else task
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +131,8 @@ class Episode:
 
     `task` is `<split>/<index>`; `group` names episodes that share a start; `final` holds, per
     agent, the messages after its last turn, an unanswered Ask included; `forks` are (step, seed)
-    pairs at which the play's random generator was reseeded.
+    pairs at which the play's random generator was reseeded. `world` names the scenario where a run
+    plays several, else it is "".
     """
 
     scenario: str
@@ -134,11 +150,16 @@ class Episode:
     end: End
     error: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)  # of the scenario
+    world: str = ""
 
     @property
     def id(self) -> tuple[str, int, int]:
-        """(task, seed, repeat): unique in a run."""
-        return (self.task, self.seed, self.repeat)
+        """(task, seed, repeat), the task with its world: unique in a run."""
+        return (placed(self.world, self.task), self.seed, self.repeat)
+
+    def whose(self, agent: str) -> str:
+        """The agent, with its world: agents of two worlds may share a name, and no score."""
+        return f"{self.world} {agent}" if self.world else agent
 
     def returns(self) -> dict[str, float]:
         """Undiscounted sum of the ledger per agent of the cast."""
@@ -156,3 +177,14 @@ class Episode:
                 seen += turn.observed
                 seen.append(spoken(agent, turn.action))
         return (*seen, *self.final.get(agent, ()))
+
+    def __repr__(self) -> str:
+        paid = ", ".join(f"{agent} {value:g}" for agent, value in self.returns().items())
+        repeat = f", repeat {self.repeat}" if self.repeat else ""
+        played = f"{self.scenario} {self.id[0]}, seed {self.seed}{repeat}"
+        # whole records fill screens; `gem_ma.codec.dump_episode` gives everything
+        return f"Episode({played}: {self.end.value}, {len(self.turns)} turns, returns {paid})"
+
+    def _repr_html_(self) -> str:
+        """Lanes, where a notebook shows the episode."""
+        return lanes(self)

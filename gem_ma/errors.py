@@ -8,6 +8,7 @@ GemMaError
     ReplayError                     a replay asks something else than its record
   ActionError(ValueError)           no action, or one of an agent not asked
   CallError                         outside work (`Call`) raised
+  ProgramError                      a program in a seat (`serve`) left
   EngineError                       sampling failed
     EndpointError                   wrong key, no quota, no server               exit 3
       ModelNotFound(DataError)      the server has no such model                 exit 2
@@ -51,6 +52,10 @@ class ActionError(GemMaError, ValueError):
 
 class CallError(GemMaError):
     """The function of a `Call` effect raised or ran out of time."""
+
+
+class ProgramError(GemMaError):
+    """A program that plays an agent from outside has left, or was silent for too long."""
 
 
 class EngineError(GemMaError):

@@ -19,6 +19,8 @@ from gem_ma.parsing import clean, parse_action, parse_legal
 from gem_ma.parsing.bounds import bounded
 from gem_ma.types import MAX_SAID, Action, Message, ToolCall, spoken
 
+_OPEN = Pending()
+
 
 class Views:
     """What each agent of a play has been shown and has said, and who is still in it."""
@@ -68,6 +70,8 @@ class Views:
             raise Misfit("asks nobody: Ask({})")
         if isinstance(legal, tuple) and not tools:  # the common case, checked once
             return dict.fromkeys(to, closed_choice(legal))
+        if legal is None and tools is None:  # free text, asked of all
+            return dict.fromkeys(to, _OPEN)
         for values in (legal, tools):
             for agent in values if isinstance(values, Mapping) else ():
                 if agent not in self.messages:
@@ -104,6 +108,8 @@ def read(action: Action | str, asked: Pending, max_said: int | None = MAX_SAID) 
         if asked.legal is not None and action in asked.legal:
             # what a bot says is mostly a legal string: the same Action for all who say it
             return _exact(action)
+        if max_said is None or len(action) <= max_said:
+            return parse_action(action, asked.legal, asked.tools)
         text, _, cut = bounded(action, (), max_said)
         parsed_action = parse_action(text, asked.legal, asked.tools)
         return replace(parsed_action, cut=cut) if cut else parsed_action

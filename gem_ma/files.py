@@ -19,7 +19,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from io import BufferedReader
+from io import DEFAULT_BUFFER_SIZE, BufferedReader, FileIO
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -28,6 +28,7 @@ from gem_ma.json_text import load_json
 
 # far above what we write; what is larger would fill the memory of whoever reads it
 MOST_JSON, MOST_LINE = 64 << 20, 256 << 20  # bytes of a file of one value; of one line
+THROUGH = 1 << 20  # bytes that are read ahead of a file that is read from end to end
 _KINDS = {
     stat.S_IFLNK: "a link",
     stat.S_IFDIR: "a folder",
@@ -145,9 +146,11 @@ def open_file(path: Path, flags: int, root: Path | None = None) -> int:
     return descriptor
 
 
-def stream(path: Path, root: Path | None = None) -> BufferedReader:
-    """A file opened for reading bytes."""
-    return os.fdopen(open_file(path, os.O_RDONLY, root), "rb")
+def stream(path: Path, root: Path | None = None, *, through: bool = False) -> BufferedReader:
+    """A file opened for reading bytes; `through`: all of it, in order."""
+    # lines of 20 kB out of a large buffer cost a sixth; one record out of the middle wants little
+    size = THROUGH if through else DEFAULT_BUFFER_SIZE
+    return BufferedReader(FileIO(open_file(path, os.O_RDONLY, root), "rb"), size)
 
 
 def read(path: Path, root: Path | None = None, most: int | None = None) -> bytes:
@@ -233,6 +236,12 @@ def append(path: Path, data: bytes, root: Path | None = None, *, sync: bool = Fa
             os.fsync(target.fileno())
 
 
+def shorten(path: Path, by: int, root: Path | None = None) -> None:
+    """Takes so many bytes from the end of a file. Raises StoreError."""
+    with oserror(path), os.fdopen(open_file(path, os.O_RDWR, root), "r+b") as target:
+        target.truncate(max(0, target.seek(0, os.SEEK_END) - by))
+
+
 def replace_file(
     path: Path, data: bytes, root: Path | None = None, *, aside: str = "", synced: bool = True
 ) -> None:
@@ -255,13 +264,15 @@ def replace_file(
         sync_folder(path.parent)
 
 
-def place(path: Path, root: Path, write: Callable[[Path], Made]) -> Made:
+def place(
+    path: Path, root: Path, write: Callable[[Path], Made], *, aside: str = "", new: bool = False
+) -> Made:
     """Puts what `write` makes, a file or a folder, in place of an older one; it is made beside
-    it and renamed. Gives what `write` gives. Raises StoreError, and leaves the older one where
-    writing fails."""
+    it, there called `aside`, and renamed. Gives what `write` gives. Raises StoreError, and leaves
+    the older one where writing fails, and where it is to be `new`."""
     with oserror(path):
         make_folder(path.parent, root)
-        temporary = path.with_name(f".{path.name}.tmp")
+        temporary = path.with_name(aside or f".{path.name}.tmp")
         remove(temporary, root)
         try:
             made = write(temporary)
@@ -269,9 +280,11 @@ def place(path: Path, root: Path, write: Callable[[Path], Made]) -> Made:
             for file in (inner for inner in made_files if inner.is_file()):
                 with stream(file, root) as written:
                     os.fsync(written.fileno())
-            if kind(path, root) not in (None, "a file", "a folder"):
-                is_file(path, root)
-            remove(path, root)
+            if not new:
+                if kind(path, root) not in (None, "a file", "a folder"):
+                    is_file(path, root)
+                remove(path, root)
+            # a folder takes the place of an empty folder at most
             rename(temporary, path, root)
         except BaseException:
             with contextlib.suppress(OSError):

@@ -14,7 +14,8 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 def install(*extras: str) -> str:
     """The command that installs these extras: from the checkout that runs, or from the file or
     address that the package was installed from."""
-    named = f"[{','.join(extras)}]" if extras else ""
+    # an older pip knows an extra by its normal name alone, and installs nothing for another
+    named = f"[{','.join(extras).replace('_', '-')}]" if extras else ""
     if (CHECKOUT / "pyproject.toml").is_file():
         return f'pip install "{_here(CHECKOUT)}{named}"'
     source = _source()

@@ -9,20 +9,23 @@ Built-in scenarios, behaviours and engines are found exactly as a user's package
 
 from __future__ import annotations
 
+import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, partial
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import Parameter, signature
+from os import PathLike
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from gem_ma.errors import ConfigError
+from gem_ma.import_folders import search_folder
 from gem_ma.scenario import Scenario
 
 KINDS = {
@@ -31,7 +34,9 @@ KINDS = {
     "engines": "engine",
     "learners": "learner",
     "adapters": "adapter",
+    "wrappers": "wrapper",
 }
+ALL_AGENTS = "gem-ma list agents names all; human: you type the answers"
 # where a catalog does not lie in the package of its kind
 _PLACES = {"learners": "gem_ma.training.learner"}
 _FILE = re.compile(r"(?P<path>.*\.py)(?::(?P<attribute>[^:/]*))?", re.DOTALL)
@@ -94,12 +99,7 @@ def load(kind: str, name: str) -> Any:
     # the catalog of installed packages is asked last, since it costs most
     target = builtin(kind).get(name) or (name if names_code(name) else catalog(kind).get(name))
     if target is None:
-        known = catalog(kind)
-        near = get_close_matches(name, known, n=3, cutoff=0.5)
-        hint = f"known: {', '.join(sorted(known))}, package.module:Class or file.py"
-        if near:
-            hint = f"did you mean {' or '.join(map(repr, near))}?"
-        raise ConfigError(f"no {KINDS[kind]} is called {name!r} ({hint})")
+        raise ConfigError(f"no {KINDS[kind]} is called {name!r} ({_hint(kind, name)})")
     what = f"{KINDS[kind]} {name!r}"
     file = _FILE.fullmatch(target)
     if file is not None:
@@ -118,11 +118,23 @@ def load(kind: str, name: str) -> Any:
     return _member(what, f"module {path}", module, attribute)
 
 
+def _hint(kind: str, name: str) -> str:
+    """What may have been meant by a name that nothing has."""
+    near = get_close_matches(name, catalog(kind), n=3, cutoff=0.5)
+    if near:
+        return f"did you mean {' or '.join(map(repr, near))}?"
+    if kind == "agents":  # more of them than a line holds
+        return f"{ALL_AGENTS}; package.module:Class or file.py:Class is one too"
+    return f"known: {', '.join(sorted(catalog(kind)))}, package.module:Class or file.py"
+
+
 def _member(what: str, holder: str, module: ModuleType, attribute: str) -> Any:
     try:
         return getattr(module, attribute)
     except AttributeError as error:
-        raise ConfigError(f"{what}: {holder} has no {attribute!r}") from error
+        near = get_close_matches(attribute, vars(module), n=1, cutoff=0.5)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise ConfigError(f"{what}: {holder} has no {attribute!r}{hint}") from error
 
 
 def _ended(what: str, holder: str, error: SystemExit) -> ConfigError:
@@ -134,20 +146,21 @@ def _module_of_file(what: str, path: Path) -> ModuleType:
     """The module in a file, imported once per process. Its folder is searched for what it
     imports, as Python does with a script."""
     if not path.is_file():
-        fault = "a folder, not a file" if path.is_dir() else f"no such file: {path}"
+        there = [str(path.with_name(other.name)) for other in path.parent.glob("*.py")]
+        near = get_close_matches(str(path), there, n=1, cutoff=0.5)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        fault = "a folder, not a file" if path.is_dir() else f"no such file: {path}{hint}"
         raise ConfigError(f"{what}: {fault}")
     where = path.resolve()
     # the digest: two files in two folders may have one name, as `game.py`
-    digest = sha256(str(where).encode()).hexdigest()[:12]
+    digest = sha256(os.fsencode(where)).hexdigest()[:12]
     name = f"gem_ma_file_{digest}_{re.sub(r'[^0-9A-Za-z_]', '_', where.stem)}"
     if name in sys.modules:
         return sys.modules[name]
     spec = spec_from_file_location(name, where)
     if spec is None or spec.loader is None:
         raise ConfigError(f"{what}: {path} cannot be read as Python")
-    if str(where.parent) not in sys.path:
-        # behind all others: a file beside it hides no installed package
-        sys.path.append(str(where.parent))
+    search_folder(where.parent)
     module = sys.modules[name] = module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -163,14 +176,17 @@ def _module_of_file(what: str, path: Path) -> ModuleType:
 def _only_scenario(what: str, kind: str, path: str, module: ModuleType) -> str:
     """The name of the one scenario that a file defines. Raises ConfigError where there is none,
     or where a choice must be typed."""
-    if kind != "scenarios":
-        raise ConfigError(f"{what}: say which one of the file, as in {path}:name")
-    classes = [
+    written = [
         value
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Scenario)
+        for value in dict.fromkeys(filter(callable, vars(module).values()))
+        if getattr(value, "__module__", None) == module.__name__
     ]
-    names = [cls.__name__ for cls in dict.fromkeys(classes) if cls.__module__ == module.__name__]
+    if kind != "scenarios":
+        # any function or class may be a behaviour, or help one
+        names = [name for one in written if not (name := one.__name__).startswith("_")]
+        shown = " or ".join(f"{path}:{name}" for name in names[:5]) or f"{path}:name"
+        raise ConfigError(f"{what}: say which one of the file, as in {shown}")
+    names = [cls.__name__ for cls in written if isinstance(cls, type) and issubclass(cls, Scenario)]
     if len(names) != 1:
         choice = f"several scenarios, type one: {', '.join(f'{path}:{name}' for name in names)}"
         raise ConfigError(f"{what}: {path} defines {choice if names else 'no Scenario'}")
@@ -217,19 +233,20 @@ def _mistyped(parameters: Mapping[str, Parameter], options: Mapping[str, Any]) -
     for name, value in options.items():
         declared = parameters[name].annotation if name in parameters else ""
         kind = declared if isinstance(declared, str) else str(getattr(declared, "__name__", ""))
-        wanted = _PLAIN.get(kind)
-        if wanted is not None and (
-            not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted)
-        ):
+        fits = _PLAIN.get(kind.removesuffix(" | None"))
+        if fits is None or (value is None and kind.endswith(" | None")):
+            continue
+        if not fits(value):
             return f"{name} is {kind}; got {value!r}"
     return ""
 
 
-_PLAIN: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "float": (int, float),
-    "str": (str,),
-    "bool": (bool,),
+# numpy's numbers too, and paths for texts. `yes` is no number, though Python's True is one
+_PLAIN: dict[str, Callable[[Any], bool]] = {
+    "int": lambda value: hasattr(value, "__index__") and not isinstance(value, bool),
+    "float": lambda value: hasattr(value, "__float__") and not isinstance(value, bool),
+    "str": lambda value: isinstance(value, (str, PathLike)),
+    "bool": lambda value: isinstance(value, int) and value in (0, 1),
 }
 
 
@@ -239,19 +256,56 @@ def asks_nothing(key: str, value: Any) -> bool:
     return value is None and key in ("constrain", "device")
 
 
-def make(name: str, /, **options: Any) -> Scenario:
-    """A scenario by name, with the options of its constructor."""
-    scenario = construct(f"scenario {name!r}", load("scenarios", name), **options)
+def make(name: str, /, *, wrappers: Sequence[Any] = (), **options: Any) -> Scenario:
+    """A scenario by name, with the options of its constructor, and these wrappers around it, as
+    in `wrapped`."""
+    factory = load("scenarios", name)
+    scenario = construct(f"scenario {name!r}", factory, **options)
+    # what a scenario of ours took without a word, as `attempts: 1.5`, would fail in the middle of a
+    # play; what users declare is theirs to read
+    if not names_code(name) and (wrong := _mistyped(signature(factory).parameters, options)):
+        raise ConfigError(f"scenario {name!r}: {wrong}")
     if not isinstance(scenario, Scenario):
         raise ConfigError(f"{name!r} is no Scenario but a {type(scenario).__name__}")
     object.__setattr__(scenario, "id", name)  # a scenario may be a frozen dataclass
+    return wrapped(scenario, wrappers) if wrappers else scenario
+
+
+def wrapped(scenario: Scenario, wrappers: Sequence[Any]) -> Scenario:
+    """The scenario with these wrappers around it, the first next to it. Each is a name, as
+    `hide_names`, or {name: value or options}, as `{"retry": 2}`; a name is an id of
+    `gem_ma.wrappers`, `package.module:Class` or `file.py:Class`. Raises ConfigError naming its
+    place in the list, also for an order that makes no sense."""
+    if not isinstance(wrappers, (list, tuple)):
+        raise ConfigError(f"wrappers: a list, the first next to the rules; got {wrappers!r}")
+    for place, entry in enumerate(wrappers):
+        where = f"wrappers[{place}]"
+        if isinstance(entry, str):
+            entry = {entry: None}
+        if not isinstance(entry, Mapping) or len(entry) != 1:
+            raise ConfigError(f"{where}: one wrapper, as {{retry: 2}}; got {entry!r}")
+        [(name, options)] = entry.items()
+        plain = () if options is None or isinstance(options, Mapping) else (options,)
+        named = options if isinstance(options, Mapping) else {}
+        try:
+            wrapper = construct(
+                f"wrapper {name!r}", load("wrappers", name), scenario, *plain, **named
+            )
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from error
+        if not isinstance(wrapper, Scenario):
+            raise ConfigError(f"{where}: {name!r} gives no Scenario but a {type(wrapper).__name__}")
+        scenario = wrapper
     return scenario
 
 
-def as_scenario(scenario: str | Scenario | type[Scenario], /, **options: Any) -> Scenario:
-    """A scenario out of a name, a class or an instance; an instance takes no options."""
+def as_scenario(
+    scenario: str | Scenario | type[Scenario], /, *, wrappers: Sequence[Any] = (), **options: Any
+) -> Scenario:
+    """A scenario out of a name, a class or an instance, with these wrappers around it; an
+    instance takes no other options."""
     if isinstance(scenario, str):
-        return make(scenario, **options)
+        return make(scenario, wrappers=wrappers, **options)
     made = (
         construct(f"scenario {scenario.__name__}", scenario, **options)
         if isinstance(scenario, type)
@@ -265,7 +319,7 @@ def as_scenario(scenario: str | Scenario | type[Scenario], /, **options: Any) ->
         )
     if not made.id:
         object.__setattr__(made, "id", f"{type(made).__module__}:{type(made).__qualname__}")
-    return made
+    return wrapped(made, wrappers) if wrappers else made
 
 
 def task_of(scenario: Scenario, key: str) -> Any:

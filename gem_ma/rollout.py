@@ -2,14 +2,13 @@
 its behaviours and their engines meet. Many plays at once: `gem_ma.crew`.
 
 An episode is a function of its plan and of the replies; latency and concurrency change nothing.
-What fails ends one episode as FAILED, with its cause, and touches no other. Who sits where is in
-`gem_ma.seats`, when the driver cuts a play in `gem_ma.limits`.
+What fails ends that episode alone, as FAILED. Seats: `gem_ma.seats`; limits: `gem_ma.limits`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +16,9 @@ from gem_ma.behaviour import Factory
 from gem_ma.branches import Branch, branched_game, take_over
 from gem_ma.calling import run_calls
 from gem_ma.engines.base import Policy
-from gem_ma.episode import End, Episode, Limits, Seat
+from gem_ma.episode import End, Episode, Limits, Seat, placed
 from gem_ma.errors import BudgetError, ConfigError, DataError, EndpointError, ScenarioError
+from gem_ma.hearing import ended
 from gem_ma.limits import NO_LIMITS, Cut, SampledTokens, check_limits
 from gem_ma.parsing import clean
 from gem_ma.policy_faults import silence
@@ -41,24 +41,26 @@ class Plan:
     call_timeout_s: float | None = 60.0
     options: Mapping[str, Any] = field(default_factory=dict)  # of the scenario, for the record
     branch: Branch | None = None  # None = from the start
+    world: str = ""  # which scenario of several it is
 
     @property
     def id(self) -> tuple[str, int, int]:
-        return (self.task, self.seed, self.repeat)
+        return (placed(self.world, self.task), self.seed, self.repeat)
 
 
 async def play(
     plan: Plan,
     policies: Mapping[str, Policy] | None = None,
     behaviours: Mapping[str, Factory] | None = None,
+    watch: Callable[[Game], object] = id,  # it touches nothing
 ) -> Episode:
-    """Plays one episode and gives its record; a failure of scenario, behaviour, engine or call is
-    an Episode with `end` FAILED.
+    """Plays one episode and gives its record; where something fails, its `end` is FAILED.
 
-    `behaviours` replaces the factory of an agent's seat (for code that has no id). Raises
-    ConfigError for a cast that does not fit.
+    `behaviours` replaces the factory of an agent's seat (for code that has no id); `watch` sees the
+    game before each decision. Raises ConfigError for a cast that does not fit.
     """
     game: Game | None = None
+    seats: Seats | None = None
     cast: Mapping[str, Seat] = plan.cast
     end, error = End.TERMINATED, None
     try:
@@ -79,6 +81,7 @@ async def play(
             await run_calls(game, plan.call_timeout_s)
             sampled = SampledTokens()
             while game.pending:
+                watch(game)
                 actions, replies = await seats.act(game)
                 game.send(actions, replies)
                 await run_calls(game, plan.call_timeout_s)
@@ -104,7 +107,7 @@ async def play(
             error, end = _close(game, error, end)
     if game is not None and end.scored and (fault := silence(game, policies or {})):
         end, error = End.FAILED, fault
-    return _record(plan, cast, game, end, error)
+    return ended(seats.players.values() if seats else (), _record(plan, cast, game, end, error))
 
 
 def _seats(
@@ -160,4 +163,5 @@ def _record(
         end=end,
         error=error,
         options=dict(plan.options),
+        world=plan.world,
     )

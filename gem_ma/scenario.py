@@ -6,14 +6,13 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Generator, Mapping, Sequence, Set
 from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
-from gem_ma.effect_values import Misfit, Pending, agents_problem, amount
+from gem_ma.effect_values import Misfit, Pending, agents_problem, amount, twice
 from gem_ma.effects import Ask, Call, Effect, Leave, Play, Reward, Scenario, Shown, Tell
 from gem_ma.episode import CallResult, Entry
 from gem_ma.errors import ActionError, CallError, ReplayError, ScenarioError
@@ -95,6 +94,10 @@ class Game:
     def transcript(self, agent: str) -> Transcript:
         """The same, not copied: it stays what it is now, however the play goes on."""
         return Transcript(self._transcript(agent))
+
+    def since(self, agent: str, place: int) -> list[Message]:
+        """The agent's transcript from this place on."""
+        return self._transcript(agent)[place:]
 
     def new(self, agent: str) -> tuple[Message, ...]:
         """What the agent was shown since its own last turn."""
@@ -287,7 +290,11 @@ class Game:
         for agent, value in reward.values.items():
             if agent not in messages or agent in left:
                 raise views.stranger(agent, "Reward")
-            ledger.append(Entry(step, agent, amount(value), why))
+            if reward.original is None:
+                ledger.append(Entry(step, agent, amount(value), why))
+            else:
+                original = amount(reward.original.get(agent, 0.0))
+                ledger.append(Entry(step, agent, amount(value), why, original))
 
     # -- calls, and the script of a replay --------------------------------------------------------
 
@@ -310,15 +317,12 @@ class Game:
 
     def _record(self, value: Any, error: str | None) -> Any:
         try:
-            # the scenario gets what a replay will feed, and never the record's own object
-            text = json.dumps(value, allow_nan=False)
+            stored, handed = twice(value)
         except (TypeError, ValueError, RecursionError) as problem:
-            raise self._fault(
-                f"got a call result that is not a JSON value ({problem})"
-            ) from problem
-        self.calls.append(CallResult(self.step - 1, json.loads(text), error))
-        # decoded twice on purpose: record and scenario may not share a list
-        return json.loads(text)
+            what = f"got a call result that is not a JSON value ({problem})"
+            raise self._fault(what) from problem
+        self.calls.append(CallResult(self.step - 1, stored, error))
+        return handed
 
     def _arrive(self, script: Script) -> None:
         """The play stands at decision point `step`: here the reseedings of a fork take effect."""
@@ -340,9 +344,9 @@ class Game:
 
     def _fault(self, what: str) -> ScenarioError:
         self._shut()
-        return ScenarioError(
-            clean(f"{_name(self.scenario)} (seed {self.seed}, step {self.step}): {what}")
-        )
+        line = " ".join(what.splitlines())  # an author's exception may have many
+        where = f"{_name(self.scenario)} (seed {self.seed}, step {self.step})"
+        return ScenarioError(clean(f"{where}: {line}"))
 
     def _shut(self) -> None:
         if not self.closed:

@@ -17,7 +17,9 @@ from gem_ma.engines.batching import GATE
 from gem_ma.engines.capabilities import Remembers
 from gem_ma.episode import End, Seat
 from gem_ma.errors import BudgetError, ConfigError, EndpointError, ReplayError
+from gem_ma.hearing import begun
 from gem_ma.limits import Cut, bounded_reply
+from gem_ma.memory import SUMMARY, Memory, Remembering
 from gem_ma.policy_faults import drawn_otherwise
 from gem_ma.scenario import Game, Scenario
 from gem_ma.together import together
@@ -70,11 +72,14 @@ class Seats:
             rng = random.Random(f"{id_[0]}/{id_[1]}/{first}/{agent}")
             self.rngs[agent] = rng
             self.cast[agent] = replace(taken, privileged=is_privileged(factory))
-            self.players[agent] = seat(factory, agent, sample, rng, task, **taken.options)
+            player = seat(factory, agent, sample, rng, task, **taken.options)
+            self.players[agent] = begun(player, policies.get(taken.policy or ""))
 
     def _sample_of(self, agent: str, taken: Seat, policies: Mapping[str, Policy]) -> Sample:
         """The `sample` of a seat. Raises ConfigError for a policy that is not there."""
-        for name in (taken.policy, *taken.policies.values()):
+        memory = Memory.of(agent, taken.memory) if taken.memory else None
+        writer = memory.policy if memory is not None else None
+        for name in (taken.policy, writer, *taken.policies.values()):
             if name is not None and name not in policies:
                 raise ConfigError(
                     f"agent {agent!r}: no policy is called {name!r}; policies are"
@@ -83,7 +88,10 @@ class Seats:
         further = {key: policies[name] for key, name in taken.policies.items()}
         if not taken.policy:
             return no_policy(agent)
-        return self._sampler(agent, policies[taken.policy], further)
+        if writer is not None:
+            further[SUMMARY] = policies[writer]
+        sample = self._sampler(agent, policies[taken.policy], further)
+        return sample if memory is None else Remembering(agent, memory, sample)
 
     # -- acting -----------------------------------------------------------------------------------
 

@@ -8,12 +8,12 @@ ${env:NAME}` says the same. Elsewhere nobody would read such a reference, so it 
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from typing import Any
 
 from gem_ma.config.document import Document, Fault, Keys, Place
+from gem_ma.env_file import variable
 from gem_ma.errors import ConfigError
 
 NO_SECRET = ("EMPTY", "none")  # what local servers want where there is no key
@@ -59,12 +59,12 @@ def reveal(value: Any, key: str) -> Any:
     named = _REFERENCE.fullmatch(value)
     if named is None:
         return value
-    if not os.environ.get(named[1]):
+    if not (secret := variable(named[1])):
         raise ConfigError(
-            f"{key}: the environment variable {named[1]} is not set; export it, or name another as"
-            " ${env:NAME}"
+            f"{key}: the environment variable {named[1]} is not set; export it, write it into .env"
+            " here, or name another as ${env:NAME}"
         )
-    return os.environ[named[1]]
+    return secret
 
 
 def check_secrets(document: Document) -> None:
@@ -144,4 +144,4 @@ def _known_keys(value: Any) -> list[str]:
             names.add(text)
         elif isinstance(text, str) and (named := _REFERENCE.fullmatch(text)):
             names.add(named[1])
-    return [key for name in sorted(names) if len(key := os.environ.get(name, "").strip()) >= LEAST]
+    return [key for name in sorted(names) if len(key := variable(name).strip()) >= LEAST]

@@ -13,6 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gem_ma.frozen import quick
+from gem_ma.png import png
+
 SCENARIO, SYSTEM, TOOL = "scenario", "system", "tool"  # senders that are no agents
 RESERVED_SENDERS = frozenset({SCENARIO, SYSTEM, TOOL})
 # characters of one saying, where nothing else is set: four times what a model writes in 2,048
@@ -33,6 +36,16 @@ class Image:
     @classmethod
     def of(cls, data: bytes, media_type: str = "image/png") -> Image:
         return cls(hashlib.sha256(data).hexdigest(), media_type, data)
+
+    @classmethod
+    def drawn(cls, pixels: Any) -> Image:
+        """A picture of an array [height, width, 3] of bytes: red, green, blue. Raises ValueError
+        for another shape or another type of numbers."""
+        shape: Any = getattr(pixels, "shape", ())
+        kind = str(getattr(pixels, "dtype", "")) or type(pixels).__name__
+        if len(shape) != 3 or shape[2] != 3 or kind != "uint8":
+            raise ValueError(f"pixels are uint8 [height, width, 3]; got {kind} {list(shape)}")
+        return cls.of(png(shape[1], shape[0], pixels.tobytes()))
 
 
 Content = str | tuple[str | Image, ...]
@@ -61,6 +74,7 @@ class Malformed:
     reason: str
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Message:
     """One visible message. It stores who sent it; the chat role depends on who looks (`role`)."""
@@ -119,6 +133,7 @@ class Tool:
         }
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Action:
     """What an agent did at a decision point. `parsed` = the legal string recognised in `text`, or
@@ -190,9 +205,10 @@ class Reply:
 
     `prompt_ids`, `token_ids` and `logprobs` are () where the engine cannot give them: such a
     reply may be played, never trained on. `finish`: stop | length | context_overflow |
-    content_filter. `version` = weights at the first sampled token. `reasoning`: what a server
-    gives apart from the answer as the model's thinking. `model`: the name that the server says
-    it answered with, "" where it says none. `cut`: as in an Action.
+    content_filter. `images`: digests of the images that stand in the prompt, in order, of an
+    engine that shows them to a local model. `version` = weights at the first sampled token.
+    `reasoning`: what a server gives apart from the answer as the model's thinking. `model`: the
+    name that the server says it answered with, "" where it says none. `cut`: as in an Action.
     """
 
     text: str = ""
@@ -208,6 +224,7 @@ class Reply:
     cut: int = 0
     reasoning: str = ""
     model: str = field(default="", compare=False)  # of the server, not of what was said
+    images: tuple[str, ...] = ()
 
     @property
     def silent(self) -> bool:
@@ -217,6 +234,7 @@ class Reply:
         return not said and self.finish in ("stop", "length")
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One agent acted once. Turns of one step were asked together; none saw another's action."""

@@ -4,12 +4,27 @@ if __name__ != "gem_ma.scenarios":
     raise ImportError(f"import this package as gem_ma.scenarios, not {__name__}")
 
 CATALOG = {
+    "arithmetic": "gem_ma.scenarios.arithmetic:Arithmetic",
+    "code": "gem_ma.scenarios.code.scenario:Code",
+    "crosswords": "gem_ma.scenarios.games.crosswords:Crosswords",
     "dilemma": "gem_ma.scenarios.dilemma:Dilemma",
+    "fifteen_puzzle": "gem_ma.scenarios.games.fifteen_puzzle:FifteenPuzzle",
+    "game2048": "gem_ma.scenarios.games.game2048:Game2048",
     "guess_number": "gem_ma.scenarios.guess_number:GuessNumber",
+    "hangman": "gem_ma.scenarios.games.hangman:Hangman",
+    "hanoi": "gem_ma.scenarios.games.hanoi:Hanoi",
     "kuhn_poker": "gem_ma.scenarios.kuhn_prices:PricedKuhn",
+    "mastermind": "gem_ma.scenarios.games.mastermind:Mastermind",
+    "minesweeper": "gem_ma.scenarios.games.minesweeper:Minesweeper",
+    "questions": "gem_ma.scenarios.questions.scenario:Questions",
     "referential": "gem_ma.scenarios.referential:Referential",
     "retail": "gem_ma.scenarios.retail.scenario:Retail",
     "retail_one_order": "gem_ma.scenarios.retail.counter:RetailOneOrder",
+    "shapes": "gem_ma.scenarios.shapes:Shapes",
+    "sokoban": "gem_ma.scenarios.games.sokoban:Sokoban",
     "stop_or_go": "gem_ma.scenarios.stop_or_go:StopOrGo",
+    "sudoku": "gem_ma.scenarios.games.sudoku:Sudoku",
     "tic_tac_toe": "gem_ma.scenarios.tic_tac_toe:TicTacToe",
+    "word_search": "gem_ma.scenarios.games.word_search:WordSearch",
+    "wordle": "gem_ma.scenarios.games.wordle:Wordle",
 }

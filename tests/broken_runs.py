@@ -23,6 +23,18 @@ def trained(path: Path, settings: Config, **options: Any) -> dict[str, Any]:
         return run_training(settings, folder, **options)
 
 
+def killed_and_resumed(path: Path, settings: Config) -> None:
+    """Trains with a kill after step 3, and goes on to the end."""
+
+    def kill(step: int, metrics: Any) -> None:
+        if step == 3:
+            raise Killed
+
+    with pytest.raises(Killed):
+        trained(path, settings, on_step=kill)
+    trained(path, settings)
+
+
 def truth(path: Path) -> dict[str, bytes]:
     """What must not differ: record, metrics, summary, last checkpoint (of 4 steps), models and
     league."""
@@ -44,15 +56,8 @@ def truth(path: Path) -> dict[str, bytes]:
 def broken_and_whole(folder: Path, settings: Config) -> dict[str, Any]:
     """Trains 4 steps in `folder/whole`, and again in `folder/broken` with a kill after step 3;
     the summary of both, which are the same."""
-
-    def kill(step: int, metrics: Any) -> None:
-        if step == 3:
-            raise Killed
-
     summary = trained(folder / "whole", settings)
-    with pytest.raises(Killed):
-        trained(folder / "broken", settings, on_step=kill)
-    trained(folder / "broken", settings)
+    killed_and_resumed(folder / "broken", settings)
     assert len(truth(folder / "whole")) > 3
     assert truth(folder / "broken") == truth(folder / "whole")
     return summary

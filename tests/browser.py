@@ -118,6 +118,12 @@ class Browser:
         self.ask("Page.navigate", url=page.resolve().as_uri() + fragment)
         self.until("location.protocol + document.readyState === 'file:complete'")
 
+    def visit(self, address: str) -> None:
+        """Loads a page of a server."""
+        self.ask("Page.navigate", url="about:blank")
+        self.ask("Page.navigate", url=address)
+        self.until("location.protocol + document.readyState === 'http:complete'")
+
     def run(self, script: str) -> Any:
         """The value of an expression in the page."""
         found = self.ask(
@@ -172,6 +178,8 @@ class Browser:
     def press(self, *keys: str) -> None:
         for key in keys:
             code = {"windowsVirtualKeyCode": KEYS[key]} if key in KEYS else {"text": key}
+            # what Enter opens or sends hears the letter, not the key
+            code |= {"text": "\r"} if key == "Enter" else {}
             self.ask("Input.dispatchKeyEvent", type="keyDown", key=key, **code)
             self.ask("Input.dispatchKeyEvent", type="keyUp", key=key)
 

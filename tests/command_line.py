@@ -4,9 +4,12 @@ it to find."""
 import os
 import signal
 import subprocess
-import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import IO
+
+from tests.warm import start
 
 ROOT = Path(__file__).resolve().parents[1]
 SLOWLY = '''
@@ -61,19 +64,30 @@ def environment(**extra: str) -> dict[str, str]:
     }
 
 
-def gem_ma(*arguments: object, cwd: Path, **extra: str) -> subprocess.CompletedProcess[str]:
-    """`gem-ma ARGUMENTS` in a folder. Asserts that no traceback reaches the user."""
-    done = subprocess.run(
-        [sys.executable, "-m", "gem_ma", *map(str, arguments)],
-        cwd=cwd,
-        env=environment(**extra),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        stdin=subprocess.DEVNULL,
-    )
-    assert "Traceback" not in done.stderr + done.stdout
-    return done
+def gem_ma(
+    *arguments: object, cwd: Path, hidden: str = "", **extra: str
+) -> subprocess.CompletedProcess[str]:
+    """`gem-ma ARGUMENTS` in a folder, by a fork of a warm process (`tests/warm.py`), in which the
+    module `hidden` is not installed. Asserts that no traceback reaches the user."""
+    assert not any(name.startswith(("PYTHON", "LC_", "LANG")) for name in extra), "read by Python"
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull) as none:
+        streams = none, out, err
+        started = start(
+            *arguments, cwd=cwd, env=environment(**extra), streams=streams, hidden=hidden
+        )
+        try:
+            code = started.wait(timeout=120)
+        finally:
+            started.kill()
+        printed, said = text_of(out), text_of(err)
+    assert "Traceback" not in said + printed
+    return subprocess.CompletedProcess(list(map(str, arguments)), code, printed, said)
+
+
+def text_of(file: IO[bytes]) -> str:
+    """What a command has written, as `subprocess` gives it."""
+    file.seek(0)
+    return file.read().decode().replace("\r\n", "\n")
 
 
 def signalled(
@@ -85,28 +99,20 @@ def signalled(
 ) -> tuple[int, float, str, str]:
     """Starts a command, sends it a signal once `ready` holds a line, and gives (exit code,
     seconds after the last signal, stdout, stderr)."""
-    started = subprocess.Popen(
-        [sys.executable, "-m", "gem_ma", *map(str, arguments)],
-        cwd=cwd,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        for _ in range(600):
-            if ready is not None and ready.exists() and ready.stat().st_size:
-                break
-            if started.poll() is not None:
-                break
-            time.sleep(0.05)
-        for at in range(times):
-            time.sleep(0.3 if at else 0.2)
-            sent = time.monotonic()
-            started.send_signal(number)
-        out, err = started.communicate(timeout=60)
-        return started.returncode, time.monotonic() - sent, out, err
-    finally:
-        if started.poll() is None:
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull) as none:
+        started = start(*arguments, cwd=cwd, env=environment(), streams=(none, out, err))
+        try:
+            for _ in range(600):
+                if ready is not None and ready.exists() and ready.stat().st_size:
+                    break
+                if started.poll() is not None:
+                    break
+                time.sleep(0.05)
+            for at in range(times):
+                time.sleep(0.3 if at else 0.2)
+                sent = time.monotonic()
+                started.send_signal(number)
+            code = started.wait(timeout=60)
+            return code, time.monotonic() - sent, text_of(out), text_of(err)
+        finally:
             started.kill()
-            started.wait()

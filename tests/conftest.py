@@ -3,29 +3,131 @@ never changed: engines load copies."""
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from gem_ma.import_folders import _FOLDERS
+from tests import unsynced
+
+HERE = Path(__file__).parent
+
 if find_spec("hypothesis"):  # the environment of vLLM may have none
     from hypothesis import settings
 
     settings.register_profile("shared", deadline=None)  # a busy machine is no fault of the code
-    settings.load_profile("shared")
+    settings.register_profile("many", deadline=None, max_examples=1000)  # `make test-learning`
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "shared"))
 # before torch: more threads on a shared machine are many times slower
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+unsynced.begin()
+
+AT_START = {*os.environ, "RANK", "WORLD_SIZE", "OPENAI_API_KEY", "OPENAI_BASE_URL"}
+IN_TEST = "PYTEST_CURRENT_TEST"
+# as `tests.side_by_side` writes them: CPU seconds, a space, a file or a test
+TIMED = (line.split(" ", 1)[1] for line in (HERE / "seconds.txt").read_text().splitlines())
+LONG = {f"tests/{name}" for name in TIMED if "::" in name}
 
 
-def _model(tmp_path_factory: pytest.TempPathFactory, scenario: str, size: str) -> Path:
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid in LONG:
+            item.add_marker("long")
+
+
+def pytest_collection() -> None:
+    gc.disable()  # nothing that is collected goes away: a third of the time went into looking
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+    gc.freeze()  # else every full collection of a test walks through 700,000 objects of pytest
+
+
+def pytest_unconfigure() -> None:
+    if "tests.warm" in sys.modules:
+        sys.modules["tests.warm"].close()
+
+
+def _surroundings() -> dict[str, object]:
+    """What a process has one of, and one test could leave changed for the next."""
+    torch = sys.modules.get("torch")
+    return {
+        "folder": os.getcwd(),
+        # a library that is imported may add names of its own
+        "environment": {name: os.environ.get(name) for name in AT_START if name != IN_TEST},
+        "signals": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
+        "umask": _umask(),
+        "type of torch": str(torch.get_default_dtype()) if torch else "torch.float32",
+    }
+
+
+def _umask() -> int:
+    os.umask(mask := os.umask(0))
+    return mask
+
+
+@contextmanager
+def same_places() -> Iterator[None]:
+    """Imports look into the same folders afterwards. A command that runs in this process adds its
+    folder, and that of each file that it names: `tests` among them would turn `tests/trl` into a
+    package `trl`, which the next file takes for the library."""
+    places, folders = sys.path[:], _FOLDERS[:]
+    yield
+    added = set(_FOLDERS) - {*folders, *places}
+    for name, module in list(sys.modules.items()) if added else ():
+        file = getattr(module, "__file__", None) or ""
+        if "." not in name and os.path.dirname(file) in added:  # with a dot: the suite's own
+            del sys.modules[name]
+    sys.path[:], _FOLDERS[:] = places, folders
+
+
+@pytest.fixture(autouse=True, scope="session")
+def places_of_the_session() -> Iterator[None]:
+    with same_places():
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def places_of_a_file(places_of_the_session: None) -> Iterator[None]:
+    """Also what fixtures of a whole file add."""
+    with same_places():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def leaves_no_trace() -> Iterator[None]:
+    """One test may not decide what the next one sees."""
+    before = _surroundings()
+    with same_places():
+        yield
+    after = _surroundings()
+    changed = {name: (before[name], after[name]) for name in after if before[name] != after[name]}
+    assert not changed, f"the test leaves changed, with what was before and after: {changed}"
+
+
+def _model(
+    tmp_path_factory: pytest.TempPathFactory, scenario: str, size: str, **changes: int
+) -> Path:
+    """A model of this size of which some numbers may be others."""
     pytest.importorskip("torch", reason="needs the train extra")
     pytest.importorskip("transformers", reason="needs the train extra")
-    from gem_ma.engines.local.tiny import make_model
+    from gem_ma.engines.local.tiny import SIZES, make_model
 
     path = tmp_path_factory.mktemp("models") / f"{scenario}-{size}"
-    make_model(path, scenario, size=size, seed=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SIZES, size, replace(SIZES[size], **changes))
+        make_model(path, scenario, size=size, seed=1)
     return path
 
 
@@ -33,6 +135,12 @@ def _model(tmp_path_factory: pytest.TempPathFactory, scenario: str, size: str) -
 def kuhn_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A word-level model of Kuhn poker, untrained."""
     return _model(tmp_path_factory, "kuhn_poker", "word")
+
+
+@pytest.fixture(scope="session")
+def thin_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `kuhn_model` with one layer, which takes half its time."""
+    return _model(tmp_path_factory, "kuhn_poker", "word", layers=1)
 
 
 @pytest.fixture(scope="session")

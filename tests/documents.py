@@ -98,7 +98,7 @@ class Page:
             yield self.prose.count("\n", 0, match.start()) + 1, match[1]
 
 
-PAGES = [Page(path) for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))]
+PAGES = [Page(path) for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))]
 
 
 def _commands(number: int, text: str) -> Iterator[Line]:

@@ -76,6 +76,7 @@ UNITS = (  # runs of each kind of character, and near misses of what the readers
     ),
     *("<function=a>", "<parameter=a>", "[f(a=1), ", '{"name": "a", ', "[TOOL_CALLS]", "```\n"),
 )
+AGAIN_S = 0.02  # a late body is interrupted again after so many CPU seconds
 TICK_S = 0.004  # some machines count CPU time by so much
 SHORTEST = 32  # characters of a text
 MANY = 24  # a repetition that may go on for at least so long counts as open
@@ -93,17 +94,26 @@ class Late(Exception):
 def deadline(seconds: float) -> Iterator[None]:
     """Raises Late in the body after so many CPU seconds; the matcher of `re` looks at signals on
     its way."""
+    inside, past = True, False
 
     def late(*_: Any) -> None:
-        raise Late
+        nonlocal past
+        past = True
+        if inside:
+            raise Late
 
     before = signal.signal(signal.SIGPROF, late)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
+        # again and again: what is raised in a callback of the garbage collector, as hypothesis has
+        # one, or in a destructor, never reaches the body
+        signal.setitimer(signal.ITIMER_PROF, seconds, AGAIN_S)
         yield
     finally:
+        inside = False
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
+    if past:  # swallowed, and the body came to its end before the next one
+        raise Late
 
 
 def _chars(items: Any) -> list[str]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 from typing import Any
 
 import pytest
+from gem_ma.agents import CATALOG
 
 from gem_ma.behaviour import FromFunction, as_factory, behaviour_rng, is_privileged, no_policy, seat
 from gem_ma.errors import ActionError, ConfigError, EngineError
+from gem_ma.registry import load
 from gem_ma.types import Action, Asked, Message, Reply, Tool, ToolCall
 
 LEGAL = ("check", "bet")
@@ -25,6 +28,24 @@ def act(given: Any, question: Asked, sample: Any = SAMPLE, **options: Any) -> An
     return asyncio.run(
         seat(as_factory(given), "a", sample, random.Random(0), "the task", **options).act(question)
     )
+
+
+PROBABILITIES = [
+    (name, option)
+    for name in CATALOG
+    for option in inspect.signature(load("agents", name)).parameters
+    if option in ("noise", "guesses", "slips")
+]
+
+
+@pytest.mark.parametrize(("name", "option"), PROBABILITIES)
+def test_a_probability_is_checked_alike_everywhere(name: str, option: str) -> None:
+    for value in (-0.1, 1.5, float("nan"), True, "0.5", None, [0.5]):
+        with pytest.raises(ConfigError) as caught:
+            seat(as_factory(name), "a", SAMPLE, random.Random(0), None, **{option: value})
+        assert str(caught.value) == f"agent 'a': {option} is a probability; got {value!r}"
+    for value in (0, 0.25, 1):
+        seat(as_factory(name), "a", SAMPLE, random.Random(0), None, **{option: value})
 
 
 def test_an_id_is_a_registered_behaviour() -> None:

@@ -17,7 +17,6 @@ from gem_ma.view.report import Section, write_report
 from tests.browser import Browser
 from tests.test_chosen import JUDGE, page_of
 from tests.test_chosen import episode as plain
-from tests.test_report import PAYLOADS, hostile_page
 
 pytestmark = pytest.mark.skipif(
     Browser.find() is None, reason="no Chromium is installed (apt-get install chromium)"
@@ -366,20 +365,3 @@ def test_a_table_is_sorted_by_a_click_on_its_head_and_back(browser: Browser, los
     ) or len(before) < 3
     browser.click("figure button.sort", "mean")
     assert browser.run(names) == before
-
-
-def test_no_payload_runs_or_asks_the_network(browser: Browser, tmp_path: Path) -> None:
-    page = hostile_page(tmp_path)
-    browser.open(page)
-    for at in range(0, len(PAYLOADS), 5):
-        browser.open(page, f"#/r/0/e/{at}")
-        assert PAYLOADS[at] in browser.text("#episode"), at
-        browser.press("v", "v", "n", "?", "Escape")
-    assert (
-        browser.run(
-            "document.querySelectorAll('iframe, base, object, embed, math, [onerror],"
-            " [onload]').length"
-        )
-        == 0
-    )
-    assert browser.faults() == []

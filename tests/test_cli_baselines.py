@@ -273,7 +273,7 @@ def test_failed_episodes_lower_a_ceiling(folder: Path) -> None:
             ["--examine", "guesser"],
             "desk:Desk names no examiners of 'guesser'; it has some for host",
         ),
-        (["-n", "3"], "need --examine AGENT"),
+        (["--at-least", "0.5"], "need --examine AGENT"),
         (["--examine", "host", "--record", "runs/none"], "runs/none: no such run folder"),
         (["--examine", "host", "-n", "99"], "99 tasks are wanted; split 'test' has 30"),
     ],

@@ -97,9 +97,10 @@ def test_every_command_is_a_click_command_named_as_typed() -> None:
         (["show", "scenario"], "name one run folder, or a scenario: `scenario ID`"),
         (
             ["show", "scenario", "dilema"],
-            "no scenario is called 'dilema' (did you mean 'dilemma'?)",
+            "no scenario is called 'dilema' (did you mean 'dilemma'",
         ),
         (["resume", "runs/none"], "runs/none: no such run folder"),
+        (["show", "dilemma"], "; to see the scenario: gem-ma show scenario dilemma"),
         (["train", "dilemma"], "dilemma: no section `train:`"),
         (
             ["train", "kuhn_table", "train.policies=[mian]"],
@@ -122,6 +123,17 @@ def test_wrong_usage_is_2_and_says_what_is_near(
     assert main(arguments) == 2
     printed = capsys.readouterr()
     assert said in printed.err and printed.out == "" and not list(tmp_path.iterdir())
+
+
+def test_a_scenario_that_has_runs_may_mean_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "dilemma-0123abcd").mkdir(parents=True)
+    (tmp_path / "runs" / "dilemma-0123abcd" / "manifest.json").write_text("{}")
+    assert main(["show", "dilemma"]) == 2
+    said = capsys.readouterr().err
+    assert "did you mean 'runs/dilemma-0123abcd'?" in said and "show scenario dilemma" in said
 
 
 def test_list_scenarios_is_a_list_of_objects(tmp_path: Path) -> None:
@@ -150,11 +162,12 @@ def test_agents_engines_and_runs_are_listed(
         and listed("agents")["direct"]["needs_policy"] is True
     )
     assert listed("engines")["table"]["trainable"] is True
+    assert listed("wrappers")["retry"]["options"] == ["times", "penalty"]
     assert listed("runs") == {}
     assert main(["run", "dilemma", "-n", "2", "--quiet", "--out", "runs/mine"]) == 0
     capsys.readouterr()
     assert listed("runs")["runs/mine"]["scenario"] == "dilemma"
-    for kind in ("scenarios", "agents", "engines", "runs"):
+    for kind in ("scenarios", "agents", "engines", "wrappers", "runs"):
         assert main(["list", kind]) == 0
     assert "runs/mine" in capsys.readouterr().out
 

@@ -1,11 +1,14 @@
 """A scenario or a behaviour in a file of one's own, named on the command line or in a config."""
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from gem_ma.errors import ConfigError
+from gem_ma.import_folders import search_folder
 from gem_ma.registry import file_of, load, make, names_code
 from tests.command_line import gem_ma
 
@@ -76,6 +79,25 @@ def test_a_file_is_imported_once_with_what_lies_beside_it(folder: Path) -> None:
     assert make(f"{folder}/my games/one.py").agents == ("ann", "bob")
 
 
+def test_each_file_imports_what_lies_in_its_own_folder(folder: Path, tmp_path: Path) -> None:
+    prizes = {"first": 1.0, "second": 3.0, "third": 5.0}
+    for name, prize in prizes.items():
+        home = tmp_path / name
+        home.mkdir()
+        (home / "game.py").write_text(GAME)
+        (home / "helper.py").write_text(f"PRIZE = {prize}\n")
+        (home / "json.py").write_text("1 / 0  # hides nothing of Python's\n")
+        (home / "late.py").write_text("from gem_ma import Scenario\nfrom game import Guess\n"
+                                      "class Late(Guess):\n    pass\n")  # fmt: skip
+    search_folder(tmp_path / "first")  # as the command line does with the working folder
+    paths = {name: make(f"{tmp_path}/{name}/game.py:Guess").prize for name in reversed(prizes)}
+    assert paths == prizes
+    assert {name: make(f"{tmp_path}/{name}/late.py").prize for name in prizes} == prizes
+    assert sys.path.index(str(tmp_path / "third")) > sys.path.index(
+        json.__path__[0][: -len("/json")]
+    )
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "said"),
     [
@@ -91,6 +113,12 @@ def test_what_cannot_be_meant_is_told(kind: str, name: str, said: str, folder: P
     with pytest.raises(ConfigError) as error:
         load(kind, f"{folder}/my games/{name}")
     assert said in str(error.value)
+
+
+def test_a_folder_may_have_a_name_that_is_no_text(folder: Path) -> None:
+    odd = Path(os.fsdecode(bytes(folder) + b"/\xff\xfe"))
+    (folder / "my games").rename(odd)
+    assert load("scenarios", f"{odd}/game.py:Guess").__name__ == "Guess"
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ EPISODES = st.builds(
             OBJECT,
             st.booleans(),
             st.dictionaries(NAME, TEXT, max_size=2),
+            OBJECT,
         ),
         max_size=3,
     ),
@@ -105,7 +106,10 @@ EPISODES = st.builds(
     forks=st.lists(st.tuples(st.integers(0, 9), TEXT), max_size=2).map(tuple),
     final=st.dictionaries(NAME, MESSAGES, max_size=2),
     ledger=st.lists(
-        st.builds(Entry, st.integers(-1, 9), NAME, FLOAT | st.integers(-9, 9), TEXT), max_size=3
+        st.builds(
+            Entry, st.integers(-1, 9), NAME, FLOAT | st.integers(-9, 9), TEXT, st.none() | FLOAT
+        ),
+        max_size=3,
     ).map(tuple),
     end=st.sampled_from(End),
     error=st.none() | TEXT,
@@ -163,7 +167,7 @@ def test_an_episode_comes_back_equal_and_its_line_is_stable(episode: Episode) ->
 
 
 def test_every_field_of_every_record_is_written() -> None:
-    written = json.dumps(to_json(full(5, "hm")))
+    written = json.dumps(to_json(full(5, "hm", "shop")))
     for kind in (
         Episode,
         Turn,
@@ -187,7 +191,7 @@ def test_every_field_of_every_record_is_written() -> None:
     assert load_episode(dump_episode(full())) == full()
 
 
-def full(cut: int = 0, reasoning: str = "") -> Episode:
+def full(cut: int = 0, reasoning: str = "", world: str = "") -> Episode:
     """An episode in which no field holds its default."""
     calls = (ToolCall("c", "lookup", {"id": 1}, "put right"), Malformed("{", "bad_json"))
     image = Image.of(b"png", "image/jpeg")
@@ -207,11 +211,12 @@ def full(cut: int = 0, reasoning: str = "") -> Episode:
         cut,
         reasoning,
         "m" if reasoning else "",
+        ("5a",) if reasoning else (),
     )
     turn = Turn(0, "a", (message,), ("x",), (LOOKUP,), Action("x", calls, "x", cut), (reply,))
-    seat = Seat("persona", "main", {"k": 1}, True, {"judge": "other"})
+    seat = Seat("persona", "main", {"k": 1}, True, {"judge": "other"}, {"window": 2})
     calls_made = (CallResult(0, [1], "late"),)
-    entry = (Entry(0, "a", 1.0, "why"),)
+    entry = (Entry(0, "a", 1.0, "why", 2.0),)
     return Episode(
         "toy",
         1,
@@ -228,6 +233,7 @@ def full(cut: int = 0, reasoning: str = "") -> Episode:
         End.FAILED,
         "boom",
         {"r": 2},
+        world,
     )
 
 
@@ -437,9 +443,11 @@ def test_from_json_takes_what_to_json_gives() -> None:
 
 def test_a_line_of_the_first_schema_still_opens() -> None:
     golden = Path(__file__).parent / "golden" / "episode-schema-1.jsonl"
-    # written before a seat could name further policies
-    seat = replace(full().cast["a"], policies={})
-    assert load_episode(golden.read_bytes().rstrip(b"\n")) == replace(full(), cast={"a": seat})
+    # written before a seat could name further policies, or remember, and before wrappers
+    seat = replace(full().cast["a"], policies={}, memory={})
+    assert load_episode(golden.read_bytes().rstrip(b"\n")) == replace(
+        full(), cast={"a": seat}, ledger=(replace(full().ledger[0], original=None),)
+    )
 
 
 def test_dump_json_refuses_what_json_cannot_hold() -> None:

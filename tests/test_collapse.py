@@ -14,6 +14,7 @@ import pytest
 from gem_ma import config, credit
 from gem_ma.config.plans import open_policies, scenario_of
 from gem_ma.config.settings import Config
+from gem_ma.config.worlds import worlds_of
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table, view_key
 from gem_ma.episode import End, Entry, Episode, Seat
@@ -372,18 +373,15 @@ def test_a_language_model_is_put_back_too_and_its_version_goes_on(kuhn_model):
     policies = open_policies(settings)
     learner = open_learner(policies["main"])
     guard = Guard(
-        settings,
         settings.train,
-        scenario_of(settings),
+        worlds_of(settings),
         {"main": learner},
         League(settings, settings.train, policies, None),
     )
     assert guard.settle(0) == []
     first = learner.fingerprint()
     episodes = asyncio.run(
-        play_all(
-            settings, training_plans(settings, settings.train, scenario_of(settings), 0), policies
-        )
+        play_all(settings, training_plans(worlds_of(settings), settings.train, 0), policies)
     )
     table = credit.turns(episodes, "main")
     learner.update(
@@ -398,7 +396,7 @@ def test_a_language_model_is_put_back_too_and_its_version_goes_on(kuhn_model):
     guard._alarms = [collapse.Alarm("entropy", "main", 0.0, 0.05, "gone")]
     assert guard.settle(7)[0]["rolled_back_to"] == 0
     assert learner.fingerprint() == first and learner.version == 2 and guard.brake == {"main": 0.5}
-    other = Guard(settings, settings.train, scenario_of(settings), {"main": learner}, guard.league)
+    other = Guard(settings.train, worlds_of(settings), {"main": learner}, guard.league)
     other.load(guard.state(), guard.files())
     assert other.state() == guard.state() and other.files() == guard.files()
 

@@ -267,7 +267,7 @@ trian: {}
         (
             ("{behaviour: first_legal}", "{behaviour: first_legal, 'a\\nb': 1}"),
             (
-                r"run.yaml:4: agents.player_0.a\nb: unknown key (known: behaviour, options,"
+                r"run.yaml:4: agents.player_0.a\nb: unknown key (known: behaviour, memory, options,"
                 r" policies, policy, tools)"
             ),
         ),
@@ -720,7 +720,8 @@ def test_an_agent_in_one_word_is_a_behaviour_or_a_model(
     [
         ("gpt-4o", "as openai/gpt-4o"),
         ("frist_legal", "did you mean 'first_legal'?"),
-        ("zzz", "known: "),
+        ("zzz", "gem-ma list agents"),
+        ("me", "human: you type the answers"),
     ],
 )
 def test_a_word_that_is_neither_says_what_to_type(word: str, said: str) -> None:

@@ -136,22 +136,22 @@ def test_a_stop_string_inside_a_legal_one_cuts_nothing(byte_model: Path) -> None
 
 
 def test_what_cannot_be_spelled_is_told_before_anything_is_sampled(
-    byte_model: Path, kuhn_model: Path
+    byte_model: Path, thin_model: Path
 ) -> None:
     with pytest.raises(
         ConfigError, match=r"max_tokens is 3, and the longest of its legal strings has \d+ tokens"
     ):
         opened(byte_model).engine.sample_batch([request(0, max_tokens=3)])
     with pytest.raises(ConfigError, match="no word for the legal string 'zebra'"):
-        opened(kuhn_model).engine.sample_batch([request(0, ("check", "zebra"))])
+        opened(thin_model).engine.sample_batch([request(0, ("check", "zebra"))])
     with pytest.raises(ConfigError, match=r"the legal string '\\ud800' would be read back as '\?'"):
         opened(byte_model).engine.sample_batch([request(0, ("x", "\ud800"))])
     with pytest.raises(
         ConfigError, match="constrain is `auto`, `legal`, `tools` or null; got 'json'"
     ):
-        opened(kuhn_model, constrain="json")
+        opened(thin_model, constrain="json")
     with pytest.raises(ConfigError, match="kv_tokens must be 0"):
-        opened(kuhn_model, kv_tokens=-1)
+        opened(thin_model, kv_tokens=-1)
 
 
 def test_a_context_without_room_for_the_longest_legal_string_is_full(byte_model: Path) -> None:
@@ -162,9 +162,9 @@ def test_a_context_without_room_for_the_longest_legal_string_is_full(byte_model:
 
 
 def test_rows_carry_what_each_token_was_chosen_among_and_the_update_agrees(
-    kuhn_model: Path,
+    thin_model: Path,
 ) -> None:
-    engine = opened(kuhn_model)
+    engine = opened(thin_model)
     learner = TorchLearner(engine.engine, Sampling(max_tokens=20))
     played = hands(engine)
     assert all(
@@ -191,9 +191,9 @@ def test_rows_carry_what_each_token_was_chosen_among_and_the_update_agrees(
 
 
 def test_a_model_without_a_warm_start_learns_from_the_first_step_and_never_says_anything_illegal(
-    kuhn_model: Path,
+    thin_model: Path,
 ) -> None:
-    engine = opened(kuhn_model)
+    engine = opened(thin_model)
     learner = TorchLearner(engine.engine, Sampling(max_tokens=20))
     wanted = {"check": 1.0, "bet": 0.0, "call": 0.0, "fold": 1.0}
     shares = []
@@ -211,8 +211,8 @@ def test_a_model_without_a_warm_start_learns_from_the_first_step_and_never_says_
     assert shares[0] < 0.75 and shares[-1] > 0.95
 
 
-def test_cloning_sees_the_mask_too(kuhn_model: Path) -> None:
-    engine = opened(kuhn_model)
+def test_cloning_sees_the_mask_too(thin_model: Path) -> None:
+    engine = opened(thin_model)
     learner = TorchLearner(engine.engine, Sampling(max_tokens=20))
     legal = ("check", "bet")
     shown = [Demonstration(request(0, legal), "bet")]
@@ -223,15 +223,15 @@ def test_cloning_sees_the_mask_too(kuhn_model: Path) -> None:
     ] == pytest.approx(expected, abs=1e-4)
 
 
-def test_without_the_option_nothing_is_constrained(kuhn_model: Path) -> None:
-    engine = opened(kuhn_model, constrain=None)
+def test_without_the_option_nothing_is_constrained(thin_model: Path) -> None:
+    engine = opened(thin_model, constrain=None)
     assert engine.engine.binding.allowed(CHOICES, engine.engine.chat.answer("bet")) is None
     replies = engine.engine.sample_batch([request(seed, ("check", "bet"), 3) for seed in range(40)])
     assert any(reply.text not in ("check", "bet") for reply in replies)
 
 
-def test_an_error_of_one_request_is_its_own(kuhn_model: Path) -> None:
-    engine = opened(kuhn_model)
+def test_an_error_of_one_request_is_its_own(thin_model: Path) -> None:
+    engine = opened(thin_model)
 
     async def ask() -> list[Any]:
         asked = [
@@ -269,7 +269,7 @@ def test_auto_binds_a_closed_choice_and_the_learner_sees_the_same_mask(byte_mode
 
 @pytest.mark.parametrize("case", ["tools", "thinking", "unspelled", "unread", "none"])
 def test_auto_leaves_free_what_cannot_or_should_not_be_bound_and_so_does_the_learner(
-    case: str, byte_model: Path, kuhn_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    case: str, byte_model: Path, thin_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model, legal, tools = byte_model, CHOICES, ()
     if case == "tools":
@@ -279,7 +279,7 @@ def test_auto_leaves_free_what_cannot_or_should_not_be_bound_and_so_does_the_lea
         shutil.copytree(byte_model, model)
         (model / "chat_template.jinja").write_text(THINKING)
     elif case == "unspelled":
-        model, legal = kuhn_model, ("check", "zebra")
+        model, legal = thin_model, ("check", "zebra")
     elif case == "unread":
         legal = ("x", "\ud800")
     engine, free = opened(model, constrain="auto").engine, opened(model, constrain=None).engine

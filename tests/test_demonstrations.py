@@ -124,7 +124,11 @@ def learned(name: str, *overrides: str) -> dict:
 def test_what_the_gradients_say_is_what_is_learned():
     for name, mean in (("turn_grpo", 0.8), ("rebn", 0.8), ("at_grpo", 0.0)):
         after = learned(
-            "stop_or_go", f"train.estimator.name={name}", "train.episodes=64", "train.group_size=64"
+            "stop_or_go",
+            f"train.estimator.name={name}",
+            "train.steps=30",
+            "train.episodes=64",
+            "train.group_size=64",
         )["after"]["sampled"]
         assert after["return"]["walker"] == pytest.approx(mean, abs=0.03)
 
@@ -171,10 +175,14 @@ def test_in_one_table_an_offset_shifts_no_advantage_of_an_agent(name):
 # -- a discount ----------------------------------------------------------------------------------
 
 
+@pytest.mark.learning
 def test_a_discount_makes_an_agent_quick():
     needed = {
         gamma: learned(
-            "guess_number_discount", f"train.credit.gamma={gamma}", "evaluate.episodes=256"
+            "guess_number_discount",
+            f"train.credit.gamma={gamma}",
+            "train.episodes=64",  # half of the recipe's: 2.05 turns against 3.4
+            "evaluate.episodes=256",
         )
         for gamma in ("0.9", "1.0")
     }

@@ -39,6 +39,7 @@ BESIDE_A_TURN = {
     "checks a value of an effect, and gives it back": ["gem_ma/effect_values.py"],
     "refuses, or does nothing": ["gem_ma/policy_faults.py", "gem_ma/limits.py"],
     "returns at once where the scenario calls nothing": ["gem_ma/calling.py"],
+    "returns at once where no behaviour wants to hear": ["gem_ma/hearing.py"],
     "a tuple that is not copied": ["gem_ma/transcript.py"],
     "fields with names: the record that is made of it": ["gem_ma/episode.py"],
     "before the first turn: names to objects": ["gem_ma/behaviour.py", "gem_ma/registry.py"],
@@ -48,6 +49,7 @@ BESIDE_A_STEP = {
     "attends, and is no part of the method": [
         "gem_ma/training/loop/attendant.py",
         "gem_ma/training/loop/beginning.py",
+        "gem_ma/training/loop/dividing.py",
         "gem_ma/training/loop/notes.py",
         "gem_ma/training/loop/taught.py",
         "gem_ma/training/selfplay/",
@@ -55,7 +57,7 @@ BESIDE_A_STEP = {
     "numbers that are logged": [
         "gem_ma/evaluation/",
         "gem_ma/tracking/",
-        "gem_ma/training/loop/exams.py",
+        "gem_ma/training/loop/measures.py",
         "gem_ma/training/loop/metrics.py",
         "gem_ma/training/loop/timings.py",
     ],
@@ -65,6 +67,7 @@ BESIDE_A_STEP = {
         "gem_ma/conversations.py",
         "gem_ma/files.py",
         "gem_ma/json_text.py",
+        "gem_ma/pictures.py",
         "gem_ma/shapes.py",
         "gem_ma/store/",
         "gem_ma/training/learner/table_files.py",
@@ -73,23 +76,31 @@ BESIDE_A_STEP = {
     "a value of the config, or one that it may let change": [
         "gem_ma/config/",
         "gem_ma/training/schedule/alternation.py",
+        "gem_ma/training/loop/anchoring.py",
+        "gem_ma/training/schedule/curriculum.py",
         "gem_ma/training/schedule/discounts.py",
+        "gem_ma/training/schedule/rates.py",
     ],
     "the same plays side by side, or shared by processes": [
         "gem_ma/crew.py",
         "gem_ma/engines/batching.py",
         "gem_ma/training/loop/overlap.py",
+        "gem_ma/training/loop/played.py",
+        "gem_ma/training/loop/playing.py",
+        "gem_ma/training/loop/plays.py",
         "gem_ma/training/processes/",
     ],
     "how the policy is sampled": ["gem_ma/engines/small/table.py"],
     "the same turns as columns": [
         "gem_ma/observed.py",
+        "gem_ma/training/learner/sampled.py",
         "gem_ma/training/learner/table_batch.py",
         "gem_ma/turn_table.py",
     ],
     "finds the estimator by its name, and its groups of turns": ["gem_ma/estimators/"],
     "arithmetic that its name says": [
         "gem_ma/training/learner/adam.py",
+        "gem_ma/training/learner/divergences.py",
         "gem_ma/training/learner/slopes.py",
         "gem_ma/training/learner/token_weights.py",
     ],
@@ -138,6 +149,8 @@ def traced(files: set[str]) -> Iterator[None]:
 def unread(files: set[str], *beside: dict[str, list[str]]) -> set[str]:
     """The files that no list of what may stay closed has."""
     closed = [name for lists in beside for names in lists.values() for name in names]
+    # a finder, which runs at any import that a test before has not made
+    closed += ["gem_ma/gymnasium_ids.py"]
     return {
         path
         for path in files

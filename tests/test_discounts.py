@@ -13,6 +13,7 @@ from gem_ma import config
 from gem_ma.config.learning import CreditSettings, EstimatorSettings
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
+from gem_ma.config.worlds import Worlds, worlds_of
 from gem_ma.credit import turns
 from gem_ma.errors import ConfigError
 from gem_ma.estimators import ESTIMATORS, shaped
@@ -201,9 +202,9 @@ def test_shaped_scenarios_refuse_a_discount_that_moves_away_from_theirs() -> Non
                     f" with {learned};"
                 ),
             ):
-                check_discounts(settings, settings.train, Paid())
+                check_discounts(Worlds.of(settings, Paid()), settings.train)
         else:
-            check_discounts(settings, settings.train, Paid())
+            check_discounts(Worlds.of(settings, Paid()), settings.train)
 
 
 def test_an_agent_without_a_discount_is_told_before_a_step() -> None:
@@ -421,11 +422,11 @@ def test_the_shaped_forms_are_those_of_their_formulas() -> None:
 def _played() -> list[Any]:
     import asyncio
 
-    from gem_ma.config.plans import open_policies, scenario_of
+    from gem_ma.config.plans import open_policies
     from gem_ma.training.loop.local import play_all
     from gem_ma.training.schedule.plans import training_plans
 
     settings = small()
     assert settings.train is not None
-    plans = training_plans(settings, settings.train, scenario_of(settings), 0)
+    plans = training_plans(worlds_of(settings), settings.train, 0)
     return asyncio.run(play_all(settings, plans, open_policies(settings)))

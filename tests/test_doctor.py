@@ -41,7 +41,7 @@ def test_every_engine_is_told_and_the_base_is_whole() -> None:
 
 
 def test_a_missing_extra_is_a_line_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    without(monkeypatch, "openai", "torch")
+    without(monkeypatch, "httpx2", "torch", "tinker")
     engines = examined()["engines"]
     assert (engines["openai"]["ready"], engines["openai"]["say"]) == (False, install("api"))
     assert (engines["transformers"]["ready"], engines["transformers"]["say"]) == (
@@ -49,6 +49,7 @@ def test_a_missing_extra_is_a_line_to_type(monkeypatch: pytest.MonkeyPatch) -> N
         install("train"),
     )
     assert engines["vllm"]["say"] == install("train", "api")
+    assert engines["tinker"]["say"] == install("tinker")
     assert engines["table"]["ready"]
     done = CliRunner().invoke(command, [], standalone_mode=False)
     # nothing is wrong with leaving an extra out
@@ -79,7 +80,7 @@ def test_a_torch_that_cannot_be_imported_is_a_fault_of_every_engine_on_it(
 
 
 @pytest.mark.parametrize(
-    ("torch", "transformers", "openai", "engine", "said"),
+    ("torch", "transformers", "httpx2", "engine", "said"),
     [
         (
             "import sys; sys.exit(3)",
@@ -107,23 +108,23 @@ def test_a_torch_that_cannot_be_imported_is_a_fault_of_every_engine_on_it(
             "transformers is installed and cannot be imported: RuntimeError: built for",
         ),
         (
-            None,
-            None,
+            "",
+            "",
             "1 / 0",
             "openai",
-            "openai is installed and cannot be imported: ZeroDivisionError: division by zero",
+            "httpx2 is installed and cannot be imported: ZeroDivisionError: division by zero",
         ),
     ],
 )
 def test_a_module_that_is_broken_is_told_and_its_engines_are_not_ready(
     torch: str | None,
     transformers: str | None,
-    openai: str | None,
+    httpx2: str | None,
     engine: str,
     said: str,
     tmp_path: Path,
 ) -> None:
-    for module, code in {"torch": torch, "transformers": transformers, "openai": openai}.items():
+    for module, code in {"torch": torch, "transformers": transformers, "httpx2": httpx2}.items():
         if code is not None:
             (tmp_path / module).mkdir()
             (tmp_path / module / "__init__.py").write_text(code)

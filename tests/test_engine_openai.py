@@ -730,7 +730,7 @@ def test_a_budget_learns_how_many_tokens_a_server_counts() -> None:
 def test_without_the_client_library_one_line_names_the_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "openai", None)
+    monkeypatch.setitem(sys.modules, "httpx2", None)
     with pytest.raises(ConfigError, match=re.escape(install("api"))):
         OpenAI("m", base_url="http://127.0.0.1:1/v1")
 

@@ -166,7 +166,7 @@ def test_only_the_full_distribution_can_be_learned(sampling):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-@pytest.mark.parametrize("aggregation", ["turn_sum", "token_mean", "turn_mean"])
+@pytest.mark.parametrize("aggregation", ["turn_sum", "token_mean", "turn_mean", "episode_sum"])
 def test_one_step_follows_the_gradient_of_the_objective(temperature, aggregation):
     engine = Table(policy="main")
     learner = TableLearner(engine, Sampling(temperature=temperature))
@@ -178,6 +178,9 @@ def test_one_step_follows_the_gradient_of_the_objective(temperature, aggregation
     start = {key: rng.normal(size=2) * 0.1 for key in set(keys)}
     learner.weights = {key: row.copy() for key, row in start.items()}
     how = LossSettings(minibatches=1, entropy=0.3, aggregation=aggregation, grad_clip=1e9)
+    # the bonus is a mean over tokens under every aggregation, as that of a language model
+    seats = set(zip(table.episode.tolist(), table.agent.tolist(), strict=True))
+    parts = len(seats) if aggregation == "episode_sum" else len(keys)
 
     def objective(logits):
         total = 0.0
@@ -186,8 +189,9 @@ def test_one_step_follows_the_gradient_of_the_objective(temperature, aggregation
                 softmax(start[key], Sampling(temperature=temperature)),
                 softmax(logits[key], Sampling(temperature=temperature)),
             )
-            total += new[choice] / old[choice] * advantage - 0.3 * float(new @ np.log(new))
-        return total / len(keys)
+            total += new[choice] / old[choice] * advantage / parts
+            total -= 0.3 * float(new @ np.log(new)) / len(keys)
+        return total
 
     learner.update(table, advantages, lr=1.0, settings=how, rng=random.Random(0))
     for key, row in start.items():

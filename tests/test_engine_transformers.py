@@ -44,8 +44,8 @@ WORDS = "Kuhn poker. Your card is J. Moves so far: none. Choose check or bet."
 
 
 @pytest.fixture(scope="module")
-def engine(kuhn_model: Path) -> Transformers:
-    return Transformers(str(kuhn_model), policy="main")
+def engine(thin_model: Path) -> Transformers:
+    return Transformers(str(thin_model), policy="main")
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +110,9 @@ def test_a_request_draws_the_same_tokens_alone_in_a_batch_and_in_another_batch(
 
 
 def test_a_small_cap_on_padded_tokens_changes_no_reply(
-    kuhn_model: Path, engine: Transformers
+    thin_model: Path, engine: Transformers
 ) -> None:
-    narrow = Transformers(str(kuhn_model), policy="main", padded_tokens=64)
+    narrow = Transformers(str(thin_model), policy="main", padded_tokens=64)
     assert [r.token_ids for r in narrow.sample_batch(ragged())] == [
         r.token_ids for r in engine.sample_batch(ragged())
     ]
@@ -290,8 +290,8 @@ def test_tool_calls_are_parsed_only_where_tools_are_offered(
     assert calls[1].reason.startswith("truncated_call")
 
 
-def test_weights_that_are_not_finite_are_named_instead_of_sampled(kuhn_model: Path) -> None:
-    engine = Transformers(str(kuhn_model), policy="main")
+def test_weights_that_are_not_finite_are_named_instead_of_sampled(thin_model: Path) -> None:
+    engine = Transformers(str(thin_model), policy="main")
     with torch.no_grad():
         next(iter(engine.model.parameters())).fill_(math.nan)
     with pytest.raises(EngineError, match=r"'main'.*NaN"):
@@ -303,8 +303,8 @@ def test_an_image_is_refused_with_the_name_of_the_policy(engine: Transformers) -
         engine.sample_batch([Request("a", (Message(("look", Image.of(b"x"))),))])
 
 
-def test_many_concurrent_askers_each_get_their_own_reply(kuhn_model: Path) -> None:
-    engine = open_engine("main", f"transformers/{kuhn_model}")
+def test_many_concurrent_askers_each_get_their_own_reply(thin_model: Path) -> None:
+    engine = open_engine("main", f"transformers/{thin_model}")
 
     async def ask() -> list[tuple[int, ...]]:
         replies = await asyncio.gather(*(engine.sample(one) for one in ragged(64)))
@@ -315,10 +315,10 @@ def test_many_concurrent_askers_each_get_their_own_reply(kuhn_model: Path) -> No
     ]  # type: ignore[attr-defined]
 
 
-def test_episodes_are_the_same_at_any_concurrency(kuhn_model: Path) -> None:
+def test_episodes_are_the_same_at_any_concurrency(thin_model: Path) -> None:
     policies = {
         "main": Policy(
-            "main", open_engine("main", f"transformers/{kuhn_model}"), Sampling(max_tokens=4)
+            "main", open_engine("main", f"transformers/{thin_model}"), Sampling(max_tokens=4)
         )
     }
     cast = {agent: Seat("direct", "main") for agent in ("player_0", "player_1")}
@@ -444,9 +444,9 @@ def test_nothing_is_kept_over_new_weights(byte_model: Path) -> None:
 
 
 def test_two_engines_on_one_folder_hold_weights_of_their_own(
-    kuhn_model: Path, engine: Transformers
+    thin_model: Path, engine: Transformers
 ) -> None:
-    other = Transformers(str(kuhn_model), policy="other")
+    other = Transformers(str(thin_model), policy="other")
     assert other.fingerprint() == engine.fingerprint()
     with torch.no_grad():
         next(iter(other.model.parameters())).add_(1e-3)
@@ -490,9 +490,9 @@ def test_a_saved_engine_loads_again_with_equal_weights(
     ],
 )
 def test_a_missing_or_damaged_model_folder_gives_one_line_that_names_it(
-    kuhn_model: Path, tmp_path: Path, damage: object, named: str
+    thin_model: Path, tmp_path: Path, damage: object, named: str
 ) -> None:
-    folder = shutil.copytree(kuhn_model, tmp_path / "model")
+    folder = shutil.copytree(thin_model, tmp_path / "model")
     damage(folder)  # type: ignore[operator]
     with pytest.raises(DataError, match=named) as caught:
         open_engine("main", f"transformers/{folder}")
@@ -500,31 +500,31 @@ def test_a_missing_or_damaged_model_folder_gives_one_line_that_names_it(
     assert "\n" not in str(caught.value)
 
 
-def test_unknown_options_and_dtypes_are_config_errors(kuhn_model: Path) -> None:
+def test_unknown_options_and_dtypes_are_config_errors(thin_model: Path) -> None:
     with pytest.raises(ConfigError, match="speed"):
-        open_engine("main", f"transformers/{kuhn_model}", speed=3)
+        open_engine("main", f"transformers/{thin_model}", speed=3)
     with pytest.raises(ConfigError, match="float32"):
-        open_engine("main", f"transformers/{kuhn_model}", dtype="int4")
+        open_engine("main", f"transformers/{thin_model}", dtype="int4")
     with pytest.raises(ConfigError, match="device 'abacus' cannot be used"):
-        open_engine("main", f"transformers/{kuhn_model}", device="abacus")
+        open_engine("main", f"transformers/{thin_model}", device="abacus")
 
 
 def test_without_the_train_extra_one_line_names_it(
-    kuhn_model: Path, monkeypatch: pytest.MonkeyPatch
+    thin_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ConfigError, match=re.escape(install("train"))):
-        open_engine("main", f"transformers/{kuhn_model}")
+        open_engine("main", f"transformers/{thin_model}")
 
 
 def test_a_request_that_cannot_be_rendered_fails_alone_in_its_batch(
-    kuhn_model: Path, engine: Transformers
+    thin_model: Path, engine: Transformers
 ) -> None:
     refused = Request("a", (Message(("look", Image.of(b"x"))),), policy="main")
     first, error, last = engine.sample_batch([request(seed=1), refused, request(seed=2)])
     assert [first, last] == engine.sample_batch([request(seed=1), request(seed=2)])
     assert isinstance(error, EngineError) and "image" in str(error)
-    batched = open_engine("main", f"transformers/{kuhn_model}")
+    batched = open_engine("main", f"transformers/{thin_model}")
 
     async def ask() -> list[object]:
         return await asyncio.gather(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import gem_ma
 from gem_ma.cli.main import main
 from gem_ma.config.settings import Config
+from gem_ma.entrance import wait
 
 KUHN = ["train.steps=2", "train.episodes=8", "evaluate.episodes=4"]
 
@@ -50,6 +52,19 @@ def test_a_notebook_whose_loop_runs_already_can_play(tmp_path: Path) -> None:
     assert asyncio.run(cell())["episodes"] == 1
 
 
+def test_what_the_caller_has_set_is_set_in_the_thread_of_a_notebook_too() -> None:
+    place: ContextVar[str] = ContextVar("place", default="nowhere")
+
+    async def work() -> str:
+        return place.get()
+
+    async def cell() -> str:
+        place.set("here")
+        return str(wait(work()))
+
+    assert asyncio.run(cell()) == "here"
+
+
 def test_a_config_may_be_a_name_a_loaded_one_or_made_in_python(tmp_path: Path) -> None:
     loaded = gem_ma.load_config("kuhn_table", ["run.seed=7"])
     made = Config.model_validate(loaded.config.model_dump())
@@ -78,6 +93,12 @@ def test_what_a_command_would_print_is_raised(
     with pytest.raises(gem_ma.ConfigError, match=words):
         call()
     assert list(tmp_path.iterdir()) == []  # no folder is left behind
+
+
+def test_one_override_may_be_a_text() -> None:
+    assert gem_ma.load_config("kuhn_poker", "run.seed=3").config.run.seed == 3
+    with pytest.raises(gem_ma.ConfigError, match="got 'zz'"):
+        gem_ma.load_config("kuhn_poker", "zz")
 
 
 def test_every_public_name_is_there() -> None:

@@ -103,7 +103,8 @@ PLAY = st.builds(
     st.sampled_from(["t/0", "t/1"]),
 )
 PLAYS = st.lists(PLAY, min_size=1, max_size=5)
-some = settings(max_examples=12, deadline=None)
+MANY = settings.get_current_profile_name() == "many"
+some = settings(max_examples=60 if MANY else 6, deadline=None)
 
 
 def table_of(plays: Sequence[Play], gamma: float = GAMMA) -> TurnTable:
@@ -667,7 +668,7 @@ def _listed(key: Any) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-@settings(max_examples=15, deadline=None)
+@some
 @given(st.sampled_from([0.1, 0.9, 0.729, -0.1, 1 / 3]), st.integers(1, 4), st.integers(1, 6))
 def test_constant_and_single_groups_give_exact_zeros_where_declared(name, value, agents, count):
     same: Moves = {agent: [("x", value)] for agent in "abcd"[:agents]}

@@ -66,7 +66,19 @@ OF_MODULES = {  # names that also mean something harmless: only as an attribute 
 }
 SAVED = "writes to a path that is new: `files.place` gives it inside a run folder, a user elsewhere"
 ALLOWED: dict[str, dict[str, str]] = {
-    "gem_ma/adapters/openspiel.py": {"open": "/dev/null"},
+    "gem_ma/adapters/guest.py": {"open": "/dev/null"},
+    "gem_ma/adapters/wordlists.py": {"read_text": "a file of the package"},
+    "gem_ma/cli/new_files.py": {
+        "read_text": "templates of the package",
+        "open": "a file that the user names, and that is new",
+    },
+    "gem_ma/engines/vllm/replica.py": {"open": "a server"},
+    "gem_ma/engines/vllm/replicas.py": {"open": "servers"},
+    "gem_ma/exporting/writing.py": dict.fromkeys(
+        ("mkdir", "open", "os.replace", "rmtree", "write_bytes", "write_text"),
+        "beside the path that the user names for an export, then renamed",
+    ),
+    "gem_ma/integrations/seat.py": {"open": "an address", "json.load": "an answer of a server"},
     "gem_ma/tools/belt.py": {"open": "a tool"},
     "gem_ma/tools/inside.py": dict.fromkeys(
         ("open", "os.unlink", "rmtree"), "inside the wall: what a call left, and /proc"
@@ -74,7 +86,8 @@ ALLOWED: dict[str, dict[str, str]] = {
     "gem_ma/tools/sandbox.py": dict.fromkeys(
         ("rmtree", "tempfile.mkdtemp"), "a folder of its own for a worker without a wall"
     ),
-    "gem_ma/tools/search.py": {"read_text": "texts of a folder that the user names"},
+    "gem_ma/tools/passages.py": {"read_text": "texts of a folder that the user names"},
+    "gem_ma/tools/dense.py": {"from_pretrained": "after `check_named`"},
     "gem_ma/cli/demo.py": {"open": "/dev/null"},
     "gem_ma/cli/list.py": {"read_text": "configs of the package"},
     "gem_ma/cli/main.py": {
@@ -93,6 +106,17 @@ ALLOWED: dict[str, dict[str, str]] = {
     "gem_ma/engines/small/table.py": {"write_bytes": SAVED},
     "gem_ma/engines/local/tiny.py": dict.fromkeys(("save_pretrained", "write_text"), SAVED),
     "gem_ma/engines/local/transformers.py": {"save_pretrained": SAVED},
+    "gem_ma/engines/local/tiny_vision.py": {"write_text": SAVED},
+    "gem_ma/engines/local/gguf.py": {"memmap": "a file unpacked a moment ago from a known wheel"},
+    "gem_ma/engines/local/packaged.py": {
+        "open": "a wheel that the user names, after a look at its kind",
+        **dict.fromkeys(("mkdir", "write_bytes", "write_text", "save_pretrained"), SAVED),
+    },
+    "gem_ma/engines/local/sight.py": {"open": "images out of bytes in memory"},
+    "gem_ma/engines/local/vision.py": {"open": "the same"},
+    "gem_ma/training/learner/rows.py": {"open": "the same"},
+    "gem_ma/training/processes/edition.py": {"read_bytes": "code of the package"},
+    "gem_ma/envs/lane.py": {"move": "a move of an environment"},
     "gem_ma/engines/local/images.py": {
         "from_pretrained": "after `check_folder`",
         "open": "an image out of bytes in memory",
@@ -106,6 +130,10 @@ ALLOWED: dict[str, dict[str, str]] = {
         ("mkdir", "save_file", "shutil.copy", "write_text"), "adapters in a temporary folder"
     ),
     "gem_ma/engines/vllm/server.py": {"open": "a connection"},
+    "gem_ma/engines/tinker/engine.py": {
+        "open": "a session with a server",
+        **dict.fromkeys(("mkdir", "write_text"), SAVED),
+    },
     "gem_ma/installing.py": {"read_text": "what pip noted beside the package"},
     "gem_ma/running/folder.py": {"open": "RunFolder.open"},
     "gem_ma/store/disk.py": {
@@ -114,8 +142,8 @@ ALLOWED: dict[str, dict[str, str]] = {
     },
     "gem_ma/testing/fresh.py": {
         "json.load": "a stream of a process",
-        "read_text": "the source of the worker itself",
     },
+    "gem_ma/testing/travel.py": {"read_text": "the source of the author's own script"},
     "gem_ma/training/learner/warm_model.py": dict.fromkeys(
         ("read_text", "write_text"), "the note of a model that was written a moment ago"
     ),
@@ -124,6 +152,13 @@ ALLOWED: dict[str, dict[str, str]] = {
     "scenarios/retail/render.py": dict.fromkeys(
         ("mkdir", "write_text"), "a world that the user writes to a folder of his own"
     ),
+    "scenarios/code/judge.py": {"open": "behind the wall: the program that is judged"},
+    "scenarios/code/program.py": {"fdopen": "behind the wall: pipes to the judge"},
+    "scenarios/code/scenario.py": {"read_text": "files of the package"},
+    "scenarios/games/solo.py": {"move": "a move on a board"},
+    "scenarios/games/sudoku.py": {"read_text": "boards of the package"},
+    "scenarios/questions/scenario.py": {"read_text": "a file of the package"},
+    "scenarios/rows.py": {"open": "bytes that `read_named` has read"},
     "scenarios/retail/source.py": {
         "read_bytes": "data that the user names, after a look at its kind"
     },

@@ -4,14 +4,18 @@ step again."""
 from __future__ import annotations
 
 import random
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from gem_ma.adapters import line
-from gem_ma.adapters.foreign import MISREAD, Foreign
+from gem_ma.adapters import asked, line, trial
+from gem_ma.adapters.foreign import FOUL, MISREAD, Foreign
 from gem_ma.adapters.guest import library
 from gem_ma.adapters.line import Stop
+from gem_ma.adapters.reasoning_gym import ReasoningGym
 from gem_ma.effects import Reward
 from gem_ma.errors import ConfigError
 from gem_ma.scenario import Game
@@ -105,6 +109,26 @@ def test_two_games_in_turn_disturb_neither_each_other_nor_the_caller(capsys):
     assert capsys.readouterr().out == ""
 
 
+@pytest.fixture
+def restless() -> Iterator[ThreadPoolExecutor]:
+    """Threads that change after nearly every step of the interpreter."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    with ThreadPoolExecutor(6) as threads:
+        yield threads
+    sys.setswitchinterval(before)
+
+
+def test_plays_in_threads_are_those_of_each_alone(restless, capsys):
+    alone = [played(Dice(), seed).ledger for seed in range(24)]
+    line.forget()
+    stdout, state = sys.stdout, random.getstate()
+    together = restless.map(lambda seed: played(Dice(), seed).ledger, range(24))
+    assert list(together) == alone
+    assert sys.stdout is stdout and random.getstate() == state
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize("copies", [True, False])
 def test_what_was_played_before_is_not_stepped_again(copies, monkeypatch):
     monkeypatch.setattr(line, "perf_counter", lambda: 0.0)  # a copy costs nothing
@@ -146,6 +170,18 @@ def test_an_unreadable_answer_is_asked_again_or_forfeits_what_the_game_can_cost(
     assert game.over and paid == {"ann": 2.0, "bob": -2.0}
 
 
+@pytest.mark.parametrize("foul", [0.0, -0.5])
+def test_an_unreadable_answer_has_its_price_and_is_asked_again(foul):
+    scenario = Dice()
+    scenario.foul = foul
+    game = Game(scenario, None, 1)
+    for answer in ("hm", "middle", "low"):  # none, one that is not legal, and a move
+        game.send({"ann": answer})
+    fouls = [entry.value for entry in game.ledger if entry.why == FOUL]
+    assert fouls == ([foul] * 2 if foul else [])
+    assert len(game.ledger) == len(fouls) + 1 and not game.over
+
+
 def test_a_long_list_of_moves_is_shown_as_a_pattern_and_still_read():
     game = Game(Board(moves=900, listed=512), None, 1)
     assert game.pending["ann"].legal is None
@@ -168,9 +204,39 @@ def test_a_missing_library_is_one_line_that_says_what_to_type():
     assert "\n" not in str(fault.value)
 
 
+def test_what_an_extra_does_not_bring_says_its_own_line() -> None:
+    with pytest.raises(ConfigError, match=r"no module 'no_such'; type pip install \"zoo\[fun\]\"$"):
+        library("no_such.part", "zoo", beside="zoo[fun]")
+    with pytest.raises(ConfigError, match=r"no module 'zoos'; type pip install .*\[zoos\]"):
+        library("zoos.part", "zoos", beside="zoo[fun]")
+
+
 def test_what_is_remembered_is_bounded():
     shelf = line.Shelf(3)
     for number in range(9):
         shelf.put(bytes([number]), number)
         shelf.get(bytes([0]))
     assert list(shelf.values.values()) == [7, 8, 0]
+
+
+def test_a_library_that_ends_its_process_is_asked_in_another_one(monkeypatch) -> None:
+    ends = {
+        "import os; os.abort()": "signal 6",
+        "import os; os._exit(3)": "code 3",  # as a library does that calls exit()
+        "raise ValueError": "",
+        "import no_such_module": "",
+        "1": "",
+    }
+    assert {code: trial._ended(code) for code in ends} == ends
+    monkeypatch.setattr(trial, "OPENSPIEL", "import os; os.abort()")
+    with pytest.raises(
+        ConfigError, match=r"^openspiel:x: .* ends its process .signal 6. with y: 1$"
+    ):
+        trial.openspiel_survives("x", {"y": 1})
+    trial.openspiel_survives("x", {})  # of a plain game nothing is asked
+
+
+def test_a_number_of_tasks_is_bounded() -> None:
+    for size in (0, -1, 10**9, True, 1.5, "5"):
+        with pytest.raises(ConfigError, match=r"^chess: size wants a whole number, 1 to 1,000,000"):
+            asked.check(ReasoningGym, "chess", {"size": size})

@@ -14,6 +14,7 @@ from gem_ma import Action, Ask, Plan, Reward, Scenario, Seat, Tell, config, cred
 from gem_ma.branches import Branch
 from gem_ma.config.settings import Config
 from gem_ma.config.training import ForkSettings
+from gem_ma.config.worlds import Worlds
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table
 from gem_ma.episode import End, Episode
@@ -89,7 +90,7 @@ def grown(**fork) -> tuple[list[Episode], list[Episode], dict]:
 
     async def work():
         opened = policies()
-        plans = training_plans(settings, settings.train, Market(), 0)
+        plans = training_plans(Worlds.of(settings, Market()), settings.train, 0)
         trunks = await play_all(settings, plans, opened)
         found = await grow(
             settings, settings.train, 0, plans, trunks, LocalPlayers(settings, opened)
@@ -277,7 +278,7 @@ def test_only_decision_points_of_policies_that_learn_at_this_step_are_forked():
 
     async def points(step: int) -> set[int]:
         opened = {name: Policy(name, Table(policy=name)) for name in ("main", "other")}
-        plans = training_plans(settings, settings.train, Market(), step)
+        plans = training_plans(Worlds.of(settings, Market()), settings.train, step)
         trunks = await play_all(settings, plans, opened)
         branches = (
             await grow(
@@ -360,7 +361,8 @@ def trained(path: Path, settings: Config, **options) -> dict:
     "name", ["grpo", "rloo", "gigpo", "mt_grpo", "at_grpo", "magrpo", "team_grpo", "rebn"]
 )
 def test_estimators_learn_from_groups_of_branches(tmp_path, name):
-    summary = trained(tmp_path / "run", small(f"train.estimator.name={name}"))
+    settings = small(f"train.estimator.name={name}", "train.steps=2")
+    summary = trained(tmp_path / "run", settings)
     assert summary["changed"] == ["player"]
     lines = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "train"]
     # scores are of trunks alone
@@ -436,7 +438,7 @@ def test_a_group_key_needs_groups_or_forks():
         run_training(small("train.estimator.name=grpo", "train.fork=null"))
 
 
-def test_a_step_whose_branches_all_fail_ends_with_the_cause():
+def test_a_step_of_which_nothing_can_be_replayed_ends_with_the_cause():
     class Odd(Market):
         plays = 0
 
@@ -449,7 +451,7 @@ def test_a_step_whose_branches_all_fail_ends_with_the_cause():
 
     settings = settings_of(width=2, at=2)
     with pytest.raises(
-        EngineError, match=r"all 8 episodes failed.*the replay differs from the record"
+        EngineError, match=r"all 8 branches failed.*the replay differs from the record"
     ):
         asyncio.run(train(settings, Odd(), policies(), None))
 

@@ -57,6 +57,8 @@ def test_importing_gem_ma_loads_nothing_heavy_and_is_fast() -> None:
     "code",
     [
         "from gem_ma import Scenario, Ask, Game, make; Game(make('kuhn_poker'))",
+        "from gem_ma import make; make('kuhn_poker', wrappers=[{'retry': 1}, 'hide_names'])",
+        "from gem_ma import make_vec; make_vec('guess_number', 2).reset()",
         "import gem_ma.rollout, gem_ma.engines.base, gem_ma.store",
     ],
 )

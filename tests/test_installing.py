@@ -22,6 +22,7 @@ def test_a_checkout_is_installed_from_where_it_lies(monkeypatch: pytest.MonkeyPa
         installing.install("train", "api") == 'pip install ".[train,api]"'
         and installing.install() == 'pip install "."'
     )
+    assert installing.install("reasoning_gym") == 'pip install ".[reasoning-gym]"'
     monkeypatch.chdir(installing.CHECKOUT / "tests")
     assert installing.install("train") == 'pip install "..[train]"'
 

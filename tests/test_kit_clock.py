@@ -3,10 +3,14 @@ what waits for a processor is neither."""
 
 from __future__ import annotations
 
+import signal
 import time
 
 import pytest
 
+from gem_ma.effects import Ask, Reward, Scenario
+from gem_ma.errors import ConformanceError
+from gem_ma.testing import check_scenario
 from gem_ma.testing.clock import TooSlow, time_limit
 
 
@@ -44,6 +48,54 @@ def test_a_hang_is_found(hang, outer) -> None:
     assert time.monotonic() - began < 8
 
 
+def test_an_outer_limit_goes_on_and_the_last_one_takes_all_away() -> None:
+    kinds = {signal.ITIMER_REAL: signal.SIGALRM, signal.ITIMER_PROF: signal.SIGPROF}
+    before = [signal.getsignal(number) for number in kinds.values()]
+    with pytest.raises(TooSlow, match="within 0 s"), time_limit(40, computing=0.3):
+        for _ in range(50):
+            with pytest.raises(KeyError), time_limit(30), time_limit(20):
+                computes(0.005)
+                raise KeyError
+        assert all(0 < signal.getitimer(kind)[0] <= 40 for kind in kinds)
+        with pytest.raises(TooSlow), time_limit(0.05):
+            time.sleep(9)
+        with time_limit(40):  # its own time: that of the outer one stands still
+            computes(0.4)
+        computes(9)
+    assert [signal.getsignal(number) for number in kinds.values()] == before
+    assert [signal.getitimer(kind) for kind in kinds] == [(0.0, 0.0)] * 2
+
+
 def test_computing_has_a_limit_of_its_own() -> None:
     with pytest.raises(TooSlow), time_limit(60, computing=0.1):
         computes(9)
+
+
+class Dear(Scenario):
+    """Each of its plays computes for a while; worlds of other libraries make a level so."""
+
+    agents, chance, ends_within = ("ann",), False, 1
+    plays = 0
+
+    def __init__(self, paid: float = 1.0) -> None:
+        self.paid = paid
+
+    def play(self, rng, task):
+        type(self).plays += 1
+        computes(0.004)
+        yield Ask({"ann": "?"}, legal=("a", "b"))
+        yield Reward({"ann": self.paid})
+
+
+def test_the_kit_ends_when_its_time_is_up_and_says_what_it_did_not_test() -> None:
+    report = check_scenario(Dear(), seeds=range(3), cpu_s=0.05)
+    begun = Dear.plays
+    assert set(report.passed).isdisjoint({8, 9, 12})
+    assert "CPU seconds of the kit were spent" in str(report)
+    check_scenario(Dear(), seeds=range(3), skip=(9, 12, 13))
+    assert Dear.plays - begun > 4 * begun
+
+
+def test_what_was_found_before_is_told() -> None:
+    with pytest.raises(ConformanceError, match="finite"):
+        check_scenario(Dear(float("nan")), seeds=range(3), cpu_s=0.05)

@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 
 from gem_ma import Ask, Reward, Scenario, config, credit
+from gem_ma.config.opponents import PoolSettings
 from gem_ma.config.plans import open_policies, scenario_of
 from gem_ma.config.settings import Config
-from gem_ma.config.training import PoolSettings, TrainSettings
+from gem_ma.config.training import TrainSettings
+from gem_ma.config.worlds import worlds_of
 from gem_ma.engines.base import Policy
 from gem_ma.episode import Seat
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.evaluation.ratings import games, ratings
-from gem_ma.registry import make
 from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.entry import run_training, train
 from gem_ma.training.loop.local import play_all
@@ -92,7 +93,7 @@ def truth(path: Path) -> dict[str, bytes]:
 
 def test_swap_plays_every_start_once_from_each_side(two):
     settings = two("train.seats=swap")
-    plans = training_plans(settings, settings.train, make("kuhn_poker"), 1)
+    plans = training_plans(worlds_of(settings), settings.train, 1)
     assert len(plans) == 16 == len({plan.id for plan in plans})
     starts = {}
     for plan in plans:
@@ -105,7 +106,7 @@ def test_swap_plays_every_start_once_from_each_side(two):
 
 def test_groups_share_start_and_cast_under_swap(two):
     settings = two("train.seats=swap", "train.group_size=2")
-    plans = training_plans(settings, settings.train, make("kuhn_poker"), 0)
+    plans = training_plans(worlds_of(settings), settings.train, 0)
     groups = {}
     for plan in plans:
         groups.setdefault(plan.group, set()).add((plan.seed, tuple(map(str, plan.cast.values()))))
@@ -344,7 +345,7 @@ def test_only_the_newest_members_are_drawn_and_few_are_open_at_once(tmp_path):
     met = set()
     for step in range(40):
         plans = training_plans(
-            settings, settings.train, make("kuhn_poker"), step, league.opponents(step, ("main",))
+            worlds_of(settings), settings.train, step, league.opponents(step, ("main",))
         )
         members = league.opened(plans)
         assert 1 <= len(members) <= 2 >= len(league._open)

@@ -94,8 +94,8 @@ def rounds(number: int, limits: Limits) -> float:
 
 @pytest.mark.parametrize("limits", [Limits(), Limits(max_tokens=10**9)], ids=["free", "tokens"])
 def test_a_long_play_is_linear_in_its_rounds(limits: Limits) -> None:
-    best = min(rounds(10_000, limits) / rounds(2500, limits) for _ in range(3))
-    assert best <= 8  # four times the rounds
+    # four times the rounds; once is enough, a busy machine may spoil the others
+    assert any(rounds(10_000, limits) <= 8 * rounds(2500, limits) for _ in range(3))
 
 
 @pytest.mark.parametrize("broken", ["zz{}: 1", "  x{}: {{zz: 1}}"])
@@ -112,5 +112,5 @@ def test_a_config_with_thousands_of_faults_is_refused_in_forty_lines(
         assert len(str(caught.value).splitlines()) == 41
         return time.process_time() - start
 
-    few, many = min(cost(1500) for _ in range(2)), min(cost(4500) for _ in range(2))
-    assert many <= 5 * few
+    # three times the faults; a quadratic reader costs nine times as much, at every look
+    assert any(cost(4500) <= 6 * cost(1500) for _ in range(4))

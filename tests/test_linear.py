@@ -20,6 +20,9 @@ from typing import Any
 
 import pytest
 from gem_ma.agents import labels, marks, retail_details, retail_reading, text_protocol
+from gem_ma.scenarios.code.answers import program_of
+from gem_ma.scenarios.questions.graders import GRADERS, read, score
+from gem_ma.scenarios.questions.items import Item
 
 import gem_ma
 from gem_ma import Action, Limits, Plan, Reply, play
@@ -181,6 +184,7 @@ def run(before: str, unit: str, size: int) -> str:
 # -- readers -------------------------------------------------------------------------------------
 
 LEGAL = ("check", "bet", "fold", "player 1", "a" * 30)
+ASKED = [Item("What?", ("42",), ("1", "42"), grader) for grader in GRADERS]
 READERS: dict[str, Callable[[str], Any]] = {
     **{f"calls {name}": lambda text, name=name: parse_tool_calls(text, name) for name in FORMATS},
     **{
@@ -200,6 +204,8 @@ READERS: dict[str, Callable[[str], Any]] = {
     "requests": retail_reading.requests,
     "address": retail_details.address,
     "json": lambda text: load_json(dump_json(text)),
+    "question": lambda text: [score(asked, read(asked, text)) for asked in ASKED],
+    "program": lambda text: program_of(text, "def f():\n", "f"),
 }
 
 

@@ -48,17 +48,17 @@ def steps(learners: list[TorchLearner], tables: dict[str, Any], count: int = 3) 
             learner.publish()
 
 
-def test_two_learners_on_one_base_learn_as_each_does_alone(kuhn_model: Path) -> None:
-    both = [learner_of(kuhn_model, "a"), learner_of(kuhn_model, "b", rank=2)]
-    frozen = Transformers(str(kuhn_model), policy="frozen", frozen=True)
+def test_two_learners_on_one_base_learn_as_each_does_alone(thin_model: Path) -> None:
+    both = [learner_of(thin_model, "a"), learner_of(thin_model, "b", rank=2)]
+    frozen = Transformers(str(thin_model), policy="frozen", frozen=True)
     assert both[0].engine.base is both[1].engine.base is frozen.base
     played = episodes(both, 24)
     tables = {name: credit.turns(played, name) for name in "ab"}
     base = frozen.fingerprint()
     steps(both, tables)
-    assert frozen.fingerprint() == base == Transformers(str(kuhn_model), policy="new").fingerprint()
+    assert frozen.fingerprint() == base == Transformers(str(thin_model), policy="new").fingerprint()
     for rank, together in zip((4, 2), both, strict=True):
-        alone = learner_of(kuhn_model, together.policy, rank)
+        alone = learner_of(thin_model, together.policy, rank)
         start = weights(alone)
         steps([alone], tables)
         for name, weight in weights(together).items():
@@ -70,8 +70,8 @@ def test_two_learners_on_one_base_learn_as_each_does_alone(kuhn_model: Path) -> 
     } == set()
 
 
-def test_only_the_adapter_that_learns_gets_gradients_and_moves(kuhn_model: Path) -> None:
-    learner, other = learner_of(kuhn_model, "a"), learner_of(kuhn_model, "b")
+def test_only_the_adapter_that_learns_gets_gradients_and_moves(thin_model: Path) -> None:
+    learner, other = learner_of(thin_model, "a"), learner_of(thin_model, "b")
     table = credit.turns(episodes([learner], 12), "a")
     before = other.fingerprint()
     pack = next(iter(learner.scorer.packs(_rows(learner, table))))
@@ -92,9 +92,9 @@ def _rows(learner: TorchLearner, table: Any) -> Any:
 
 
 def test_what_is_sampled_in_mixed_batches_is_rescored_within_the_tolerance_and_published_with_parity(
-    kuhn_model: Path,
+    thin_model: Path,
 ) -> None:
-    both = [learner_of(kuhn_model, "a"), learner_of(kuhn_model, "b")]
+    both = [learner_of(thin_model, "a"), learner_of(thin_model, "b")]
     for round_ in range(2):
         played = episodes(both, 24, first=100 * round_)
         for learner in both:
@@ -105,10 +105,10 @@ def test_what_is_sampled_in_mixed_batches_is_rescored_within_the_tolerance_and_p
     assert [learner.version for learner in both] == [2, 2]
 
 
-def test_the_reference_of_a_new_adapter_is_its_base_without_a_second_copy(kuhn_model: Path) -> None:
+def test_the_reference_of_a_new_adapter_is_its_base_without_a_second_copy(thin_model: Path) -> None:
     learner, plain = (
-        learner_of(kuhn_model, "a"),
-        TorchLearner(Transformers(str(kuhn_model), policy="a"), Sampling(max_tokens=4)),
+        learner_of(thin_model, "a"),
+        TorchLearner(Transformers(str(thin_model), policy="a"), Sampling(max_tokens=4)),
     )
     table = credit.turns(episodes([learner], 16), "a")
     first = update(learner, table, lr=1e-2, kl=0.1, minibatches=1)
@@ -121,10 +121,10 @@ def test_the_reference_of_a_new_adapter_is_its_base_without_a_second_copy(kuhn_m
     )
 
 
-def test_a_checkpoint_holds_the_adapter_alone_and_resumes_bit_for_bit(kuhn_model: Path) -> None:
+def test_a_checkpoint_holds_the_adapter_alone_and_resumes_bit_for_bit(thin_model: Path) -> None:
     from safetensors.torch import load
 
-    straight = learner_of(kuhn_model, "a")
+    straight = learner_of(thin_model, "a")
     table = credit.turns(episodes([straight], 16), "a")
     update(straight, table, lr=3e-3, kl=0.1)
     straight.publish()
@@ -135,7 +135,7 @@ def test_a_checkpoint_holds_the_adapter_alone_and_resumes_bit_for_bit(kuhn_model
     whole = sum(weight.nbytes for weight in straight.engine.base.weights().values())
     # adapter, reference, two moments; of all weights it would be four times this
     assert sum(map(len, files.values())) < 1.2 * whole
-    again = learner_of(kuhn_model, "a")
+    again = learner_of(thin_model, "a")
     again.load(files)
     for learner in (straight, again):
         update(learner, table, seed=1, lr=3e-3, kl=0.1)
@@ -145,22 +145,22 @@ def test_a_checkpoint_holds_the_adapter_alone_and_resumes_bit_for_bit(kuhn_model
 
 
 def test_a_frozen_policy_that_is_asked_to_learn_all_its_weights_takes_its_own(
-    kuhn_model: Path,
+    thin_model: Path,
 ) -> None:
-    frozen, other = (Transformers(str(kuhn_model), policy=name, frozen=True) for name in ("x", "y"))
+    frozen, other = (Transformers(str(thin_model), policy=name, frozen=True) for name in ("x", "y"))
     learner = TorchLearner(frozen, Sampling(max_tokens=4))
     assert frozen.base is not other.base
     update(learner, credit.turns(episodes([learner], 8), "x"), lr=1e-2)
     assert (
         other.fingerprint()
-        == Transformers(str(kuhn_model), policy="new").fingerprint()
+        == Transformers(str(thin_model), policy="new").fingerprint()
         != learner.fingerprint()
     )
 
 
 @pytest.mark.parametrize("lora", [None, {"rank": 2}])
-def test_a_twin_learns_apart_and_its_weights_are_taken_back(kuhn_model: Path, lora: Any) -> None:
-    engine = Transformers(str(kuhn_model), policy="a", lora=lora)
+def test_a_twin_learns_apart_and_its_weights_are_taken_back(thin_model: Path, lora: Any) -> None:
+    engine = Transformers(str(thin_model), policy="a", lora=lora)
     learner = TorchLearner(engine.twin(), Sampling(max_tokens=4), sampler=engine)
     assert (learner.engine.base is engine.base) == (lora is not None)
     assert learner.engine.lock is not engine.lock
@@ -174,11 +174,11 @@ def test_a_twin_learns_apart_and_its_weights_are_taken_back(kuhn_model: Path, lo
 
 
 def test_the_critic_of_an_adapter_is_an_adapter_and_learns_values_without_touching_base_or_policy(
-    kuhn_model: Path,
+    thin_model: Path,
 ) -> None:
     # adapters of earlier tests on the same base: their memory must not be taken again below
     gc.collect()
-    learner = learner_of(kuhn_model, "a")
+    learner = learner_of(thin_model, "a")
     engine = learner.engine
     base, policy, held = (
         engine.base.fingerprint(),
@@ -199,7 +199,7 @@ def test_the_critic_of_an_adapter_is_an_adapter_and_learns_values_without_touchi
     ]
     assert losses[0] == pytest.approx(1.0) and losses[-1] < 0.5
     assert (engine.base.fingerprint(), engine.fingerprint()) == (base, policy)
-    again = TorchCritic(learner_of(kuhn_model, "a").engine)
+    again = TorchCritic(learner_of(thin_model, "a").engine)
     again.load(critic.state())
     assert np.array_equal(again.values(table), critic.values(table))
 
@@ -272,13 +272,13 @@ def test_a_killed_run_of_two_adapters_ends_bit_for_bit_as_an_unbroken_one_and_it
 
 
 def test_a_league_of_adapters_is_adapter_folders_that_play_on_the_one_base(
-    kuhn_model: Path, tmp_path: Path
+    thin_model: Path, tmp_path: Path
 ) -> None:
     settings = config.load(
         "kuhn_table",
         [
             *(
-                f"policies.main.model=transformers/{kuhn_model}",
+                f"policies.main.model=transformers/{thin_model}",
                 "policies.main.lora={rank: 2, targets: [q_proj, v_proj]}",
                 "policies.main.max_tokens=4",
             ),
@@ -312,17 +312,17 @@ def test_a_league_of_adapters_is_adapter_folders_that_play_on_the_one_base(
 
 
 def test_a_config_names_adapters_beside_itself_and_frozen_policies_share_their_base(
-    kuhn_model: Path, tmp_path: Path
+    thin_model: Path, tmp_path: Path
 ) -> None:
     from gem_ma.config.plans import open_policies
 
-    Transformers(str(kuhn_model), policy="made", lora={"rank": 2}).save(
+    Transformers(str(thin_model), policy="made", lora={"rank": 2}).save(
         tmp_path / "adapters" / "mine"
     )
     (tmp_path / "run.yaml").write_text(
         "scenario: {id: kuhn_poker}\nagents: {player_0: {policy: main}, player_1: {policy:"
-        f" rival}}}}\npolicies:\n  main: {{model: transformers/{kuhn_model}, lora: adapters/mine,"
-        f" max_tokens: 4}}\n  rival: {{model: transformers/{kuhn_model}, max_tokens: 4}}\ntrain:"
+        f" rival}}}}\npolicies:\n  main: {{model: transformers/{thin_model}, lora: adapters/mine,"
+        f" max_tokens: 4}}\n  rival: {{model: transformers/{thin_model}, max_tokens: 4}}\ntrain:"
         " {policies: [main]}\n"
     )
     loaded = config.load(tmp_path / "run.yaml")
@@ -336,8 +336,8 @@ def test_a_config_names_adapters_beside_itself_and_frozen_policies_share_their_b
     assert main.base is not rival.base  # it learns all its weights, so they are its own
 
 
-def test_what_is_learned_is_not_changed_by_entropy_or_ratio_of_turns(kuhn_model: Path) -> None:
-    learner = learner_of(kuhn_model, "a")
+def test_what_is_learned_is_not_changed_by_entropy_or_ratio_of_turns(thin_model: Path) -> None:
+    learner = learner_of(thin_model, "a")
     table = credit.turns(episodes([learner], 16), "a")
     for ratio in ("turn_sum", "episode"):
         found = learner.update(

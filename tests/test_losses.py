@@ -9,10 +9,19 @@ import numpy as np
 import pytest
 
 from gem_ma.errors import ConfigError
-from gem_ma.training.learner.losses import RATIOS, clipped, entropy, k3, unit_pull
-from gem_ma.training.learner.token_weights import AGGREGATIONS, token_weights, truncated_weight
+from gem_ma.training.learner.divergences import entropy, k3
+from gem_ma.training.learner.losses import Clip, cispo, clipped
+from gem_ma.training.learner.token_weights import (
+    AGGREGATIONS,
+    token_weights,
+    truncated_weight,
+    trusted,
+)
+from gem_ma.training.learner.unit_ratios import RATIOS, unit_pull
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
+
+CLIP = Clip(0.2, 0.2)
 
 
 def test_token_weights_by_hand() -> None:
@@ -30,7 +39,7 @@ def test_token_weights_by_hand() -> None:
 @pytest.mark.parametrize("ratio", [0.5, 0.9, 1.0, 1.1, 1.5])
 def test_the_clipped_objective_by_hand(ratio: float, advantage: float) -> None:
     value, cut = clipped(
-        torch.tensor([math.log(ratio)]), torch.zeros(1), torch.tensor([advantage]), 0.2
+        torch.tensor([math.log(ratio)]), torch.zeros(1), torch.tensor([advantage]), CLIP
     )
     bound = min(max(ratio, 0.8), 1.2)
     assert float(value) == pytest.approx(min(ratio * advantage, bound * advantage), rel=1e-6)
@@ -39,10 +48,45 @@ def test_the_clipped_objective_by_hand(ratio: float, advantage: float) -> None:
 
 def test_a_clipped_token_gives_no_gradient() -> None:
     logprobs = torch.tensor([math.log(1.5), math.log(1.1)], requires_grad=True)
-    value, _ = clipped(logprobs, torch.zeros(2), torch.ones(2), 0.2)
+    value, _ = clipped(logprobs, torch.zeros(2), torch.ones(2), CLIP)
     value.sum().backward()
     assert logprobs.grad is not None
     assert logprobs.grad.tolist() == pytest.approx([0.0, 1.1])
+
+
+@pytest.mark.parametrize("advantage", [2.0, 0.0, -2.0])
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 1.25, 1.5, 4.0])
+def test_both_bounds_and_the_dual_clip_by_hand(ratio: float, advantage: float) -> None:
+    log = torch.tensor([math.log(ratio)], requires_grad=True)
+    value, cut = clipped(log, torch.zeros(1), torch.tensor([advantage]), Clip(0.2, 0.3, 3.0))
+    plain = min(ratio * advantage, min(max(ratio, 0.8), 1.3) * advantage)
+    expected = max(plain, 3.0 * advantage) if advantage < 0 else plain
+    assert float(value.detach()) == pytest.approx(expected, rel=1e-6)
+    value.sum().backward()
+    still = {2.0: ratio > 1.3, 0.0: True, -2.0: ratio < 0.8 or ratio > 3.0}[advantage]
+    assert (float(log.grad) == 0.0) == still
+    assert bool(cut) == (still and advantage != 0)
+
+
+def test_a_clipped_weight_of_cispo_is_learned_from_all_the_same() -> None:
+    log = torch.tensor([math.log(0.1), 0.0, math.log(1.5)], requires_grad=True)
+    value, cut = cispo(log, torch.zeros(3), torch.tensor([1.0, -2.0, 3.0]), Clip(0.2, 0.3))
+    value.sum().backward()
+    assert log.grad is not None
+    assert log.grad.tolist() == pytest.approx([0.1, -2.0, 3 * 1.3])
+    assert cut.tolist() == [False, False, True]
+
+
+def test_a_sequence_far_from_its_engine_teaches_nothing() -> None:
+    part = np.array([4, 4, 9, 9])
+    gap = np.log([1.9, 1.1, 0.45, 1.2])
+    assert trusted(gap, part, 2.0).tolist() == [0, 0, 1, 1]
+    assert trusted(-gap, part, 2.0).tolist() == [0, 0, 1, 1]
+    assert trusted(gap, part, 2.1).tolist() == [1, 1, 1, 1]
+    assert trusted(gap, part, None).tolist() == [1, 1, 1, 1]
+    # the weight of a long reply is no float, and its logarithm is
+    assert trusted(np.full(4, 400.0), part, 1e9).tolist() == [0, 0, 0, 0]
+    assert trusted(np.array([500.0, -500.0, 0.0, 0.0]), part, 1.5).tolist() == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -90,15 +134,15 @@ def test_the_pull_of_a_unit_is_the_gradient_of_its_slow_loss(ratio: str, seed: i
         mine = [t for t in range(len(turn)) if turn[t] == one]
         over = (
             mine
-            if ratio != "episode"
+            if not ratio.startswith("episode")
             else [t for t in range(len(turn)) if part[t] == part[mine[0]]]
         )
         drift = sum(logprobs[t] - old[t] for t in over)
-        rho = (drift / len(over) if ratio == "turn_mean" else drift).exp()
+        rho = (drift / len(over) if ratio.endswith("mean") else drift).exp()
         worth = float(advantage[mine[0]])
         total = total - torch.minimum(rho * worth, rho.clamp(0.95, 1.05) * worth) / len(turns)
     total.backward()
-    pull, loss, cut = unit_pull(new, old, advantage, turn, part, ratio, 0.05)
+    pull, loss, cut = unit_pull(new, old, advantage, turn, part, ratio, Clip(0.05, 0.05), clipped)
     assert loss == pytest.approx(float(total.detach()), abs=1e-12)
     assert pull == pytest.approx(logprobs.grad.numpy(), abs=1e-12)
     assert cut.any()
@@ -108,12 +152,12 @@ def test_a_turn_of_one_token_has_one_loss_under_every_ratio() -> None:
     rng = np.random.default_rng(0)
     old, turn = -rng.random(6), np.arange(6)
     new, advantage = old + rng.normal(size=6) * 0.3, rng.normal(size=6)
-    value, cut = clipped(torch.tensor(new), torch.tensor(old), torch.tensor(advantage), 0.2)
+    value, cut = clipped(torch.tensor(new), torch.tensor(old), torch.tensor(advantage), CLIP)
     for ratio in RATIOS[1:]:
-        _, loss, cut_too = unit_pull(new, old, advantage, turn, turn, ratio, 0.2)
+        _, loss, cut_too = unit_pull(new, old, advantage, turn, turn, ratio, CLIP, clipped)
         assert loss == pytest.approx(-float(value.mean())) and cut_too.tolist() == cut.tolist()
     with pytest.raises(ConfigError, match="unit ratios are turn_sum, turn_mean, episode"):
-        unit_pull(new, old, advantage, turn, turn, "token", 0.2)
+        unit_pull(new, old, advantage, turn, turn, "token", CLIP, clipped)
 
 
 def test_aggregations_with_a_fixed_denominator() -> None:

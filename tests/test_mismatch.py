@@ -155,11 +155,11 @@ class Narrow(Own):
 
 
 def test_a_language_model_that_chose_among_other_strings_than_its_turn_records_stops_the_run(
-    kuhn_model: Path,
+    thin_model: Path,
 ) -> None:
     pytest.importorskip("torch", reason="needs the train extra")
     model = (
-        f"policies.main.model=transformers/{kuhn_model}",
+        f"policies.main.model=transformers/{thin_model}",
         "policies.main.constrain=legal",
         "policies.main.max_tokens=4",
         "train.lr=0.001",

@@ -152,13 +152,13 @@ def self_play(model, path, **options):
 
 
 def test_self_play_of_a_language_model_is_scored_with_its_average_and_resumes_with_it(
-    tmp_path, kuhn_model
+    tmp_path, thin_model
 ):
     def kill(step, metrics):
         if step == 3:
             raise Killed
 
-    summary = self_play(kuhn_model, tmp_path / "whole")
+    summary = self_play(thin_model, tmp_path / "whole")
     after = summary["after"]
     assert after["exploitability"] == pytest.approx(after["nash_conv"] / 2)
     assert after["exploitability_averaged"] == pytest.approx(after["nash_conv_averaged"] / 2)
@@ -166,8 +166,8 @@ def test_self_play_of_a_language_model_is_scored_with_its_average_and_resumes_wi
     # the clone is the only member
     assert summary["before"]["nash_conv_averaged"] == pytest.approx(summary["before"]["nash_conv"])
     with pytest.raises(Killed):
-        self_play(kuhn_model, tmp_path / "broken", on_step=kill)
-    self_play(kuhn_model, tmp_path / "broken")
+        self_play(thin_model, tmp_path / "broken", on_step=kill)
+    self_play(thin_model, tmp_path / "broken")
     assert list(read_metrics(tmp_path / "broken")) == list(read_metrics(tmp_path / "whole"))
     mean = summary["averaged"]["main"]
     assert mean["engine"] == "table"  # any run can seat it
@@ -178,18 +178,18 @@ def test_self_play_of_a_language_model_is_scored_with_its_average_and_resumes_wi
     assert 0 < run_training(again)["before"]["nash_conv"] < 2
 
 
-def test_many_information_sets_are_scored_as_one_by_one(kuhn_model):
+def test_many_information_sets_are_scored_as_one_by_one(thin_model):
     pytest.importorskip("torch")
     from gem_ma.engines.local.transformers import Transformers
     from gem_ma.training.learner.torch_learner import TorchLearner
 
-    strategy = TokenStrategy(TorchLearner(Transformers(str(kuhn_model), policy="main")))
+    strategy = TokenStrategy(TorchLearner(Transformers(str(thin_model), policy="main")))
     asked = [(one.agent, one.view, one.legal) for one in decisions(make("kuhn_poker"))]
     for together, one in zip(strategy.many(asked), asked, strict=True):
         assert together == pytest.approx(strategy(*one), rel=1e-4)
 
 
-def test_the_shipped_recipe_of_a_tiny_model_starts_card_aware_and_is_scored_exactly(kuhn_model):
+def test_the_shipped_recipe_of_a_tiny_model_starts_card_aware_and_is_scored_exactly(thin_model):
     """A few updates of one seed; `make test-learning` asks five seeds for the whole of it."""
     short = (
         "train.warm_start.main.steps=150",
@@ -200,7 +200,7 @@ def test_the_shipped_recipe_of_a_tiny_model_starts_card_aware_and_is_scored_exac
     )
     summary = run_training(
         config.load(
-            "kuhn_tiny.yaml", [f"policies.main.model=transformers/{kuhn_model}", *short]
+            "kuhn_tiny.yaml", [f"policies.main.model=transformers/{thin_model}", *short]
         ).config
     )
     before, after = summary["before"], summary["after"]

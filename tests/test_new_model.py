@@ -4,8 +4,10 @@ refused."""
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +180,48 @@ def test_what_comes_up_meanwhile_stays_and_nothing_is_left_beside(tmp_path: Path
     with pytest.raises(ConfigError, match="exists already"):
         make_model(tmp_path / "model", "kuhn_poker", heard=heard())
     assert [*tmp_path.iterdir()] == [mine.parent] and mine.read_text() == "mine"
+
+
+def test_two_that_write_one_model_at_a_time_write_one_whole_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "model"
+
+    def written(words: str, meanwhile: Callable[[], Any] = lambda: None) -> None:
+        def write(folder: Path) -> None:
+            folder.mkdir()
+            (folder / "weights").write_text(words)
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "getpid", os.getppid)  # another process, and it runs
+                meanwhile()
+            (folder / "note").write_text(words)
+
+        place_new(target, write)
+
+    def fails() -> None:
+        with pytest.raises(StoreError):
+            place_new(target, lambda folder: (folder / "weights").write_text("in no folder"))
+
+    written("first", fails)  # the end of the other takes nothing away
+    assert {path.name: path.read_text() for path in target.iterdir()} == {
+        "weights": "first",
+        "note": "first",
+    }
+    shutil.rmtree(target)
+    with pytest.raises(ConfigError, match="exists already"):
+        written("slow", lambda: written("quick"))
+    assert {path.read_text() for path in target.iterdir()} == {"quick"}
+    assert [*tmp_path.iterdir()] == [target]
+
+
+def test_what_a_killed_writer_left_is_swept_and_nothing_else(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    kept = [".model.x.tmp", f".other.{ended.pid}.tmp", f".model.{os.getppid()}.tmp", ".model.tmp"]
+    for name in [*kept, f".model.{ended.pid}.tmp", f".model.{10**30}.tmp"]:
+        (tmp_path / name).mkdir()
+    place_new(tmp_path / "model", lambda folder: folder.mkdir())
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*kept, "model"])
 
 
 def test_wrong_names_are_refused_before_anything_is_written(tmp_path: Path) -> None:

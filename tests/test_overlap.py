@@ -1,11 +1,9 @@
-"""Playing ahead: one publish of lag, exact resumes, what a rollback discards; and episodes that
+"""Playing ahead: k publishes of lag, exact resumes, what a rollback discards; and episodes that
 are too old are left out whole."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -20,7 +18,8 @@ from gem_ma.errors import DataError
 from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.entry import run_training
 from gem_ma.training.loop.checkpoint import latest_checkpoint
-from gem_ma.training.loop.overlap import FILE, Played, beside
+from gem_ma.training.loop.overlap import Ahead
+from gem_ma.training.loop.played import FILE, Played
 from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.staleness import fresh, lag, warning
 from gem_ma.types import Action, Reply, Turn
@@ -33,7 +32,7 @@ SMALL = (
     "evaluate.episodes=8",
     "evaluate.every=3",
 )
-WARM = ("train.warm_start.speaker.episodes=64", "train.warm_start.listener.episodes=64")
+WARM = ("train.warm_start.speaker.episodes=8", "train.warm_start.listener.episodes=8")
 
 
 def small(*overrides: str, name: str = "referential_table") -> Config:
@@ -62,6 +61,12 @@ def steps_of(path: Path) -> list[dict]:
     return [line for line in read_metrics(path) if line["kind"] == "train"]
 
 
+def ahead_of(path: Path) -> list[str]:
+    """The files of what the last checkpoint holds of steps to come."""
+    files = latest_checkpoint(path / "checkpoints").files
+    return [name for name in files if name.startswith(FILE)]
+
+
 class Killed(BaseException):
     """Stands for a kill."""
 
@@ -82,13 +87,14 @@ def killed_at(path: Path, settings: Config, *at: int) -> None:
 # -- which weights play --------------------------------------------------------------------------
 
 
-def test_every_step_but_the_first_is_played_one_publish_behind(tmp_path):
-    trained(tmp_path / "run", small())
+@pytest.mark.parametrize("ahead", [1, 2, 4])
+def test_every_step_is_played_so_many_publishes_behind_as_it_is_ahead(tmp_path, ahead):
+    trained(tmp_path / "run", small(f"train.overlap={ahead}"))
     first = None
     for number, line in enumerate(steps_of(tmp_path / "run")):
         for name in ("speaker", "listener"):
-            assert line["policies"][name]["lags"] == {str(min(number, 1)): 8}
-            assert line["policies"][name]["lag"] == min(number, 1)
+            assert line["policies"][name]["lags"] == {str(min(number, ahead)): 8}
+            assert line["policies"][name]["lag"] == min(number, ahead)
     episodes = list(read_episodes(tmp_path / "run"))
     for number in range(6):
         played = {
@@ -98,8 +104,8 @@ def test_every_step_but_the_first_is_played_one_publish_behind(tmp_path):
             for reply in turn.replies
         }
         first = first if first is not None else min(played)
-        # 0, 0, 1, 2, ...: the version at the start of the update before
-        assert played == {first + max(0, number - 1)}
+        # 0, 0, 1, 2, ... for one step ahead: the version at the start of the update before
+        assert played == {first + max(0, number - ahead)}
     assert len(episodes) == 48
 
 
@@ -109,7 +115,7 @@ def test_without_overlap_nothing_is_behind_and_nothing_is_kept(tmp_path):
         line["policies"]["speaker"]["lag"] == 0 and "lags" not in line["policies"]["speaker"]
         for line in steps_of(tmp_path / "run")
     )
-    assert FILE not in latest_checkpoint(tmp_path / "run" / "checkpoints").files
+    assert not ahead_of(tmp_path / "run")
 
 
 def test_the_sampler_tells_the_probabilities_of_its_own_version_and_the_difference_is_measured_and_weighed(
@@ -148,16 +154,26 @@ SHAPES = {
 }
 
 
+@pytest.mark.parametrize("ahead", [1, 2])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_killed_run_ends_bit_for_bit_as_an_unbroken_one(tmp_path, shape):
-    settings = small(*SHAPES[shape])
+def test_a_killed_run_ends_bit_for_bit_as_an_unbroken_one(tmp_path, shape, ahead):
+    settings = small(*SHAPES[shape], f"train.overlap={ahead}")
     trained(tmp_path / "whole", settings)
     killed_at(tmp_path / "broken", settings, 2, 5)
     assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
 
 
-def test_with_a_league_a_killed_run_ends_bit_for_bit_as_an_unbroken_one(tmp_path):
+def test_a_run_that_is_killed_after_every_step_plays_the_same_episodes(tmp_path):
+    settings = small("train.overlap=4", "train.save_every=1")
+    trained(tmp_path / "whole", settings)
+    killed_at(tmp_path / "broken", settings, 1, 2, 3, 4, 5)
+    assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("ahead", [1, 4])
+def test_with_a_league_a_killed_run_ends_bit_for_bit_as_an_unbroken_one(tmp_path, ahead):
     settings = small(
+        f"train.overlap={ahead}",
         "train.opponents={latest: 0.5, prioritised: 0.5}",
         "train.pool={every: 2, loaded: 2}",
         name="kuhn_table",
@@ -173,7 +189,7 @@ def test_with_a_league_a_killed_run_ends_bit_for_bit_as_an_unbroken_one(tmp_path
 
 
 def test_the_checkpoint_holds_what_was_played_ahead_until_nothing_is_left_to_learn(tmp_path):
-    settings = small()
+    settings = small("train.overlap=2", "train.steps=7")
 
     def kill(step, metrics):
         if step == 4:
@@ -181,14 +197,16 @@ def test_the_checkpoint_holds_what_was_played_ahead_until_nothing_is_left_to_lea
 
     with pytest.raises(Killed):
         trained(tmp_path / "run", settings, on_step=kill)
-    ahead = Played.load(latest_checkpoint(tmp_path / "run" / "checkpoints").read(FILE))
+    found = latest_checkpoint(tmp_path / "run" / "checkpoints")
+    ahead, later = (Played.load(found.read(f"{FILE}{number}.jsonl")) for number in ("", "-2"))
     assert (ahead.step, len(ahead.plays), ahead.branches, ahead.forks) == (4, 8, (), None)
+    assert later.step == 5
     assert len(list(read_episodes(tmp_path / "run"))) == 32  # they are no part of the record yet
     trained(tmp_path / "run", settings)
     assert [dump_episode(e) for e in read_episodes(tmp_path / "run")][32:40] == [
         dump_episode(e) for e in ahead.plays
     ]
-    assert FILE not in latest_checkpoint(tmp_path / "run" / "checkpoints").files
+    assert not ahead_of(tmp_path / "run")
 
 
 def test_damaged_episodes_of_a_checkpoint_are_refused():
@@ -197,7 +215,8 @@ def test_damaged_episodes_of_a_checkpoint_are_refused():
             Played.load(data)
 
 
-def test_a_rollback_discards_what_the_lost_weights_have_played(tmp_path, monkeypatch):
+@pytest.mark.parametrize("ahead", [1, 2])
+def test_a_rollback_discards_what_the_lost_weights_have_played(tmp_path, monkeypatch, ahead):
     from gem_ma.training.selfplay.collapse import Alarm, Watch
 
     calls = []
@@ -211,13 +230,16 @@ def test_a_rollback_discards_what_the_lost_weights_have_played(tmp_path, monkeyp
         )
 
     monkeypatch.setattr(Watch, "after_update", alarm)
-    settings = small("train.policies=[speaker]", "train.on_collapse=rollback")
+    settings = small(
+        "train.policies=[speaker]", "train.on_collapse=rollback", f"train.overlap={ahead}"
+    )
     trained(tmp_path / "run", settings)
     (line,) = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "alarm"]
-    assert (line["step"], line["rolled_back_to"], line["discarded"]) == (3, 0, 8)
+    assert (line["step"], line["rolled_back_to"], line["discarded"]) == (3, 0, 8 * ahead)
     lags = [step["policies"]["speaker"]["lags"] for step in steps_of(tmp_path / "run")]
-    # step 4 was played again
-    assert lags == [{"0": 8}, {"1": 8}, {"1": 8}, {"0": 8}, {"1": 8}, {"1": 8}]
+    # the steps after 3 were played again
+    behind = {1: [0, 1, 1, 0, 1, 1], 2: [0, 1, 2, 0, 1, 2]}[ahead]
+    assert lags == [{str(count): 8} for count in behind]
     episodes = list(read_episodes(tmp_path / "run"))
     assert len(episodes) == len({episode.id for episode in episodes}) == 48
 
@@ -255,9 +277,15 @@ def of_models(model: Path, *overrides: str) -> Config:
     ).config
 
 
-def test_language_models_learn_apart_from_what_is_sampled_and_resume_bit_for_bit(tmp_path, model):
+@pytest.mark.parametrize("ahead", [1, 2])
+def test_language_models_learn_apart_from_what_is_sampled_and_resume_bit_for_bit(
+    tmp_path, model, ahead
+):
     settings = of_models(
-        model, "train.policies=[listener]", "train.loss.tis=2.0", "policies.listener.dtype=bfloat16"
+        model,
+        "train.policies=[listener]",
+        "policies.listener.lora={rank: 4}" if ahead > 1 else "policies.listener.dtype=bfloat16",
+        f"train.overlap={ahead}",
     )
     summary = trained(tmp_path / "whole", settings)
     assert (summary["changed"], summary["unchanged"]) == (["listener"], ["speaker"])
@@ -265,7 +293,7 @@ def test_language_models_learn_apart_from_what_is_sampled_and_resume_bit_for_bit
     for name in ("episodes.jsonl", "metrics.jsonl", "summary.json"):
         assert (tmp_path / "broken" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     told = [line["policies"]["listener"] for line in steps_of(tmp_path / "whole")]
-    assert [one["lag"] for one in told] == [0, 1, 1, 1]
+    assert [one["lag"] for one in told] == [min(number, ahead) for number in range(4)]
     assert [one["version"] for one in told] == [2, 3, 4, 5]
 
 
@@ -285,46 +313,95 @@ def test_a_model_that_is_learned_apart_learns_the_same_first_step(tmp_path, mode
     assert lines["apart"]["listener"]["loss"] == lines["alone"]["listener"]["loss"]
 
 
-# -- two things at a time ------------------------------------------------------------------------
+# -- several things at a time --------------------------------------------------------------------
 
 
-def test_work_and_play_run_at_the_same_time():
-    met = threading.Barrier(2, timeout=20)
+def steps_of_plays(*, fail: int | None = None) -> tuple[Ahead, dict[int, asyncio.Event], list[int]]:
+    """Three steps that are begun; each ends when its event is set."""
+    ahead, may, begun = Ahead(), {step: asyncio.Event() for step in (1, 2, 3)}, []
 
-    async def play() -> str:
-        await asyncio.to_thread(met.wait)
-        return "played"
+    def playing(step: int):
+        async def play() -> Played:
+            begun.append(step)
+            await may[step].wait()
+            if step == fail:
+                raise KeyError(step)
+            return Played(step, ())
 
-    async def both() -> tuple[int, str]:
-        return await beside(met.wait, play())
+        return play
 
-    assert asyncio.run(both())[1] == "played"
+    for step in may:
+        ahead.begin(step, playing(step))
+    return ahead, may, begun
 
 
-@pytest.mark.parametrize("fails", ["work", "play", "both"])
-def test_whichever_fails_the_other_has_ended_before_the_error_is_told(fails):
-    ended = []
+def test_a_step_is_learned_while_later_ones_are_still_played():
+    async def run() -> None:
+        ahead, may, begun = steps_of_plays()
+        may[1].set()
+        assert (await ahead.take(1)).step == 1
+        await asyncio.sleep(0.01)
+        assert begun == [1, 2]  # one after the other
+        assert ahead.missing(range(1, 6)) == [1, 4, 5]
+        may[3].set()
+        may[2].set()
+        await ahead.settled()
+        assert [played.step for played in ahead.ended()] == [2, 3]
+        assert await ahead.take(7) is None
 
-    def work() -> None:
-        if fails != "play":
-            raise ValueError("work failed")
-        time.sleep(0.05)
-        ended.append("work")
+    asyncio.run(run())
 
-    async def play() -> None:
-        try:
-            if fails != "work":
-                raise KeyError("play failed")
-            await asyncio.sleep(30)
-        finally:
-            ended.append("play")
 
-    async def both() -> None:
-        await beside(work, play())
+def test_the_error_of_a_step_ends_what_was_to_come_and_is_raised_as_it_is():
+    async def run() -> None:
+        ahead, may, begun = steps_of_plays(fail=2)
+        may[1].set()
+        may[2].set()
+        with pytest.raises(KeyError):
+            await ahead.settled()
+        assert begun == [1, 2]
+        await ahead.__aexit__()
 
-    with pytest.raises(KeyError if fails == "play" else ValueError):
-        asyncio.run(both())
-    assert set(ended) == ({"work", "play"} if fails == "play" else {"play"})
+    asyncio.run(run())
+
+
+def test_what_is_stopped_has_ended():
+    async def run() -> None:
+        ahead, _, begun = steps_of_plays()
+        await asyncio.sleep(0)
+        await ahead.__aexit__()
+        assert begun == [1] and len(asyncio.all_tasks()) == 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("fails", ["update", "play"])
+def test_whichever_fails_the_run_ends_with_its_error(tmp_path, monkeypatch, fails):
+    from gem_ma.training.loop import plays
+    from gem_ma.training.loop.updates import Updates
+
+    def broken(*given, **options):
+        raise LookupError(fails)
+
+    async def broken_play(*given, **options):
+        raise LookupError(fails)
+
+    if fails == "update":
+        monkeypatch.setattr(Updates, "teach", broken)
+    else:
+        monkeypatch.setattr(plays, "grow", broken_play)
+    with pytest.raises(LookupError, match=fails):
+        trained(tmp_path / "run", small("train.overlap=2", *SHAPES["groups and forks"]))
+
+
+def test_engines_that_cannot_stay_as_they_are_wait_for_the_plays(tmp_path, monkeypatch):
+    """The same rule of versions, the same record."""
+    from gem_ma.training.loop.local import LocalPlayers
+
+    trained(tmp_path / "copies", small("train.overlap=2"))
+    monkeypatch.setattr(LocalPlayers, "pinned", lambda self: None)
+    trained(tmp_path / "waits", small("train.overlap=2"))
+    assert truth(tmp_path / "copies") == truth(tmp_path / "waits")
 
 
 # -- staleness -----------------------------------------------------------------------------------

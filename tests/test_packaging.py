@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKED = ("gem_ma", "scenarios", "agents", "configs")
+PACKED = ("gem_ma", "scenarios", "agents", "configs", "docs")
 
 
 def run(*command: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:

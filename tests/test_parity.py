@@ -8,6 +8,7 @@ import itertools
 import random
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def opened(
     learner = TorchLearner(
         engine.twin() if apart else engine, Sampling(max_tokens=8), sampler=engine
     )
-    few = Sampling(max_tokens=12)  # what is kept matters here, not how much
+    few = Sampling(max_tokens=3)  # what is kept matters here, not how much
     engine.sample_batch(
         [
             Request("a", (Message(text),), conversation=text, seed=at, sampling=few)
@@ -283,6 +284,44 @@ def test_weights_that_are_changed_unseen_make_a_cache_stale(dtype: str, byte_mod
         weight.data.add_(1e-3)
     with pytest.raises(EngineError, match="not published"):
         learner.publish()
+
+
+@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_plays_between_updates_stop_no_publish(dtype: str, lora: bool, byte_model: Path) -> None:
+    """The optimiser writes float32 weights by a kernel of its own, which torch does not count."""
+    engine, learner = opened(byte_model, dtype, lora)
+    for number in range(2):
+        for master in learner.masters.values():
+            master.grad = torch.ones_like(master)
+        learner.step(1.0, 0.0, [])
+        assert learner.publish()["version"] == number + 1
+        engine.sample_ids(learner.probes, [Sampling(max_tokens=4)] * len(learner.probes), range(8))
+
+
+def test_one_opening_of_all_talks_is_not_all_that_is_looked_at(byte_model: Path) -> None:
+    """The unit of noise of one text lies about by a factor of four, and stops good runs."""
+    _, learner = opened(byte_model, "bfloat16", True)
+    opening, mask = [40, 41, 42, 43], np.repeat([False, True, False, True], 4)
+    talks = [
+        replace(Row.of(("r", 0, at), opening, [*range(40 + at, 52 + at)]), mask=mask)
+        for at in range(6)
+    ]
+    learner.probe_with(talks)
+    assert learner.probes == [
+        tuple(opening),
+        *(tuple(talks[at].ids[:12].tolist()) for at in range(3)),
+    ]
+    learner.probe_with([Row.of(("r", 0, 0), opening, [44])] * 6)
+    assert learner.probes == [tuple(opening)]
+    scored: list[int] = []
+    plain = learner.scorer.score_again
+    learner.scorer.score_again = lambda pairs: scored.append(len(pairs)) or plain(pairs)
+    probes.measure(learner)
+    assert scored == [4]  # draws after that one text
+    learner.probes = [(40 + at, 41, 42) for at in range(6)]
+    probes.measure(learner)
+    assert scored == [4, 6]  # one of each
 
 
 def test_an_adapter_that_was_changed_for_another_is_found(byte_model: Path) -> None:

@@ -176,6 +176,7 @@ def test_the_further_policies_of_a_seat_are_opened_and_stand_in_the_cast(
             "options": {},
             "policies": {},
             "tools": [],
+            "memory": None,
         },
         "player_1": {
             "behaviour": "direct",
@@ -183,6 +184,7 @@ def test_the_further_policies_of_a_seat_are_opened_and_stand_in_the_cast(
             "options": {},
             "policies": {"judge": "spare"},
             "tools": [],
+            "memory": None,
         },
     }
 

@@ -7,6 +7,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,14 @@ def known() -> Callable[[str], list[str]]:
     return of
 
 
+@cache
+def unseen(scenario: str) -> list[Any]:
+    """The talks of some plays, for all kinds."""
+    episodes = [asyncio.run(play(plan)) for plan in plans(registry.make(scenario), UNSEEN)]
+    assert all(episode.end.scored for episode in episodes)
+    return [talk for episode in episodes for talk in talks_of(episode)]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("scenario", sorted(registry.catalog("scenarios")))
 def test_unseen_plays_of_the_default_cast_fit_with_room_to_spare(
@@ -71,11 +80,7 @@ def test_unseen_plays_of_the_default_cast_fit_with_room_to_spare(
     played, tokenizer = registry.make(scenario), KINDS[kind](known(scenario))
     chosen = Measured(played)(tokenizer)
     chat = Chat(tokenizer, frozenset({tokenizer.eos_token_id}))
-    lengths = []
-    for plan in plans(played, UNSEEN):
-        episode = asyncio.run(play(plan))
-        assert episode.end.scored
-        lengths += [length(chat, talk) for talk in talks_of(episode)]
+    lengths = [length(chat, talk) for talk in unseen(scenario)]
     assert max(lengths) * 1.25 <= chosen
     assert LEAST <= chosen <= max(LEAST, 8 * max(lengths))
 

@@ -65,8 +65,8 @@ def update(
     )
 
 
-def test_steps_smaller_than_a_rounding_add_up(kuhn_model: Path) -> None:
-    learner = learner_of(kuhn_model)
+def test_steps_smaller_than_a_rounding_add_up(thin_model: Path) -> None:
+    learner = learner_of(thin_model)
     played = hands(learner)
     for _ in range(3):
         update(learner, played, lr=1e-6)
@@ -80,11 +80,11 @@ def test_steps_smaller_than_a_rounding_add_up(kuhn_model: Path) -> None:
     assert max(moved.values()) > 1e-6  # the masters hold what the rounded weights cannot
 
 
-def test_gradients_of_many_passes_are_added_in_float32(kuhn_model: Path) -> None:
+def test_gradients_of_many_passes_are_added_in_float32(thin_model: Path) -> None:
     exact, whole, cut = (
-        learner_of(kuhn_model, "float32"),
-        learner_of(kuhn_model),
-        learner_of(kuhn_model),
+        learner_of(thin_model, "float32"),
+        learner_of(thin_model),
+        learner_of(thin_model),
     )
     with torch.no_grad():
         for name, weight in exact.parameters.items():
@@ -109,16 +109,16 @@ def test_gradients_of_many_passes_are_added_in_float32(kuhn_model: Path) -> None
     assert errors[1] < 1.5 * errors[0] < 0.1  # more passes are no worse than one
 
 
-def test_a_resumed_learner_in_bfloat16_ends_bit_equal(kuhn_model: Path) -> None:
+def test_a_resumed_learner_in_bfloat16_ends_bit_equal(thin_model: Path) -> None:
     def steps(learner: TorchLearner, numbers: range) -> None:
         for number in numbers:
             update(learner, hands(learner, 8, first=100 * number), seed=number, epochs=2)
             learner.publish()
 
     straight, stopped, again = (
-        learner_of(kuhn_model),
-        learner_of(kuhn_model),
-        learner_of(kuhn_model),
+        learner_of(thin_model),
+        learner_of(thin_model),
+        learner_of(thin_model),
     )
     steps(straight, range(4))
     steps(stopped, range(2))
@@ -129,14 +129,14 @@ def test_a_resumed_learner_in_bfloat16_ends_bit_equal(kuhn_model: Path) -> None:
     assert again.state() == straight.state()
     without = {name: data for name, data in files.items() if name != "masters.safetensors"}
     with pytest.raises(DataError, match=r"'main'.*masters.safetensors"):
-        learner_of(kuhn_model).load(without)
+        learner_of(thin_model).load(without)
     with pytest.raises(DataError, match="float32 weights do not fit"):
-        learner_of(kuhn_model).load(
+        learner_of(thin_model).load(
             {**files, "masters.safetensors": files["optimizer.safetensors"]}
         )
 
 
-def test_float16_is_refused_with_a_way_out(kuhn_model: Path) -> None:
+def test_float16_is_refused_with_a_way_out(thin_model: Path) -> None:
     with pytest.raises(
         ConfigError,
         match=(
@@ -144,10 +144,10 @@ def test_float16_is_refused_with_a_way_out(kuhn_model: Path) -> None:
             r" bfloat16 or float32"
         ),
     ):
-        learner_of(kuhn_model, "float16")
+        learner_of(thin_model, "float16")
 
 
-def test_learning_in_bfloat16_is_as_good_as_in_float32(kuhn_model: Path) -> None:
+def test_learning_in_bfloat16_is_as_good_as_in_float32(thin_model: Path) -> None:
     """A one-step task: bet with K, check with J. Cloned on noise first, then learned by its
     reward."""
     demonstrations = [
@@ -164,7 +164,7 @@ def test_learning_in_bfloat16_is_as_good_as_in_float32(kuhn_model: Path) -> None
     ]
     shares = {}
     for dtype in ("float32", "bfloat16"):
-        learner = learner_of(kuhn_model, dtype)
+        learner = learner_of(thin_model, dtype)
         learner.clone(demonstrations, WarmStartSettings(cast={}, steps=40, batch=6))
         learner.publish()
         good: list[float] = []

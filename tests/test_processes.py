@@ -21,8 +21,9 @@ from gem_ma.errors import ConfigError, EngineError
 from gem_ma.store import read_episodes, read_metrics
 from gem_ma.training.learner.packing import packs
 from gem_ma.training.learner.rows import Row
+from gem_ma.training.processes import meeting, teams
 from gem_ma.training.processes.teams import SOLO, Team, launched
-from tests.training_process import work
+from tests.training_process import LOOPBACK, heard, work
 
 pytest.importorskip("torch")
 ROOT = Path(__file__).parents[1]
@@ -42,22 +43,6 @@ WARM = tuple(
 )
 
 
-def environment(rank: int, size: int, port: int) -> dict[str, str]:
-    own = {
-        "RANK": rank,
-        "LOCAL_RANK": rank,
-        "WORLD_SIZE": size,
-        "LOCAL_WORLD_SIZE": size,
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-    }
-    return (
-        os.environ
-        | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-        | {name: str(value) for name, value in own.items()}
-    )
-
-
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -65,21 +50,17 @@ def free_port() -> int:
 
 
 def in_processes(jobs: list[Any], size: int = 2) -> None:
-    port = free_port()
-    command = [sys.executable, str(ROOT / "tests" / "training_process.py"), json.dumps(jobs)]
-    started = [
-        subprocess.Popen(
-            command, env=environment(rank, size, port), cwd=ROOT, stderr=subprocess.PIPE, text=True
-        )
-        for rank in range(size)
-    ]
-    try:
-        for process in started:
-            _, said = process.communicate(timeout=240)
-            assert process.returncode == 0, said
-    finally:
-        for process in started:
-            process.kill()
+    script = str(ROOT / "tests" / "training_process.py")
+    done = subprocess.run(
+        [sys.executable, script, str(size), str(free_port()), json.dumps(jobs)],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def models(tmp: Path) -> tuple[str, ...]:
@@ -158,6 +139,7 @@ def said(episode: Episode) -> list[Any]:
     ]
 
 
+@pytest.mark.sharded
 @pytest.mark.parametrize("shape", [*LANGUAGE, *TABLES])
 def test_two_processes_play_the_same_episodes_and_make_the_same_update(runs, shape):
     one, two = (runs / shape / number for number in "12")
@@ -199,6 +181,7 @@ def test_two_processes_play_the_same_episodes_and_make_the_same_update(runs, sha
         assert file.read_bytes() == (two / "checkpoints" / "step-000002" / file.name).read_bytes()
 
 
+@pytest.mark.sharded
 def test_the_stop_by_divergence_and_the_league_were_really_there(runs):
     stopped = [
         line["policies"]["speaker"]["stopped"]
@@ -227,6 +210,8 @@ def test_alone_every_share_is_the_whole():
     values = np.array([1.0, 2.0])
     assert SOLO.first and SOLO.gather(b"x") == [b"x"] and SOLO.agree({"a": 1}) == {"a": 1}
     assert SOLO.sum(values) is values
+    led = [Team(rank, 3, led=True).share(range(4)) for rank in range(3)]
+    assert Team(0, 3, led=True).merge(led) == [0, 1, 2, 3]
     SOLO.same(lambda: pytest.fail("nobody to compare with"), "weights")
 
 
@@ -319,11 +304,13 @@ def until_saved(path: Path, step: int) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.sharded
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the processes in /proc")
 def test_a_process_that_is_killed_ends_all_with_one_line_and_the_same_command_goes_on(tmp_path):
     started = command(tmp_path / "run", "--processes", "2")
     until_saved(tmp_path / "run", 2)
     first, second = (child(started.pid, rank) for rank in (0, 1))
+    assert all(address in LOOPBACK for number in (first, second) for address in heard(number))
     os.kill(second, signal.SIGKILL)
     _, told = started.communicate(timeout=60)
     lines = [
@@ -402,10 +389,10 @@ def test_weights_that_drift_apart_are_told_by_name():
 
 
 def test_an_error_of_another_process_is_raised_as_what_it_was():
-    from gem_ma.training.processes.teams import _again
+    from gem_ma.training.processes.reports import error_of
 
-    assert isinstance(_again("ConfigError", "no such task"), ConfigError)
-    assert str(_again("KeyError", "'x'")) == "KeyError: 'x'"
+    assert isinstance(error_of({"kind": "ConfigError", "fault": "no such task"}), ConfigError)
+    assert str(error_of({"kind": "KeyError", "fault": "'x'"})) == "KeyError: 'x'"
 
 
 # -- check ---------------------------------------------------------------------------------------
@@ -431,3 +418,29 @@ def test_check_finds_what_training_would_refuse(fault, said, capsys, tmp_path, m
     monkeypatch.chdir(tmp_path)
     assert main(["check", "kuhn_table", fault]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, value) for name in ("RANK", "MASTER_PORT") for value in ("", "one", "-1")),
+        ("MASTER_PORT", None),  # without a RANK there is no launcher
+        ("MASTER_PORT", "65536"),
+    ],
+)
+def test_a_launcher_that_says_too_little_is_told_in_one_line(
+    name: str, value: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("accelerate", reason="needs the train extra")
+    around = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "RANK": "0", "MASTER_PORT": "1"}
+    for key, number in (around | {name: value}).items():
+        if number is None:
+            monkeypatch.delenv(key, raising=False)
+        else:
+            monkeypatch.setenv(key, number)
+    # it sets them for what it starts
+    for key in meeting.at_home():
+        monkeypatch.setenv(key, "lo")
+    with pytest.raises(EngineError, match=f"did not meet .{name} is") as caught:
+        teams.join()
+    assert len(str(caught.value).splitlines()) == 1

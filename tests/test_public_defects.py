@@ -71,7 +71,7 @@ from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.store.lines import read_resolved
 from gem_ma.training.entry import run_training, train
 from gem_ma.training.learner.rows import rows
-from gem_ma.training.loop.exams import measures
+from gem_ma.training.loop.measures import measures
 from gem_ma.turn_table import TurnTable
 from gem_ma.types import Action, Reply, Turn
 from tests.fault_server import FaultServer, says

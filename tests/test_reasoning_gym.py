@@ -135,7 +135,7 @@ def test_what_is_wrong_is_said_in_a_line(name: str, options: dict[str, object], 
 def test_without_the_library_a_line_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)
     monkeypatch.delitem(sys.modules, "reasoning_gym.factory", raising=False)
-    with pytest.raises(ConfigError, match=r"pip install .*\[reasoning_gym\]"):
+    with pytest.raises(ConfigError, match=r"pip install .*\[reasoning-gym\]"):
         make("reasoning_gym:plain")
 
 

@@ -135,3 +135,15 @@ def test_the_kuhn_demonstrator_looks_at_its_card():
     assert [sum(bold[card]) / len(bold[card]) for card in "JQK"] == pytest.approx(
         [0.15, 0.5, 0.85], abs=0.05
     )
+
+
+def test_fewer_things_have_fewer_words_and_a_higher_chance() -> None:
+    small = Referential(colours=2, shapes=1)
+    assert small.meanings == ("red circle", "green circle")
+    assert small.utterances == ("bako hupe", "dilu hupe")
+    assert small.baselines == {"chance (success)": 0.5}
+    dealt = {small.deal(random.Random(seed), None)["speaker"] for seed in range(20)}
+    assert dealt == set(small.meanings)
+    for wrong in (0, 5, 1.5, "2"):
+        with pytest.raises(ConfigError, match=r"scenario\.shapes: a whole number from 1 to 4"):
+            Referential(shapes=wrong)  # type: ignore[arg-type]

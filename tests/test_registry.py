@@ -84,6 +84,12 @@ def test_a_wrong_name_is_one_line_that_helps(name: str, words: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_an_unknown_behaviour_is_told_where_all_are_named_and_who_a_person_is() -> None:
+    with pytest.raises(ConfigError, match=r"gem-ma list agents .*human: you type") as caught:
+        load("agents", "zzz")
+    assert len(str(caught.value)) < 250
+
+
 def test_an_import_that_fails_inside_a_module_keeps_its_own_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

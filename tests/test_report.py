@@ -21,48 +21,14 @@ from gem_ma.episode import End, Entry, Episode, Seat
 from gem_ma.errors import StoreError
 from gem_ma.evaluation.metrics import summarise
 from gem_ma.store import RunFolder
-from gem_ma.types import Action, Image, Malformed, Message, Reply, Tool, ToolCall, Turn
+from gem_ma.types import Action, Image, Message, Reply, Tool, ToolCall, Turn
 from gem_ma.view.chosen import EPISODES, Leading
 from gem_ma.view.curves import chart
 from gem_ma.view.plots import Mark, whisker_chart
 from gem_ma.view.report import Curves, PlainTable, Section, learning_curves, write_report
 from gem_ma.view.svg import interval_mark, line_chart, line_of
 from gem_ma.view.transcript import transcript
-
-PAYLOADS = (
-    "<script>alert(1)</script>",
-    "</script><script>alert(1)</script>",
-    "<!--<script>",
-    "--><svg onload=alert(1)>",
-    "<img src=x onerror=alert(1)>",
-    '"><img src=x onerror=alert(1)>',
-    "' onmouseover='alert(1)",
-    "javascript:alert(1)",
-    "</title><script>alert(1)</script>",
-    "</style><script>alert(1)</script>",
-    "</textarea><script>alert(1)</script>",
-    "<iframe src=http://127.0.0.1:9/x></iframe>",
-    "<link rel=stylesheet href=http://127.0.0.1:9/x>",
-    "<meta http-equiv=refresh content='0;url=http://127.0.0.1:9/'>",
-    "<base href=http://127.0.0.1:9/>",
-    "<style>@import 'http://127.0.0.1:9/x'</style>",
-    "<a href='javascript:alert(1)'>x</a>",
-    "<details open ontoggle=alert(1)>",
-    "&lt;script&gt;alert(1)&lt;/script&gt;",
-    "\u2028alert(1)\u2029",
-    "\\u003cscript\\u003ealert(1)\\u003c/script\\u003e",
-    "]]><script>alert(1)</script>",
-    "{{constructor.constructor('alert(1)')()}}",
-    "${alert(1)}",
-    "`-alert(1)-`",
-    "<math><mtext></p><script>alert(1)</script>",
-    "<svg><script>alert&#40;1)</script>",
-    "<noscript><p title='</noscript><img src=x onerror=alert(1)>'>",
-    "__proto__",
-    "constructor",
-    "\u202etxt.exe\u202c",
-    "\x00\x1b[31mred\x07",
-)
+from tests.payloads import PAYLOADS, held, hostile
 
 
 class Parsed(HTMLParser):
@@ -151,42 +117,6 @@ def run_of(path: Path, episodes: Sequence[Episode], metrics: Sequence[dict[str, 
         for row in metrics:
             folder.log(row)
     return path
-
-
-def hostile(payload: str) -> Episode:
-    """A payload in every field that a model, a config or a scenario's author can fill."""
-    p = payload
-    calls = (ToolCall(p, p, {p: p, "deep": {p: [p]}}), Malformed(p, p))
-    message = Message((p, Image("0" * 64, p)), p, calls, p)
-    reply = Reply(p, calls, finish=p, policy=p)
-    turn = Turn(
-        0,
-        p,
-        (message, Message(p, p), Message.tool(p, p)),
-        (p,),
-        (Tool(p, p),),
-        Action(p, calls, None),
-        (reply,),
-    )
-    seats = {p: Seat(p, p, {p: p}), "other": Seat(p)}
-    final = {p: (message,), "other": (Message.system(p),)}
-    return Episode(
-        p,
-        1,
-        0,
-        p,
-        0,
-        p,
-        seats,
-        (turn,),
-        (),
-        (),
-        final,
-        (Entry(0, p, 1.0, p),),
-        End.FAILED,
-        p,
-        {p: p},
-    )
 
 
 def hostile_page(folder: Path) -> Path:
@@ -594,7 +524,8 @@ def test_hostile_text_is_shown_word_for_word(tmp_path: Path) -> None:
     for payload in PAYLOADS:
         if not re.search("[\x00-\x1f]", payload):
             assert payload in page.text, payload
-    assert [one["scenario"] for one in page.data["runs"][0]["episodes"]] == list(PAYLOADS)
+    named = [one["scenario"] for one in page.data["runs"][0]["episodes"]]
+    assert named == [held(payload, "scenario") for payload in PAYLOADS]
 
 
 # -- plots ---------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from tests.retail_data import TAU, needs_tau
 
 SHOP = Retail(data="own")
 SHOP.id = "retail"
-TESTS = list(SHOP.tasks("test"))
+TESTS = SHOP.tasks("test")  # made when asked for
 WRITES = ("cancel_", "modify_", "return_", "exchange_")
 
 

@@ -297,7 +297,7 @@ def test_both_seats_are_cloned_only_the_named_one_learns_and_baselines_stand_bes
     small += [
         f"train.warm_start.{agent}.{key}"
         for agent in ("assistant", "user")
-        for key in ("episodes=100", "steps=60")
+        for key in ("episodes=50", "steps=30")
     ]
     # clones this short all fail alike: only the bonus moves their weights
     small += ["train.loss.entropy=0.01"]

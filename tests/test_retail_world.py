@@ -36,9 +36,9 @@ from gem_ma.errors import ConfigError
 from tests.retail_worlds import EVERYTHING, digest
 
 SHOP = Retail(data="own")
-VAL = list(SHOP.tasks("val"))
+VAL = SHOP.tasks("val")  # made when they are asked for, not when they are collected
 ALL = OwnWorld(knobs=EVERYTHING)
-RICH = list(ALL.tasks("val"))
+RICH = ALL.tasks("val")
 
 
 @settings(max_examples=12, deadline=None)

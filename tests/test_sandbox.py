@@ -3,11 +3,13 @@ Without bubblewrap these tests fail; `make sandbox` installs it."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -96,6 +98,41 @@ left = open("a/b/c/file", "w").write("x"); os.chmod("a/b", 0)
 orphan = subprocess.Popen(["sleep", "60"], start_new_session=True)
 """
         assert out(code) == "[] False 1\nset()"
+
+
+def test_no_call_reads_an_earlier_one_of_its_worker() -> None:
+    """Neither its text nor what it was graded against stands in a variable of any frame."""
+    look = """
+import sys
+frame, seen = sys._getframe(), []
+while frame:
+    seen += [str(value) for value in frame.f_locals.values() if isinstance(value, (str, bytes))]
+    frame = frame.f_back
+print(any('of an ' + 'earlier call' in text for text in seen))
+"""
+    wall = Wall(memory=500 * walls.MIB)  # workers of its own: the same one serves all three
+    assert out("mark = 'of an earlier call'", wall=wall) == ""
+    assert out(look, wall=wall) == "False"
+    assert grade("m:f", "of an earlier call", wall=wall, source="def f(x): return 1") == 1
+    assert out(look, wall=wall) == "False"
+
+
+def test_a_function_whose_text_is_sent_needs_nothing_mounted() -> None:
+    source = "import sys\ndef twice(x, by=2): return [x * by, 'gem_ma' in sys.modules]"
+    assert grade("module:twice", 3, by=4, wall=Wall(), source=source) == [12, False]
+    with pytest.raises(CallError, match="No module named 'module'"):
+        grade("module:thrice", 3, wall=Wall(), source=source)
+
+
+def test_the_devices_that_are_shown_can_be_used() -> None:
+    code = """
+import subprocess
+open("/dev/null", "w").write("x")
+print(len(open("/dev/urandom", "rb").read(4)), open("/dev/zero", "rb").read(1))
+_ = subprocess.run(["true"], stdin=subprocess.DEVNULL, check=True)
+"""
+    assert out(code) == "4 b'\\x00'"
+    blocked("open('/dev/other', 'w')")
 
 
 def test_a_folder_that_cannot_be_emptied_ends_its_worker() -> None:
@@ -188,6 +225,7 @@ if libc.ptrace(16, {pid}, 0, 0) == -1: raise OSError(ctypes.get_errno(), "refuse
         "ptrace(0, 0, 0, 0)",
         "shmget(0, 4096, 0o1600)",
         "mount(0, 0, 0, 0, 0)",
+        "memfd_create(b'x', 0)",
     ],
 )
 def test_calls_that_nobody_needs_are_refused(call: str) -> None:
@@ -199,6 +237,17 @@ def test_calls_that_nobody_needs_are_refused(call: str) -> None:
         out("import subprocess; subprocess.run(['id', '-u'], capture_output=True).returncode")
         == "0"
     )
+
+
+@pytest.mark.parametrize("family", [16, 17, 38, 40])  # netlink packet alg vsock
+def test_no_socket_passes_by_the_network_namespace(family: int) -> None:
+    blocked(f"import socket; socket.socket({family}, socket.SOCK_RAW)")
+    loopback = """
+import socket
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(server.getsockname())
+server.accept()[0].sendall(b"own"); client.recv(3)"""
+    assert out(loopback) == "b'own'"
 
 
 def test_it_has_no_power() -> None:
@@ -232,6 +281,15 @@ def test_a_file_bomb_stays_small() -> None:
     assert out("import os; print(os.listdir('.'))") == "[]"
 
 
+def test_a_flood_of_files_ends_with_its_call() -> None:
+    flood = """
+import os
+for number in range(10 ** 6):
+    os.mkdir(str(number))"""
+    assert run(flood, 20)["status"] == "died"
+    assert out("import os; os.listdir('.')") == "[]"
+
+
 def test_50_mb_of_output_are_cut() -> None:
     result = run("print('begin'); print('x' * 50_000_000); print('end')", 20)
     assert result["status"] == "ok"
@@ -263,14 +321,108 @@ def test_its_time_ends(code: str) -> None:
 def test_a_process_that_ends_itself_is_told_so() -> None:
     assert run("import os; os._exit(0)")["status"] == "died"
     assert run("import os; os.abort()")["status"] == "died"
-    forged = """
+
+
+# -- forged answers -------------------------------------------------------------------------------
+
+FORGE = """
 import os
-for end in range(3, 64):
-    try: os.write(end, b"nonsense\\n")
-    except OSError: pass
+def forge(line):
+    for end in range(64):
+        try: os.write(end, line)
+        except OSError: pass
 """
-    assert run(forged)["status"] in ("ok", "died")
+NESTED = b"[" * 60_000
+FORGED = {
+    "no line": b"nonsense",
+    "nonsense": b"nonsense\n",
+    "every byte": bytes(range(256)) + b"\n",
+    "nothing": b"null\n",
+    "a supervisor's": b'{"number": 1, "status": "ready", "damaged": false, "alive": true}\n',
+    "a late one": b'{"number": 1, "status": "timeout"}\n',
+    "more than a child may": b'{"number": 1, "status": "ok", "out": "it", "cut": -9, "damaged": true, "x": 1}\n',
+    "no text": b'{"number": 1, "status": "error", "why": {"a": [1]}}\n',
+    "a long text": b'{"number": 1, "status": "error", "why": "' + b"x" * 500_000 + b'"}\n',
+    "half a letter": b'{"number": 1, "status": "error", "why": "\\ud800"}\n',
+    "no number": b'{"number": 1, "status": "ok", "value": [NaN, Infinity]}\n',
+    "a long number": b'{"number": 1, "status": "ok", "value": ' + b"9" * 5_000 + b"}\n",
+    "depth": b'{"number": 1, "status": "ok", "value": '
+    + NESTED
+    + NESTED.replace(b"[", b"]")
+    + b"}\n",
+    "some depth": b'{"number": 1, "status": "ok", "value": ' + NESTED[:980] + b"]" * 980 + b"}\n",
+    "two lines": b'{"number": 1, "status": "ok"}\n' * 2,
+    "another number": b'{"status": "ok", "number": 2}\n',
+    "a flood": b"x" * (1 << 21),
+}
+
+
+@pytest.mark.parametrize("after", ["", "while True: pass", "os._exit(0)"])
+@pytest.mark.parametrize("name", FORGED)
+def test_code_that_writes_to_whatever_is_open_speaks_for_itself_alone(
+    name: str, after: str
+) -> None:
+    code = f"{FORGE}forge({FORGED[name]!r})\n{after}"
+    result = run(code, 2.0)
+    assert set(result) == {"status", "out", "why"}
+    assert result["status"] in ("ok", "error", "died", "timeout")
+    assert isinstance(result["why"], str) and len(result["why"]) <= 2_000
+    assert len(result["out"]) < 10_000
+    json.dumps(result, allow_nan=False, ensure_ascii=False).encode("utf-8")
+    assert run("1 + 1") == {"status": "ok", "out": "2\n", "why": ""}
+    # a grader that evaluates shares its process with the answer, which may say any JSON value
+    try:
+        value = grade("builtins:exec", code, timeout_s=2.0, wall=Wall())
+    except CallError as error:
+        assert len(str(error)) < 2_500 and str(error).encode("utf-8")
+    else:
+        json.dumps(value, allow_nan=False)
     assert out("1 + 1") == "2"
+
+
+def test_an_answer_that_comes_early_is_not_taken_for_that_of_the_next_call() -> None:
+    worker = sandbox.Worker(Wall())
+    try:
+        # the forged line ends the call, and the true one is still to come
+        code = f'{FORGE}forge(b\'{{"status": "ok", "number": 1}}\\n\')\nimport time; time.sleep(.3)'
+        assert worker.ask({"code": code, "keep": True}, 5)["status"] == "ok"
+        answer = worker.ask({"code": "print('second')", "keep": True}, 5)
+        assert answer["status"] == "died" and not answer["alive"]
+        assert worker.ask({"code": "print('new')", "keep": True}, 5)["out"] == "new\n"
+    finally:
+        worker.close()
+
+
+def test_a_session_stands_still_between_two_calls() -> None:
+    worker = sandbox.Worker(Wall())
+    try:
+        busy = "import threading\ndef run():\n  while True: pass\nthreading.Thread(target=run, daemon=True).start()"
+        assert worker.ask({"code": busy, "keep": True}, 5)["alive"]
+        assert stopped_below(worker._process.pid)
+        assert worker.ask({"code": "1 + 1", "keep": True}, 5)["out"] == "2\n"
+        assert stopped_below(worker._process.pid)
+    finally:
+        worker.close()
+
+
+def stopped_below(pid: int) -> bool:
+    """Whether a process that descends from one is stopped, or soon will be."""
+    for _ in range(200):
+        states: dict[int, tuple[int, str]] = {}
+        for name in filter(str.isdecimal, os.listdir("/proc")):
+            with suppress(OSError):
+                fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+                states[int(name)] = int(fields[1]), fields[0]
+        below = {pid}
+        for _ in range(4):  # bubblewrap, its own child, the supervisor, the session
+            below |= {child for child, (parent, _) in states.items() if parent in below}
+        if "T" in {states[each][1] for each in below if each in states}:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+# -- workers --------------------------------------------------------------------------------------
 
 
 def test_a_worker_that_is_ended_from_outside_is_replaced() -> None:
@@ -341,6 +493,23 @@ def test_a_package_is_there_read_only_where_it_is_named() -> None:
 
 
 # -- where no wall can be built -------------------------------------------------------------------
+
+
+def test_a_worker_with_packages_under_tmp_serves_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a checkout there, what is mounted is not what a call left behind."""
+    (tmp_path / "toy.py").write_text("X = 3")
+    tmp_path.chmod(0o755)  # the user behind the wall reads it
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("gem_ma.tools.walls.sysconfig.get_path", lambda name: str(tmp_path))
+    worker = sandbox.Worker(Wall(packages=("toy",)))
+    try:
+        for _ in range(2):
+            assert worker.ask({"code": "import toy; toy.X"}, 5.0)["out"] == "3\n"
+            assert worker.sound
+    finally:
+        worker.close()
 
 
 def test_without_bubblewrap_it_refuses_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

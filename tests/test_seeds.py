@@ -78,7 +78,7 @@ def test_every_clone_takes_the_seed_of_the_run_and_seed_0_writes_nothing(path: P
     assert {warm.seed for warm in seeded.train.warm_start.values()} <= {7}
     for policy in seeded.policies.values():
         assert policy.options.get("seed") == (
-            7 if policy.model.startswith("transformers/") else None
+            7 if policy.model.startswith(("transformers/", "vision/")) else None
         )
 
 

@@ -19,7 +19,7 @@ from gem_ma.scenarios.service.desk.log import Event, Outcome
 from gem_ma.scenarios.service.grading.grader import Verdict
 from gem_ma.scenarios.service.reading.acts import read
 from gem_ma.scenarios.service.watching.blame import Blame, blame
-from gem_ma.scenarios.service.watching.findings import Finding
+from gem_ma.scenarios.service.watching.findings import Violation
 from gem_ma.scenarios.service.watching.ledger import Fault
 
 from gem_ma import Action, Plan, Seat, ToolCall, make, play
@@ -178,8 +178,8 @@ def test_labels_blame_lost_plays_only() -> None:
 # -- by hand -------------------------------------------------------------------------------------
 
 LOST = Verdict(0.0, {"database": False, "facts": True, "outcome": False}, distance=3)
-HARD = Finding(5, "CONSENT", True, "no yes")
-UNDONE = Finding(7, "undue_refusal", True, "x", sure=False)
+HARD = Violation(5, "CONSENT", True, "no yes")
+UNDONE = Violation(7, "undue_refusal", True, "x", sure=False)
 
 
 def left(said: str) -> Outcome:
@@ -262,7 +262,7 @@ def used(value: str) -> Event:
             "hallucinated_slot",
         ),
         (
-            {"findings": [], "faults": [], "strays": [Finding(6, "wrong_write", True, "x")]},
+            {"findings": [], "faults": [], "strays": [Violation(6, "wrong_write", True, "x")]},
             "assistant",
             "wrong_write",
         ),
@@ -333,12 +333,15 @@ def used(value: str) -> Event:
         ({"findings": [HARD], "faults": [], "end": End.MAX_STEPS}, "assistant", "CONSENT"),
         # a number lost nothing
         (
-            {"findings": [Finding(2, "UNFOUNDED", True, "7")], "faults": [fault("early_stop", 9)]},
+            {
+                "findings": [Violation(2, "UNFOUNDED", True, "7")],
+                "faults": [fault("early_stop", 9)],
+            },
             "user",
             "early_stop",
         ),
         (
-            {"findings": [Finding(2, "UNFOUNDED", True, "7")], "faults": []},
+            {"findings": [Violation(2, "UNFOUNDED", True, "7")], "faults": []},
             "assistant",
             "UNFOUNDED",
         ),

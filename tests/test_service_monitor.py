@@ -16,7 +16,7 @@ from gem_ma.scenarios.service.desk.log import Desk
 from gem_ma.scenarios.service.desk.talk import retell
 from gem_ma.scenarios.service.grading.goals import wishes_in
 from gem_ma.scenarios.service.reading.acts import READ
-from gem_ma.scenarios.service.watching.findings import CODES, HARD, SOFT, Finding
+from gem_ma.scenarios.service.watching.findings import CODES, HARD, SOFT, Violation
 from gem_ma.scenarios.service.watching.monitor import Monitor
 
 from gem_ma import Action, Plan, Seat, ToolCall, make, play
@@ -63,7 +63,7 @@ def acts_of(index: int, assistant: str = "retail_scripted") -> Acts:
     return [(turn.agent, turn.action) for turn in played(assistant, index).turns]
 
 
-def watch(task: Task, acts: Acts, scenario: Any = None) -> tuple[list[Finding], Desk]:
+def watch(task: Task, acts: Acts, scenario: Any = None) -> tuple[list[Violation], Desk]:
     scenario = scenario or shop()
     desk = scenario.desk(task)
     monitor = Monitor(domain_of(scenario.source.world(task)))

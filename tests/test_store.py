@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from gem_ma.episode import End, Entry, Episode, Seat
 from gem_ma.errors import ConfigError, DataError, SchemaError, StoreError
 from gem_ma.store import (
     RunFolder,
+    hold_folder,
     list_runs,
     read_episodes,
     read_manifest,
@@ -34,6 +34,7 @@ from gem_ma.store import (
 )
 from gem_ma.training.loop.checkpoint import latest_checkpoint, write_checkpoint
 from gem_ma.types import Action, Image, Message, Turn
+from tests import unsynced
 
 ROOT = Path(__file__).resolve().parents[1]
 RESOLVED: dict[str, Any] = {
@@ -515,16 +516,42 @@ def test_a_forked_child_does_not_keep_the_lock_of_its_dead_parent(tmp_path: Path
     process.wait()
     try:
         os.kill(child, 0)  # it lives on
-        deadline = time.monotonic() + 10  # it may not have come to its fork handler yet
-        while True:
-            try:
-                opened(tmp_path / "run", {"scenario": {"id": "toy"}}).close()
-                break
-            except StoreError:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+        # it may not have come to its fork handler yet, for which a writer waits
+        opened(tmp_path / "run", {"scenario": {"id": "toy"}}).close()
     finally:
         os.kill(child, signal.SIGKILL)
+
+
+def test_a_command_that_a_killed_writer_was_starting_locks_nobody_out(tmp_path: Path) -> None:
+    # `fork` of the C library, as `subprocess` does it: no hook of Python's runs in the child, which
+    # keeps the open files until it becomes the command; here that takes half a second
+    more = (
+        "import ctypes, os\npid = ctypes.PyDLL(None).fork()\nif pid == 0:\n    time.sleep(0.5)\n"
+        "    os._exit(0)"
+    )
+    process = hold(tmp_path / "run", more)
+    process.kill()
+    process.wait()
+    opened(tmp_path / "run", {"scenario": {"id": "toy"}}).close()
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [
+        "",
+        "{",
+        "[]",
+        '{"pid": "x", "host": "HOST"}',
+        '{"pid": 1e99, "host": "HOST"}',
+        '{"pid": 99999999999999999999, "host": "HOST"}',
+        '{"pid": 1, "host": "elsewhere"}',
+    ],
+)
+def test_a_lock_whose_holder_is_not_told_is_a_refusal(tmp_path: Path, holder: str) -> None:
+    with hold_folder(tmp_path) as folder:
+        (folder / ".lock").write_text(holder.replace("HOST", os.uname().nodename))
+        with pytest.raises(StoreError, match="in use by"):
+            opened(folder, {"scenario": {"id": "toy"}})
 
 
 def test_a_closed_folder_refuses_and_frees_the_lock(tmp_path: Path) -> None:
@@ -598,13 +625,21 @@ def test_a_sync_that_fails_stops_the_writer(
         run.append([episode(2)])
 
 
+def test_what_tests_do_not_sync_are_files_alone() -> None:
+    read, write = os.pipe()
+    with pytest.raises(OSError, match="Invalid argument"):
+        os.fsync(write)
+    for descriptor in (read, write):
+        os.close(descriptor)
+
+
 def test_lines_are_synced_every_32_episodes_and_at_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = opened(tmp_path / "run")
-    synced, real = [], os.fsync
+    synced = []
     monkeypatch.setattr(
-        os, "fsync", lambda descriptor: (synced.append(descriptor), real(descriptor))[1]
+        os, "fsync", lambda descriptor: (synced.append(descriptor), unsynced.real(descriptor))[1]
     )
     monkeypatch.setattr("gem_ma.store.folder.SYNC_S", 1e9)
     for number in range(31):

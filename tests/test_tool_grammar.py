@@ -137,17 +137,17 @@ def played(replies: Sequence[Reply]) -> Any:
 
 def test_every_call_is_of_an_offered_tool_with_arguments_of_its_schema(caller: Path) -> None:
     engine = opened(caller)
-    replies = engine.sample_batch([request(seed) for seed in range(200)])
+    replies = engine.sample_batch([request(seed) for seed in range(100)])
     first = [next((call for call in reply.tool_calls), None) for reply in replies]
     whole = [call for reply in replies for call in reply.tool_calls if isinstance(call, ToolCall)]
     cut = [call for reply in replies for call in reply.tool_calls if isinstance(call, Malformed)]
     assert (
-        len(whole) > 60
+        len(whole) > 30
         and all(map(fits, whole))
         and {call.name for call in whole} == {"look", "move"}
     )
-    assert all(call.reason.startswith("truncated_call") for call in cut) and len(cut) < 5
-    assert sum(call is None for call in first) > 40  # free text
+    assert all(call.reason.startswith("truncated_call") for call in cut) and len(cut) < 3
+    assert sum(call is None for call in first) > 20  # free text
     broken = opened(caller, constrain=None).sample_batch([request(seed) for seed in range(20)])
     assert any(isinstance(call, Malformed) for reply in broken for call in reply.tool_calls)
 
@@ -304,7 +304,7 @@ def test_what_cannot_be_bound_is_told_in_one_line(
     with pytest.raises(ConfigError, match="knows the tool format hermes; this policy's is xml"):
         opened(byte_model, tool_format="xml")
     with pytest.raises(ConfigError, match="the grammar cannot read this tokenizer"):
-        opened(kuhn_model)
+        opened(kuhn_model, tool_format="hermes")
     engine = opened(byte_model)
     odd = Tool(
         "odd", "", {"type": "object", "properties": {"x": {"type": "array", "uniqueItems": True}}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,6 @@ from gem_ma.evaluation.judge import Judge
 from gem_ma.testing import check_scenario
 from gem_ma.tools.belt import Equipment, Use, WithTools
 from gem_ma.tools.python import Python, Session
-from gem_ma.tools.search import Index, Passage, Search
 
 RUNS: list[Any] = []
 
@@ -261,7 +261,37 @@ def test_no_process_is_taken_from_a_session_whose_cell_runs(
         assert session.run()["status"] == "died" and session.worker is None
 
 
-# -- search ---------------------------------------------------------------------------------------
+def test_a_worker_goes_from_session_to_session_and_takes_nothing_along() -> None:
+    wall = Python().wall
+    left = """import os, subprocess, sys
+secret = 1
+open("left", "w").write("x")
+os.environ["LEFT"] = "x"
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])"""
+    look = """import os, glob
+print("secret" in globals(), os.environ.get("LEFT"), os.path.exists("left"))
+print(any(b"sleep(60)" in open(f, "rb").read() for f in glob.glob("/proc/[0-9]*/cmdline")))"""
+    first, second = Session(wall, 5.0), Session(wall, 5.0)
+    assert first._cell(left, 5.0)["status"] == "ok"
+    worker = first.worker
+    first.close()
+    second.plan("python", {"code": look})
+    assert second.run()["out"].split() == ["False", "None", "False", "False"]
+    assert second.worker is worker is not None
+    second.close()
+
+
+def test_a_session_that_is_closed_while_a_cell_runs_ends_at_once() -> None:
+    session = Session(Python().wall, 20.0)
+    session.plan("python", {"code": "import time; time.sleep(15)"})
+    thread = threading.Thread(target=session.run)
+    thread.start()
+    while session.worker is None:
+        time.sleep(0.01)
+    begun = time.monotonic()
+    session.close()
+    thread.join()
+    assert time.monotonic() - begun < 10
 
 
 @pytest.fixture
@@ -272,28 +302,6 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "picture.png").write_bytes(b"Elbe")
     (tmp_path / "link.txt").symlink_to(__file__)
     return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("query", "file"),
-    [("ELBE?", "rivers.md"), ("what does a cat eat", "more/cats.txt"), ("fixture", "No passage")],
-)
-def test_a_search_gives_the_passage_that_holds_the_words(
-    folder: Path, query: str, file: str
-) -> None:
-    inner = make("guess_number")
-    game = Game(WithTools(inner, {inner.agents[0]: [Search(str(folder), results=1)]}))
-    game.send({agent(game): call(query, "search", "query")})
-    assert file in seen(game, agent(game)).split("\n")[0]
-    assert len(seen(game, agent(game))) < 5_000
-
-
-def test_rare_words_weigh_more_and_long_passages_less() -> None:
-    texts = ["a b", "a c", "a d", "c " + "x " * 50, "c"]
-    index = Index([Passage(str(number), text) for number, text in enumerate(texts)])
-    assert [passage.file for passage in index.best("a b", 2)] == ["0", "1"]
-    assert [passage.file for passage in index.best("c", 9)] == ["4", "1", "3"]
-    assert index.best("", 3) == index.best("zzz", 3) == []
 
 
 # -- by config ------------------------------------------------------------------------------------
@@ -317,7 +325,8 @@ def config(tmp_path: Path, tools: str) -> Path:
         ("[{python: {sandbox: docker}}]", "wants 'bubblewrap' or 'none'"),
         ("[{python: {uses: 0}}]", "greater than or equal to 1"),
         ("[{python: {}, search: {folder: x}}]", "should be one tool"),
-        ("[search]", r"search\.folder: is missing"),
+        ("[search]", "either a folder or a url"),
+        ("[{search: {url: x, model: y}}]", "a model belongs to a folder"),
         ("[mcp]", "either a command or a url"),
         ("[{mcp: {command: [], url: x}}]", r"mcp\.command: "),
         ("python", "wants a list"),
@@ -334,6 +343,8 @@ def test_a_wrong_tool_is_one_line(tmp_path: Path, tools: str, message: str) -> N
     [
         ("[python, python]", r"agents\.player_0\.tools: two tools are called python"),
         ("[{python: {packages: [no_such]}}]", r"player_0\.tools\[0\]: the package 'no_such'"),
+        ("[{python: {packages: [../x]}}]", r"tools\[0\]: a package is a top-level name, as numpy"),
+        ("[{python: {packages: [os.path]}}]", r"is a top-level name, as numpy; got 'os.path'"),
         ("[{search: {folder: nowhere}}]", r"player_0\.tools\[0\]: search: no such folder"),
     ],
 )

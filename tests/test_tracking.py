@@ -31,7 +31,7 @@ SMALL = (
     "train.save_every=2",
     "evaluate.episodes=8",
     "evaluate.every=3",
-    "train.warm_start.speaker.episodes=64",
+    "train.warm_start.speaker.episodes=8",
 )
 # what the listeners of this module were told, (name, step) by (name, step)
 HEARD: list[tuple[str, int]] = []
@@ -40,7 +40,7 @@ OPENED: list[Facts] = []
 
 def small(*overrides: str) -> Config:
     return config.load(
-        "referential_table", [*SMALL, "train.warm_start.listener.episodes=64", *overrides]
+        "referential_table", [*SMALL, "train.warm_start.listener.episodes=8", *overrides]
     ).config
 
 

@@ -7,10 +7,9 @@ import asyncio
 import json
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,15 +18,19 @@ from gem_ma import Ask, Reward, Scenario, config
 from gem_ma.config.plans import open_policies, scenario_of
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
+from gem_ma.config.worlds import Worlds, worlds_of
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.entry import run_training, train
-from gem_ma.training.loop.local import play_all
+from gem_ma.training.loop.local import LocalPlayers, play_all
 from gem_ma.training.loop.opening import open_learner
 from gem_ma.training.schedule.discounts import check_discounts
-from gem_ma.training.schedule.plans import TRAINING_SEEDS, learning_rate, training_plans
+from gem_ma.training.schedule.plans import TRAINING_SEEDS, training_plans
+from gem_ma.training.schedule.rates import learning_rate
+from tests.command_line import environment
+from tests.warm import Command, start
 
 SMALL = (
     "train.steps=6",
@@ -36,7 +39,7 @@ SMALL = (
     "evaluate.episodes=8",
     "evaluate.every=3",
 )
-WARM = ("train.warm_start.speaker.episodes=64", "train.warm_start.listener.episodes=64")
+WARM = ("train.warm_start.speaker.episodes=8", "train.warm_start.listener.episodes=8")
 
 
 def small(*overrides: str, name: str = "referential_table") -> Config:
@@ -63,6 +66,19 @@ def truth(path: Path) -> dict[str, bytes]:
         *(path / "checkpoints").glob("step-000006/*"),
     ]
     return {str(file.relative_to(path)): file.read_bytes() for file in files}
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, bytes]]:
+    """The truth of a run that nothing interrupts, made once for all that are compared with it."""
+
+    @cache
+    def of(*overrides: str) -> dict[str, bytes]:
+        path = tmp_path_factory.mktemp("unbroken") / "run"
+        trained(path, small(*overrides))
+        return truth(path)
+
+    return of
 
 
 @pytest.mark.parametrize("learned", [(), ("speaker",), ("listener",), ("speaker", "listener")])
@@ -132,7 +148,7 @@ def test_episodes_come_in_the_order_of_their_plans_whatever_ends_first():
             return await super().sample(request)
 
     settings = small(name="kuhn_table")
-    plans = training_plans(settings, settings.train, scenario_of(settings), 0)
+    plans = training_plans(worlds_of(settings), settings.train, 0)
     episodes = asyncio.run(play_all(settings, plans, {"main": Policy("main", Slow(policy="main"))}))
     assert [episode.id for episode in episodes] == [plan.id for plan in plans]
     assert len({episode.id for episode in episodes}) == 8
@@ -156,27 +172,29 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("at", [1, 2, 5, 6])
-def test_a_run_that_is_killed_after_a_step_ends_as_an_unbroken_one(tmp_path, at, optimizer):
-    settings = small(f"policies.speaker.optimizer={optimizer}", "train.estimator.name=rae")
+def test_a_run_that_is_killed_after_a_step_ends_as_an_unbroken_one(
+    tmp_path, unbroken, at, optimizer
+):
+    overrides = (f"policies.speaker.optimizer={optimizer}", "train.estimator.name=rae")
+    settings = small(*overrides)
 
     def kill(step, metrics):
         if step == at:
             raise Killed
 
-    trained(tmp_path / "whole", settings)
     with pytest.raises(Killed):
         trained(tmp_path / "broken", settings, on_step=kill)
     trained(tmp_path / "broken", settings)
-    assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
+    assert truth(tmp_path / "broken") == unbroken(*overrides)
 
 
 @pytest.mark.parametrize("method", ["append", "log", "mark", "write_summary"])
 @pytest.mark.parametrize("call", [1, 3])
 def test_a_run_that_is_killed_while_it_records_ends_as_an_unbroken_one(
-    tmp_path, monkeypatch, method, call
+    tmp_path, monkeypatch, unbroken, method, call
 ):
+    whole = unbroken()
     settings, calls = small(), 0
-    trained(tmp_path / "whole", settings)
     real = getattr(RunFolder, method)
 
     def kill(self, *values):
@@ -191,35 +209,27 @@ def test_a_run_that_is_killed_while_it_records_ends_as_an_unbroken_one(
         with pytest.raises(Killed):
             trained(tmp_path / "broken", settings)
     trained(tmp_path / "broken", settings)
-    assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
+    assert truth(tmp_path / "broken") == whole
 
 
 def test_a_run_under_repeated_sigkill_ends_as_an_unbroken_one(tmp_path):
-    script = f"""
-import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})
-from pathlib import Path
-from gem_ma import config
-from gem_ma.store import RunFolder
-from gem_ma.training.entry import run_training
-settings = config.load("referential_table", {[*SMALL, *WARM, "train.episodes=64"]!r}).config
-with RunFolder.open(Path(sys.argv[1]), config_text="", resolved=settings.model_dump(mode="json")) as folder:
-    print("open", flush=True)
-    run_training(settings, folder)
-"""
-    command = [sys.executable, "-c", script]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([*command, str(tmp_path / "whole")], check=True, env=environment, timeout=120)
+    settings = [*SMALL, *WARM, "train.episodes=64", "run.baselines=false"]
+
+    def command(folder: str) -> Command:
+        words = ["train", "referential_table", *settings, "--out", folder, "--quiet"]
+        with open(os.devnull, "r+") as none:
+            return start(*words, cwd=tmp_path, env=environment(), streams=[none] * 3)
+
+    assert command("whole").wait(timeout=120) == 0
     rng = random.Random(4)
     for _ in range(4):
-        process = subprocess.Popen(
-            [*command, str(tmp_path / "broken")], stdout=subprocess.PIPE, env=environment
-        )
-        assert process.stdout is not None
-        process.stdout.readline()
+        process = command("broken")
+        while not (tmp_path / "broken" / "manifest.json").exists():
+            time.sleep(0.005)
         time.sleep(rng.uniform(0.02, 0.4))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    subprocess.run([*command, str(tmp_path / "broken")], check=True, env=environment, timeout=120)
+        process.kill()
+        process.wait(timeout=60)
+    assert command("broken").wait(timeout=120) == 0
     assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
 
 
@@ -244,16 +254,14 @@ def test_one_policy_may_own_several_agents_and_learn_in_self_play():
 
 def test_episodes_of_a_group_share_their_start_and_nothing_else_is_repeated(tmp_path):
     settings = small("train.group_size=4")
-    plans = training_plans(settings, settings.train, scenario_of(settings), 2)
+    plans = training_plans(worlds_of(settings), settings.train, 2)
     assert [plan.repeat for plan in plans] == [0, 1, 2, 3] * 2
     assert (
         len({(plan.task, plan.seed) for plan in plans}) == 2
         and len({plan.id for plan in plans}) == 8
     )
     assert [plan.group for plan in plans] == [f"{plan.task}/{plan.seed}" for plan in plans]
-    assert {
-        plan.group for plan in training_plans(small(), small().train, scenario_of(settings), 2)
-    } == {None}
+    assert {plan.group for plan in training_plans(worlds_of(small()), small().train, 2)} == {None}
 
 
 @pytest.mark.parametrize(
@@ -385,6 +393,49 @@ def test_failed_episodes_are_counted_and_the_rest_is_learned_from(tmp_path):
     )
 
 
+class Late(Scenario):
+    """Few plays have a second decision, and most of those fail after it."""
+
+    agents = ("a",)
+
+    def play(self, rng, task):
+        said = yield Ask({"a": "first"}, legal=("left", "right"))
+        if rng.randrange(6) == 0:
+            yield Ask({"a": "second"}, legal=("left", "right"))
+            if rng.randrange(4):
+                raise RuntimeError("the table broke")
+        yield Reward({"a": float(said["a"].parsed == "left")})
+
+
+@pytest.mark.parametrize(
+    ("scenario", "more", "level"),
+    [
+        (Late(), {"fork": {"at": 1, "width": 2}}, "forks"),
+        (Fragile(), {"refill": 2, "group_size": 4, "estimator": {"name": "grpo"}}, "refill"),
+    ],
+    ids=["forks", "refill"],
+)
+def test_a_level_whose_few_plays_all_failed_is_data_like_any_other(scenario, more, level, tmp_path):
+    learn = {"policies": ["main"], "steps": 20, "episodes": 16, "lr": 0.1, **more}
+    settings, policies = fragile(train=learn, evaluate={"episodes": 8})
+    alone = []
+
+    class Watched(LocalPlayers):
+        async def play(self, plans, **how):
+            episodes = await super().play(plans, **how)
+            alone.append(not any(episode.end.scored for episode in episodes))
+            return episodes
+
+    with opened(tmp_path / "run", settings) as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gem_ma.training.loop.remote.LocalPlayers", Watched)
+        asyncio.run(train(settings, scenario, policies, folder))
+    lines = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "train"]
+    assert len(lines) == 20 and any(alone)
+    of_level = sum(line[level]["branches" if level == "forks" else "plays"] for line in lines)
+    # nothing that was played is lost
+    assert sum(1 for _ in read_episodes(tmp_path / "run")) == 20 * 16 + of_level
+
+
 def test_a_step_in_which_everything_failed_ends_the_run_with_the_cause():
     class Broken(Fragile):
         def play(self, rng, task):
@@ -396,12 +447,19 @@ def test_a_step_in_which_everything_failed_ends_the_run_with_the_cause():
         asyncio.run(train(settings, Broken(), policies, None))
 
 
+@pytest.mark.learning
 def test_tables_learn_the_language_only_together():
     """One seed of what `make test-learning` asks of five."""
     after = {}
     for learned in ("[]", "[speaker]", "[listener]", "[speaker, listener]"):
         settings = config.load(
-            "referential_table", [f"train.policies={learned}", "evaluate.episodes=384"]
+            "referential_table",
+            [
+                f"train.policies={learned}",
+                "evaluate.episodes=384",
+                "train.episodes=64",  # half of the recipe's, in larger steps
+                "train.lr=0.14",
+            ],
         ).config
         after[learned] = run_training(settings)["after"]["sampled"]["success"]
     assert after["[]"] <= 0.30
@@ -412,7 +470,7 @@ def test_tables_learn_the_language_only_together():
 
 def test_trained_weights_are_a_model_that_another_run_can_name(tmp_path):
     path = tmp_path / "run"
-    loaded = config.load("referential_table.yaml", ["train.steps=2", "evaluate.episodes=64"])
+    loaded = config.load("referential_table.yaml", [*WARM, "train.steps=2", "evaluate.episodes=64"])
     with RunFolder.open(path, config_text=loaded.text, resolved=loaded.resolved()) as folder:
         summary = run_training(loaded.config, folder, base=loaded.base)
     names = [
@@ -449,8 +507,8 @@ def test_shaped_rewards_are_learned_with_the_discount_that_they_are_shaped_for()
                     r" with (1|0.5);"
                 ),
             ):
-                check_discounts(settings, settings.train, Shaped())
+                check_discounts(Worlds.of(settings, Shaped()), settings.train)
         else:
-            check_discounts(settings, settings.train, Shaped())
+            check_discounts(Worlds.of(settings, Shaped()), settings.train)
     frozen = small("train.policies=[listener]")
-    check_discounts(frozen, frozen.train, Shaped())
+    check_discounts(Worlds.of(frozen, Shaped()), frozen.train)

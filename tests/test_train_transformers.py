@@ -115,6 +115,7 @@ def test_self_play_of_a_language_model_is_scored_exactly(tmp_path):
     assert 0 < after["nash_conv_averaged"] < 2
 
 
+@pytest.mark.learning
 def test_two_language_models_begin_to_understand_each_other(model):
     """A few updates of one seed; `make test-learning` asks for the whole of it."""
     warm = [

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gem_ma.config.loading import load
-from gem_ma.config.plans import scenario_of
+from gem_ma.config.worlds import worlds_of
 from gem_ma.estimators import ESTIMATORS, columns
 from gem_ma.training.schedule.checks import checked
 from gem_ma.training.schedule.discounts import check_discounts
@@ -30,11 +30,13 @@ def test_a_command_of_the_page_is_one_that_training_takes(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # shipped configs are found by their names from anywhere
     source, *overrides = [
-        word for word in shlex.split(line, comments=True)[2:] if word not in ("--processes", "2")
+        word
+        for word in shlex.split(line, comments=True)[2:]
+        if word not in ("--processes", "2", "--ray", "local")
     ]
     loaded = load(source, overrides)
     settings = checked(loaded.config, loaded.config.policies)
-    check_discounts(loaded.config, settings, scenario_of(loaded.config))
+    check_discounts(worlds_of(loaded.config), settings)
 
 
 def test_the_page_has_many_commands() -> None:

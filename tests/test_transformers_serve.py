@@ -7,7 +7,6 @@ import importlib.util
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import time
 import urllib.request
@@ -18,6 +17,7 @@ import pytest
 
 from gem_ma.cli.main import main
 from gem_ma.store import read_episodes
+from tests.leash import leashed
 
 MISSING = [
     name
@@ -60,7 +60,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "float32",
     ]
     with (folder / "log.txt").open("wb") as log:
-        server = subprocess.Popen(arguments, stdout=log, stderr=log, env=environment)
+        server = leashed(arguments, stdout=log, stderr=log, env=environment)
         try:
             until = time.monotonic() + READY_S
             while not _ready(f"http://127.0.0.1:{port}/health"):
@@ -84,34 +84,38 @@ def _ready(address: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize(
-    ("scenario", "agents"),
-    [("kuhn_poker", ("player_0", "player_1")), ("referential", ("speaker", "listener"))],
-)
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+CASTS = {"kuhn_poker": ("player_0", "player_1"), "referential": ("speaker", "listener")}
+
+
 def test_episodes_are_played_by_a_model_behind_the_library_s_server(
-    scenario: str,
-    agents: tuple[str, str],
-    stream: bool,
-    served: str,
-    byte_model: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    served: str, byte_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    """One test, since the server is nearly all that they cost, and long tests are left out one by
+    one."""
     monkeypatch.setenv("MY_KEY", KEY)
+    for scenario, agents in CASTS.items():
+        for stream in (False, True):
+            folder = tmp_path / f"{scenario}-{stream}"
+            folder.mkdir()
+            monkeypatch.chdir(folder)
+            _plays(scenario, agents, stream, served, byte_model, folder)
+
+
+def _plays(
+    scenario: str, agents: tuple[str, str], stream: bool, served: str, model: Path, folder: Path
+) -> None:
     policy = (
-        f'{{model: "openai/{byte_model}", base_url: "{served}", api_key_env: MY_KEY, max_tokens: 6,'
+        f'{{model: "openai/{model}", base_url: "{served}", api_key_env: MY_KEY, max_tokens: 6,'
         f" stream: {str(stream).lower()}}}"
     )
     cast = "".join(f"  {agent}: {{policy: main}}\n" for agent in agents)
-    (tmp_path / "talk.yaml").write_text(
+    (folder / "talk.yaml").write_text(
         f"scenario: {{id: {scenario}, tasks: 5}}\nagents:\n{cast}policies:\n  main: {policy}\n",
         encoding="utf-8",
     )
     assert main(["check", "talk.yaml"]) == 0
     assert main(["run", "talk.yaml", "--out", "run", "--quiet"]) == 0
-    episodes = list(read_episodes(tmp_path / "run" / "episodes.jsonl"))
+    episodes = list(read_episodes(folder / "run" / "episodes.jsonl"))
     assert len(episodes) == 5 and not any(episode.error for episode in episodes)
     replies = [reply for episode in episodes for turn in episode.turns for reply in turn.replies]
     # an untrained model may say a lone control token
@@ -124,6 +128,6 @@ def test_episodes_are_played_by_a_model_behind_the_library_s_server(
     assert ("adapted", 422) in refused  # it refuses an option that has an equal, which is left out
     assert not any(
         KEY in file.read_text(encoding="utf-8", errors="replace")
-        for file in tmp_path.rglob("*")
+        for file in folder.rglob("*")
         if file.is_file()
     )

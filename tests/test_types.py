@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import pickle
+from dataclasses import MISSING, FrozenInstanceError, fields, replace
 
 import pytest
 
@@ -126,3 +128,26 @@ def test_errors_travel_between_processes() -> None:
             and isinstance(again, GemMaError)
         )
     assert pickle.loads(pickle.dumps(EngineError("x", retryable=True))).retryable
+
+
+def test_records_that_are_made_quickly_are_what_they_were() -> None:
+    for kind, values in {
+        Message: ("a", "b", (), "c"),
+        Action: ("a", (), "b", 1),
+        Entry: (1, "a", 2.0, "why", 1.0),
+        Turn: (0, "a", (), None, (), Action(), ()),
+    }.items():
+        made = kind(*values)
+        names = [field.name for field in fields(kind)]
+        assert made == kind(**dict(zip(names, values, strict=True))) == replace(made)
+        assert pickle.loads(pickle.dumps(made)) == made and hash(made) == hash(replace(made))
+        with pytest.raises(FrozenInstanceError):
+            setattr(made, names[0], "x")
+        with pytest.raises(TypeError, match="unexpected keyword"):
+            kind(*values[:1], nothing=1)
+
+        defaults = [p.default for p in inspect.signature(kind).parameters.values()]
+        assert defaults == [
+            inspect.Parameter.empty if field.default is MISSING else field.default
+            for field in fields(kind)
+        ]

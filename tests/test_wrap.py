@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import gymnasium
 import numpy as np
 import pytest
@@ -11,6 +14,8 @@ from pettingzoo import ParallelEnv
 
 from gem_ma import registry
 from gem_ma.adapters import line, wrap
+from gem_ma.adapters.copies import whole_copy
+from gem_ma.adapters.foreign import FOUL
 from gem_ma.episode import Limits
 from gem_ma.errors import ConfigError
 from gem_ma.scenario import Game
@@ -117,6 +122,20 @@ def test_a_fork_takes_a_copy_that_stands_where_its_original_stood(monkeypatch):
     assert fork.view("player") == again.view("player")
 
 
+def test_copies_in_threads_stand_where_their_originals_stand():
+    env = Pickled()
+    env.reset(seed=1)
+    env.place = 3
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(6) as threads:
+            copies = threads.map(lambda number: whole_copy(env).place, range(200))
+            assert set(copies) == {3}
+    finally:
+        sys.setswitchinterval(before)
+
+
 def test_two_plays_of_one_object_do_not_disturb_each_other():
     scenario = wrap(Walk(), turns=30)
     alone = Game(scenario, None, 1)
@@ -135,6 +154,15 @@ def test_numbers_are_read_out_of_a_text_and_kept_within_bounds():
     assert game.ledger[-1].value == 1.25
     game.send({"player": "harder"})
     assert "Box" in game.new("player")[-1].text and len(game.ledger) == 1
+
+
+@pytest.mark.parametrize("env", [Walk, Reach])
+def test_an_unreadable_answer_has_the_price_that_is_typed(env):
+    game = Game(wrap(env, turns=3, chance=False, foul=-0.5), None, 0)
+    game.send({"player": "harder"})
+    assert [(entry.value, entry.why) for entry in game.ledger] == [(-0.5, FOUL)]
+    game.send({"player": "1 1"})
+    assert game.step == 2 and not game.over
 
 
 def test_a_parallel_environment_asks_all_at_once():

@@ -20,14 +20,16 @@ CATALOG: dict[str, str] = {
     "openspiel": "gem_ma.adapters.openspiel:OpenSpiel",
     "pettingzoo": "gem_ma.adapters.pettingzoo:PettingZoo",
     "reasoning_gym": "gem_ma.adapters.reasoning_gym:ReasoningGym",
+    "sklearn": "gem_ma.adapters.sklearn:Digits",
     "textarena": "gem_ma.adapters.textarena:TextArena",
+    "textworld": "gem_ma.adapters.textworld:TextWorld",
 }
 
 
 def wrap(env: Any, **options: Any) -> Scenario:
     """A user's Gymnasium or PettingZoo environment (AEC or Parallel) as a scenario. `env`: the
     object, of which every play gets a copy, or a function that makes one. Options are those of the
-    adapter: `turns`, `actions`, `brief`, `chance`, `zero_sum`, `worst`, `listed`. Raises
+    adapter: `turns`, `actions`, `brief`, `chance`, `foul`, `zero_sum`, `worst`, `listed`. Raises
     ConfigError for what is no such environment, or cannot be copied.
 
     >>> import gymnasium

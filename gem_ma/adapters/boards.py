@@ -1,5 +1,5 @@
-"""What PettingZoo's classic games look like in words, what their actions are called, and what is
-lost in them at most."""
+"""What PettingZoo's environments look like in words, what their actions are called, and what is
+lost in the classic ones at most."""
 
 from __future__ import annotations
 
@@ -7,27 +7,36 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from gem_ma.adapters.spaces import words
+
 HOLDEM = ("call", "raise", "fold", "check")
 NO_LIMIT = ("fold", "check or call", "raise half the pot", "raise the pot", "all in")
-RPS = ("rock", "paper", "scissors")
+RPS = ("rock", "paper", "scissors", "spock", "lizard")  # the last two where there are five or more
 
 
 def _number(env: Any, action: int) -> str:
     return str(action)
 
 
+def _as_it_draws(env: Any, seen: Any) -> str:
+    if getattr(env, "render_mode", None) == "ansi":
+        return str(env.render())
+    return words(seen.get("observation", seen) if isinstance(seen, dict) else seen)
+
+
 @dataclass(frozen=True, slots=True)
 class Drawn:
     """A game in words. `worst`: the lowest payment of a zero-sum game; None = not zero-sum."""
 
-    text: Callable[[Any, Any], str] | None = None  # (environment, observation)
+    text: Callable[[Any, Any], str] = _as_it_draws  # (environment, observation)
     action: Callable[[Any, int], str] = _number
     worst: float | None = None
     chance: bool = True
 
 
 def _named(names: tuple[str, ...]) -> Callable[[Any, int], str]:
-    return lambda env, action: names[action]
+    # an option may give a game more actions than have names
+    return lambda env, action: names[action] if action < len(names) else str(action)
 
 
 def _board(planes: Any, swapped: bool) -> str:
@@ -54,7 +63,9 @@ def _go(env: Any, seen: Any) -> str:
 
 
 def _rps(env: Any, seen: Any) -> str:
-    last = RPS[int(seen)] if int(seen) < len(RPS) else "none yet"
+    # the number after the last action stands for none
+    none = int(seen) == env.action_space(env.possible_agents[0]).n
+    last = "none yet" if none else _named(RPS)(env, int(seen))
     return f"The other chose: {last}."
 
 
@@ -88,11 +99,16 @@ def _chess_move(env: Any, action: int) -> str:
     return str(chess_utils.action_to_move(inner.board, action, player).uci())
 
 
+def drawn(env: str) -> Drawn:
+    """What is known of an environment by its name, as tictactoe_v3."""
+    return DRAWN.get(env.rpartition("_v")[0], Drawn())
+
+
 DRAWN = {
     "tictactoe": Drawn(_tic_tac_toe, worst=-1.0, chance=False),
     "connect_four": Drawn(_connect_four, worst=-1.0, chance=False),
     "go": Drawn(_go, worst=-1.0, chance=False),
-    "chess": Drawn(None, _chess_move, worst=-1.0, chance=False),
+    "chess": Drawn(_as_it_draws, _chess_move, worst=-1.0, chance=False),
     "rps": Drawn(_rps, _named(RPS), worst=-15.0, chance=False),  # fifteen rounds
     # with limits in big blinds, what all raises come to; without, in chips
     "leduc_holdem": Drawn(_leduc, _named(HOLDEM), worst=-7.0),

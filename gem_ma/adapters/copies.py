@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any, TypeVar
 
+from gem_ma.adapters.guest import TURN
+
 T = TypeVar("T")
 
 
@@ -17,7 +19,8 @@ def whole_copy(state: T) -> T:
     Their `EzPickle` makes a new environment out of the arguments of the old, so that
     Python's own copy of it has played nothing.
     """
-    with _as_it_stands():
+    # the class is changed for the time of the copy, for all threads
+    with TURN, _as_it_stands():
         return deepcopy(state)
 
 

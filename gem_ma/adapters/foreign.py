@@ -11,12 +11,13 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, Self
 
+from gem_ma.adapters.asked import check
 from gem_ma.adapters.guest import guest
 from gem_ma.adapters.line import Line, Stop
 from gem_ma.effects import Ask, Play, Reward, Scenario
-from gem_ma.episode import Episode
+from gem_ma.episode import Episode, Limits
 from gem_ma.parsing import parse_legal
 from gem_ma.types import Action
 
@@ -25,6 +26,7 @@ EXAMPLES = 6  # of more moves than that
 SEEDS_LOOKED_AT = 8  # three were dealt the same king thrice
 LOOKED_AT = 30  # steps of a play that is to tell whether seeds matter
 MISREAD = "That is no action. "
+FOUL = "unreadable"  # why of the price of such an answer
 
 
 class Foreign(Scenario):
@@ -34,8 +36,15 @@ class Foreign(Scenario):
     key = ""  # names the environment with its options, in this process
     seeded = False  # the library draws by itself: it gets a seed at the start and at each step
     worst: float | None = None  # what a forfeit pays; None = an unreadable answer is asked again
+    foul = 0.0  # what each of these pays its agent, so negative
+    turns: int | None = None  # decision points of its own time limit, which cuts a play
     listed = LISTED
     borrows = True  # its code draws from the global random states, or prints
+
+    # not in a constructor: those of adapters read their options first
+    def __new__(cls, *names: Any, **options: Any) -> Self:
+        check(cls, str(names[-1]) if names else "", options)
+        return super().__new__(cls)
 
     # -- what an adapter writes -------------------------------------------------------------------
 
@@ -52,14 +61,36 @@ class Foreign(Scenario):
         object. `seed` is for what the library draws in this step."""
         raise NotImplementedError
 
+    def read(self, agent: str, text: str) -> Any:
+        """The move in an answer where none are listed for this agent; None where it is no move.
+        Without it the library reads the text itself."""
+        return text
+
     def copied(self, state: Any) -> Any:
         """A copy that shares nothing which a step changes."""
         return deepcopy(state)
 
+    # -- what is declared of it -------------------------------------------------------------------
+
+    @property
+    def limits(self) -> Limits | None:  # type: ignore[override]
+        # made anew: attributes are plain values, so that another process can make the world again
+        return None if self.turns is None else Limits(max_steps=self.turns)
+
+    def declare_chance(self, typed: bool | None, answers: Sequence[str] = ()) -> None:
+        """Whether seeds change anything: as it is typed, else by playing, with `answers` where the
+        library reads for itself."""
+        self.seeded = True  # while it is looked at
+        self.chance = self.seeded = seeds_matter(self, answers) if typed is None else typed
+
+    def first_seed(self, rng: random.Random, task: Any) -> int:
+        """The seed that a play's environment is opened with."""
+        return rng.getrandbits(31) if self.seeded else 0
+
     # -- the play ---------------------------------------------------------------------------------
 
     def play(self, rng: random.Random, task: Any) -> Play:
-        line = Line(self, rng.getrandbits(31) if self.seeded else 0)
+        line = Line(self, self.first_seed(rng, task))
         paid = dict.fromkeys(self.agents, 0.0)
         asked, notes = 0, dict[str, str]()
         while True:
@@ -76,15 +107,25 @@ class Foreign(Scenario):
                 return
             actions = yield _ask(stop, self.listed, notes)
             asked += 1
-            move = {agent: _chosen(actions[agent], stop, agent) for agent in stop.asks}
+            move = {agent: self._chosen(actions[agent], stop, agent) for agent in stop.asks}
             fouls = [agent for agent, choice in move.items() if choice is None]
             if fouls and self.worst is not None:
                 yield Reward(self.forfeit(fouls, paid, self.worst), why="forfeit")
                 return
+            if fouls and self.foul:
+                yield Reward(dict.fromkeys(fouls, self.foul), why=FOUL)
             notes = dict.fromkeys(fouls, MISREAD)
             if not fouls:
                 # drawn anew at each step, so that a reseeded fork has luck of its own
                 line.go(move, rng.getrandbits(31) if self.seeded else 0)
+
+    def _chosen(self, action: Action, stop: Stop, agent: str) -> Any:
+        """What the library calls the move; None where no move can be read."""
+        moves = (stop.moves or {}).get(agent)
+        if moves is None:
+            return self.read(agent, action.text)
+        name = action.parsed if action.parsed is not None else parse_legal(action.text, [*moves])
+        return moves.get(name) if name is not None else None
 
     def forfeit(
         self, fouls: Sequence[str], paid: Mapping[str, float], worst: float
@@ -149,7 +190,7 @@ def _drawn(rng: random.Random, outcomes: Sequence[tuple[Any, float]]) -> Any:
 def _ask(stop: Stop, listed: int, notes: Mapping[str, str]) -> Ask:
     asks, legal = {}, dict[str, Sequence[str] | None]()
     for agent, content in (stop.asks or {}).items():
-        choices = tuple(stop.moves[agent]) if stop.moves is not None else ()
+        choices = tuple((stop.moves or {}).get(agent, ()))
         legal[agent] = choices if 0 < len(choices) <= listed else None
         parts: list[Any] = [content] if isinstance(content, str) else [*_parts(content)]
         if notes:
@@ -167,13 +208,3 @@ def _ask(stop: Stop, listed: int, notes: Mapping[str, str]) -> Ask:
 
 def _parts(content: Any) -> Sequence[Any]:
     return content if isinstance(content, (tuple, list)) else (content,)
-
-
-def _chosen(action: Action, stop: Stop, agent: str) -> Any:
-    """What the library calls the move; the text where it reads for itself, None where no move can
-    be read."""
-    if stop.moves is None:
-        return action.text
-    moves = stop.moves[agent]
-    name = action.parsed if action.parsed is not None else parse_legal(action.text, tuple(moves))
-    return moves.get(name) if name is not None else None

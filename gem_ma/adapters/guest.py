@@ -1,65 +1,114 @@
 """Foreign code is a guest: it is imported when it is used, prints nothing, and leaves the process's
-random states as they were. All of this is process-wide, so a guest runs inline, never in a thread.
+random states as they were. All of this is process-wide, so guests take turns: in a second thread a
+guest waits for the first to leave.
 """
 
 from __future__ import annotations
 
 import io
+import os
 import random
 import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from difflib import get_close_matches
 from importlib import import_module
+from threading import RLock
 from types import ModuleType
 
 from gem_ma.errors import ConfigError
 from gem_ma.installing import install
 
+# of all that is process-wide; a guest may be asked for a copy, or import, so it may enter again
+TURN = RLock()
 
-def library(module: str, extra: str, *more: str) -> ModuleType:
+
+def library(module: str, extra: str, *more: str, beside: str = "") -> ModuleType:
     """The module of a library, imported now, with nothing printed. Raises ConfigError with what to
-    type where it is missing."""
+    type where it is missing; `beside` where the extra does not bring all that it needs."""
     try:
         with quiet():
             for name in more:
                 import_module(name)
             return import_module(module)
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"{extra}: there is no module {error.name!r}; type {install(extra)}"
-        ) from error
+        lacks_more = beside and error.name and error.name.partition(".")[0] != extra
+        typed = f'pip install "{beside}"' if lacks_more else install(extra)
+        raise ConfigError(f"{extra}: there is no module {error.name!r}; type {typed}") from error
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
     """Nothing that foreign code prints, or warns of, reaches the terminal."""
-    with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+    with (
+        TURN,
+        warnings.catch_warnings(),
+        redirect_stdout(io.StringIO()),
+        redirect_stderr(io.StringIO()),
+    ):
         warnings.simplefilter("ignore")
         yield
+
+
+@contextmanager
+def still() -> Iterator[None]:
+    """Quiet, for C++ too: it writes its errors to the descriptor, past Python's `sys.stderr`."""
+    with quiet():
+        held, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 2)
+        try:
+            yield
+        finally:
+            os.dup2(held, 2)
+            os.close(held)
+            os.close(nowhere)
 
 
 @contextmanager
 def guest(seed: int) -> Iterator[None]:
     """Foreign code's turn: quiet, and with global random states of its own, made from `seed`. The
     caller's are put back."""
-    numpy = sys.modules.get("numpy")  # the base install has it; it may not be imported yet
-    outside = random.getstate()
-    beyond = numpy.random.get_state() if numpy else None
-    random.seed(seed)
-    if numpy:
-        numpy.random.seed(seed)
-    try:
-        with quiet():
-            yield
-    finally:
-        random.setstate(outside)
+    with TURN:
+        numpy = sys.modules.get("numpy")  # the base install has it; it may not be imported yet
+        outside = random.getstate()
+        beyond = numpy.random.get_state() if numpy else None
+        random.seed(seed)
         if numpy:
-            numpy.random.set_state(beyond)
+            numpy.random.seed(seed)
+        try:
+            with quiet():
+                yield
+        finally:
+            random.setstate(outside)
+            if numpy:
+                numpy.random.set_state(beyond)
+
+
+@contextmanager
+def starting(name: str, what: str = "started") -> Iterator[None]:
+    """An environment is made: whatever its library raises, an id, an option or a package that is
+    missing, is a ConfigError in one line that begins with the name."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{name}: cannot be {what}: {one_line(error)}") from error
+
+
+def unknown(what: str, name: str, known: Collection[str]) -> ConfigError:
+    """The fault of a name that a library does not have, with the nearest that it has."""
+    near = get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"it has {len(known)}"
+    return ConfigError(f"{what} is called {name!r} ({hint})")
 
 
 def one_line(error: BaseException) -> str:
     """What a library says of its failure, on a line: nltk frames its advice by stars."""
     plain = re.sub(r"\x1b\[[\d;]*m|\*{5,}", " ", str(error))
-    return " ".join(plain.split())[:200] or type(error).__name__
+    line = " ".join(plain.split())[:200]
+    # the text of a KeyError is a bare key, that of an exit a bare number
+    bare = isinstance(error, (KeyError, SystemExit, AssertionError)) and line
+    return f"{type(error).__name__}: {line}" if bare else line or type(error).__name__

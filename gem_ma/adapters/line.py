@@ -21,19 +21,35 @@ from gem_ma.adapters.guest import guest
 from gem_ma.effects import Reward, Shown, Tell
 
 STOPS_KEPT, STATES_KEPT = 4096, 256  # what forks are made of; the oldest are forgotten
+MOST_KEPT = 1 << 26  # characters of stops: an environment may show a picture's numbers as text
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
     """Where a play waits. `before`: what was paid and told on the way here. `asks`: who must act,
     and what each is shown; nobody = the play is over. `moves`: {agent: {legal string: what the
-    library calls it}}; None where the library reads the text itself. `outcomes`: (outcome, weight)
-    of a draw that is made by the play's own rng, and then nobody is asked."""
+    library calls it}}; who is missing there answers in free text, and all do where it is None.
+    `outcomes`: (outcome, weight) of a draw that is made by the play's own rng, and then nobody is
+    asked."""
 
     before: tuple[Reward | Tell, ...] = ()
     asks: Mapping[str, Shown] | None = None
     moves: Mapping[str, Mapping[str, Any]] | None = None
     outcomes: Sequence[tuple[Any, float]] = ()
+
+
+def _weight(stop: Stop) -> int:
+    """Characters of a stop, more or less: what is shown, and the names of moves."""
+    tells = (effect.to for effect in stop.before if isinstance(effect, Tell))
+    shown = [value for told in (*tells, stop.asks or {}) for value in told.values()]
+    names = [name for moves in (stop.moves or {}).values() for name in moves]
+    return sum(map(_length, shown)) + sum(map(len, names)) + 64 * len(names)
+
+
+def _length(content: Any) -> int:
+    if isinstance(content, (tuple, list)):
+        return sum(map(_length, content))
+    return len(content) if isinstance(content, str) else len(getattr(content, "text", ""))
 
 
 class World(Protocol):
@@ -49,11 +65,14 @@ class World(Protocol):
 
 
 class Shelf:
-    """The last `size` values that were put in or taken out. Views may be stepped in threads."""
+    """The last `size` values that were put in or taken out, which weigh `most` in all. Views may be
+    stepped in threads."""
 
-    def __init__(self, size: int) -> None:
-        self.size, self.lock = size, Lock()
+    def __init__(self, size: int, most: int = MOST_KEPT) -> None:
+        self.size, self.most, self.lock = size, most, Lock()
         self.values: OrderedDict[bytes, Any] = OrderedDict()
+        self.weights: dict[bytes, int] = {}
+        self.weight = 0
 
     def get(self, key: bytes) -> Any:
         with self.lock:
@@ -61,12 +80,20 @@ class Shelf:
                 self.values.move_to_end(key)
             return self.values.get(key)
 
-    def put(self, key: bytes, value: Any) -> None:
+    def put(self, key: bytes, value: Any, weight: int = 0) -> None:
         with self.lock:
-            self.values[key] = value
+            self.weight += weight - self.weights.get(key, 0)
+            self.values[key], self.weights[key] = value, weight
             self.values.move_to_end(key)
-            if len(self.values) > self.size:
-                self.values.popitem(last=False)
+            while len(self.values) > self.size or (self.weight > self.most and self.values):
+                oldest, _ = self.values.popitem(last=False)
+                self.weight -= self.weights.pop(oldest)
+
+    def clear(self) -> None:
+        with self.lock:
+            self.values.clear()
+            self.weights.clear()
+            self.weight = 0
 
 
 STOPS, STATES = Shelf(STOPS_KEPT), Shelf(STATES_KEPT)
@@ -76,8 +103,8 @@ COSTS: dict[str, float] = {}
 
 def forget() -> None:
     """Forgets all stops and copies; plays go on, and forks step again."""
-    STOPS.values.clear()
-    STATES.values.clear()
+    STOPS.clear()
+    STATES.clear()
 
 
 class Line:
@@ -104,7 +131,7 @@ class Line:
             self._arrive()
             with self._guest(self.seed):
                 stop = self.world.stop(self.state)
-            STOPS.put(key, stop)
+            STOPS.put(key, stop, _weight(stop))
         return stop
 
     def _arrive(self) -> None:

@@ -1,26 +1,23 @@
 """OpenSpiel's games as scenarios: `openspiel:kuhn_poker`; `openspiel:goofspiel`, `num_cards: 4`.
 
-The options are OpenSpiel's parameters of the game. Chance is drawn by the play's own rng, so small
-games have exact exploitability here too. A player is shown its information state, which holds
-nothing that is hidden from it.
+The options are OpenSpiel's parameters. Chance is drawn by the play's own rng, so small games have
+exact exploitability here too. A player is shown its information state, where nothing hidden stands.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Any
 
 from gem_ma.adapters.foreign import LISTED, Foreign
-from gem_ma.adapters.guest import library
+from gem_ma.adapters.guest import library, starting, still, unknown
 from gem_ma.adapters.line import Stop
+from gem_ma.adapters.trial import openspiel_survives
 from gem_ma.effects import Reward, Tell
 from gem_ma.errors import ConfigError
+
+NO_CLONE = ("morpion_solitaire",)  # a clone of which ends the process when it is stepped
 
 
 class OpenSpiel(Foreign):
@@ -31,11 +28,13 @@ class OpenSpiel(Foreign):
     def __init__(self, game: str, *, listed: int = LISTED, **parameters: Any) -> None:
         self.game, self.parameters, self.listed = game, parameters, listed
         self.key = f"openspiel {json.dumps([game, parameters], sort_keys=True)}"
+        openspiel_survives(game, parameters)
         loaded = _loaded(game, parameters)
         kind, types = loaded.get_type(), library("pyspiel", "openspiel").GameType
         # of these games the outcomes cannot be listed: the game draws them with a seed of its own
         self.seeded = kind.chance_mode == types.ChanceMode.SAMPLED_STOCHASTIC
-        self.chance = kind.chance_mode != types.ChanceMode.DETERMINISTIC
+        draws = self.seeded or loaded.max_chance_outcomes() > 1  # one outcome is no draw
+        self.chance = draws and kind.chance_mode != types.ChanceMode.DETERMINISTIC
         self.zero_sum = kind.utility == types.Utility.ZERO_SUM
         self.cooperative = kind.utility == types.Utility.IDENTICAL
         self.agents = tuple(f"player_{seat}" for seat in range(loaded.num_players()))
@@ -43,133 +42,79 @@ class OpenSpiel(Foreign):
         self.worst = float(loaded.min_utility())
         self.long_name = kind.long_name
         self.paid_by_step = kind.reward_model == types.RewardModel.REWARDS
-        perfect = kind.information == types.Information.PERFECT_INFORMATION
         # the board alone where all is open: an information state repeats the moves before it
-        self.view = (
-            "board"
-            if perfect
-            else "information"
-            if kind.provides_information_state_string
-            else "observation"
-            if kind.provides_observation_string
-            else ""
-        )
+        views = {
+            "__str__": kind.information == types.Information.PERFECT_INFORMATION,
+            "information_state_string": kind.provides_information_state_string,
+            "observation_string": kind.provides_observation_string,
+        }
+        self.view = next((name for name, is_there in views.items() if is_there), "")
         if not self.view:
             raise ConfigError(f"openspiel:{game} has no text of what a player may see")
 
     def opened(self, seed: int) -> Any:
         # a game that draws holds its random state itself: such a game is never shared
         drawn = {"rng_seed": seed} if self.seeded else {}
-        return _loaded(self.game, {**self.parameters, **drawn}).new_initial_state()
+        return _loaded(self.game, self.parameters | drawn).new_initial_state()
 
     def copied(self, state: Any) -> Any:
         # a clone of a game that draws would share the random state of the game it belongs to
-        if self.seeded:
-            raise TypeError("its random state lies in the game")
+        if self.seeded or self.game in NO_CLONE:
+            raise TypeError("its clone is no copy, so a fork steps again")
         return state.clone()
 
     def stepped(self, state: Any, move: Any, seed: int) -> Any:
-        if not isinstance(move, dict):
-            state.apply_action(move)
-        elif state.is_simultaneous_node():
+        if state.is_simultaneous_node():
             state.apply_actions([move.get(agent, 0) for agent in self.agents])
-        else:
-            (action,) = move.values()
-            state.apply_action(action)
+        else:  # of one agent, or of chance
+            state.apply_action(*move.values() if isinstance(move, dict) else (move,))
         return state
 
     def stop(self, state: Any) -> Stop:
-        before = self._paid(state)
+        before = self._before(state)
         if state.is_terminal():
             return Stop(before)
         if state.is_chance_node():
             return Stop(before, outcomes=state.chance_outcomes())
-        seats = range(len(self.agents))
-        asked = (
-            [seat for seat in seats if state.legal_actions(seat)]
-            if state.is_simultaneous_node()
-            else [state.current_player()]
-        )
+        asked = [state.current_player()]
+        if state.is_simultaneous_node():
+            asked = [seat for seat in range(len(self.agents)) if state.legal_actions(seat)]
+        look = getattr(state, self.view)
+        views = {seat: (look() if self.view == "__str__" else look(seat)) for seat in asked}
         moves = {self.agents[seat]: _moves(state, seat) for seat in asked}
-        return Stop(before, {self.agents[seat]: self._shown(state, seat) for seat in asked}, moves)
+        return Stop(before, {self.agents[seat]: views[seat] for seat in asked}, moves)
 
-    def _paid(self, state: Any) -> tuple[Reward | Tell, ...]:
+    def _before(self, state: Any) -> tuple[Reward | Tell, ...]:
         if state.is_initial_state():
-            count = len(self.agents)
-            return (
-                Tell(
-                    {
-                        agent: f"{self.long_name}. You are player {seat} of {count}."
-                        for seat, agent in enumerate(self.agents)
-                    }
-                ),
-            )
+            name, count = self.long_name, len(self.agents)
+            seats = enumerate(self.agents)
+            return (Tell({a: f"{name}. You are player {seat} of {count}." for seat, a in seats}),)
         over = state.is_terminal()
-        if not (over or self.paid_by_step):
-            return ()
-        amounts = state.rewards() if self.paid_by_step else state.returns()
+        amounts = state.rewards() if self.paid_by_step else state.returns() if over else ()
         if not over and not any(amounts):
             return ()
-        values = dict(zip(self.agents, amounts, strict=True))
-        return (Reward(values, why="end" if over else "step"),)
-
-    def _shown(self, state: Any, seat: int) -> str:
-        if self.view == "board":
-            return str(state)
-        if self.view == "information":
-            return str(state.information_state_string(seat))
-        return str(state.observation_string(seat))
+        why = "end" if over else "step"
+        return (Reward(dict(zip(self.agents, amounts, strict=True)), why=why),)
 
 
 def _moves(state: Any, seat: int) -> dict[str, int]:
     """The actions by their names on one line; by number and name where two names are read alike."""
-    names = {
-        action: " ".join(state.action_to_string(seat, action).split())
-        for action in state.legal_actions(seat)
-    }
+    raw = {a: state.action_to_string(seat, a) for a in state.legal_actions(seat)}
+    names = {a: " ".join(name.split()) for a, name in raw.items()}
     twins = Counter(name.casefold() for name in names.values())
-    return {
-        f"{action} {name}" if twins[name.casefold()] > 1 else name: action
-        for action, name in names.items()
-    }
+    return {f"{a} {name}" if twins[name.casefold()] > 1 else name: a for a, name in names.items()}
 
 
 def _loaded(game: str, parameters: dict[str, Any]) -> Any:
     pyspiel = library("pyspiel", "openspiel")
-    name = game.partition("(")[0]
     known = pyspiel.registered_names()
-    if name not in known:
-        near = get_close_matches(name, known, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"it has {len(known)} games"
-        raise ConfigError(f"openspiel: no game is called {name!r} ({hint})")
-    try:
-        with _still():
-            loaded = pyspiel.load_game(game, parameters) if parameters else pyspiel.load_game(game)
-            _asked_first(loaded)
-    except (pyspiel.SpielError, IndexError) as error:  # IndexError: of C++, for a missing parameter
-        raise ConfigError(f"openspiel:{game}: {error}") from error
-    if loaded.get_type().dynamics == pyspiel.GameType.Dynamics.MEAN_FIELD:
-        raise ConfigError(f"openspiel:{game} is a mean-field game, which has no players to ask")
-    return loaded
-
-
-def _asked_first(game: Any) -> None:
-    """Raises SpielError for a game that cannot list its moves."""
-    if game.get_type().dynamics != type(game.get_type()).Dynamics.MEAN_FIELD:
-        state = game.new_initial_state()
+    if (name := game.partition("(")[0]) not in known:
+        raise unknown("openspiel: no game", name, known)
+    with starting(f"openspiel:{game}"), still():
+        loaded = pyspiel.load_game(game, parameters) if parameters else pyspiel.load_game(game)
+        if loaded.get_type().dynamics == pyspiel.GameType.Dynamics.MEAN_FIELD:
+            raise ConfigError(f"openspiel:{game} is a mean-field game, which has no players to ask")
+        state = loaded.new_initial_state()
         if not state.is_chance_node():
-            state.legal_actions()
-
-
-@contextmanager
-def _still() -> Iterator[None]:
-    """The C++ side writes its errors to the descriptor itself, past Python's `sys.stderr`."""
-    sys.stderr.flush()
-    held, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(held, 2)
-        os.close(held)
-        os.close(nowhere)
+            state.legal_actions()  # raises where the game cannot list its moves
+    return loaded

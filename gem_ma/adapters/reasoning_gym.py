@@ -19,7 +19,9 @@ from importlib import import_module
 from typing import Any
 
 from gem_ma import Ask, Call, ConfigError, Episode, Message, Reward, Scenario
+from gem_ma.adapters.asked import check
 from gem_ma.adapters.guest import guest, library
+from gem_ma.adapters.ordered import in_order
 from gem_ma.errors import CallError
 from gem_ma.parsing.boxed import boxed
 from gem_ma.scenario import Play
@@ -41,7 +43,7 @@ ENOUGH = 0.99  # of a score, to be right: some graders pay a part for form
 @lru_cache(maxsize=64)
 def _data(name: str, size: int, seed: int, options: str) -> Any:
     make_set = library("reasoning_gym", "reasoning_gym").create_dataset
-    return make_set(name, size=size, seed=seed, **json.loads(options))
+    return in_order(make_set(name, size=size, seed=seed, **json.loads(options)))
 
 
 @lru_cache(maxsize=1024)  # a fork asks again, and some questions take .2 s to make
@@ -76,6 +78,7 @@ class ReasoningGym(Scenario):
 
     def __init__(self, name: str, size: int = 500, sandbox: str = TIER, **options: Any) -> None:
         """`size` questions in each split. Raises ConfigError for what is missing or refused."""
+        check(ReasoningGym, name, {"size": size})
         factory = library("reasoning_gym.factory", "reasoning_gym")
         known = factory.DATASETS.keys() - {"composite"}
         if name not in known:

@@ -1,77 +1,20 @@
-"""Actions and observations of Gymnasium and PettingZoo in words: names of actions, numbers read out
-of an answer, boards and MiniGrid's field of view as text."""
+"""Observations of Gymnasium and PettingZoo in words: what is drawn, numbers, MiniGrid's field of
+view as text. What an agent answers is `actions`."""
 
 from __future__ import annotations
 
-import itertools
-import math
 import re
-from collections.abc import Sequence
 from typing import Any
 
-NAMES = {  # of toy_text, whose actions are numbers
-    "FrozenLake": ("left", "down", "right", "up"),
-    "CliffWalking": ("up", "right", "down", "left"),
-    "Taxi": ("south", "north", "east", "west", "pickup", "dropoff"),
-    "Blackjack": ("stick", "hit"),
-}
-MOST = 4096  # choices of several numbers at once that are listed
 # bounded, and without another mark inside: an environment of a user may show anything
 _COLOURED = re.compile(r"\x1b\[\d{1,3}(?:;\d{1,3}){0,4}m([^\x1b\n]*)\x1b\[0m")
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+# where an object lies in memory, which Python says of one that has no words of its own: a play
+# would be another one each time
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+(?=>)")
 # MiniGrid's codes
 KINDS = ("unseen", "empty", "wall", "floor", "door", "key", "ball", "box", "goal", "lava", "agent")
 COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")
 DOORS = ("open", "closed", "locked")
-
-
-def action_names(env: Any, name: str, typed: Sequence[str] | None) -> tuple[str, ...] | None:
-    """The actions of a finite space in order; None where an answer is a text or numbers. Raises
-    ValueError where the names that were typed do not fit."""
-    space = env.action_space
-    kind = type(space).__name__
-    if kind == "MultiDiscrete" and math.prod(map(int, space.nvec.flat)) <= MOST:
-        ranges = [range(int(size)) for size in space.nvec.flat]
-        return tuple(" ".join(map(str, pick)) for pick in itertools.product(*ranges))
-    if kind != "Discrete":
-        return None
-    count, start = int(space.n), int(space.start)
-    family = next((key for key in NAMES if name.startswith(key)), "")
-    enum = getattr(env.unwrapped, "actions", ())
-    members = tuple(getattr(action, "name", "") for action in enum) if _listable(enum) else ()
-    for names in (tuple(typed or ()), NAMES.get(family, ()), members):
-        if len(names) == count and all(names):
-            return names
-    if typed:
-        raise ValueError(f"{name} has {count} actions; got {len(typed)} names of actions")
-    return tuple(str(start + number) for number in range(count))
-
-
-def _listable(value: Any) -> bool:
-    return hasattr(value, "__iter__") and not isinstance(value, (str, dict))
-
-
-def move_of(space: Any, choice: Any) -> Any:
-    """The action behind a choice: the place of a name, or a text. None where it is none."""
-    kind = type(space).__name__
-    if kind == "Discrete":
-        return int(space.start) + int(choice)
-    if kind == "MultiDiscrete" and not isinstance(choice, str):
-        sizes = [int(size) for size in space.nvec.flat]
-        digits = []
-        for size in reversed(sizes):
-            choice, digit = divmod(int(choice), size)
-            digits.append(digit)
-        return space.dtype.type(digits[::-1]).reshape(space.shape)
-    if kind == "Text":
-        return choice if space.contains(choice) else None
-    numbers = [float(word) for word in _NUMBER.findall(choice)]
-    if kind != "Box" or len(numbers) != math.prod(space.shape):
-        return None
-    # beyond its bounds an answer means the bound
-    filled = space.low.copy()
-    filled.flat[:] = numbers
-    return filled.clip(space.low, space.high)
 
 
 def text_of(env: Any, seen: Any) -> str:
@@ -87,19 +30,38 @@ def words(seen: Any) -> str:
     if isinstance(seen, str):
         return seen
     if isinstance(seen, dict):
-        if getattr(seen.get("image"), "shape", ())[-1:] == (3,) and "mission" in seen:
+        if _of_minigrid(seen):
             return field_of_view(seen)
         parts = (f"{key}: {words(value)}" for key, value in seen.items() if key != "action_mask")
         return "\n".join(parts)
-    if isinstance(seen, tuple):
+    if isinstance(seen, (tuple, list)):
         return ", ".join(words(value) for value in seen)
+    if isinstance(seen, (set, frozenset)):  # whose order is another one in every process
+        return ", ".join(sorted(map(words, seen)))
     if getattr(seen, "shape", ()):
         flat = seen.ravel().tolist()
+        if getattr(seen.dtype, "kind", "f") not in "biuf":  # texts, dates, objects; torch has none
+            return _ADDRESS.sub("", " ".join(map(str, flat)))
         if flat.count(0) * 2 > len(flat) > 16:  # mostly zeros: only the others are said
             some = " ".join(f"{i}:{value:g}" for i, value in enumerate(flat) if value)
             return f"index:value {some or 'all 0'}"
-        return " ".join(f"{value:.4g}" for value in flat)
-    return f"{seen:.4g}" if isinstance(seen, float) else str(seen)
+        # where an array has a mask, None stands in it
+        return " ".join("--" if value is None else f"{value:.4g}" for value in flat)
+    return f"{seen:.4g}" if isinstance(seen, float) else _ADDRESS.sub("", str(seen))
+
+
+def _of_minigrid(seen: Any) -> bool:
+    """Whether this is MiniGrid's observation. A user's own may have an image and a mission too, and
+    then the codes do not fit, or it is of other numbers."""
+    image = seen.get("image")
+    if (
+        getattr(image, "ndim", 0) != 3
+        or image.shape[-1] != 3
+        or getattr(image.dtype, "kind", "") not in ("i", "u")
+    ):
+        return False
+    known = (len(KINDS), len(COLOURS), len(DOORS))
+    return "mission" in seen and bool((image.max(axis=(0, 1), initial=0) < known).all())
 
 
 def field_of_view(seen: Any) -> str:

@@ -1,23 +1,21 @@
 """TextArena's games as scenarios: `textarena:SimpleNegotiation-v0`, `textarena:TicTacToe-v0`.
 
-An answer is free text with the move in [brackets]; the game reads it, and says itself what it
-takes for invalid. The options are those of the game, and `players`, `turns`, `chance`. Some of its
-rules are wrong, so its scores are no ground truth.
+An answer is free text with the move in [brackets], which the game reads. The options are those of
+the game, and `players`, `turns`, `chance`. Some rules are wrong: its scores are no ground truth.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
-from gem_ma.adapters.foreign import Foreign, seeds_matter
-from gem_ma.adapters.guest import guest, library, one_line
+from gem_ma.adapters.foreign import Foreign
+from gem_ma.adapters.guest import guest, library, starting, unknown
 from gem_ma.adapters.line import Stop
+from gem_ma.adapters.wordlists import words_lent
 from gem_ma.effects import Reward, Tell
-from gem_ma.episode import Episode, Limits
-from gem_ma.errors import ConfigError
+from gem_ma.episode import Episode
 from gem_ma.types import Message
 
 TURNS = 200
@@ -53,44 +51,33 @@ class TextArena(Foreign):
         # the plain id adds wrappers for models that see one text; a view holds the whole talk
         self.env = f"{env}-raw" if f"{env}-raw" in known else env
         if self.env not in known:
-            near = get_close_matches(env, known, n=3, cutoff=0.5)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"it has {len(known)}"
-            raise ConfigError(f"textarena: no game is called {env!r} ({hint})")
+            raise unknown("textarena: no game", env, known)
         self.options, self.turns = options, turns
         self.players = self._seats(players)
         self.agents = tuple(f"player_{seat}" for seat in range(self.players))
         self.key = f"textarena {json.dumps([self.env, options, self.players], sort_keys=True)}"
-        self.seeded = True  # while it is looked at
-        self.chance = self.seeded = seeds_matter(self, TRIED) if chance is None else chance
-
-    @property
-    def limits(self) -> Limits:  # type: ignore[override]
-        return Limits(max_steps=self.turns)
+        self.declare_chance(chance, TRIED)
 
     def _seats(self, players: int | None) -> int:
         """The number of players that the game takes; nothing but a reset knows it."""
-        fault: Exception | None = None
-        for count in [players] if players else COUNTS:
-            self.players = count
-            try:
-                with guest(0):
+        first: Exception | None = None
+        with starting(f"textarena:{self.env.removesuffix('-raw')}"), guest(0):
+            for self.players in [players] if players else COUNTS:
+                try:
                     self.opened(0)
-            except Exception as error:  # of any class: some assert, some index
-                fault = fault or error
-            else:
-                return count
-        assert fault is not None
-        name = self.env.removesuffix("-raw")
-        raise ConfigError(f"textarena:{name}: cannot be started: {one_line(fault)}")
+                    return self.players
+                except Exception as error:  # of any class: some assert, some index
+                    first = first or error
+            raise first or AssertionError
 
     def opened(self, seed: int) -> Arena:
-        env = library("textarena", "textarena").make(self.env, **self.options)
-        env.reset(num_players=self.players, seed=seed)
+        with words_lent("textarena"):
+            env = library("textarena", "textarena").make(self.env, **self.options)
+            env.reset(num_players=self.players, seed=seed)
         return self._next(Arena(env))
 
     def stepped(self, state: Arena, move: Any, seed: int) -> Arena:
-        (text,) = move.values()
-        state.said = []
+        (text,), state.said = move.values(), []
         try:
             state.over = bool(state.env.step(action=text)[0])
             if state.over:
@@ -104,38 +91,30 @@ class TextArena(Foreign):
 
     @staticmethod
     def _next(state: Arena) -> Arena:
-        state.player, state.said = state.env.get_observation()
-        state.said = list(state.said)
+        state.player, [*state.said] = state.env.get_observation()
         return state
 
     def stop(self, state: Arena) -> Stop:
         if not state.over:
-            shown = self._shown(state.said, state.player)
-            return Stop((), {self.agents[state.player]: shown or "Your move."})
+            messages = self._shown(state.said, state.player) or "Your move."
+            return Stop((), {self.agents[state.player]: messages})
         last = getattr(getattr(state.env, "state", None), "observations", None) or {}
         late = {self.agents[seat]: self._shown(said, seat) for seat, said in last.items()}
-        told = {agent: messages for agent, messages in late.items() if messages}
-        before: list[Reward | Tell] = [Tell(told)] if told else []
-        if state.paid:
-            values = {self.agents[seat]: value for seat, value in state.paid.items()}
-            before.append(Reward(values, why=state.why))
-        return Stop(tuple(before))
+        values = {self.agents[seat]: value for seat, value in state.paid.items()}
+        tells = (Tell({a: messages for a, messages in late.items() if messages}),)
+        rewards = (Reward(values, why=state.why),)
+        return Stop(tells * any(late.values()) + rewards * bool(values))
 
     def _shown(self, said: Any, player: int) -> tuple[Message | str, ...]:
         messages: list[Message | str] = []
         for who, text, kind in said:
             # some games write who and what in another order; then nobody's name stands there
-            speaker = who if isinstance(who, int) and 0 <= who < self.players else None
+            name = self.agents[who] if isinstance(who, int) and 0 <= who < self.players else ""
             # what a player did itself stands in its view already
-            if speaker == player and getattr(kind, "name", "") == "PLAYER_ACTION":
-                continue
-            messages.append(
-                str(text) if speaker is None else Message(str(text), self.agents[speaker])
-            )
+            if who != player or getattr(kind, "name", "") != "PLAYER_ACTION":
+                messages.append(Message(str(text), name) if name else str(text))
         return tuple(messages)
 
     def success(self, episode: Episode) -> bool | None:
         """Of a game of one: it was paid in full, which is 1."""
-        if self.players > 1:
-            return None
-        return sum(entry.value for entry in episode.ledger) >= 1
+        return None if self.players > 1 else sum(entry.value for entry in episode.ledger) >= 1

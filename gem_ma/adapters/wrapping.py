@@ -8,7 +8,8 @@ from itertools import count
 from typing import Any
 
 from gem_ma.adapters.copies import whole_copy
-from gem_ma.adapters.guest import guest
+from gem_ma.adapters.foreign import Foreign
+from gem_ma.adapters.guest import guest, one_line, starting
 from gem_ma.adapters.gymnasium import Gymnasium
 from gem_ma.adapters.pettingzoo import PettingZoo
 from gem_ma.effects import Scenario
@@ -20,19 +21,44 @@ _NUMBERS = count()
 def wrapped(env: Any, options: dict[str, Any]) -> Scenario:
     """What `gem_ma.adapters.wrap` gives."""
     maker = _maker(env)
-    with guest(0):
+    name = getattr(env, "__name__", type(env).__name__)
+    # properties of a user's may raise, too
+    with starting(name), guest(0):
         made = maker()
-    kind = WrappedPettingZoo if hasattr(made, "possible_agents") else WrappedGymnasium
-    if not all(hasattr(made, name) for name in ("reset", "step", "action_space")):
+        kind = _kind(made, name)
+        title = type(getattr(made, "unwrapped", made)).__name__
+    fits = inspect.signature(kind.__mro__[1]).parameters
+    names = [name for name in fits if name not in ("env", "options")]
+    for key in options.keys() - set(names):
+        raise ConfigError(f"wrap() has no option {key!r}; it has {', '.join(names)}")
+    scenario: Foreign = kind(maker, title, **options)
+    # a reset that fails is seen here, not in the first of a thousand plays
+    with starting(title, "played"), guest(0):
+        scenario.stop(scenario.opened(0))
+    return scenario
+
+
+def _kind(made: Any, name: str) -> type[WrappedGymnasium] | type[WrappedPettingZoo]:
+    """Which of the two an environment is. Raises ConfigError where it is neither."""
+    kind = WrappedPettingZoo if _has(made, "possible_agents") else WrappedGymnasium
+    if not all(_has(made, member) for member in ("reset", "step", "action_space")):
         raise ConfigError(
             "wrap() takes an environment of Gymnasium or PettingZoo, or a function that makes one;"
             f" got {type(made).__name__}"
         )
-    fits = inspect.signature(kind.__mro__[1]).parameters
-    names = [name for name in fits if name not in ("env", "options")]
-    for name in options.keys() - set(names):
-        raise ConfigError(f"wrap() has no option {name!r}; it has {', '.join(names)}")
-    return kind(maker, type(made.unwrapped).__name__, **options)
+    if _has(made, "num_envs"):
+        raise ConfigError(f"{name} is made of {made.num_envs} environments; wrap() takes one")
+    if kind is WrappedGymnasium and callable(made.action_space):
+        raise ConfigError(f"{name} has no possible_agents, which PettingZoo's environments have")
+    return kind
+
+
+def _has(env: Any, member: str) -> bool:
+    """Whether it has this; what a property of it raises is raised, an AttributeError too."""
+    if inspect.getattr_static(env, member, None) is not None:
+        getattr(env, member)
+        return True
+    return hasattr(env, member)  # some wrappers find it in what they wrap
 
 
 def _maker(env: Any) -> Callable[[], Any]:
@@ -44,8 +70,8 @@ def _maker(env: Any) -> Callable[[], Any]:
             whole_copy(env)
     except Exception as error:
         raise ConfigError(
-            f"{type(env).__name__} cannot be copied ({error}), so two plays would share it; pass a"
-            " function that makes it: wrap(lambda: ...)"
+            f"{type(env).__name__} cannot be copied ({one_line(error)}), so two plays would share"
+            " it; pass a function that makes it: wrap(lambda: ...)"
         ) from error
     return lambda: whole_copy(env)
 
@@ -57,13 +83,16 @@ class WrappedGymnasium(Gymnasium):
         self.maker = maker
         super().__init__(name, **options)
 
-    def _declare(self, made: Any, turns: int | None, chance: bool | None) -> None:
+    def _key(self) -> str:
         # two objects of one class may differ in anything
-        self.key = f"wrapped {next(_NUMBERS)} {self.env}"
-        super()._declare(made, turns, chance)
+        return f"wrapped {next(_NUMBERS)} {self.env}"
+
+    @property
+    def title(self) -> str:
+        return self.env
 
     def _spec(self, made: Any) -> Any:
-        return made.spec
+        return getattr(made, "spec", None)
 
     def _made(self) -> Any:
         return self.maker()
@@ -75,7 +104,13 @@ class WrappedPettingZoo(PettingZoo):
     def __init__(self, maker: Callable[[], Any], name: str, **options: Any) -> None:
         self.maker = maker
         super().__init__(name, **options)
-        self.key = f"wrapped {next(_NUMBERS)} {self.env}"
+
+    @property
+    def title(self) -> str:
+        return self.env
+
+    def _key(self) -> str:
+        return f"wrapped {next(_NUMBERS)} {self.env}"
 
     def _made(self) -> Any:
         return self.maker()

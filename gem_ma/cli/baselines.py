@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gem_ma.config.loading import Loaded
+    from gem_ma.config.worlds import Worlds
     from gem_ma.rollout import Plan
     from gem_ma.scenario import Scenario
 
@@ -32,27 +33,36 @@ class Baseline(NamedTuple):
 
 
 def play_baselines(
-    loaded: Loaded, scenario: Scenario, path: Path, stopping: Any, quiet: bool
+    loaded: Loaded, worlds: Worlds, path: Path, stopping: Any, quiet: bool
 ) -> dict[str, Any]:
     """Plays what is not done yet of every baseline and gives name -> `{cast, run, tasks, of, ...}`,
-    the rest as in a run's summary.
+    the rest as in a run's summary; of several worlds the name has its world before it.
 
     A baseline that cannot be played costs a line on stderr, not the result. {} after a signal.
     """
+    from dataclasses import replace
+
     from gem_ma.cli.terminal import Progress
 
     wanted = loaded.config.run.baselines
-    if wanted is False or not scenario.baseline_casts:
+    played = [world for world in worlds.played if world.scenario.baseline_casts]
+    if wanted is False or not played:
         return {}
-    plans, of = _plans(loaded, scenario, MOST_TASKS if wanted is True else wanted)
-    seated = list(_seated(loaded, scenario, path))
+    seated = []
+    for world in played:
+        # of this world as if it were alone, so that its folder is a run like any other
+        alone = replace(loaded, config=world.config)
+        plans, of = _plans(alone, world.scenario, MOST_TASKS if wanted is True else wanted)
+        seated += [(world, one, plans, of) for one in _seated(alone, world.scenario, path)]
     scores: dict[str, Any] = {}
-    with Progress(len(plans) * len(seated), quiet=quiet, unit="baseline episodes") as progress:
+    total = sum(len(plans) for _, _, plans, _ in seated)
+    with Progress(total, quiet=quiet, unit="baseline episodes") as progress:
 
         async def work() -> None:
-            for baseline in seated:
-                score = await _play(baseline, scenario, plans, stopping, progress)
-                scores[baseline.name] = {**score, "tasks": len(plans), "of": of}
+            for world, baseline, plans, of in seated:
+                score = await _play(baseline, world.scenario, plans, stopping, progress)
+                name = f"{world.name} {baseline.name}".strip()
+                scores[name] = {**score, "tasks": len(plans), "of": of}
 
         stopping.run(work())
     # half of the baselines would read as if they were all
@@ -105,6 +115,7 @@ async def _play(
     from dataclasses import replace
 
     from gem_ma.config.plans import cast_of
+    from gem_ma.config.worlds import Worlds
     from gem_ma.evaluation.judge import Judge
     from gem_ma.files import make_folder
     from gem_ma.running.folder import open_folder
@@ -115,7 +126,8 @@ async def _play(
     make_folder(
         baseline.path, baseline.path.parents[1]
     )  # no link on the way down from the run's folder
-    with open_folder("run", baseline.loaded, scenario, {}, baseline.path, False) as folder:
+    alone = Worlds.of(baseline.loaded.config, scenario)
+    with open_folder("run", baseline.loaded, alone, {}, baseline.path, False) as folder:
         left = [replace(plan, cast=cast) for plan in plans if plan.id not in folder.done()]
         progress.skip(len(plans) - len(left))
         if left:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gem_ma.cli.completion import Source
+from gem_ma.cli.seats import OPEN, seated
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from gem_ma.config.loading import Loaded
+    from gem_ma.config.worlds import Worlds
     from gem_ma.engines.base import Policy
-    from gem_ma.scenario import Scenario
     from gem_ma.testing.report import Report
 
 # seeds that the rules are played with: all that there is of a scenario alone; a config's scenario
@@ -29,16 +30,19 @@ Examples:
   gem-ma check configs/retail_scripted.yaml --examine user -n 20 --at-least 0.9"""
 
 
-@click.command(epilog=EXAMPLE)
+@click.command(epilog=EXAMPLE, context_settings=OPEN)
 @click.argument("source", type=Source(), metavar="CONFIG|SCENARIO")
-@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE|--AGENT WHO]...")
 @click.option(
     "--examine",
     metavar="AGENT",
     help="Play this agent's seat with the scenario's examiners: their success is its ceiling.",
 )
 @click.option(
-    "-n", "--tasks", type=click.IntRange(min=1), help="Tasks of an examination.  [default: 20]"
+    "-n",
+    "--tasks",
+    type=click.IntRange(min=1),
+    help="How many tasks, as for run; of an examination 20 where absent.",
 )
 @click.option("--at-least", type=float, help="Exit with 1 where the ceiling is below.")
 @click.option("--record", metavar="RUN", help="Keep the examination in this run's manifest.")
@@ -67,30 +71,35 @@ def command(
     tiny request, and its tokens and cost are guessed by plays with filling instead of answers.
     An examination plays episodes, with whatever model the examined seat has.
     """
+    limit = [f"scenario.tasks={tasks}"] if tasks is not None else []
+    source, typed = seated(source, overrides)
+    overrides = (*typed, *limit)
     if examine is not None:
-        limit = [f"scenario.tasks={tasks}"] if tasks is not None else []
         return _examine(
             source,
-            (*overrides, *limit),
+            overrides,
             examine,
             tasks or EXAMINED_TASKS,
             at_least=at_least,
             record=record,
             **output,
         )
-    if tasks is not None or at_least is not None or record is not None:
-        raise click.UsageError("-n, --at-least and --record need --examine AGENT")
+    if at_least is not None or record is not None:
+        raise click.UsageError("--at-least and --record need --examine AGENT")
     from gem_ma.cli.terminal import emit_json
     from gem_ma.config.loading import load
     from gem_ma.errors import ConformanceError
+    from gem_ma.wrappers.around import rules_of
 
     loaded = load(source, overrides)
-    facts, answers, scenario = _facts(source, overrides, loaded, offline)
+    facts, answers, worlds = _facts(source, overrides, loaded, offline)
     from gem_ma.testing import check_scenario  # after the cheap faults: it imports the views
 
-    seeds = range(SCENARIO_SEEDS if loaded.path is None else CONFIG_SEEDS)
+    seeds = range(SCENARIO_SEEDS if _is_alone(loaded) else CONFIG_SEEDS)
+    # two blocks may be one scenario with other tasks
+    scenarios = list({id(rules_of(one.scenario)): one.scenario for one in worlds.examined}.values())
     try:
-        report = check_scenario(scenario, seeds=seeds)
+        reports = [check_scenario(scenario, seeds=seeds) for scenario in scenarios]
     except ConformanceError as error:
         # `main` prints it as one text; JSON lists the findings one by one
         if not output["as_json"]:
@@ -98,9 +107,9 @@ def command(
         emit_json(facts | {"ok": False, "findings": [str(finding) for finding in error.findings]})
         return 1
     if output["as_json"]:
-        _emit_json(facts, answers, report)
+        _emit_json(facts, answers, reports)
     else:
-        _emit(source, loaded, facts, answers, report)
+        _emit(source, loaded, facts, answers, reports)
     return _refusal(answers)
 
 
@@ -125,40 +134,51 @@ def _examine(
 
 def _facts(
     source: str, overrides: tuple[str, ...], loaded: Loaded, offline: bool
-) -> tuple[dict[str, Any], dict[str, str | Exception], Scenario]:
+) -> tuple[dict[str, Any], dict[str, str | Exception], Worlds]:
     """What the config comes to, the answer of each endpoint (or what stands in its way), and the
-    scenario. Cheap faults are raised before models are opened."""
-    from gem_ma.config.plans import count, scenario_of, try_seats
-    from gem_ma.running.learning import checked_scenario
+    worlds. Cheap faults are raised before models are opened."""
+    from gem_ma.config.plans import try_seats
+    from gem_ma.config.worlds import worlds_of
+    from gem_ma.running.learning import checked_worlds
 
     config = loaded.config
     with loaded.placing():  # a tool that cannot be had is named by its key
         if config.train is None:
-            scenario = scenario_of(config, base=loaded.base)
+            worlds = worlds_of(config, base=loaded.base)
         else:
-            scenario = checked_scenario(loaded)
-    if loaded.path is not None:
-        try_seats(config, scenario)
+            worlds = checked_worlds(loaded)
+    for world in worlds.examined if not _is_alone(loaded) else ():
+        try_seats(world.config, world.scenario)
+    ids = list(dict.fromkeys(world.scenario.id for world in worlds.examined))
     facts: dict[str, Any] = {
-        "scenario": scenario.id,
-        "episodes": count(config, scenario),
+        "scenario": ", ".join(ids),
+        "episodes": worlds.count(),
         "findings": [],
     }
     if loaded.study:
         facts |= _cells(source, overrides, offline)
-    if loaded.path is None:  # a scenario alone has no models
-        return facts, {}, scenario
-    more, answers = _models(loaded, scenario, facts["episodes"], offline)
-    agents = {agent: seat.policy or seat.behaviour for agent, seat in config.agents.items()}
-    return facts | {"config": source, "agents": agents} | more, answers, scenario
+    if _is_alone(loaded):  # it has no models
+        return facts, {}, worlds
+    more, answers = _models(loaded, worlds, offline)
+    agents = {
+        world.named(agent): seat.policy or seat.behaviour
+        for world in worlds.played
+        for agent, seat in world.config.agents.items()
+    }
+    return facts | {"config": source, "agents": agents} | more, answers, worlds
+
+
+def _is_alone(loaded: Loaded) -> bool:
+    """Whether a scenario is checked and no config: nobody was seated who costs anything."""
+    return loaded.path is None and not loaded.config.policies
 
 
 def _models(
-    loaded: Loaded, scenario: Scenario, episodes: int, offline: bool
+    loaded: Loaded, worlds: Worlds, offline: bool
 ) -> tuple[dict[str, Any], dict[str, str | Exception]]:
     """What is known once the models are open, and the answers of those at an endpoint."""
     from gem_ma.cli.endpoints import estimate, ping, remote
-    from gem_ma.config.plans import evaluation_plans, open_policies
+    from gem_ma.config.plans import open_policies
 
     with loaded.placing():
         policies = open_policies(loaded.config, base=loaded.base, offline=offline)
@@ -168,9 +188,8 @@ def _models(
         # one tiny request finds a wrong key or a wrong model name before thousands are sent
         answers = {} if offline else ping(engines)
         # a guess needs no answer of the model, so that it is made offline too
-        plans = evaluation_plans(loaded.config, scenario)
         facts["endpoints"] = {name: str(answer) for name, answer in answers.items()}
-        facts["estimate"] = estimate(plans, policies, episodes)
+        facts["estimate"] = estimate(worlds.plans(), policies, worlds.count())
     if implied := _implied(loaded, policies):
         facts["implied"] = implied
     return facts, answers
@@ -190,14 +209,14 @@ def _implied(loaded: Loaded, policies: Mapping[str, Policy]) -> dict[str, str]:
 
 def _cells(source: str, overrides: tuple[str, ...], offline: bool) -> dict[str, Any]:
     """What a study would play. Raises ConfigError with the faults of all cells."""
-    from gem_ma.cli.cells import Policies
     from gem_ma.config.loading import load_study
-    from gem_ma.config.plans import count, scenario_of
+    from gem_ma.config.worlds import worlds_of
+    from gem_ma.running.cells import Policies
 
     study = load_study(source, overrides)
     policies, episodes = Policies(list(study.cells.values()), offline=offline), 0
     for cell in study.cells.values():
-        episodes += count(cell.config, scenario_of(cell.config, base=cell.base))
+        episodes += worlds_of(cell.config, base=cell.base).count()
         policies.of(cell)  # opens them: a model that is not there is a fault of its cell
     axes = {axis: list(names) for axis, names in study.axes.items()}
     return {
@@ -218,15 +237,23 @@ def _refusal(answers: Mapping[str, str | Exception]) -> int:
 
 
 def _emit_json(
-    facts: dict[str, Any], answers: Mapping[str, str | Exception], report: Report
+    facts: dict[str, Any], answers: Mapping[str, str | Exception], reports: Sequence[Report]
 ) -> None:
     from gem_ma.cli.terminal import emit_json
 
-    rules = {
-        "passed": list(report.passed),
-        "untested": {str(rule): list(why) for rule, why in report.untested.items()},
-    }
-    emit_json(facts | {"ok": not _refusal(answers), "rules": rules, "speed": dict(report.speed)})
+    results = [
+        {
+            "rules": {
+                "passed": list(report.passed),
+                "untested": {str(rule): list(why) for rule, why in report.untested.items()},
+            },
+            "speed": dict(report.speed),
+        }
+        for report in reports
+    ]
+    # of several scenarios a list, in the order of `scenario`
+    rules: dict[str, Any] = results[0] if len(results) == 1 else {"scenarios": results}
+    emit_json(facts | {"ok": not _refusal(answers)} | rules)
 
 
 def _emit(
@@ -234,16 +261,17 @@ def _emit(
     loaded: Loaded,
     facts: Mapping[str, Any],
     answers: Mapping[str, str | Exception],
-    report: Report,
+    reports: Sequence[Report],
 ) -> None:
     """Prints a table of the facts and the rules' report; on stderr, what an endpoint refused."""
     from gem_ma.cli.terminal import columns, emit, progress_line
 
     rows = [("scenario", f"{facts['scenario']}: its rules hold")]
-    if loaded.path is not None:
+    if not _is_alone(loaded):
         rows = [("config", f"{source}: no fault"), *rows, *_config_rows(loaded, facts, answers)]
     emit(columns(rows))
-    emit(str(report))
+    for report in reports:
+        emit(str(report))
     errors = (str(answer) for answer in answers.values() if isinstance(answer, Exception))
     for line in dict.fromkeys(errors):  # several policies may share an endpoint
         progress_line(line)
@@ -256,6 +284,8 @@ def _config_rows(
 
     config = loaded.config
     rows = [("plays", f"{facts['episodes']} episodes")]
+    for name, block in config.scenarios.items():
+        rows.append((f"scenario {name}", f"{block.id}, weight {block.weight:g}"))
     for agent, seat in config.agents.items():
         policy = f" with policy {seat.policy}" if seat.policy else ""
         names = ", ".join(tool.named[0] for tool in seat.tools)

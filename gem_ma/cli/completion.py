@@ -62,7 +62,7 @@ class Source(Text):
         return _offers((), incomplete)
 
 
-class Run(Text):
+class RunName(Text):
     """A run folder, or the name of one below runs/."""
 
     name = "run"

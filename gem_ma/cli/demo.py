@@ -37,9 +37,11 @@ LEARNERS = {
 }
 ORDER = ("none", "speaker only", "listener only", "both")  # of the rows
 CONFIGS = {"table": "referential_table.yaml", "transformers": "referential.yaml"}
+# so few that not even the likeliest answers are right at the start: both columns move
+DEMONSTRATIONS = {"table": 384, "transformers": 192}
 COLUMNS = (
-    "Sampled: answers drawn from the policy. Greedy: its likeliest ones. The start is noisy, so"
-    " what is learned shows in the sampled column."
+    "Sampled: answers drawn from the policy. Greedy: its likeliest ones. The start copies a few"
+    " plays of players that are often wrong."
 )
 SCORED = ("planned", "ok", "failed", "excluded", "success", "turns")  # of a summary that is whole
 MODEL = Path("models", "referential")  # below the demo's folder
@@ -128,7 +130,7 @@ def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, An
         loaded = load("retail_scripted.yaml", overrides)
         scenario = scenario_of(loaded.config, base=loaded.base)
         # our own world has fewer tasks than tau-bench, and asking for more is refused
-        there = len(scenario.tasks(loaded.config.scenario.split))
+        there = len(scenario.tasks(loaded.config.only.split))
         wanted = min(tasks, there)
         loaded = load("retail_scripted.yaml", (*overrides, f"scenario.tasks={wanted}"))
         apart = {"tasks": wanted, "data": scenario.provenance().get("digest")}
@@ -190,7 +192,8 @@ def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str
     ]
     rows = [_score_row(name, score) for name, score in scores.items()]
     engine = "softmax tables" if kind == "table" else "tiny language models"
-    made = f"gem-ma train {config} train.policies=[speaker]|[listener]|[speaker,listener]"
+    few = f"train.warm_start.{{speaker,listener}}.episodes={DEMONSTRATIONS[kind]}"
+    made = f"gem-ma train {config} {few} train.policies=[speaker]|[listener]|[speaker,listener]"
     section = Section(
         f"referential, {engine}: who learns, from the same start (chance 0.0625)",
         "Every pair starts from the same noisy demonstrations (none: as it stood there); a policy"
@@ -249,6 +252,10 @@ def _subsets(kind: str, out: Path, seed: int) -> tuple[dict[str, tuple[str, ...]
     from gem_ma.config.loading import load
 
     shared = [f"run.seed={seed}"]
+    shared += [
+        f"train.warm_start.{name}.episodes={DEMONSTRATIONS[kind]}"
+        for name in ("speaker", "listener")
+    ]
     if kind == "transformers":
         model = (out / MODEL).resolve()
         shared += [

@@ -18,9 +18,11 @@ Example:
 EXTRAS = {  # extra -> distributions
     "base": ("numpy", "pettingzoo", "gymnasium", "pyyaml", "pydantic", "click", "rich"),
     "train": ("torch", "transformers", "peft", "accelerate", "safetensors", "tokenizers"),
-    "api": ("openai", "httpx2"),
+    "api": ("h11", "httpx2"),
+    "litellm": ("litellm",),
     "vision": ("pillow",),
     "vllm": ("vllm",),
+    "tinker": ("tinker", "transformers"),
     "tensorboard": ("tensorboard",),
     "wandb": ("wandb",),
     "trackio": ("trackio",),
@@ -32,11 +34,13 @@ ENGINES = {
     "transformers": ("train",),
     "vision": ("train", "vision"),
     "openai": ("api",),
+    "litellm": ("litellm",),
     "vllm": ("train", "api"),
+    "tinker": ("tinker",),
 }
 # modules of an extra that break in ways which only an import shows
-TRIED = {"train": ("torch", "transformers"), "api": ("openai",)}
-KEYS = ("OPENAI_API_KEY", "VLLM_API_KEY")
+TRIED = {"train": ("torch", "transformers"), "api": ("httpx2",)}
+KEYS = ("OPENAI_API_KEY", "VLLM_API_KEY", "TINKER_API_KEY")
 PLACES = ("TAU_BENCH_PATH", "TAU2_DATA_DIR", "HF_HOME", "HF_HUB_OFFLINE", "OMP_NUM_THREADS")
 
 
@@ -110,7 +114,7 @@ def examined() -> dict[str, Any]:
         faults.append(f"the base lacks {', '.join(missing['base'])}: {_command([])}")
     # a broken torch may crash the process when it is asked for its devices
     usable = "torch" in installed and "train" not in broken
-    variables = {name: "set" if os.environ.get(name) else "not set" for name in KEYS}  # no values
+    variables = {name: _is_set(name) for name in KEYS}
     variables |= {name: os.environ.get(name, "not set") for name in PLACES}
     return {
         "here": _here(_devices() if usable else ["cpu"]),
@@ -119,6 +123,13 @@ def examined() -> dict[str, Any]:
         "variables": variables,
         "faults": faults,
     }
+
+
+def _is_set(name: str) -> str:
+    """Whether a key can be had, and where from; never its value."""
+    from gem_ma.env_file import NAME, is_written, variable
+
+    return f"set, in {NAME}" if is_written(name) else "set" if variable(name) else "not set"
 
 
 def _broken_extras(installed: Container[str]) -> dict[str, str]:

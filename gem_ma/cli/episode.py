@@ -1,25 +1,27 @@
-"""`gem-ma show RUN --episode WHICH`: one play as text, with its verdict, the reasons for it, and
+"""`gem-ma show RUN --episode WHICH`: one play in lanes, with its verdict, the reasons for it, and
 every reward where it was paid."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gem_ma.episode import Episode
     from gem_ma.evaluation.judge import Judge
-    from gem_ma.types import Message, Turn
 
 KINDS = ("lost", "failed", "cut")  # instead of an id: the first such episode
-MAX_TEXT = 4_000  # characters of one message on a terminal; --json has all
+WIDTH = 100  # letters of a line where no terminal says how wide it is
 
 
-def show_episode(path: Path, which: str, judge: Judge, as_json: bool) -> None:
-    """Prints the episode. Raises ConfigError where the run has none like it."""
+def show_episode(
+    path: Path, which: str, judge: Judge, as_json: bool, is_full: bool = False
+) -> None:
+    """Prints the episode, with `is_full` its long texts too. Raises ConfigError where the run has
+    none like it."""
+    from gem_ma.cli.episode_lanes import Lanes
     from gem_ma.cli.terminal import columns, emit, emit_json
 
     episode, same = find(path, which, judge)
@@ -40,7 +42,8 @@ def show_episode(path: Path, which: str, judge: Judge, as_json: bool) -> None:
         for agent, seat in episode.cast.items()
     ]
     rows += [(f"more {which}", ", ".join(same))] * bool(same)
-    emit("\n".join([columns(rows), "", *lines(episode)]))
+    width = get_terminal_size((WIDTH, 0)).columns
+    emit("\n".join([columns(rows), "", *Lanes(episode, width, is_full=is_full).lines()]))
 
 
 def find(path: Path, which: str, judge: Judge) -> tuple[Episode, list[str]]:
@@ -90,17 +93,18 @@ def means(which: str, episode: Episode, judge: Judge) -> bool:
         return False
     # tables show `test/153`; people type `153`
     return task in (
+        episode.id[0],
         episode.task,
         episode.task.rpartition("/")[2],
         str(episode.seed),
-        f"{episode.task}/{episode.seed}",
+        f"{episode.id[0]}/{episode.seed}",
     )
 
 
 def name_of(episode: Episode) -> str:
     """`task#repeat`, as it can be typed. Where every play has the same task the seed tells them
     apart."""
-    return f"{episode.task}/{episode.seed}" + (f"#{episode.repeat}" if episode.repeat else "")
+    return f"{episode.id[0]}/{episode.seed}" + (f"#{episode.repeat}" if episode.repeat else "")
 
 
 def verdict(episode: Episode, judge: Judge) -> list[tuple[str, str]]:
@@ -125,72 +129,3 @@ def verdict(episode: Episode, judge: Judge) -> list[tuple[str, str]]:
         *rows,
         *((f"return {agent}", f"{value:g}") for agent, value in episode.returns().items()),
     ]
-
-
-def lines(episode: Episode) -> Iterator[str]:
-    """The talk: per step what each agent was shown that nobody here said, what it said, and what
-    was paid."""
-    spoken: dict[str, str] = {}  # agent -> its last words, which the others see again
-    # step -1 of the ledger is what was paid before anybody was asked
-    yield from _paid(episode, -1)
-    # agents of one step acted at once: none of them saw the others' words
-    for step, turns in groupby(episode.turns, key=lambda turn: turn.step):
-        yield f"--- step {step} " + "-" * 40
-        for turn in turns:
-            yield from _shown(turn.agent, turn.observed, spoken)
-            yield from _acted(turn)
-            spoken[turn.agent] = turn.action.text
-        yield from _paid(episode, step)
-    for agent, messages in episode.final.items():
-        yield from _shown(agent, messages, spoken)
-
-
-def _shown(agent: str, messages: Iterable[Message], spoken: dict[str, str]) -> Iterator[str]:
-    for message in messages:
-        parts = (message.content,) if isinstance(message.content, str) else message.content
-        text = "".join(
-            part if isinstance(part, str) else f"<image {part.digest[:12]}>" for part in parts
-        )
-        # what another agent said stands in the talk already, where it acted
-        if message.sender not in spoken or spoken[message.sender] != text:
-            yield f"  {agent} is shown by {message.sender}: {_cut(text)}"
-
-
-def _acted(turn: Turn) -> Iterator[str]:
-    from gem_ma.types import ToolCall
-
-    if turn.action.text or not turn.action.tool_calls:
-        is_illegal = turn.legal is not None and turn.action.parsed is None
-        note = " (none of the legal moves)" if is_illegal else ""
-        yield f"{turn.agent}: {_cut(turn.action.text)}{note}"
-    for call in turn.action.tool_calls:
-        if isinstance(call, ToolCall):
-            words = f"{call.name} {_json(call.arguments)}"
-        else:
-            words = f"unreadable call ({call.reason}): {call.text}"
-        yield f"{turn.agent} calls {_cut(words)}"
-    drafts = len(turn.replies) - 1
-    if drafts > 0:
-        replies = "reply" if drafts == 1 else "replies"
-        yield (
-            f"  ({drafts} more {replies} of a model in this turn:"
-            " gem-ma show RUN --episode ... --json)"
-        )
-
-
-def _paid(episode: Episode, step: int) -> Iterator[str]:
-    for entry in episode.ledger:
-        if entry.step == step:
-            yield f"  reward {entry.agent} {entry.value:+g}{f' ({entry.why})' if entry.why else ''}"
-
-
-def _json(value: Any) -> str:
-    import json
-
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _cut(text: str) -> str:
-    if len(text) <= MAX_TEXT:
-        return text
-    return f"{text[:MAX_TEXT]} ... [{len(text) - MAX_TEXT} more characters: --json]"

@@ -34,16 +34,22 @@ def examine(
     `record`: a run folder whose manifest keeps the result. Raises ConfigError where the scenario
     has no examiners for this agent.
     """
+    from dataclasses import replace
+
     from gem_ma.cli.exits import Interrupted
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import Progress
-    from gem_ma.config.plans import evaluation_plans, open_policies, scenario_of
+    from gem_ma.config.plans import evaluation_plans, open_policies
+    from gem_ma.config.worlds import worlds_of
     from gem_ma.engines.small.human import asks_person
     from gem_ma.evaluation.judge import Judge
     from gem_ma.store import read_manifest
     from gem_ma.store.manifest import note_in_manifest
 
-    scenario = scenario_of(loaded.config, base=loaded.base)
+    loaded.config.only  # noqa: B018 (refuses several: an agent may have another part in each)
+    world = worlds_of(loaded.config, base=loaded.base).played[0]
+    # seats by name, also where the config has patterns
+    loaded, scenario = replace(loaded, config=world.config), world.scenario
     config = _examination(loaded, scenario, agent)
     if record is not None:
         read_manifest(record)  # before anything is played: a folder that is none refuses here
@@ -119,7 +125,7 @@ def _result(
         "scenario": {
             "id": scenario.id,
             "version": scenario.version,
-            "split": config.scenario.split,
+            "split": config.only.split,
         },
         "score": "success" if success is not None else f"return {agent}",
         "ceiling": success if success is not None else summary["returns"].get(agent),

@@ -11,30 +11,41 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EXAMPLE = """\b
-Example:
-  gem-ma list scenarios --json"""
+Examples:
+  gem-ma list scenarios --json
+  gem-ma list runs --sort success"""
 
 
 @click.command(epilog=EXAMPLE)
 @click.argument(
     "kind",
-    type=click.Choice(["scenarios", "agents", "engines", "configs", "runs"]),
+    type=click.Choice(["scenarios", "agents", "engines", "wrappers", "configs", "runs"]),
     default="scenarios",
 )
 @click.option(
     "--root", type=click.Path(), default="runs", show_default=True, help="Where run folders lie."
 )
 @click.option(
+    "--sort",
+    metavar="KEY",
+    help="Runs by success, 'return AGENT', episodes or created, the highest first; or by scenario"
+    " or name.",
+)
+@click.option(
     "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print a list of JSON objects."
 )
-def command(kind: str, root: str, as_json: bool) -> int:
-    """List what is there: scenarios, agents (behaviours), engines, shipped configs or runs."""
+def command(kind: str, root: str, sort: str | None, as_json: bool) -> int:
+    """List what is there: scenarios, agents (behaviours), engines, wrappers, shipped configs or
+    runs."""
     from pathlib import Path
 
     from gem_ma.cli.terminal import columns, emit, emit_json
 
+    if sort is not None and kind != "runs":
+        raise click.UsageError("--sort is for runs; the others stand in the order of their names")
     if kind == "runs":
         entries = runs(Path(root))
+        entries = entries if sort is None else by(sort, entries)
     else:
         entries = configs() if kind == "configs" else objects(kind)
     if as_json:
@@ -52,6 +63,7 @@ _HEADS = {
     "scenarios": ("scenario", "agents", "summary"),
     "agents": ("behaviour", "needs", "summary"),
     "engines": ("engine", "learns", "summary"),
+    "wrappers": ("wrapper", "options", "summary"),
     "configs": ("config", "type", "what it is"),
     "runs": ("run", "scenario", "created", "episodes", "score", "who plays", "state"),
 }
@@ -68,6 +80,8 @@ def _row(kind: str, entry: dict[str, Any]) -> tuple[str, ...]:
         return (entry["id"], " and ".join(needs), entry["summary"])
     if kind == "configs":
         return (entry["id"], entry["command"], entry["summary"])
+    if kind == "wrappers":
+        return (entry["id"], ", ".join(entry["options"]), entry["summary"])
     if kind == "engines":
         return (entry["id"], "yes" if entry["trainable"] else "no", entry["summary"])
     state = "finished" if entry["finished"] else "open"
@@ -108,8 +122,8 @@ def players(cast: dict[str, str], models: dict[str, str]) -> str:
 
 
 def objects(kind: str) -> list[dict[str, Any]]:
-    """Every scenario, behaviour or engine of the catalog; one that cannot be imported has an
-    `error`."""
+    """Every scenario, behaviour, engine or wrapper of the catalog; one that cannot be imported has
+    an `error`."""
     from gem_ma import registry
 
     facts = []
@@ -163,7 +177,17 @@ def _engine(name: str, factory: Any) -> dict[str, Any]:
     }
 
 
-_FACTS = {"scenarios": _scenario, "agents": _behaviour, "engines": _engine}
+def _wrapper(name: str, factory: Any) -> dict[str, Any]:
+    # the scenario inside comes from the config above it
+    return {"summary": summary_of(factory), "options": option_names(factory, "inner")}
+
+
+_FACTS = {
+    "scenarios": _scenario,
+    "agents": _behaviour,
+    "engines": _engine,
+    "wrappers": _wrapper,
+}
 
 
 def configs() -> list[dict[str, Any]]:
@@ -200,6 +224,28 @@ def runs(root: Path) -> list[dict[str, Any]]:
     from gem_ma.store import list_runs
 
     return list_runs(root)
+
+
+def by(key: str, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The runs by one of their facts: numbers and dates from the highest, texts from a to z; those
+    without it come last. Raises UsageError where no run has it."""
+    if key in TEXTS:
+        return sorted(entries, key=lambda run: (run.get(key) is None, str(run.get(key) or "")))
+    values = [_fact(run, key) for run in entries]
+    if entries and all(value is None for value in values):
+        names = dict.fromkeys(name for run in entries for name in run.get("score", ()))
+        known = ", ".join([*names, *NUMBERS, *TEXTS])
+        raise click.UsageError(f"--sort {key}: no run has it; there are {known}")
+    known_first = [run for run, value in zip(entries, values, strict=True) if value is not None]
+    rest = [run for run, value in zip(entries, values, strict=True) if value is None]
+    return sorted(known_first, key=lambda run: _fact(run, key), reverse=True) + rest
+
+
+NUMBERS, TEXTS = ("episodes", "created"), ("scenario", "name")
+
+
+def _fact(run: dict[str, Any], key: str) -> Any:
+    return run.get(key) if key in NUMBERS else run.get("score", {}).get(key)
 
 
 def summary_of(factory: Any) -> str:

@@ -15,23 +15,33 @@ import sys
 import threading
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
 
 from gem_ma.cli.exits import Interrupted, exit_code, is_too_long
 from gem_ma.errors import GemMaError
+from gem_ma.import_folders import search_folder
 
 COMMANDS = {  # in the order of help; no command is imported before it is asked for
     "demo": "Plays and learns something small, and writes a page about it.",
     "run": "Plays a config or a scenario, and scores it.",
+    "play": "Seats you at the terminal as one of the agents.",
     "train": "Lets the policies of a config learn.",
+    "serve": "Lets a program of yours play one of the agents.",
     "study": "Plays every cell of a grid, and compares them.",
     "check": "Checks a config, or a scenario's rules; plays nothing that costs.",
-    "list": "Lists scenarios, agents, engines or runs.",
-    "show": "Shows one scenario, or one run.",
+    "list": "Lists scenarios, agents, engines, configs or runs.",
+    "show": "Shows one scenario, one run, or one play of a run.",
+    "score": "Scores the stored plays of a run anew; calls no model.",
+    "compare": "Compares two runs, play by play.",
+    "report": "Writes the page of a run.",
+    "export": "Writes a run's plays as data for other tools.",
+    "view": "Shows runs in a browser.",
     "resume": "Continues a run where it stopped.",
-    "new": "Makes something new, such as a tiny model.",
+    "new": "Makes a scenario, an agent, a config or a tiny model.",
+    "config": "Prints the schema of a config, for editors.",
     "doctor": "Says what is installed, and what can run.",
     "completion": "Prints the completion script of a shell.",
 }
@@ -166,8 +176,7 @@ def _find_modules_here() -> None:
     except FileNotFoundError:  # the folder is gone; what needs it says so
         return
     if here not in sys.path:
-        # at its end, so that a file called json.py in this folder hides nothing of Python's
-        sys.path.append(here)
+        search_folder(Path(here))
 
 
 def _message(error: Exception) -> str:

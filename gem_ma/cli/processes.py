@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -31,7 +30,8 @@ def follow(loaded: Loaded) -> int:
     and says nothing that the first one says."""
     import asyncio
 
-    from gem_ma.config.plans import open_policies, scenario_of
+    from gem_ma.config.plans import open_policies
+    from gem_ma.config.worlds import worlds_of
     from gem_ma.errors import GemMaError
     from gem_ma.training.entry import train
     from gem_ma.training.processes.teams import LostError, join
@@ -41,14 +41,14 @@ def follow(loaded: Loaded) -> int:
     # the first process drains and then ends; the others end with it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        checked(config, config.policies)
-        scenario = scenario_of(config, base=loaded.base)
+        worlds = worlds_of(config, base=loaded.base)
+        checked(config, config.policies, worlds)
     except GemMaError:
         return 1  # the first one finds the same
     teams = join()
     try:
         asyncio.run(
-            train(config, scenario, open_policies(config, base=loaded.base), None, teams=teams)
+            train(config, worlds, open_policies(config, base=loaded.base), None, teams=teams)
         )
     except LostError:
         return LOST
@@ -66,18 +66,20 @@ def spread(arguments: Sequence[str], processes: int) -> int:
     """Runs `gem-ma train ARGUMENTS` in so many processes; gives the exit code of the first. A
     process that fails ends all, with one line."""
     from gem_ma.cli.terminal import progress_line
+    from gem_ma.training.processes.meeting import MEET, at_home
 
     environment = os.environ | {
         "WORLD_SIZE": str(processes),
         "LOCAL_WORLD_SIZE": str(processes),
-        "MASTER_ADDR": "127.0.0.1",
         STARTED: "1",
     }
-    environment["MASTER_PORT"] = str(_free_port())
+    environment |= at_home()
     # with a thread per core in each of them, N processes would fight for the cores
     environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
     command = [sys.executable, "-m", "gem_ma", "train", *arguments]
     with contextlib.ExitStack() as files:
+        folder = files.enter_context(tempfile.TemporaryDirectory(prefix="gem-ma-meet-"))
+        environment[MEET] = os.path.join(folder, "meet")
         # files, not pipes: nobody reads a pipe while the processes run, and a full one stops them
         errors = [
             files.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
@@ -180,11 +182,3 @@ def _handing_on(first: subprocess.Popen[bytes]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        # another process may take the port before the first of ours does; the start fails then, and
-        # its message says so
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from gem_ma.cli.completion import Run
+from gem_ma.cli.completion import RunName
+from gem_ma.cli.workers import check_ray, worker_options
 
 EXAMPLE = """\b
 Example:
@@ -13,7 +14,7 @@ Example:
 
 
 @click.command(epilog=EXAMPLE)
-@click.argument("run", type=Run())
+@click.argument("run", type=RunName())
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option(
     "--retry-failed", is_flag=True, help="Play failed episodes once more; the new attempt counts."
@@ -30,6 +31,7 @@ Example:
     show_default=True,
     help="Of a training: processes that go on with it as one.",
 )
+@worker_options
 def command(
     run: str,
     overrides: tuple[str, ...],
@@ -38,6 +40,8 @@ def command(
     as_json: bool,
     quiet: bool,
     processes: int,
+    ray: str | None,
+    workers: int | None,
 ) -> int:
     """Continue RUN, a run folder or the name of one below runs/, where it stopped. What is done is
     never played again.
@@ -69,6 +73,7 @@ def command(
     changes = [*before, *overrides, *[f"run.concurrency={concurrency}"] * (concurrency is not None)]
     loaded = load(source, changes)
     if manifest.get("command") == "train":
+        check_ray(ray, workers, processes)
         if retry_failed:
             raise ConfigError(
                 f"{path}: --retry-failed is for runs that only play; the failed episodes of a"
@@ -78,7 +83,9 @@ def command(
             flags = [*["--json"] * as_json, *["--quiet"] * quiet]
             return spread([str(source), *changes, "--out", str(path), *flags], processes)
         # a checkpoint knows the number of steps done, so that nothing more is handed over
-        return learn(loaded, path, as_json=as_json, quiet=quiet)
+        return learn(loaded, path, as_json=as_json, quiet=quiet, ray=ray, workers=workers)
+    if ray is not None:
+        raise ConfigError(f"{path}: this run only plays, which one process does; leave out --ray")
     if processes > 1:
         raise ConfigError(
             f"{path}: this run only plays, which one process does; leave out"

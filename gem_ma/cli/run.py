@@ -8,25 +8,27 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gem_ma.cli.completion import Source
+from gem_ma.cli.seats import OPEN, seated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from gem_ma.config.loading import Loaded
+    from gem_ma.config.worlds import Worlds
     from gem_ma.engines.base import Policy
     from gem_ma.errors import GemMaError
-    from gem_ma.scenario import Scenario
     from gem_ma.store import RunFolder
 
 EXAMPLE = """\b
-Example:
-  gem-ma run configs/dilemma.yaml run.seed=3 -n 100"""
+Examples:
+  gem-ma run configs/dilemma.yaml run.seed=3 -n 100
+  gem-ma run retail --assistant openai/gpt-4.1-mini --user openai/gpt-4.1-mini -n 10"""
 
 
-@click.command(epilog=EXAMPLE)
+@click.command(epilog=EXAMPLE, context_settings=OPEN)
 @click.argument("source", type=Source(), metavar="CONFIG|SCENARIO")
-@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE|--AGENT WHO]...")
 @click.option(
     "-n",
     "--tasks",
@@ -52,12 +54,13 @@ def command(
     concurrency: int | None,
     budget_usd: float | None,
     out: str | None,
-    **flags: bool,
+    **flags: Any,
 ) -> int:
     """Play a config, a shipped config or a scenario, and score it.
 
-    The same command again continues where it stopped. A KEY=VALUE replaces one value of the
-    config, as in run.seed=3.
+    The same command again continues where it stopped, and a larger -n plays only what is new. A
+    KEY=VALUE replaces one value of the config, as in run.seed=3. --AGENT seats a model
+    (ENGINE/NAME), a behaviour or a person (human) as that agent.
     """
     from pathlib import Path
 
@@ -68,6 +71,7 @@ def command(
     # options are nothing but overrides, so that the run's digest knows them
     options = {"scenario.tasks": tasks, "run.concurrency": concurrency, "limits.usd": budget_usd}
     extra = [f"{key}={value}" for key, value in options.items() if value is not None]
+    source, overrides = seated(source, overrides)
     loaded = load(source, (*overrides, *extra)).without_training()
     if loaded.study:
         raise ConfigError(
@@ -84,49 +88,55 @@ def play(
     *,
     fresh: bool = False,
     retry_failed: bool = False,
+    resume: str = "",
     as_json: bool = False,
     quiet: bool = False,
+    say_score: bool = True,
 ) -> int:
-    """Plays what is not done yet and prints the score of all; gives the exit code. Raises
-    Interrupted after a signal."""
+    """Plays what is not done yet and prints the score of all (`say_score`); gives the exit code.
+    `resume`: what is typed to go on, where that is not `gem-ma resume`. Raises Interrupted after a
+    signal."""
     from gem_ma.cli.exits import Interrupted, exit_code
     from gem_ma.cli.runs import report_of, show_summary
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import progress_line
-    from gem_ma.config.plans import open_policies, scenario_of, try_seats
+    from gem_ma.config.plans import open_policies, try_seats
+    from gem_ma.config.worlds import worlds_of
     from gem_ma.running.folder import open_folder
     from gem_ma.running.score import score_of
 
     config = loaded.config
     with loaded.placing():  # a tool that cannot be had is named by its key
-        scenario = scenario_of(config, base=loaded.base)
+        worlds = worlds_of(config, base=loaded.base)
     # every behaviour is made once, so that a wrong option of a seat fails before anything is played
-    try_seats(config, scenario)
+    for world in worlds.played:
+        try_seats(world.config, world.scenario)
     with loaded.placing():  # before the folder is made: what cannot be opened leaves nothing behind
         policies = open_policies(config, base=loaded.base)
-    with open_folder("run", loaded, scenario, policies, path, fresh) as folder:
-        stopping = Stopping(f"gem-ma resume {path}")  # from here on there is something to resume
-        limit = _play_rest(loaded, scenario, policies, folder, stopping, retry_failed, quiet)
-        summary = score_of(loaded, scenario, folder)
+    with open_folder("run", loaded, worlds, policies, path, fresh) as folder:
+        # from here on there is something to resume
+        stopping = Stopping(resume or f"gem-ma resume {path}")
+        limit = _play_rest(loaded, worlds, policies, folder, stopping, retry_failed, quiet)
+        summary = score_of(loaded, worlds, folder)
         complete = not stopping.signal and limit is None
         if complete:
-            complete = _add_baselines(summary, loaded, scenario, path, stopping, quiet)
+            complete = _add_baselines(summary, loaded, worlds, path, stopping, quiet)
         if complete:
             folder.write_summary(summary)
     # a run that never reached its endpoint has no score, only the error below
-    if summary["episodes"] or as_json or limit is None:
-        show_summary(summary, path, as_json, report_of(path, scenario) if complete else None)
+    if say_score and (summary["episodes"] or as_json or limit is None):
+        show_summary(summary, path, as_json, report_of(path, worlds.judge) if complete else None)
     if stopping.signal:
         raise Interrupted(stopping.code, stopping.resume)
     if limit is not None:
-        progress_line(f"{limit}\nresume with: gem-ma resume {path}")
+        progress_line(f"{limit}\n{stopping.resume}")
         return exit_code(limit)
     return verdict(loaded, summary, path)
 
 
 def _play_rest(
     loaded: Loaded,
-    scenario: Scenario,
+    worlds: Worlds,
     policies: Mapping[str, Policy],
     folder: RunFolder,
     stopping: Any,
@@ -136,21 +146,20 @@ def _play_rest(
     """Plays what the folder lacks; gives the error of a budget that is spent or an endpoint that
     is out of reach, which ends the play and loses nothing."""
     from gem_ma.cli.terminal import Progress, progress_line
-    from gem_ma.config.plans import count, evaluation_plans
     from gem_ma.errors import BudgetError, EndpointError
     from gem_ma.running.playing import play_into
 
     config, path = loaded.config, folder.path
     done = folder.done() - (folder.failed() if retry_failed else set())
-    planned = count(config, scenario)
+    planned = worlds.count()
     if len(done) > planned:
         progress_line(
             f"{path} holds {len(done)} episodes already; all of them are scored, not only the"
             f" {planned} asked for now"
         )
     # plans are made as they are played: a large run would hold all of them in memory
-    plans = (plan for plan in evaluation_plans(config, scenario) if plan.id not in done)
-    played = sum(plan.id in done for plan in evaluation_plans(config, scenario)) if done else 0
+    plans = (plan for plan in worlds.plans() if plan.id not in done)
+    played = sum(plan.id in done for plan in worlds.plans()) if done else 0
     left = planned - played
     if not left:
         return None
@@ -168,17 +177,17 @@ def _play_rest(
 def _add_baselines(
     summary: dict[str, Any],
     loaded: Loaded,
-    scenario: Scenario,
+    worlds: Worlds,
     path: Path,
     stopping: Any,
     quiet: bool,
 ) -> bool:
-    """Plays the scenario's baselines and puts their scores into the summary; False where a signal
+    """Plays the scenarios' baselines and puts their scores into the summary; False where a signal
     came meanwhile."""
     from gem_ma.cli.baselines import play_baselines
 
     with stopping:
-        summary["baselines"] = play_baselines(loaded, scenario, path, stopping, quiet)
+        summary["baselines"] = play_baselines(loaded, worlds, path, stopping, quiet)
     return not stopping.signal
 
 

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gem_ma.cli.completion import Run
+from gem_ma.cli.completion import RunName
 
 if TYPE_CHECKING:
     import inspect
     from collections.abc import Mapping
     from pathlib import Path
-
-    from gem_ma.config.settings import Config
-    from gem_ma.evaluation.judge import Judge
 
 EXAMPLE = """\b
 Examples:
@@ -26,25 +23,29 @@ SPLITS = ("train", "val", "dev", "test", "shift")
 
 
 @click.command(epilog=EXAMPLE)
-@click.argument("what", type=Run(), nargs=-1, required=True, metavar="scenario ID | RUN")
+@click.argument("what", type=RunName(), nargs=-1, required=True, metavar="scenario ID | RUN")
 @click.option(
     "--episode",
     metavar="WHICH",
     help=(
-        "One play of the run as text: a task (test/153), a seed, or lost, failed or cut for the"
+        "One play of the run in lanes: a task (test/153), a seed, or lost, failed or cut for the"
         " first such."
     ),
 )
+@click.option("--full", is_flag=True, help="With --episode: long briefings and texts, too.")
+@click.option("--all", "whole", is_flag=True, help="Every measure and group of a run's score.")
 @click.option(
     "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
 )
-def command(what: tuple[str, ...], episode: str | None, as_json: bool) -> int:
-    """Show a scenario (its agents, options, tasks and first question), a run (its score and what
-    failed), or one play of a run."""
+def command(
+    what: tuple[str, ...], episode: str | None, full: bool, whole: bool, as_json: bool
+) -> int:
+    """Show a scenario (its agents, options, tasks and first question), a run (its score and which
+    plays were lost), or one play of a run."""
     if len(what) == 2 and what[0] == "scenario" and episode is None:
         show_scenario(what[1], as_json)
     elif len(what) == 1 and what[0] != "scenario":
-        show_run(what[0], episode, as_json)
+        show_run(what[0], episode, as_json, whole, full)
     else:
         raise click.UsageError("name one run folder, or a scenario: `scenario ID`")
     return 0
@@ -160,7 +161,9 @@ def _option(parameter: inspect.Parameter) -> str:
     return (kind if isinstance(kind, str) else getattr(kind, "__name__", "")) + default
 
 
-def show_run(run: str, which: str | None, as_json: bool) -> None:
+def show_run(
+    run: str, which: str | None, as_json: bool, whole: bool = False, is_full: bool = False
+) -> None:
     """Prints the score of a run, read from its record; for a training run, what learning changed;
     or one of its episodes.
 
@@ -169,28 +172,26 @@ def show_run(run: str, which: str | None, as_json: bool) -> None:
     """
     from gem_ma.cli.episode import show_episode
     from gem_ma.cli.runs import run_folder
+    from gem_ma.cli.terminal import progress_line
     from gem_ma.cli.trained import show_training
     from gem_ma.episode import End
-    from gem_ma.evaluation.judge import Judge
     from gem_ma.files import damage, kind
+    from gem_ma.running.stored import open_record
     from gem_ma.store import read_ends, read_manifest, read_summary
     from gem_ma.store.summaries import check_training
 
     path: Path = run_folder(run)
     if which is not None:
-        judge, config = judge_of(path)
-        if config is None:  # what was judged when it was played
-            with damage(path / "summary.json"):
-                judge = Judge.recorded(read_summary(path) or {}, len(read_ends(path)))
+        judge = open_record(path, progress_line).judge
         # a line that reads as JSON may still hold nonsense, which breaks whoever computes with it
         with damage(path / "episodes.jsonl"):
-            show_episode(path, which, judge, as_json)
+            show_episode(path, which, judge, as_json, is_full)
         return
     # a link could lead anywhere, and is not passed off as the run's page
     report = path / "report.html" if kind(path / "report.html") == "a file" else None
     trained = read_summary(path) if read_manifest(path).get("command") == "train" else None
     if trained is None:
-        show_played(path, as_json, report)
+        show_played(path, as_json, report, whole)
         return
     summary, ends = check_training(trained, path / "summary.json"), read_ends(path)
     with damage(path / "summary.json"):
@@ -204,80 +205,22 @@ def show_run(run: str, which: str | None, as_json: bool) -> None:
         )
 
 
-def show_played(path: Path, as_json: bool, report: Path | None) -> None:
+def show_played(path: Path, as_json: bool, report: Path | None, whole: bool) -> None:
     """Prints the score of a run that plays, or of the episodes that a training has played so
-    far."""
-    from gem_ma.cli.runs import show_summary
-    from gem_ma.files import damage
-    from gem_ma.running.costs import costs_of, other_models
-    from gem_ma.store import read_ends, read_episodes, read_summary
-
-    stored, summary = read_summary(path) or {}, None
-    judge, config = judge_of(path)
-    # a summary that counts other episodes is of an earlier state of the run
-    if config is None and stored.get("episodes") == len(read_ends(path)):
-        summary = stored  # what was judged when it was played
-    with damage(path / "episodes.jsonl"):
-        costs = {} if config is None else costs_of(config, lambda: read_episodes(path))
-        summary = summary or {**judge.summarise(read_episodes(path)), **costs}
-        summary |= other_models(config, summary) if config is not None else {}
-    with damage(path / "summary.json"):
-        show_summary({**summary, "baselines": stored.get("baselines", {})}, path, as_json, report)
-
-
-def judge_of(path: Path) -> tuple[Judge, Config | None]:
-    """What judges the plays of a run folder, and its config; the record stands without its
-    scenario, and a line on stderr says so.
-
-    Only a scenario that is built in or installed judges: any other is code that the folder
-    names, and a command that reads runs none.
-    """
-    from gem_ma import registry
+    far, and its lost plays."""
+    from gem_ma.cli.runs import lost_rows, show_summary
     from gem_ma.cli.terminal import progress_line
-    from gem_ma.config.plans import scenario_of
-    from gem_ma.errors import ConfigError, DataError, StoreError
-    from gem_ma.evaluation.judge import Judge
+    from gem_ma.files import damage
+    from gem_ma.running.stored import open_record
+    from gem_ma.store import read_ends, read_summary
 
-    try:
-        config = recorded_config(path)
-        name = config.scenario.id
-        if not registry.known("scenarios", name):
-            raise ConfigError(
-                f"the scenario {name!r} is code that the run folder names, which `gem-ma show`"
-                " never runs (`gem-ma resume` does)"
-            )
-        try:
-            return Judge.of(scenario_of(config)), config
-        except (ConfigError, DataError):
-            raise
-        except Exception as error:
-            # options of a stranger's file make a scenario raise what it likes
-            raise ConfigError(
-                f"the scenario {name!r} cannot be made:"
-                f" {(str(error) or type(error).__name__).splitlines()[0]}"
-            ) from error
-    except (ConfigError, DataError, StoreError) as error:
-        progress_line(f"the plays are not judged again, what was recorded is shown: {error}")
-        return Judge(), None
-
-
-def recorded_config(path: Path) -> Config:
-    """The config of a run as resolved.yaml and the manifest have it; nothing that it names is
-    looked up. Raises StoreError."""
-    from pydantic import ValidationError
-
-    from gem_ma.config.settings import Config
-    from gem_ma.errors import StoreError
-    from gem_ma.store import read_manifest
-    from gem_ma.store.lines import read_resolved
-    from gem_ma.store.names import with_changes
-
-    try:
-        return Config.model_validate(
-            with_changes(read_resolved(path), read_manifest(path).get("resumed"))
-        )
-    except ValidationError as error:
-        # the first is enough: nobody has typed this file
-        fault = error.errors(include_url=False)[0]
-        where = ".".join(map(str, fault["loc"]))
-        raise StoreError(f"{path / 'resolved.yaml'}: {where}: {fault['msg']}") from None
+    stored, record = read_summary(path) or {}, open_record(path, progress_line)
+    # a summary that counts other episodes is of an earlier state of the run
+    if record.config is None and stored.get("episodes") == len(read_ends(path)):
+        summary = stored  # what was judged when it was played
+    else:
+        with damage(path / "episodes.jsonl"):
+            summary = record.summary()
+    with damage(path / "summary.json"):
+        summary = {**summary, "baselines": stored.get("baselines", {})}
+        show_summary(summary, path, as_json, report, whole=whole, more=lost_rows(summary, path))

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from gem_ma.cli.cells import Names
     from gem_ma.config.loading import LoadedStudy
+    from gem_ma.config.worlds import Worlds
     from gem_ma.evaluation.studies import Cell
-    from gem_ma.scenario import Scenario
+    from gem_ma.running.cells import Names
 
 EXAMPLE = """\b
 Example:
@@ -69,6 +69,7 @@ def command(
     from pathlib import Path
 
     from gem_ma.config.loading import load_study
+    from gem_ma.running.cells import study_path
 
     options = {"scenario.tasks": tasks, "run.concurrency": concurrency}
     extra = [f"{key}={value}" for key, value in options.items() if value is not None]
@@ -79,17 +80,6 @@ def command(
     words += ["-n", str(tasks)] if tasks else []
     words += ["--out", out] if out else []
     return study(loaded, path, shlex.join(words), measures=measures, **flags)
-
-
-def study_path(loaded: LoadedStudy) -> Path:
-    """The folder of a study: named by what all of its cells share, so that a grid that grows
-    keeps its folder."""
-    from gem_ma.store import run_path
-
-    # without the grid: a cell more or less is the same study
-    return run_path(
-        loaded.stem, {**loaded.shared, "study": {"repeats": loaded.sections.study.repeats}}
-    )
 
 
 def study(
@@ -104,34 +94,32 @@ def study(
 ) -> int:
     """Plays what is not done yet, compares all; gives the exit code. Raises Interrupted after a
     signal."""
-    from gem_ma.cli.cells import check_measures, scenarios_of
     from gem_ma.cli.exits import Interrupted
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.study_tables import show_study
     from gem_ma.cli.terminal import progress_line
-    from gem_ma.config.plans import count
-    from gem_ma.store import hold_folder, write_file
+    from gem_ma.running.cells import check_measures, keep_comparison, keep_config, worlds_of_cells
+    from gem_ma.store import hold_folder
 
-    scenarios = scenarios_of(loaded)
-    planned = {names: count(cell.config, scenarios[names]) for names, cell in loaded.cells.items()}
+    worlds = worlds_of_cells(loaded)
+    planned = {names: of_cell.count() for names, of_cell in worlds.items()}
     report = loaded.sections.report
     # a score may stand in the config and be typed too
     compared = list(dict.fromkeys([*(report.measures or ()), *measures]))
-    check_measures(compared, loaded, scenarios)
+    check_measures(compared, worlds)
     # held: a second command of the same study would play the same cells
     with hold_folder(path):
-        write_file(path / "config.yaml", _written(loaded))
+        keep_config(loaded, path)
         stopping, total = Stopping(again), sum(planned.values())
-        cells = _play(loaded, path, scenarios, stopping, total, compared, fresh, quiet)
+        cells = _play(loaded, path, worlds, stopping, total, compared, fresh, quiet)
         if stopping.signal:
             played = sum(cell.summary["episodes"] for cell in cells.values())
             progress_line(f"{played} of {total} episodes have been played")
             raise Interrupted(stopping.code, stopping.resume)
         # an earlier command may have wanted more
         most = (max(number, cells[at].summary["episodes"]) for at, number in planned.items())
-        about = {"schema": 1, "name": loaded.stem, "command": again, "planned": sum(most)}
-        summary = {**about, **_compared(loaded, cells, compared)}
-        write_file(path / "study.json", _json(summary))
+        about = {"command": again, "planned": sum(most)}
+        summary = keep_comparison(loaded, cells, compared, path, about)
     show_study(summary, path, as_json, _page(loaded, summary, path), report.tables)
     return _verdict(loaded, summary, path)
 
@@ -139,7 +127,7 @@ def study(
 def _play(
     loaded: LoadedStudy,
     path: Path,
-    scenarios: Mapping[Names, Scenario],
+    worlds: Mapping[Names, Worlds],
     stopping: Any,
     total: int,
     measures: Sequence[str],
@@ -148,19 +136,20 @@ def _play(
 ) -> dict[Names, Cell]:
     """Plays every cell, one after the other; those up to a signal. Raises BudgetError and
     EndpointError with how to go on."""
-    from gem_ma.cli.cells import Playing, Policies, cell_path
+    from gem_ma.cli.runs import report_of
     from gem_ma.cli.terminal import Progress
     from gem_ma.errors import BudgetError, EndpointError
+    from gem_ma.running.cells import Playing, Policies, cell_path
 
     cells: dict[Names, Cell] = {}
     policies = Policies(list(loaded.cells.values()))
     with stopping, Progress(total, quiet=quiet) as progress:
-        playing = Playing(stopping, progress, measures, fresh)
+        playing = Playing(stopping, progress, measures, fresh, report_of)
 
         async def work() -> None:  # all cells on one loop: they share engines
             for names, cell in loaded.cells.items():
                 place = cell_path(path, names, cell)
-                cells[names] = await playing.cell(cell, place, scenarios[names], policies.of(cell))
+                cells[names] = await playing.cell(cell, place, worlds[names], policies.of(cell))
                 if stopping.signal:
                     return
 
@@ -170,25 +159,6 @@ def _play(
             # the same class, since the exit code follows from it
             raise type(error)(f"{error}\n{stopping.resume}") from None
     return cells
-
-
-def _compared(
-    loaded: LoadedStudy, cells: Mapping[Names, Cell], measures: Sequence[str]
-) -> dict[str, Any]:
-    """Scores of the cells and their differences, as the sections of the study want them."""
-    from gem_ma.evaluation.studies import study_summary
-
-    tests = loaded.sections.report.tests
-    return study_summary(
-        loaded.axes,
-        dict(cells),
-        loaded.reference,
-        paired_by=loaded.sections.study.paired_by,
-        measures=measures,
-        resamples=tests.n,
-        # for many comparisons at once, as in Holm (1979)
-        correct=tests.correct,
-    )
 
 
 def _page(loaded: LoadedStudy, summary: Mapping[str, Any], path: Path) -> Path | None:
@@ -206,21 +176,6 @@ def _page(loaded: LoadedStudy, summary: Mapping[str, Any], path: Path) -> Path |
         # study.json stands already, and the page can be made from it
         progress_line(f"no report: {error}")
         return None
-
-
-def _written(loaded: LoadedStudy) -> str:
-    import json
-
-    text = loaded.text if loaded.text.endswith("\n") else loaded.text + "\n"
-    # as comments: the file stays what was written, and says what was typed beside it
-    return text + "".join(f"# override {json.dumps(override)}\n" for override in loaded.overrides)
-
-
-def _json(summary: Mapping[str, Any]) -> str:
-    import json
-
-    # NaN is no JSON, and most readers refuse it
-    return json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _verdict(loaded: LoadedStudy, summary: Mapping[str, Any], path: Path) -> int:

@@ -11,7 +11,7 @@ import sys
 import time
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gem_ma.errors import StoreError
@@ -84,6 +84,23 @@ def progress_line(text: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(plain(text) + "\n")
         sys.stderr.flush()
+
+
+def once() -> Callable[[str], None]:
+    """`progress_line` for lines that several runs have in common: each is printed once."""
+    printed: set[str] = set()
+
+    def say(line: str) -> None:
+        if line not in printed:
+            printed.add(line)
+            progress_line(line)
+
+    return say
+
+
+def counted(number: int, what: str) -> str:
+    """`1 play`, `2 plays`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def columns(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from gem_ma.cli.completion import Source
+from gem_ma.cli.workers import check_ray, joined, worker_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
     from gem_ma.cli.stopping import Stopping
     from gem_ma.config.loading import Loaded
+    from gem_ma.config.worlds import Worlds
     from gem_ma.engines.base import Policy
-    from gem_ma.scenario import Scenario
     from gem_ma.store import RunFolder
 
 EXAMPLE = """\b
@@ -40,8 +41,9 @@ Example:
     show_default=True,
     help="Processes on this machine that train as one.",
 )
+@worker_options
 def command(
-    source: str, overrides: tuple[str, ...], out: str | None, processes: int, **flags: bool
+    source: str, overrides: tuple[str, ...], out: str | None, processes: int, **flags: Any
 ) -> int:
     """Let the policies that `train.policies` names learn; all others stay as they are.
 
@@ -55,6 +57,7 @@ def command(
 
     from gem_ma.cli.processes import follow, spread
     from gem_ma.config.loading import load
+    from gem_ma.config.sources import trained_by
     from gem_ma.errors import ConfigError
     from gem_ma.store import run_path
     from gem_ma.training.processes.teams import launched
@@ -66,12 +69,15 @@ def command(
             f" them with: gem-ma study {source}"
         )
     if loaded.config.train is None:
+        scenario = loaded.config.scenario
+        others = trained_by(scenario.id) if scenario else ""
         raise ConfigError(
             f"{source}: no section `train:`, so nothing can learn; add one, or play it with: gem-ma"
-            f" run {source}"
+            f" run {source}{others}"
         )
     path = Path(out) if out else run_path(loaded.stem, loaded.identity())
     started = launched()  # processes that another launcher has made of this command
+    check_ray(flags["ray"], flags["workers"], max(processes, started))
     if processes > 1 and started > 1:
         raise ConfigError(
             f"--processes {processes}: a launcher has started {started} processes already; leave"
@@ -89,10 +95,18 @@ def command(
 
 
 def learn(
-    loaded: Loaded, path: Path, *, fresh: bool = False, as_json: bool = False, quiet: bool = False
+    loaded: Loaded,
+    path: Path,
+    *,
+    fresh: bool = False,
+    resume: str = "",
+    as_json: bool = False,
+    quiet: bool = False,
+    ray: str | None = None,
+    workers: int | None = None,
 ) -> int:
-    """Trains in the run folder and prints scores before and after; gives the exit code. Raises
-    Interrupted after a signal."""
+    """Trains in the run folder and prints scores before and after; gives the exit code. `resume`
+    is what goes on with it. Raises Interrupted after a signal."""
     from gem_ma.cli.exits import Interrupted
     from gem_ma.cli.processes import LOST
     from gem_ma.cli.runs import report_of
@@ -100,37 +114,39 @@ def learn(
     from gem_ma.cli.trained import show_training, verdict
     from gem_ma.config.plans import open_policies, try_seats
     from gem_ma.running.folder import open_folder
-    from gem_ma.running.learning import checked_scenario
-    from gem_ma.training.processes.teams import LostError, join
+    from gem_ma.running.learning import checked_worlds
+    from gem_ma.training.processes.teams import LostError
 
     config = loaded.config
-    scenario = checked_scenario(loaded)
-    try_seats(config, scenario)
+    worlds = checked_worlds(loaded)
+    for world in worlds.examined:
+        try_seats(world.config, world.scenario)
     # before models are opened: every process takes the device of its rank
-    teams = join()
-    policies = open_policies(config, base=loaded.base)
-    resume = f"gem-ma resume {path}"
-    if _is_started_here():
-        resume += f" --processes {teams.play.size}"
-    with open_folder("train", loaded, scenario, policies, path, fresh) as folder:
-        stopping = Stopping(resume)
-        run = _Training(loaded, scenario, policies, folder, stopping)
-        try:
-            summary = run.train(teams, quiet)
-        except LostError:
-            # whoever started the processes prints the error of the one that failed
-            if not stopping.signal and _is_started_here():
-                return LOST
+    with joined(loaded, ray, workers) as teams:
+        policies = open_policies(config, base=loaded.base)
+        resume = resume or f"gem-ma resume {path}"
+        resume += f" --processes {teams.play.size}" * _is_started_here()
+        resume += f" --ray {ray}" * (ray is not None)
+        resume += f" --workers {workers}" * (workers is not None)
+        with open_folder("train", loaded, worlds, policies, path, fresh) as folder:
+            stopping = Stopping(resume)
+            run = _Training(loaded, worlds, policies, folder, stopping)
+            try:
+                summary = run.train(teams, quiet)
+            except LostError:
+                # whoever started the processes prints the error of the one that failed
+                if not stopping.signal and _is_started_here():
+                    return LOST
+                if not stopping.signal:
+                    raise
+                summary = {}
+            teams.close()
+            failed, ended = len(folder.failed()), len(folder.done())
             if not stopping.signal:
-                raise
-            summary = {}
-        teams.close()
-        failed, ended = len(folder.failed()), len(folder.done())
-        if not stopping.signal:
-            run.add_baselines(summary, quiet)
+                run.add_baselines(summary, quiet)
     if stopping.signal:
         raise Interrupted(stopping.code, stopping.resume)
-    show_training(summary, ended, failed, path, as_json, report_of(path, scenario))
+    show_training(summary, ended, failed, path, as_json, report_of(path, worlds.judge))
     return verdict(summary, loaded, failed, ended, path)
 
 
@@ -147,7 +163,7 @@ class _Training(NamedTuple):
     """One training in its open folder."""
 
     loaded: Loaded
-    scenario: Scenario
+    worlds: Worlds
     policies: Mapping[str, Policy]
     folder: RunFolder
     stopping: Stopping
@@ -175,7 +191,7 @@ class _Training(NamedTuple):
         async def work() -> None:
             result = await train(
                 config,
-                self.scenario,
+                self.worlds,
                 self.policies,
                 self.folder,
                 teams=teams,
@@ -199,7 +215,7 @@ class _Training(NamedTuple):
 
         path = self.folder.path
         with self.stopping:
-            scores = play_baselines(self.loaded, self.scenario, path, self.stopping, quiet)
+            scores = play_baselines(self.loaded, self.worlds, path, self.stopping, quiet)
         # after a signal some are missing, and the same command plays the rest
         if scores and not self.stopping.signal:
             summary["baselines"] = scores

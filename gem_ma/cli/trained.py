@@ -94,7 +94,9 @@ def _measures(scores: dict[str, Any]) -> dict[str, str]:
         flat[f"{name}: episodes"] = f"{score['ok']} ok / {score['failed']} failed / 0 excluded"
         if score.get("success") is not None:
             flat[f"{name}: success"] = _number(score["success"])
-        for agent, value in score["return"].items():
+        # of several worlds together only success means something; each has its own row below
+        apart = any(other.startswith(f"{name} ") for other in scores)
+        for agent, value in () if apart else score["return"].items():
             flat[f"{name}: return {agent}"] = _number(value)
     return flat
 

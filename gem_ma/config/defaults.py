@@ -3,11 +3,13 @@ that the record of a run shows what held."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from gem_ma import registry
 from gem_ma.config.document import COMMAND_LINE, Document
-from gem_ma.config.fit import single
+from gem_ma.config.fit_scenario import single
+from gem_ma.config.worlds_written import seats
 from gem_ma.engines.capabilities import Configured, declares
 
 DEFAULT_EPISODES = 20  # of a config made from a scenario id
@@ -15,16 +17,15 @@ DEFAULT_EPISODES = 20  # of a config made from a scenario id
 
 def spell_seats(document: Document) -> None:
     """`agents.X: NAME` is short for a behaviour, or for a model such as `human/me`."""
-    agents = document.get("agents")
     # a list, since the loop puts keys into what it walks through; the schema refuses what is no
     # mapping
-    for agent, name in list(agents.items()) if isinstance(agents, dict) else ():
+    for path, name in list(seats(document)):
         if isinstance(name, str):
             kind = "model" if name.partition("/")[0] in registry.catalog("engines") else "behaviour"
-            place = document.place(("agents", agent))
+            place = document.place(path)
             # a person has no model name; `me` fills its place in ENGINE/NAME
             values = {kind: f"{name}/me" if name == "human" else name}
-            document.put(("agents", agent), Document(values, {(): place, (kind,): place}))
+            document.put(path, Document(values, {(): place, (kind,): place}))
             continue
         if isinstance(name, dict) and isinstance(name.get("tools"), list):
             name["tools"] = [_spelled(tool) for tool in name["tools"]]
@@ -40,15 +41,19 @@ def _spelled(tool: Any) -> Any:
 def name_policies(document: Document) -> None:
     """`agents.X.model: M` is short for a frozen policy of its own, called X."""
     spell_seats(document)
-    agents, policies = document.get("agents"), document.get("policies")
-    for agent, values in list(agents.items()) if isinstance(agents, dict) else ():
+    for path, values in list(seats(document)):
         if not isinstance(values, dict) or "model" not in values:
             continue
-        place = document.place(("agents", agent, "model"))
+        place = document.place((*path, "model"))
         # what is typed wins: `agents.X.model=...` replaces the policy that the file names
         if values.get("policy") is not None and place.file != COMMAND_LINE:
-            document.fault(("agents", agent, "model"), "an agent has either a model or a policy")
+            document.fault((*path, "model"), "an agent has either a model or a policy")
             continue
+        policies = document.get("policies")
+        # `*` is no name of a policy; a seat of one scenario is no seat of another
+        agent = re.sub(r"[*?]+", "", str(path[-1])).strip("_-") or "all"
+        if len(path) > 2:
+            agent = f"{path[-3]}_{agent}"
         section = policies.get(agent) if isinstance(policies, dict) else None
         # of this model, written at the policy that it makes
         options = isinstance(section, dict) and "model" not in section
@@ -57,7 +62,7 @@ def name_policies(document: Document) -> None:
         if not options:
             document.put(("policies", name), Document({}, {(): place}))
         document.put(("policies", name, "model"), Document(values.pop("model"), {(): place}))
-        document.put(("agents", agent, "policy"), Document(name, {(): place}))
+        document.put((*path, "policy"), Document(name, {(): place}))
 
 
 def engine_defaults(document: Document) -> None:

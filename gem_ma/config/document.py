@@ -155,7 +155,7 @@ class Document:
         self.faults += [Fault(fault.place, path + fault.path, fault.text) for fault in part.faults]
 
 
-def section(document: Document, *path: str) -> dict[str, Any]:
+def section(document: Document, *path: str | int) -> dict[str, Any]:
     """The mapping at a path; {} where there is none, or something else that the schema has
     refused."""
     value = document.get(*path)

@@ -3,7 +3,7 @@ learn; what needs the estimators is asked by `gem_ma.training.schedule.checks`."
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gem_ma import registry
@@ -11,10 +11,29 @@ from gem_ma.behaviour import is_privileged
 from gem_ma.config.document import Document, Keys, section
 from gem_ma.config.learning import SCHEDULE
 from gem_ma.config.spelling import nearest
-from gem_ma.engines.capabilities import Trains, declares
+from gem_ma.config.worlds_written import worlds
+from gem_ma.engines.capabilities import Pins, Trains, declares
+
+# of each world that is trained on: its agents, () where they cannot be known, and where the seat of
+# each stands
+Played = Mapping[Keys, tuple[Sequence[str], Mapping[str, Keys]]]
 
 
-def check_training(document: Document, agents: Sequence[str], engines: dict[str, Any]) -> None:
+def together(casts: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """The agents of all these scenarios, each once; () where those of one cannot be known."""
+    listed = list(casts)
+    return tuple(dict.fromkeys(a for cast in listed for a in cast)) if all(listed) else ()
+
+
+def ids_of(document: Document) -> str:
+    """The ids of all scenarios of a config, for messages."""
+    return ", ".join(dict.fromkeys(str(block.get("id")) for block in worlds(document).values()))
+
+
+def check_training(document: Document, played: Played, engines: dict[str, Any]) -> None:
+    """Adds a fault for everything in `train:` that does not fit the worlds that it plays."""
+    agents = together(known for known, _ in played.values())
+    places = dict.fromkeys(path for _, cast in played.values() for path in cast.values())
     learned = section(document, "train").get("policies")
     for position, name in enumerate(learned if isinstance(learned, list) else ()):
         path: Keys = ("train", "policies", position)
@@ -30,32 +49,46 @@ def check_training(document: Document, agents: Sequence[str], engines: dict[str,
                 path,
                 f"{name!r} cannot learn: its engine {model.partition('/')[0]!r} is not trainable",
             )
-        seats = [
-            agent
-            for agent, values in section(document, "agents").items()
-            if isinstance(values, dict) and values.get("policy") == name
-        ]
+        seats = [path for path in places if document.get(*path, "policy") == name]
         if not seats:
             document.fault(
                 path,
                 f"{name!r} plays no agent; give it one"
                 f" (agents.{agents[0] if agents else 'X'}.policy)",
             )
-        for agent in seats:
-            behaviour = document.get("agents", agent, "behaviour")
+        for path in seats:
+            behaviour = document.get(*path, "behaviour")
             # what it learns from the answers of a task is no play of the game
             if isinstance(behaviour, str) and _is_privileged(behaviour):
                 document.fault(
-                    ("agents", agent),
+                    path,
                     f"the behaviour {behaviour!r} is given the task (privileged); a learned policy"
                     " may not sit there",
                 )
-    _check_credit(document, ("train", "credit"), agents)
+    _check_admission(document, learned if isinstance(learned, list) else (), engines)
+    _check_credit(document, ("train", "credit"), agents, played)
     for policy in section(document, "train", "per_policy"):
-        _check_credit(document, ("train", "per_policy", policy, "credit"), agents)
+        _check_credit(document, ("train", "per_policy", policy, "credit"), agents, played)
 
 
-def _check_credit(document: Document, place: tuple[str, ...], agents: Sequence[str]) -> None:
+def _check_admission(document: Document, learned: Sequence[Any], engines: dict[str, Any]) -> None:
+    """Plays of several steps at once want engines that stay as they are beside a publish."""
+    if document.get("train", "admission") != "continuous":
+        return
+    for name in learned:
+        engine = engines.get(name) if isinstance(name, str) else None
+        if engine is not None and not declares(engine, Pins):
+            model = str(document.get("policies", name, "model")).partition("/")[0]
+            document.fault(
+                ("train", "admission"),
+                f"a publish of {name!r} waits for the plays in flight ({model!r} samples the"
+                " newest weights alone), so nothing would be continuous; remove it",
+            )
+
+
+def _check_credit(
+    document: Document, place: tuple[str, ...], agents: Sequence[str], played: Played
+) -> None:
     """The agents that discounts and teams name."""
     discounts, team = (section(document, *place).get(key) for key in ("gamma", "team"))
     # else one schedule for all
@@ -73,9 +106,13 @@ def _check_credit(document: Document, place: tuple[str, ...], agents: Sequence[s
         if isinstance(agent, str) and agent not in agents:
             document.fault(
                 path,
-                f"no agent of {document.get('scenario', 'id')} has this"
-                f" name{nearest(agent, agents)}",
+                f"no agent of {ids_of(document)} has this name{nearest(agent, agents)}",
             )
+    # a team is one of every play, so that all of it has to be there in every scenario
+    for index, agent in enumerate(team if isinstance(team, list) else ()):
+        lacking = [world[-1] for world, (known, _) in played.items() if agent not in known]
+        if agent in agents and lacking:
+            document.fault((*place, "team", index), f"{lacking[0]} has no agent {agent!r}")
 
 
 def _is_privileged(behaviour: str) -> bool:

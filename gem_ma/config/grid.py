@@ -17,6 +17,7 @@ from gem_ma.config.schema import validate
 from gem_ma.config.settings import Config
 from gem_ma.config.spelling import nearest
 from gem_ma.config.studies import StudySections
+from gem_ma.config.worlds_written import placed_keys
 from gem_ma.errors import ConfigError
 
 SECTIONS = tuple(StudySections.model_fields)
@@ -49,7 +50,9 @@ class Grid:
         copy = Document(deepcopy(document.value), dict(document.places), list(document.faults))
         for (axis, values), name in zip(self.values.items(), names, strict=True):
             for path, value in _replaced(axis, values[name]):
-                copy.put(path, Document(deepcopy(value.value), dict(value.places)))
+                # as an override: `scenarios.0.size`, or `scenario.size` of all of several
+                for keys in list(placed_keys(copy, path)):
+                    copy.put(keys, Document(deepcopy(value.value), dict(value.places)))
         if self.sections.study.repeats is not None:
             place: dict[Keys, Place] = {(): copy.place(("run",))}
             copy.put(("run", "episodes_per_task"), Document(self.sections.study.repeats, place))

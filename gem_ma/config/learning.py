@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator
 
@@ -17,7 +17,9 @@ from gem_ma.config.playing import Settings
 Rule = Literal["until_next_turn", "own_step", "terminal_to_last"]  # and team_mix(w)
 Truncated = Literal["zero", "drop"]
 Form = Literal["margin", "quality"]
-Ratio = Literal["token", "turn_sum", "turn_mean", "episode"]
+Divergence = Literal["k3", "k2"]
+Ratio = Literal["token", "turn_sum", "turn_mean", "episode", "episode_mean"]
+Share = Annotated[float, Field(ge=0, lt=1)]
 Aggregation = Literal["turn_sum", "token_mean", "turn_mean", "constant", "episode_sum"]
 SCHEDULE = frozenset({"from", "to", "steps"})  # the keys that make a mapping a schedule
 # possessive: a long row of digits that is no number must not be tried in every split
@@ -63,6 +65,13 @@ class CreditSettings(Settings):
         description=(
             "Of episodes that the driver cut: nothing follows (a critic says what would), or they"
             " teach nothing."
+        ),
+    )
+    cut: Literal["learn", "skip"] = Field(
+        "learn",
+        description=(
+            "Turns whose reply was cut by its token limit: learned from as any, or with advantage"
+            " 0, while they still count among their group."
         ),
     )
 
@@ -123,9 +132,17 @@ class ShapingSettings(Settings):
 class EstimatorSettings(Settings):
     """Returns -> advantages."""
 
-    name: str = "rebn"
+    name: str = Field("rebn", description="docs/training.md has the table of them.")
     key: str | list[str] | None = Field(
         None, description="Columns that form a group, as in [policy, scenario, agent]; or global."
+    )
+    # rewards of two worlds have two units: their means and spreads compare nothing
+    groups: Literal["scenario", "all"] = Field(
+        "scenario",
+        description=(
+            "Of several scenarios: every group is of one, or `all`: the column scenario is taken"
+            " out of the key."
+        ),
     )
     options: dict[str, float | bool] = Field(
         default_factory=dict, description="Parameters of the estimator, as in {lam: 0.95}."
@@ -148,13 +165,37 @@ class LossSettings(Settings):
             " gem_ma.training.learner.losses.SURROGATES."
         ),
     )
+    # of DPO (arXiv 2305.18290), whose usual value it is
+    pair_beta: float = Field(
+        0.1,
+        gt=0,
+        description=(
+            "Of the surrogates of pairs, dpo and ipo: how much the reference counts against what"
+            " was preferred."
+        ),
+    )
     # PPO (Schulman et al., 2017)
-    clip: float = Field(0.2, gt=0)
+    clip: float = Field(0.2, gt=0, description="Bound of the ratio: 1 - clip to 1 + clip.")
+    clip_high: float | None = Field(
+        None,
+        gt=0,
+        description=(
+            "How far a ratio may rise, where that is another than how far it may fall (DAPO);"
+            " absent = clip."
+        ),
+    )
+    dual_clip: float | None = Field(
+        None,
+        gt=1,
+        description=(
+            "The largest ratio that counts against a token of negative advantage; absent = none."
+        ),
+    )
     ratio: Ratio = Field(
         "token",
         description=(
             "Over what the importance ratio is taken: each token, all of a turn, their geometric"
-            " mean, all of an episode."
+            " mean, all of an episode, their geometric mean."
         ),
     )
     aggregation: Aggregation = Field(
@@ -169,15 +210,85 @@ class LossSettings(Settings):
             " Absent: 2 under overlap, else null."
         ),
     )
-    kl: float = Field(
-        0.0, ge=0, description="Weight of the divergence from the weights at the start of training."
+    sequence_mask: float | None = Field(
+        None,
+        gt=1,
+        description=(
+            "An agent's part in an episode teaches nothing where its importance weight between"
+            " engine and learner, of all its tokens, lies outside of 1/x to x; absent = none."
+        ),
     )
-    entropy: float = Field(0.0, ge=0)
-    epochs: int = Field(1, ge=1)
+    kl: float = Field(
+        0.0,
+        ge=0,
+        description="Weight of the divergence from the reference: the weights at the start.",
+    )
+    reference: str | None = Field(
+        None,
+        description=(
+            "A frozen policy that is the reference in place of the weights at the start, such as a"
+            " teacher: on-policy distillation."
+        ),
+    )
+    kl_form: Divergence = Field(
+        "k3",
+        description=(
+            "How the loss estimates the divergence. The mean gradient of k2 is that of KL(policy ||"
+            " reference), that of k3 of KL(reference || policy)."
+        ),
+    )
+    kl_in: Literal["loss", "reward"] = Field(
+        "loss",
+        description=(
+            "Where the divergence counts: as a term of the loss, or taken off the reward of each"
+            " turn, so that earlier turns answer for it too."
+        ),
+    )
+    # Ziegler et al., arXiv 1909.08593, section 2.2
+    kl_target: float | None = Field(
+        None,
+        gt=0,
+        description=(
+            "Nats a token that the weight kl adapts itself to, by a fifth an update at most;"
+            " absent = it stays."
+        ),
+    )
+    kl_refresh: int | None = Field(
+        None,
+        ge=1,
+        description=(
+            "Updates of a policy after which the reference becomes the weights of then; absent ="
+            " those at the start stay."
+        ),
+    )
+    entropy: float = Field(0.0, ge=0, description="Weight of the bonus for entropy.")
+    epochs: int = Field(1, ge=1, description="Passes over the turns of a step.")
     # of all rows of a step; pass_tokens splits each further where memory wants it
-    minibatches: int = Field(4, ge=1)
-    target_kl: float | None = Field(None, gt=0)
-    grad_clip: float = Field(1.0, gt=0)
+    minibatches: int = Field(4, ge=1, description="Updates of a pass.")
+    target_kl: float | None = Field(
+        None,
+        gt=0,
+        description="Where a policy is so many nats from the one that played, the step ends.",
+    )
+    grad_clip: float = Field(1.0, gt=0, description="Norm that gradients are cut to.")
+    # a list, which is what YAML has
+    betas: list[Share] = Field(
+        [0.9, 0.95],
+        min_length=2,
+        max_length=2,
+        description="What Adam keeps of its two moments from step to step.",
+    )
+    eps: float = Field(1e-8, gt=0, description="Of Adam.")
+    weight_decay: float = Field(
+        0.0, ge=0, description="Of AdamW: what a step takes off every weight, times lr."
+    )
+    moments: Literal["float32", "int8"] = Field(
+        "float32",
+        description=(
+            "What the two moments of Adam are kept in: int8 takes 2 bytes a weight in place of 8,"
+            " and rounds them at random."
+        ),
+    )
     pass_tokens: int = Field(
         16_384,
         ge=1,
@@ -195,15 +306,22 @@ class LossSettings(Settings):
             " memory alone changes."
         ),
     )
+    recompute: bool = Field(
+        False,
+        description=(
+            "Compute a layer's activations again in the backward pass, instead of keeping them:"
+            " memory alone changes, for a third more computing."
+        ),
+    )
 
 
 class CriticSettings(Settings):
     """A critic for each learned policy: one value per turn, from what the agent had seen."""
 
-    lr: float = Field(1e-3, gt=0)
-    epochs: int = Field(2, ge=1)
-    minibatches: int = Field(4, ge=1)
-    grad_clip: float = Field(1.0, gt=0)
+    lr: float = Field(1e-3, gt=0, description="Learning rate of the critic.")
+    epochs: int = Field(2, ge=1, description="Passes over the returns of a step.")
+    minibatches: int = Field(4, ge=1, description="Updates of a pass.")
+    grad_clip: float = Field(1.0, gt=0, description="Norm that gradients are cut to.")
     step: float = Field(
         0.2,
         gt=0,

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from gem_ma.config.schema import validate
 from gem_ma.config.settings import Config
 from gem_ma.config.sources import extend, source_of
 from gem_ma.config.studies import StudySections
+from gem_ma.config.worlds_written import placed_keys, spell_worlds
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.secret_names import check_comments, check_secrets
 
@@ -67,7 +69,8 @@ class Loaded:
     @property
     def stem(self) -> str:
         """What the run folder is called after."""
-        name = self.path.stem if self.path is not None else self.config.scenario.id
+        named = "-".join(self.config.scenarios) or self.config.only.id
+        name = self.path.stem if self.path is not None else named
         file = registry.file_of(name)
         # the stem alone: folders on the way to it say nothing about the run
         name = name if file is None else name.replace(str(file), file.stem, 1)
@@ -128,6 +131,7 @@ def load(
     reference cell. `overrides` are `dotted.key=value`, values in YAML. Raises ConfigError with
     all faults, DataError where data that it names is missing.
     """
+    overrides = _listed(overrides)
     path, text, document, grid = _open(source, overrides, configs_first)
     if grid is not None:
         document = grid.filled(document, grid.reference)
@@ -163,6 +167,7 @@ class LoadedStudy:
 def load_study(source: str | Path, overrides: Sequence[str] = ()) -> LoadedStudy:
     """Every cell of a study's grid as a config, each as `load` would give it. Raises ConfigError
     with the faults of all cells at once."""
+    overrides = _listed(overrides)
     path, text, document, grid = _open(source, overrides, configs_first=True)
     if grid is None:
         document.refuse()
@@ -193,6 +198,11 @@ def load_study(source: str | Path, overrides: Sequence[str] = ()) -> LoadedStudy
     )
 
 
+def _listed(overrides: Sequence[str]) -> Sequence[str]:
+    # in Python one alone is easily given as it is, and a text is a sequence of letters
+    return (overrides,) if isinstance(overrides, str) else overrides
+
+
 def _open(
     source: str | Path, overrides: Sequence[str], configs_first: bool
 ) -> tuple[Path | None, str, Document, Grid | None]:
@@ -208,10 +218,12 @@ def _open(
         document.fault((), f"{what}; a config has sections such as `scenario:`")
         document.refuse()
     extend(document, path, file)
+    spell_worlds(document)
     spell_seats(document)
     for override in overrides:
         _override(document, override)
         # after each: a later one may set a key of a seat
+        spell_worlds(document)
         spell_seats(document)
         # after each: what a later one replaces stands in the manifest all the same
         check_secrets(document)
@@ -221,6 +233,7 @@ def _open(
 
 def _finish(document: Document, path: Path | None) -> Config | None:
     """The config of a document, or None after adding faults to it."""
+    spell_worlds(document)  # a cell of a study may have brought a short form
     name_policies(document)
     if path is None:
         seat_defaults(document)
@@ -250,8 +263,10 @@ def _override(document: Document, override: str) -> None:
     # so that a name with a dot cannot be typed; such names are set in the file
     keys = tuple(key.strip().split("."))
     if not equals or not all(keys):
+        # a shell parts a value at its blanks
+        rest = "" if equals or len(keys) > 1 else "; what holds a blank wants quotes"
         document.faults.append(
-            Fault(place, (), f"an override is dotted.key=value; got {override!r}")
+            Fault(place, (), f"an override is dotted.key=value; got {override!r}{rest}")
         )
         return
     try:
@@ -260,27 +275,33 @@ def _override(document: Document, override: str) -> None:
         what = str(error).rsplit(": ", 1)[-1]
         document.faults.append(Fault(place, keys, f"not readable as YAML: {what}; quote the value"))
         return
-    document.put(
-        keys,
-        Document(
-            value.value,
-            dict.fromkeys(value.places, place),
-            [Fault(place, f.path, f.text) for f in value.faults],
-        ),
-    )
+    for path in list(placed_keys(document, keys)):
+        faults = [Fault(place, f.path, f.text) for f in value.faults]
+        # a copy each, since short forms are written out in place
+        typed = Document(deepcopy(value.value), dict.fromkeys(value.places, place), faults)
+        document.put(path, typed)
 
 
 def _locate_code(value: Any, base: Path) -> None:
-    """Writes every Python file that a config names, as a scenario's id or a behaviour, as it is
-    seen from the working folder."""
+    """Writes every Python file that a config names, as a scenario's id, a behaviour or a wrapper,
+    as it is seen from the working folder."""
     entries: Iterable[tuple[Any, Any]] = ()
     if isinstance(value, (dict, list)):
         entries = value.items() if isinstance(value, dict) else enumerate(value)
     for key, inner in entries:
-        if key in ("id", "behaviour") and isinstance(inner, str):
+        if key in ("id", "behaviour", "summary") and isinstance(inner, str):
             value[key] = locate_code(inner, base)
+        elif key == "wrappers" and isinstance(inner, list):
+            value[key] = [_located_wrapper(entry, base) for entry in inner]
         else:
             _locate_code(inner, base)
+
+
+def _located_wrapper(entry: Any, base: Path) -> Any:
+    """A wrapper of a config, whose name stands alone or as the key of its options."""
+    if isinstance(entry, dict):
+        return {locate_code(name, base): options for name, options in entry.items()}
+    return locate_code(entry, base) if isinstance(entry, str) else entry
 
 
 def _is_record(path: Path) -> bool:

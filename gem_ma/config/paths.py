@@ -4,11 +4,15 @@ working folder."""
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 from gem_ma import registry
-from gem_ma.config.playing import ToolSettings
+from gem_ma.config.playing import AgentSettings, ExamSettings, ScenarioSettings, ToolSettings
 from gem_ma.config.settings import Config
+
+Block = TypeVar("Block", bound=ScenarioSettings)
 
 
 def locate(value: str, base: Path | None) -> str:
@@ -28,6 +32,13 @@ def locate(value: str, base: Path | None) -> str:
     return os.path.relpath(found) if Path.cwd() in found.parents else str(found)
 
 
+def locate_files(value: Any, base: Path | None) -> Any:
+    """A path, or paths by split, as `locate` finds them; everything else as it is."""
+    if isinstance(value, dict):
+        return {key: locate_files(path, base) for key, path in value.items()}
+    return locate(value, base) if isinstance(value, str) else value
+
+
 def locate_code(name: str, base: Path | None) -> str:
     """A name of code: where it is a file, that file as `locate` finds it."""
     file = registry.file_of(name)
@@ -37,16 +48,9 @@ def locate_code(name: str, base: Path | None) -> str:
 def located(config: Config, base: Path | None) -> Config:
     """The config with every path that exists in its folder written as seen from the working
     folder."""
-    scenario = config.scenario
-    data = scenario.options.get("data")
-    if isinstance(data, str):
-        scenario = scenario.model_copy(update={"data": locate(data, base)})
-    agents = {
-        name: agent.model_copy(update={"tools": [_found(tool, base) for tool in agent.tools]})
-        if agent.tools
-        else agent
-        for name, agent in config.agents.items()
-    }
+    scenario = None if config.scenario is None else _scenario(config.scenario, base)
+    scenarios = {name: _scenario(block, base) for name, block in config.scenarios.items()}
+    exams = {name: _scenario(block, base) for name, block in config.evaluate.scenarios.items()}
     policies = {}
     for name, policy in config.policies.items():
         engine, _, model = policy.model.partition("/")
@@ -55,14 +59,41 @@ def located(config: Config, base: Path | None) -> Config:
         if isinstance(adapter := policy.options.get("lora"), str):
             changes["lora"] = locate(adapter, base)
         policies[name] = policy.model_copy(update=changes)
-    changed = {"scenario": scenario, "agents": agents, "policies": policies}
+    changed = {
+        "scenario": scenario,
+        "scenarios": scenarios,
+        "agents": _seats(config.agents, base),
+        "policies": policies,
+        "evaluate": config.evaluate.model_copy(update={"scenarios": exams}),
+    }
     return config.model_copy(update=changed)
 
 
+def _scenario(block: Block, base: Path | None) -> Block:
+    """The block with its files, and those of its seats, as seen from the working folder."""
+    changed: dict[str, Any] = {}
+    for key in ("data", "words"):
+        if isinstance(path := block.options.get(key), (str, dict)):
+            changed[key] = locate_files(path, base)
+    if isinstance(block, ExamSettings):
+        changed["agents"] = _seats(block.agents, base)
+    return block.model_copy(update=changed)
+
+
+def _seats(seats: Mapping[str, AgentSettings], base: Path | None) -> dict[str, AgentSettings]:
+    return {
+        name: seat.model_copy(update={"tools": [_found(tool, base) for tool in seat.tools]})
+        if seat.tools
+        else seat
+        for name, seat in seats.items()
+    }
+
+
 def _found(tool: ToolSettings, base: Path | None) -> ToolSettings:
-    """The tool with the folder that it searches, where it has one, as seen from the working
-    folder."""
+    """The tool with the folders that it searches and embeds with, where it has any, as seen from
+    the working folder."""
     if tool.search is None:
         return tool
-    folder = locate(tool.search.folder, base)
-    return tool.model_copy(update={"search": tool.search.model_copy(update={"folder": folder})})
+    named = {"folder": tool.search.folder, "model": tool.search.model}
+    folders = {key: locate(name, base) for key, name in named.items() if name is not None}
+    return tool.model_copy(update={"search": tool.search.model_copy(update=folders)})

@@ -17,15 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.behaviour import as_factory, no_policy, seat
-from gem_ma.config.fit import single
+from gem_ma.config.fit_scenario import single
 from gem_ma.config.options import signature
 from gem_ma.config.paths import located
+from gem_ma.config.playing import AgentSettings
+from gem_ma.config.seating import seats_of
 from gem_ma.config.settings import Config
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.http.budget import Budget
 from gem_ma.engines.opening import open_engine
 from gem_ma.episode import Seat
 from gem_ma.errors import ConfigError
+from gem_ma.memory import summarist
 from gem_ma.registry import load, make, task_of
 from gem_ma.rollout import Plan
 from gem_ma.scenario import Scenario
@@ -37,8 +40,13 @@ def scenario_of(config: Config, *, base: Path | None = None) -> Scenario:
     """The scenario with its options, and with the tools of its agents around it. Raises DataError
     where its data is missing or damaged."""
     found = located(config, base)
-    scenario = make(config.scenario.id, **found.scenario.options)
-    named = {agent: [tool.named for tool in seat.tools] for agent, seat in found.agents.items()}
+    scenario = make(found.only.id, **found.only.options)
+    return with_tools(scenario, seats_of(scenario.agents, found.agents))
+
+
+def with_tools(scenario: Scenario, seats: Mapping[str, AgentSettings]) -> Scenario:
+    """The scenario with the tools of these seats around it."""
+    named = {agent: [tool.named for tool in seat.tools] for agent, seat in seats.items()}
     return equipped(scenario, named)
 
 
@@ -89,7 +97,7 @@ def open_policies(
     budget: Budget | None = None,
     offline: bool = False,
 ) -> dict[str, Policy]:
-    """Every policy that has a seat, learns or is named in `names`, with its engine open.
+    """Every policy that has a seat, learns, teaches or is named in `names`, with its engine open.
 
     A relative model path is looked up in `base` (the config's folder), then in the working
     folder; `${env:NAME}` is read here. What engines with a budget spend is taken from `budget`,
@@ -97,16 +105,18 @@ def open_policies(
     `offline`: nothing will be sampled, so no key is read. Raises ConfigError or DataError for a
     model that cannot be opened.
     """
-    seats = [*config.agents.values()]
+    seats = config.seats
     wanted: set[str | None] = set(names or ())
     learned = set() if config.train is None else {*config.train.policies, *config.train.warm_start}
     wanted |= learned
     if config.train is not None:
+        wanted |= config.train.references
         if config.train.opponents is not None:
             wanted |= {name for name in config.train.opponents.anchors if name in config.policies}
         # those who play demonstrations may sample from policies that play nothing else
         seats += [seat for warm in config.train.warm_start.values() for seat in warm.cast.values()]
     wanted |= {name for seat in seats for name in (seat.policy, *seat.policies.values())}
+    wanted |= {summarist(seat.seat.memory) for seat in seats}
     unknown = sorted(name for name in wanted if name is not None and name not in config.policies)
     if unknown:
         raise ConfigError(
@@ -156,7 +166,7 @@ def _named(policy: str, options: Mapping[str, Any]) -> Iterator[None]:
 def evaluation_plans(config: Config, scenario: Scenario) -> Iterator[Plan]:
     """One plan per task (or seed) and repeat, in order. Raises ConfigError for a task that the
     split does not have."""
-    settings, run, cast = config.scenario, config.run, cast_of(config)
+    settings, run, cast = config.only, config.run, cast_of(config)
     # an index stands for a task or, where there is one task only, for a seed
     by_seed = single(scenario.tasks(settings.split))
     for position, index in enumerate(_starts(config, scenario)):
@@ -187,7 +197,7 @@ def count(config: Config, scenario: Scenario) -> int:
 
 def _starts(config: Config, scenario: Scenario) -> Sequence[int]:
     """Task indices; 0, 1, ... where only the seed makes a difference."""
-    split, wanted = config.scenario.split, config.scenario.tasks
+    split, wanted = config.only.split, config.only.tasks
     tasks = scenario.tasks(split)
     size = len(tasks)
     if isinstance(wanted, int):

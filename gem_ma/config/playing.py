@@ -1,5 +1,5 @@
-"""The sections that say what is played, by whom and how long: `scenario:`, `agents:`, `policies:`,
-`run:`, `limits:` and `retry:`. Knows nothing of learning.
+"""The sections that say what is played, by whom and how long: `scenario:`, `scenarios:`,
+`agents:`, `policies:`, `run:`, `limits:` and `retry:`. Knows nothing of learning.
 
 Unknown keys are errors everywhere. `scenario:` and `policies.<name>:` also take the options of
 the scenario's and the engine's constructor.
@@ -45,6 +45,11 @@ class ScenarioSettings(Settings):
         ),
     )
 
+    wrappers: list[str | dict[str, Any]] = Field(
+        default_factory=list,
+        description="Around the rules, the first next to them: [{retry: 2}, {time_limit: 50}].",
+    )
+
     @field_validator("tasks")
     @classmethod
     def _some_tasks(cls, value: int | list[int] | None) -> int | list[int] | None:
@@ -56,7 +61,9 @@ class ScenarioSettings(Settings):
 
     @property
     def options(self) -> dict[str, Any]:
-        return dict(self.__pydantic_extra__ or {})
+        """What `registry.make` takes beside the id."""
+        options = dict(self.__pydantic_extra__ or {})
+        return {**options, "wrappers": self.wrappers} if self.wrappers else options
 
 
 class ToolOptions(Settings):
@@ -79,10 +86,26 @@ class PythonSettings(ToolOptions):
 
 
 class SearchSettings(ToolOptions):
-    """Words looked up in the text files of a folder."""
+    """Passages looked up in the text files of a folder, or by a server."""
 
-    folder: str = Field(description="Its .txt and .md files are searched.")
+    folder: str | None = Field(None, description="Its .txt and .md files are searched.")
+    model: str | None = Field(
+        None, description="Folder of a sentence-embedding model, which compares by meaning."
+    )
+    url: str | None = Field(
+        None, description="A retriever as Search-R1's: http://127.0.0.1:8000/retrieve."
+    )
+    api_key_env: str | None = Field(None, description="Variable that holds its key.")
+    timeout_s: float = Field(30.0, gt=0, description="Seconds of one try of a retriever.")
     results: int = Field(3, ge=1, description="Passages in an answer.")
+
+    @model_validator(mode="after")
+    def _one(self) -> SearchSettings:
+        if (self.folder is None) == (self.url is None):
+            raise ValueError("should have either a folder or a url")
+        if self.url is not None and self.model is not None:
+            raise ValueError("a model belongs to a folder; a server has its own")
+        return self
 
 
 class McpSettings(ToolOptions):
@@ -128,6 +151,26 @@ class ToolSettings(Settings):
         raise AssertionError("no tool")  # the validator has refused it
 
 
+class MemorySettings(Settings):
+    """What an agent's model is shown of a long play. The record stays whole."""
+
+    window: int | None = Field(None, ge=1, description="The last messages, so many.")
+    turns: int | None = Field(None, ge=0, description="The agent's last turns, so many.")
+    first: int = Field(1, ge=0, description="Messages at the beginning that stay: a briefing.")
+    summary: str | None = Field(
+        None,
+        description=(
+            "Who says in short what falls out: a policy, or a function of messages as FILE.py:NAME."
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> MemorySettings:
+        if (self.window is None) == (self.turns is None):
+            raise ValueError("should have either window (messages) or turns (of the agent)")
+        return self
+
+
 class AgentSettings(Settings):
     """Who plays one agent."""
 
@@ -143,9 +186,42 @@ class AgentSettings(Settings):
         description="Tools that it may call before it acts: [python, {search: {folder: PATH}}].",
     )
 
+    memory: MemorySettings | None = Field(
+        None, description="What its model is shown of a long play: {window: 4} messages."
+    )
+
     @property
     def seat(self) -> Seat:
-        return Seat(self.behaviour, self.policy, dict(self.options), policies=dict(self.policies))
+        memory = self.memory.model_dump(exclude_defaults=True) if self.memory is not None else {}
+        return Seat(
+            self.behaviour,
+            self.policy,
+            dict(self.options),
+            policies=dict(self.policies),
+            memory=memory,
+        )
+
+
+class ExamSettings(ScenarioSettings):
+    """A further world of exams: its block, and seats that differ from those of `agents:`."""
+
+    agents: dict[str, AgentSettings] = Field(
+        default_factory=dict, description="Seats of this world; they go before those of `agents:`."
+    )
+
+    @property
+    def scenario(self) -> ScenarioSettings:
+        """The block as `scenario:` has it."""
+        kept = {"id": self.id, "split": self.split, "tasks": self.tasks, **self.options}
+        return ScenarioSettings.model_validate(kept)
+
+
+class WorldSettings(ExamSettings):
+    """One of several scenarios that a config plays, and how often it is met in training."""
+
+    weight: float = Field(
+        1.0, gt=0, le=1e9, description="Share of the training's plays, beside the other weights."
+    )
 
 
 class PolicySettings(Settings):
@@ -155,11 +231,16 @@ class PolicySettings(Settings):
 
     model: str = Field(description="<engine>/<name>, as in table/softmax or transformers/PATH.")
     # 1 leaves the probabilities as they are, which are those that a gradient is about
-    temperature: float = Field(1.0, ge=0)
-    top_p: float = Field(1.0, gt=0, le=1)
+    temperature: float = Field(1.0, ge=0, description="Of sampling; 0 takes the likeliest token.")
+    top_p: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="The likeliest tokens that have this probability together; 1 = off.",
+    )
     top_k: int = Field(0, ge=0, description="0 = off.")
     max_tokens: int = Field(256, ge=1, description="Per model call.")
-    stop: list[str] = Field(default_factory=list)
+    stop: list[str] = Field(default_factory=list, description="Texts that end a reply.")
 
     @property
     def sampling(self) -> Sampling:
@@ -174,14 +255,22 @@ class RunSettings(Settings):
     """How episodes are played. The limits are the driver's: they cut a play and are recorded as
     truncation."""
 
-    episodes_per_task: int = Field(1, ge=1)
-    seed: int = 0
+    episodes_per_task: int = Field(
+        1, ge=1, description="Plays of every task, each with a seed of its own."
+    )
+    seed: int = Field(0, description="First of all random numbers; equal seeds, equal plays.")
     # plays of one process wait for models most of the time; above this their book-keeping costs
     # more than it gains
-    concurrency: int = Field(64, ge=1, le=10_000)
-    max_steps: int | None = Field(None, ge=1)
-    max_turns: int | None = Field(None, ge=1)
-    max_tokens: int | None = Field(None, ge=1)
+    concurrency: int = Field(64, ge=1, le=10_000, description="Episodes at once.")
+    max_steps: int | None = Field(
+        None, ge=1, description="Decision points of an episode; then it is cut."
+    )
+    max_turns: int | None = Field(
+        None, ge=1, description="Turns of all agents together; then it is cut."
+    )
+    max_tokens: int | None = Field(
+        None, ge=1, description="Sampled tokens of an episode; then it is cut."
+    )
     # a model that repeats itself up to its token limit would fill record and memory
     max_said: int | None = Field(
         MAX_SAID,
@@ -190,9 +279,13 @@ class RunSettings(Settings):
             "Characters of one saying, and of its calls; what is beyond is cut off and counted."
         ),
     )
-    episode_timeout_s: float | None = Field(None, gt=0)
+    episode_timeout_s: float | None = Field(
+        None, gt=0, description="Seconds of an episode; then it is cut."
+    )
     # a tool that hangs would hold its play for ever
-    call_timeout_s: float | None = Field(60.0, gt=0)
+    call_timeout_s: float | None = Field(
+        60.0, gt=0, description="Seconds of a Call, the outside work of a scenario."
+    )
     baselines: bool | int = Field(
         True,
         description="Play the scenario's trivial casts beside; a number: on so many tasks at most.",
@@ -247,7 +340,7 @@ class LimitSettings(Settings):
 class RetrySettings(Settings):
     """How patient a request to an endpoint is, where its policy does not say otherwise."""
 
-    attempts: int | None = Field(None, ge=1)
+    attempts: int | None = Field(None, ge=1, description="Tries of one request.")
     wall_s: float | None = Field(
         None, gt=0, description="Seconds of one request, all attempts together."
     )

@@ -67,9 +67,11 @@ def _explain(
         return f"is missing; it is {_describe(wanted)}" if wanted is not None else "is missing"
     if kind == "extra_forbidden":
         siblings = _model(path[:-1], root)
-        return (
-            f"unknown key{nearest(str(path[-1]), list(siblings.model_fields) if siblings else [])}"
-        )
+        known = list(siblings.model_fields) if siblings else []
+        # `seed=3` for `run.seed=3`: what is typed without its section is no slip of a letter
+        if len(path) == 1 and (sections := sections_of(str(path[0]), root)):
+            return f"unknown key (did you mean {' or '.join(map(repr, sections))}?)"
+        return f"unknown key{nearest(str(path[-1]), known)}"
     value = document.get(*path)
     if (
         len(problems) > 1
@@ -86,6 +88,19 @@ def _explain(
     # what our own validators raise stands behind this prefix
     text = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
     return f"{text[:1].lower()}{text[1:]}; got {_short(value)}"
+
+
+def sections_of(key: str, root: type[BaseModel]) -> list[str]:
+    """Where a key stands, as `section.key`, of the sections that have one place each."""
+    places = []
+    for section, field in root.model_fields.items():
+        models = [
+            option
+            for option in _members(field.annotation)
+            if isinstance(option, type) and issubclass(option, BaseModel)
+        ]
+        places += [f"{section}.{key}" for model in models if key in model.model_fields]
+    return list(dict.fromkeys(places))
 
 
 def _wanted(path: Keys, root: type[BaseModel]) -> Any:

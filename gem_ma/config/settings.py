@@ -12,33 +12,56 @@ from pydantic import BaseModel, Field
 
 from gem_ma.config.playing import (
     AgentSettings,
+    ExamSettings,
     LimitSettings,
     PolicySettings,
     RetrySettings,
     RunSettings,
     ScenarioSettings,
     Settings,
+    WorldSettings,
 )
 from gem_ma.config.training import TrainSettings
+from gem_ma.errors import ConfigError
 
 
 class EvaluateSettings(Settings):
     """Evaluation during and after training."""
 
     every: int | None = Field(None, ge=1, description="Training steps between evaluations.")
-    episodes: int = Field(256, ge=1)
+    episodes: int = Field(256, ge=1, description="Plays of an exam.")
+    tries: int = Field(
+        1,
+        ge=1,
+        le=256,
+        description=(
+            "How often each of them is played in the sampled exam, for pass@k and the best of k;"
+            " greedy stays at once."
+        ),
+    )
     seed: int = Field(
         # those of training have a high bit set, so that no seed that a person types is one of them
         1_000_000,
         ge=0,
         description="First seed of evaluation; disjoint from training seeds.",
     )
+    scenarios: dict[str, ExamSettings] = Field(
+        default_factory=dict,
+        description=(
+            "Further worlds that exams are held in, each of so many episodes; one that is trained"
+            " on, too, is examined as it stands here."
+        ),
+    )
 
 
 class Config(Settings):
-    """A whole config file."""
+    """A whole config file. It plays one `scenario` or several `scenarios`, which the check of the
+    config makes sure of."""
 
-    scenario: ScenarioSettings
+    scenario: ScenarioSettings | None = None
+    scenarios: dict[str, WorldSettings] = Field(
+        default_factory=dict, description="By name; a list names each after its id."
+    )
     agents: dict[str, AgentSettings] = Field(default_factory=dict)
     policies: dict[str, PolicySettings] = Field(default_factory=dict)
     run: RunSettings = RunSettings()
@@ -46,6 +69,24 @@ class Config(Settings):
     retry: RetrySettings = RetrySettings()
     train: TrainSettings | None = None
     evaluate: EvaluateSettings = EvaluateSettings()
+
+    @property
+    def seats(self) -> list[AgentSettings]:
+        """Every seat that it names: those of single scenarios too."""
+        blocks = (*self.scenarios.values(), *self.evaluate.scenarios.values())
+        own = (seat for block in blocks for seat in block.agents.values())
+        return [*self.agents.values(), *own]
+
+    @property
+    def only(self) -> ScenarioSettings:
+        """The block of a config of one scenario. Raises ConfigError where there are several."""
+        if self.scenario is None:
+            what = "scenario: is missing"
+            if self.scenarios:
+                named = ", ".join(self.scenarios)
+                what = f"scenarios: this needs a config of one scenario, and here are {named}"
+            raise ConfigError(what)
+        return self.scenario
 
 
 NO_DEFAULT = object()  # of a key that must be written, or that no section has

@@ -4,7 +4,8 @@ that it extends. Knows nothing of what the text means."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gem_ma import registry
@@ -49,11 +50,19 @@ def source_of(source: str | Path, configs_first: bool) -> tuple[Path | None, str
     if config is not None and (configs_first or not is_scenario):
         return config, _text(config), str(locate(config.name, config.parent))
     if not is_scenario:
-        known = [*registry.catalog("scenarios"), *(Path(other).stem for other in shipped)]
         raise ConfigError(
-            f"{name}: no scenario and no config file has this name{nearest(name, known)}"
+            f"{name}: no scenario and no config file has this name{_hint(name, shipped)}"
         )
     return None, _scenario_text(name), name
+
+
+def _hint(name: str, shipped: Iterable[str]) -> str:
+    """What was meant by a name: a file of this folder, else a scenario or a shipped config."""
+    # what `gem-ma new config NAME` and `new scenario NAME` wrote, typed without its ending
+    files = [f"{name}{end}" for end in (".yaml", ".yml", ".py")]
+    if there := [file for file in files if Path(file).is_file()]:
+        return f" (did you mean {' or '.join(map(repr, there))}?)"
+    return nearest(name, [*registry.catalog("scenarios"), *(Path(file).stem for file in shipped)])
 
 
 def _scenario_text(name: str) -> str:
@@ -66,6 +75,15 @@ def shipped_configs() -> Iterator[Path]:
 
     for folder in gem_ma.__path__:
         yield from sorted(Path(folder, "configs").glob("*.yaml"))
+
+
+def trained_by(scenario: str) -> str:
+    """Which shipped configs train a scenario: the end of a message, empty where none does."""
+    # read as text: a list is no place to check every config
+    ours = re.compile(rf"^scenario:.*\bid: {re.escape(scenario)}\b", re.MULTILINE)
+    texts = {path.stem: _text(path) for path in shipped_configs()}
+    named = [stem for stem, text in texts.items() if ours.search(text) and "\ntrain:" in text]
+    return f"; it is trained by: gem-ma train {' or '.join(named)}" if named else ""
 
 
 def _text(path: Path) -> str:

@@ -3,10 +3,12 @@ constructor, never here."""
 
 CATALOG = {
     "human": "gem_ma.engines.small.human:Human",
+    "litellm": "gem_ma.engines.http.litellm:LiteLLM",
     "openai": "gem_ma.engines.http.openai:OpenAI",
     "replay": "gem_ma.engines.small.replay:Replay",
     "scripted": "gem_ma.engines.small.scripted:Scripted",
     "table": "gem_ma.engines.small.table:Table",
+    "tinker": "gem_ma.engines.tinker.engine:Tinker",
     "transformers": "gem_ma.engines.local.transformers:Transformers",
     "vision": "gem_ma.engines.local.vision:Vision",
     "vllm": "gem_ma.engines.vllm.engine:VLLM",

@@ -104,6 +104,39 @@ class Trains(Protocol):
 
 
 @runtime_checkable
+class Divides(Protocol):
+    """Can learn in several processes, each with a part of its weights.
+
+    Asked by a training of several processes under `train.shard`; `team` are these processes.
+    """
+
+    def divided(self, sampling: Sampling, team: Any) -> Any: ...
+
+
+@runtime_checkable
+class Pins(Protocol):
+    """Gives an engine of its present weights, which later publishes leave as they are.
+
+    Asked by a training that plays several steps ahead (`train.overlap`): plays go on with what
+    was published when they began.
+    """
+
+    def pinned(self) -> Any: ...
+
+
+@runtime_checkable
+class Carries(Protocol):
+    """Tells an engine of another process, made from the same config, what it samples with.
+
+    Asked by a training whose plays run in other processes (`--ray`), of the policies that learn.
+    `carried` gives the weights and their version, or where they lie; `carry` takes them.
+    """
+
+    def carried(self) -> bytes: ...
+    def carry(self, data: bytes) -> None: ...
+
+
+@runtime_checkable
 class Exact(Protocol):
     """Tells the probability of each legal string of a request: [len(legal)] floats.
 
@@ -162,6 +195,9 @@ CAPABILITIES: tuple[type, ...] = (  # in the order in which they are listed
     Remembers,
     Weighs,
     Trains,
+    Divides,
+    Pins,
+    Carries,
     Exact,
     Priced,
     Reachable,

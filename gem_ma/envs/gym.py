@@ -12,24 +12,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
+from gymnasium.utils import seeding
 
-from gem_ma.behaviour import (
-    Behaviour,
-    Factory,
-    as_factory,
-    behaviour_rng,
-    no_policy,
-    seat,
-    waits,
-)
-from gem_ma.envs.loop import act_together
+from gem_ma.envs.others import Others
 from gem_ma.envs.session import RENDER_MODES, Session
 from gem_ma.envs.spaces import ChatText, observation_space
-from gem_ma.episode import Limits, Seat
+from gem_ma.episode import Limits
 from gem_ma.errors import ActionError, ConfigError
 from gem_ma.exchange import read
 from gem_ma.scenario import Game, Scenario
-from gem_ma.types import Action, Asked
+from gem_ma.types import Action
 
 
 class ChatGym(gymnasium.Env[dict[str, Any], Any]):
@@ -38,23 +30,25 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
 
     def __init__(self, session: Session, agent: str, others: Mapping[str, Any]) -> None:
         self._session, self.agent = session, agent
-        _check_seats(session, agent, others)
-        self._others: dict[str, tuple[Factory, dict[str, Any]]] = {}
-        for other, player in others.items():
-            if isinstance(player, Seat):
-                self._others[other] = as_factory(player.behaviour), dict(player.options)
-            else:
-                self._others[other] = as_factory(player), {}
-        # those that declare it are spared the hop to another thread
-        self._immediate = {
-            other for other, (factory, _) in self._others.items() if not waits(factory)
-        }
+        self._others = Others(session, agent, others)
         self.metadata = {"name": session.name, "render_modes": list(RENDER_MODES), "render_fps": 4}
         self.render_mode = session.render_mode
         self.observation_space = observation_space()
         self.action_space = ChatText()
-        self._players: dict[str, Behaviour] = {}
         self._done = True
+        self._generator: Any = None
+
+    @property
+    def _np_random(self) -> Any:
+        """Gymnasium's own generator, which no play draws from. Made when it is asked for: that
+        takes as long as two turns."""
+        if self._generator is None and self._np_random_seed is not None:
+            self._generator, _ = seeding.np_random(self._np_random_seed)
+        return self._generator
+
+    @_np_random.setter
+    def _np_random(self, generator: Any) -> None:
+        self._generator = generator
 
     @property
     def scenario(self) -> Scenario:
@@ -73,22 +67,17 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
         self._done = True
         session = self._session
         game = session.reset(seed, options)
-        # numpy knows no negative seeds
-        super().reset(seed=None if seed is None else abs(game.seed))
-        self._players = {
-            other: seat(
-                factory,
-                other,
-                no_policy(other),
-                behaviour_rng(game.seed, other),
-                game.task,
-                **chosen,
-            )
-            for other, (factory, chosen) in self._others.items()
-        }
+        if seed is not None:
+            # numpy knows no negative seeds
+            self._np_random, self._np_random_seed = None, abs(game.seed)
+        self._others.seat(game)
         self._done = False
         self._play_on(game)
-        return session.observe(self.agent), session.info(self.agent)
+        return self._observed(), session.info(self.agent)
+
+    def _observed(self) -> Any:
+        """What the agent sees: the whole transcript."""
+        return self._session.observe(self.agent)
 
     def step(
         self, action: str | Action
@@ -105,41 +94,40 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
             raise session.refuse()
         # else the play ended before the agent was asked, and this step only pays
         if agent in game.pending:
-            try:
-                own_action = read(action, game.pending[agent])
-            except ActionError as error:
-                raise ActionError(
-                    f"{session.name}, step {game.step}, agent {agent!r}: {error}"
-                ) from error
-            # all others of a simultaneous step act before anything is committed
-            session.commit({**self._act(game), agent: own_action})
+            actions: dict[str, str | Action] = {agent: action}
+            if len(game.pending) > 1:
+                # read first, so that nobody acts beside what is no action
+                actions = {agent: self._read(action, game)}
+                # all others of a simultaneous step act before anything is committed
+                actions |= self._others.act(game)
+            session.commit(actions)
             self._play_on(game)
         terminated = session.terminated(agent)
         # an agent that left ended by the rules, whatever cut the others
         truncated = session.end is not None and not terminated
         self._done = terminated or truncated
         return (
-            session.observe(agent),
+            self._observed(),
             session.rewards().get(agent, 0.0),
             terminated,
             truncated,
             session.info(agent),
         )
 
+    def _read(self, action: str | Action, game: Game) -> Action:
+        try:
+            return read(action, game.pending[self.agent], game.max_said)
+        except ActionError as error:
+            raise ActionError(
+                f"{self._session.name}, step {game.step}, agent {self.agent!r}: {error}"
+            ) from error
+
     def _play_on(self, game: Game) -> None:
         # an agent that has left is never asked again, and its episode is over
         while game.pending and self.agent not in game.pending and self.agent not in game.left:
-            self._session.commit(self._act(game))
+            self._session.commit(self._others.act(game))
         if self.render_mode == "human":
             self._session.render()
-
-    def _act(self, game: Game) -> dict[str, Action | str]:
-        asked = {
-            other: Asked(game.new(other), game.view(other), asked.legal, asked.tools, game.step)
-            for other, asked in game.pending.items()
-            if other != self.agent
-        }
-        return act_together(self._players, asked, self._immediate)
 
     def render(self) -> str | None:
         """The turns so far, in the god's view: text for `ansi`; `human` prints them."""
@@ -153,28 +141,31 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
         return copy.deepcopy(self)
 
 
-def _check_seats(session: Session, agent: str, others: Mapping[str, Any]) -> None:
-    names = ", ".join(session.agents)
-    if agent not in session.agents:
-        raise ConfigError(f"{session.name}: no agent is called {agent!r}; its agents are {names}")
-    if not isinstance(others, Mapping):
-        raise ConfigError(
-            f"{session.name}: others is {{agent: behaviour}}; got {type(others).__name__}"
+class TextGym(ChatGym):
+    """The same with plain texts: an observation is what the agent was shown since it acted last,
+    a message a paragraph, with the speaker's name before what another agent said."""
+
+    def __init__(self, session: Session, agent: str, others: Mapping[str, Any]) -> None:
+        super().__init__(session, agent, others)
+        self.observation_space = ChatText()
+        self._seen = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        self._seen = 0
+        return super().reset(seed=seed, options=options)
+
+    def _observed(self) -> str:
+        messages = self._session.observe(self.agent)["messages"]
+        new = messages[self._seen :]
+        self._seen = len(messages)
+        # its own words stand there too, as `assistant`
+        heard = [message for message in new if message["role"] != "assistant"]
+        return "\n\n".join(
+            f"{message['name']}: {message['content']}" if message["name"] else message["content"]
+            for message in heard
         )
-    for other in others:
-        if other == agent:
-            raise ConfigError(f"{session.name}: {agent!r} is yours to play; leave it out of others")
-        if other not in session.agents:
-            raise ConfigError(
-                f"{session.name}: others names {other!r}, which is no agent; its agents are {names}"
-            )
-    # nobody is seated by default: who plays against you decides the result
-    for other in session.agents:
-        if other != agent and other not in others:
-            raise ConfigError(
-                f"{session.name}: nobody plays {other!r}; give others={{{other!r}: behaviour}}, as"
-                " in 'random_legal'"
-            )
 
 
 def gym_env(
@@ -187,13 +178,17 @@ def gym_env(
     limits: Limits | None = None,
     max_steps: int | None = None,
     render_mode: str | None = None,
+    obs: str = "chat",
     **options: Any,
 ) -> ChatGym:
     """One agent of a scenario as a `gymnasium.Env`; further arguments as in `aec_env`.
 
     `others`: who plays each other agent: the id of a behaviour, a factory, a plain `f(messages,
-    legal, rng) -> str`, a ready object with `act`, or a `Seat` with options.
+    legal, rng) -> str`, a ready object with `act`, or a `Seat` with options. `obs`: `chat`, a dict
+    of messages, or `text`, what is new as one text.
     """
+    if obs not in ("chat", "text"):
+        raise ConfigError(f"obs is chat or text; got {obs!r}; arrays come from gem_ma.discrete")
     session = Session(
         scenario,
         task=task,
@@ -203,4 +198,4 @@ def gym_env(
         render_mode=render_mode,
         options=options,
     )
-    return ChatGym(session, agent, others or {})
+    return (TextGym if obs == "text" else ChatGym)(session, agent, others or {})

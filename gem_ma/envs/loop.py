@@ -15,14 +15,24 @@ from gem_ma.behaviour import Behaviour
 from gem_ma.errors import ActionError
 from gem_ma.types import Action, Asked
 
+Flights = dict[str, "concurrent.futures.Future[Any]"]
+
 
 def act_together(
     players: Mapping[str, Behaviour], asked: Mapping[str, Asked], immediate: Container[str] = ()
 ) -> dict[str, Action | str]:
     """What each asked agent's behaviour does; those that wait for something wait at the same
     time. `immediate`: the agents whose behaviours declare that they never wait."""
-    actions: dict[str, Action | str] = {}
-    waiting: dict[str, concurrent.futures.Future[Any]] = {}
+    actions, waiting = begin(players, asked, immediate)
+    return landed(actions, waiting)
+
+
+def begin(
+    players: Mapping[str, Behaviour], asked: Mapping[str, Asked], immediate: Container[str] = ()
+) -> tuple[dict[str, Any], Flights]:
+    """What behaviours do at once, and what the others will have done, as futures."""
+    actions: dict[str, Any] = {}
+    waiting: Flights = {}
     for agent, request in asked.items():
         answer: Any = players[agent].act(request)
         if agent in immediate and inspect.iscoroutine(answer):
@@ -31,6 +41,11 @@ def act_together(
             waiting[agent] = asyncio.run_coroutine_threadsafe(_await(answer), _loop())
         else:
             actions[agent] = answer
+    return actions, waiting
+
+
+def landed(actions: dict[str, Any], waiting: Flights) -> dict[str, Action | str]:
+    """All of them, once the last future is done. Raises what one of them raised."""
     try:
         for agent, future in waiting.items():
             actions[agent] = future.result()

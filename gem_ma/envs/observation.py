@@ -47,7 +47,11 @@ class Messages(tuple[dict[str, str], ...]):
         return copies[place]
 
     def __iter__(self) -> Iterator[dict[str, str]]:
-        return map(self.__getitem__, range(len(self)))
+        copies: dict[Any, Any] = self.__dict__
+        for place, message in enumerate(super().__iter__()):
+            if (copy := copies.get(place)) is None:
+                copy = copies[place] = dict(message)
+            yield copy
 
     # what the class of tuples does without looking through __iter__
 

@@ -50,7 +50,9 @@ class Session:
         max_steps: int | None = None,
         render_mode: str | None = None,
         options: Mapping[str, Any] | None = None,
+        defer_calls: bool = False,
     ) -> None:
+        """`defer_calls`: a Call of the scenario stops the play until `answer` is called."""
         if options and isinstance(scenario, Scenario):
             raise ConfigError(
                 f"{_name(scenario)}: an instance takes no further options ({', '.join(options)});"
@@ -64,13 +66,16 @@ class Session:
         self.name = _name(self.scenario)
         self.agents = tuple(self.scenario.agents)
         self.split, self.render_mode = split, render_mode
+        self._defer = defer_calls
         self.limits = _limits(limits, max_steps, self.scenario)
         # in a tuple, since None is a task
         self.fixed = None if task is None else (self._task(task),)
         self.game: Game | None = None
         self.end: End | None = None  # of the play; None while it goes on
         self.failure: ScenarioError | None = None
-        self._seeds = random.Random()
+        # the stream of later resets, made when one is drawn: that takes longer than a turn
+        self._seeds: random.Random | None = random.Random()
+        self._seed = 0
         self._paid = self._shown = 0
         self._started = 0.0
         self._schemas: tuple[tuple[Tool, ...], str] = ((), "[]")
@@ -89,8 +94,10 @@ class Session:
             except TypeError:
                 raise ConfigError(f"{self.name}: a seed is an integer; got {seed!r}") from None
             # as Gymnasium wants it: a seed decides all later resets without one
-            self._seeds = random.Random(f"{seed}/resets")
+            self._seeds, self._seed = None, seed
         else:
+            if self._seeds is None:
+                self._seeds = random.Random(f"{self._seed}/resets")
             # 31 bits fit every library that a wrapper may seed by it
             seed = self._seeds.randrange(2**31)
         asked_for = options.get("task") if isinstance(options, Mapping) else None
@@ -100,7 +107,7 @@ class Session:
         self._encoded: dict[str, list[dict[str, str]]] = {agent: [] for agent in self.agents}
         self._started = time.monotonic()
         try:
-            self.game = Game(self.scenario, task, seed)
+            self.game = Game(self.scenario, task, seed, defer_calls=self._defer)
             if self.limits is not None:
                 self.game.max_said = self.limits.max_said
         except ScenarioError as error:
@@ -165,13 +172,28 @@ class Session:
                 self.illegal[turn.agent] = (
                     turn.legal is not None and action.parsed is None and not action.tool_calls
                 )
-            self.end = End.TERMINATED if game.over else self._limit(game)
-            # at once, so that a `finally` of the author does not wait for the next reset
-            if self.end is not None:
-                game.close()
+            self._settle(game)
         except ScenarioError as error:
             self.failure = error
             raise
+
+    def answer(self, value: Any, error: str | None) -> None:
+        """Hands the result of a deferred Call to the play, then holds it against the limits."""
+        game = self.playing()
+        try:
+            game.answer(value, error)
+            self._settle(game)
+        except ScenarioError as failure:
+            self.failure = failure
+            raise
+
+    def _settle(self, game: Game) -> None:
+        if game.waiting is not None:
+            return  # the step goes on once its call is answered
+        self.end = End.TERMINATED if game.over else self._limit(game)
+        # at once, so that a `finally` of the author does not wait for the next reset
+        if self.end is not None:
+            game.close()
 
     def _limit(self, game: Game) -> End | None:
         limits = self.limits
@@ -196,17 +218,18 @@ class Session:
     def observe(self, agent: str) -> dict[str, Any]:
         """The agent's whole transcript. A turn encodes what is new; each observation copies what
         is looked at, so who keeps or edits one harms no other."""
-        transcript, encoded = self._game().transcript(agent), self._encoded[agent]
-        if len(transcript) > len(encoded):
-            encoded += [encode(message, agent) for message in transcript[len(encoded) :]]
+        game, encoded = self._game(), self._encoded[agent]
+        for message in game.since(agent, len(encoded)):
+            encoded.append(encode(message, agent))
         return {"messages": Messages(encoded)}
 
     def info(self, agent: str) -> dict[str, Any]:
         """The plain facts of reference: who must act, what is legal, where the play stands."""
         game = self._game()
-        asked: Pending | None = game.pending.get(agent)
+        pending = game.pending
+        asked: Pending | None = pending.get(agent)
         info: dict[str, Any] = {
-            "active_agents": tuple(game.pending),
+            "active_agents": tuple(pending),
             "active": asked is not None,
             "step": game.step,
             "turn": self.turns[agent],
@@ -294,6 +317,8 @@ def _escaped(letter: re.Match[str]) -> str:
 
 
 def _limits(limits: Limits | None, max_steps: int | None, scenario: Scenario) -> Limits | None:
+    if not isinstance(limits, Limits | None):
+        raise ConfigError(f"limits is a gem_ma.Limits, or None for none; got {limits!r}")
     if max_steps is not None:
         limits = replace(limits or Limits(), max_steps=max_steps)
     for name in ("max_steps", "max_turns", "max_said") if limits is not None else ():

@@ -8,7 +8,7 @@ turn, for all its tokens. `ESTIMATORS` names them with their group key and decla
 
 from gem_ma.estimators.groups import columns, groups
 from gem_ma.estimators.moving import rae
-from gem_ma.estimators.registry import ESTIMATORS, Estimator, estimate, estimator
+from gem_ma.estimators.registry import ESTIMATORS, Estimator, estimate, estimator, key_among_worlds
 from gem_ma.estimators.returns import agent_norm, dr_grpo, grpo, rebn, reinforce, rloo
 from gem_ma.estimators.shaping import mean_return, shaped
 from gem_ma.estimators.trees import magrpo, team_grpo
@@ -37,6 +37,7 @@ __all__ = [
     "gigpo",
     "groups",
     "grpo",
+    "key_among_worlds",
     "magrpo",
     "mean_return",
     "mt_grpo",

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+import numpy as np
+
 from gem_ma.errors import ConfigError
 from gem_ma.estimators import moving, returns, trees, turnwise
-from gem_ma.estimators.groups import Array, Key, State
+from gem_ma.estimators.groups import Array, Key, State, columns
 from gem_ma.turn_table import TurnTable
 
 SHARES = ("decay", "lam")  # options that lie in 0..1
@@ -106,13 +108,14 @@ def estimate(
     state: Mapping[str, float] | None = None,
     *,
     gamma: Any = 1.0,
+    cut: str = "learn",
     **options: Any,
 ) -> tuple[Array, State]:
     """The advantages of a named estimator, and its state ({} for those that keep none). `key` None
     = the estimator's own.
 
-    `gamma` is the discount that made `table.ret`, for those that need it. Raises ConfigError for
-    a name or an option that there is not.
+    `gamma` is the discount that made `table.ret`, for those that need it. `cut` "skip": turns that
+    a token limit cut get 0. Raises ConfigError for a name or an option that there is not.
     """
     chosen = estimator(name)
     for option in options:
@@ -127,12 +130,27 @@ def estimate(
     # asked of the signature, so that an estimator without a discount need not take one
     if "gamma" in inspect.signature(chosen.function).parameters:
         options["gamma"] = gamma
+    if key is None:
+        key = chosen.key
+    after: State = {}
     if chosen.stateful:
-        advantages, after = chosen.function(
-            table, chosen.key if key is None else key, state=state, **options
-        )
-        return advantages, after
-    return chosen.function(table, chosen.key if key is None else key, **options), {}
+        advantages, after = chosen.function(table, key, state=state, **options)
+    else:
+        advantages = chosen.function(table, key, **options)
+    # after the estimator: the mean of a group knows the turns that were cut
+    return np.where(table.cut, 0.0, advantages) if cut == "skip" else advantages, after
+
+
+def key_among_worlds(name: str, key: Key | None, groups: str) -> tuple[str, ...]:
+    """The columns that form a group where several scenarios are played. Returns of two have two
+    units, so each group is of one; with `groups` "all" the key does without the scenario.
+
+    >>> key_among_worlds("rebn", ["agent"], "scenario"), key_among_worlds("rebn", None, "all")
+    (('scenario', 'agent'), ('policy', 'agent'))
+    """
+    names = columns(estimator(name).key if key is None else key)
+    others = tuple(column for column in names if column != "scenario")
+    return others if groups == "all" else ("scenario", *others)
 
 
 def estimator(name: str) -> Estimator:

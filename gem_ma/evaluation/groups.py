@@ -29,12 +29,16 @@ CAUSES = ("blame", "cause")  # labels of these names are always read as causes
 
 
 def units(episodes: Iterable[Episode]) -> list[tuple[Any, ...]]:
-    """The independent unit that each episode belongs to: its task, or its seed where there is
-    one task only."""
+    """The independent unit that each episode belongs to: its task, or its seed where its world
+    has one task only."""
     listed = list(episodes)
+    tasks: dict[str, set[str]] = {}
+    for episode in listed:
+        tasks.setdefault(episode.world, set()).add(episode.task)
     # seeds of one task are independent draws; repeats of one seed are not
-    single = len({episode.task for episode in listed}) == 1
-    return [(episode.task, episode.seed) if single else (episode.task,) for episode in listed]
+    return [
+        episode.id[:2] if len(tasks[episode.world]) == 1 else episode.id[:1] for episode in listed
+    ]
 
 
 def interval(values: list[float], episodes: list[Episode], *, rate: bool) -> dict[str, Any]:
@@ -253,7 +257,7 @@ def group_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = _measure_rows(summary)
     for label, groups in summary.get("labels", {}).items():
         if is_cause(label, groups):
-            rows.append((f"{label} of {groups['lost']} lost", _causes(groups)))
+            rows += cause_rows({"labels": {label: groups}})
         elif is_constant(groups, summary):
             continue
         elif summary.get("success") is not None:
@@ -266,6 +270,15 @@ def group_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
             values = groups["values"].items()
             rows.append((label, ", ".join(f"{name} {had['episodes']}" for name, had in values)))
     return rows
+
+
+def cause_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Those of `group_rows` that say why plays were lost."""
+    return [
+        (f"{label} of {groups['lost']} lost", _causes(groups))
+        for label, groups in summary.get("labels", {}).items()
+        if is_cause(label, groups)
+    ]
 
 
 def _measure_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -322,6 +335,6 @@ def _asked(what: str, hook: Callable[[Episode], Any], episode: Episode) -> Any:
 
 def _where(what: str, episode: Episode) -> str:
     return (
-        f"{episode.scenario}: {what}() of task {episode.task}, seed {episode.seed}, repeat"
+        f"{episode.scenario}: {what}() of task {episode.id[0]}, seed {episode.seed}, repeat"
         f" {episode.repeat}"
     )

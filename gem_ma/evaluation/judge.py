@@ -4,21 +4,16 @@ numbers they give."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gem_ma.episode import Episode
 from gem_ma.evaluation.groups import Labels, Measures
 from gem_ma.evaluation.kinds import Kinds
+from gem_ma.evaluation.lost import lost_ids
 from gem_ma.evaluation.metrics import Success, summarise
 from gem_ma.scenario import Scenario
-
-
-def rules_of(scenario: Scenario) -> Scenario:
-    """The scenario that knows the rules: itself, or the one that wrappers stand around."""
-    while isinstance(inner := getattr(scenario, "inner", None), Scenario):
-        scenario = inner
-    return scenario
+from gem_ma.wrappers.around import rules_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +24,7 @@ class Judge:
     measures: Measures | None = None
     labels: Labels | None = None
     kinds: Kinds = Kinds()
+    worlds: Mapping[str, Judge] = field(default_factory=dict)  # of a run of several scenarios
 
     @classmethod
     def of(cls, scenario: Scenario) -> Judge:
@@ -41,6 +37,20 @@ class Judge:
             scenario.labels if kind.labels is not Scenario.labels else None,
             Kinds(scenario.rates, scenario.more_is_better, scenario.less_is_better),
         )
+
+    @classmethod
+    def among(cls, judges: Mapping[str, Judge]) -> Judge:
+        """The judge of a run of several worlds, by their names: each play is judged by its own."""
+
+        def asking(hook: str, none: Any) -> Any:
+            asked = {name: getattr(judge, hook) for name, judge in judges.items()}
+            if not any(asked.values()):
+                return None
+            # a world that the config has no more is judged by nobody
+            return lambda episode: (asked.get(episode.world) or (lambda _: none))(episode)
+
+        hooks = (asking("success", None), asking("measures", {}), asking("labels", {}))
+        return cls(*hooks, worlds=dict(judges))
 
     @classmethod
     def recorded(cls, summary: Mapping[str, Any], episodes: int) -> Judge:
@@ -58,17 +68,21 @@ class Judge:
         rows = {(row["task"], row["seed"], row["repeat"]): row for row in lost["episodes"]}
         # with fewer judged than played, a play without a row may never have been judged
         judged_all = success["n"] == summary["ok"] and summary["episodes"] == episodes
-        otherwise = True if judged_all and len(rows) == lost["count"] else None
+        ids, named_all = lost_ids(summary)
+        otherwise = True if judged_all and named_all else None
 
         def named(episode: Episode, key: str) -> dict[str, Any]:
             return dict(rows[episode.id][key]) if episode.id in rows else {}
 
         return cls(
-            lambda episode: False if episode.id in rows else otherwise,
+            lambda episode: False if episode.id in ids else otherwise,
             lambda episode: named(episode, "measures"),
             lambda episode: named(episode, "labels"),
         )
 
     def summarise(self, episodes: Iterable[Episode]) -> dict[str, Any]:
         """The summary of these episodes."""
-        return summarise(episodes, self.success, self.measures, self.labels, self.kinds)
+        kinds: Kinds | dict[str, Kinds] = self.kinds
+        if self.worlds:
+            kinds = {name: judge.kinds for name, judge in self.worlds.items()}
+        return summarise(episodes, self.success, self.measures, self.labels, kinds)

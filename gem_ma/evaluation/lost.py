@@ -13,8 +13,10 @@ from typing import Any
 from gem_ma.episode import End, Episode
 from gem_ma.evaluation.groups import Labels, Measures, labels_if_any, labels_of, values_of
 from gem_ma.evaluation.kinds import Kinds
+from gem_ma.evaluation.pairs import Id
 
 MOST = 1_000  # rows of one run; `count` counts all
+OTHERS = 50_000  # of the rest the ids alone, so that every play is known as won or lost
 
 
 def lost_episodes(
@@ -25,21 +27,27 @@ def lost_episodes(
     kinds: Kinds,
 ) -> dict[str, Any]:
     """`{count, episodes}`; judged ones first. Each row: `task seed repeat end returns labels
-    measures error`."""
+    measures error`. Where there are more than rows, `others`: [task, seed, repeat] of the next."""
     # judged ones first: under `MOST` it is failures that are cut off, which say least about agents
     lost = [episode for episode, won in judged if not won] + list(failed)
-    return {
-        "count": len(lost),
-        "episodes": [
-            {**identity(one), **facts_of(one, measures, labels, kinds)} for one in lost[:MOST]
-        ],
-    }
+    rows = [{**identity(one), **facts_of(one, measures, labels, kinds)} for one in lost[:MOST]]
+    others = [list(one.id) for one in lost[MOST:OTHERS]]
+    return {"count": len(lost), "episodes": rows, **({"others": others} if others else {})}
+
+
+def lost_ids(summary: Mapping[str, Any]) -> tuple[set[Id], bool]:
+    """The ids of the lost episodes that a summary names, and whether these are all there are.
+    Raises KeyError, TypeError or ValueError where the summary is damaged."""
+    lost = summary.get("lost") or {"count": 0, "episodes": []}
+    ids = {(row["task"], row["seed"], row["repeat"]) for row in lost["episodes"]}
+    ids |= {(task, seed, repeat) for task, seed, repeat in lost.get("others", ())}
+    return ids, len(ids) == lost["count"]
 
 
 def identity(episode: Episode) -> dict[str, Any]:
     """What names an episode in its run, and how it ended."""
     return {
-        "task": episode.task,
+        "task": episode.id[0],
         "seed": episode.seed,
         "repeat": episode.repeat,
         "end": episode.end.value,

@@ -5,6 +5,9 @@ A mean stands over the episodes that ended by themselves or by a driver's limit 
 ones (code outside the agents) and INTERRUPTED ones (*excluded*) are counted beside it; the score
 is given once more with every failed episode as 0, and with excluded ones at their worst and
 best. Independent units are tasks; where a run plays a single task, its seeds.
+
+Of a run of several worlds (`Episode.world`) every name of an agent, a measure and a label has its
+world before it, and `worlds` has the scores of each world as if it had been played alone.
 """
 
 from __future__ import annotations
@@ -12,8 +15,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from gem_ma.episode import End, Episode
 from gem_ma.evaluation.groups import (
@@ -26,7 +29,7 @@ from gem_ma.evaluation.groups import (
 )
 from gem_ma.evaluation.kinds import RETURN, Kinds
 from gem_ma.evaluation.lost import lost_episodes
-from gem_ma.evaluation.tallies import AgentCounts, take
+from gem_ma.evaluation.tallies import AgentCounts, Taken, take
 
 __all__ = ["Success", "summarise"]
 
@@ -38,43 +41,41 @@ def summarise(
     success: Success | None = None,
     measures: Measures | None = None,
     labels: Labels | None = None,
-    kinds: Kinds = Kinds(),  # noqa: B008 (frozen)
+    kinds: Kinds | Mapping[str, Kinds] = Kinds(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
     """A JSON-able summary; `success` says whether an episode reached its goal (None = it cannot
-    tell), `measures`, `labels` and `kinds` (which scores are rates) are the scenario's.
+    tell), `measures`, `labels` and `kinds` (which scores are rates) are the scenario's; of several
+    worlds `kinds` are by world.
 
     Keys: `episodes ok failed excluded retried tasks returns success score pass_hat_k
     pass_hat_k_intervals tries measures labels lost ends errors turns steps tokens truncated
     illegal malformed cut empty served`. An interval is `{mean, low, high, n, method, rate}`; a
     bound that the data cannot give is null, as is a mean over nothing. `labels` is explained in
-    `gem_ma.evaluation.groups`, `lost` in `gem_ma.evaluation.lost`.
+    `gem_ma.evaluation.groups`, `lost` in `gem_ma.evaluation.lost`. `worlds` is there where several
+    were played: name -> the keys from `episodes` to `tries`, less `retried`, and `ends`.
     """
     taken = take(episodes, success, measures, labels)
     all_, judged, tallies = taken.episodes, taken.judged, taken.tallies
     ok = [episode for episode in all_ if episode.end.scored]
     failed = [episode for episode in all_ if episode.end is End.FAILED]
-    agents = list(dict.fromkeys(agent for episode in all_ for agent in episode.cast))
+    agents = list(dict.fromkeys(one.whose(agent) for one in all_ for agent in one.cast))
     tallies_of = {agent: tallies.by_agent.get(agent, AgentCounts()) for agent in agents}
     measures, labels = measures and taken.measures, labels and taken.labels
-    curve, excluded = _pass_hat_k(judged), len(all_) - len(ok) - len(failed)
-    won = [float(good) for _, good in judged]  # failed ones are not judged; `score` has them as 0
-    tested = interval(won, [episode for episode, _ in judged], rate=True)
+    several = {"": kinds} if isinstance(kinds, Kinds) else kinds
+    parts = [
+        _part(taken, world, several.get(world, Kinds()), success is not None, measures, labels)
+        for world in dict.fromkeys(episode.world for episode in all_)
+    ]
+    plain = several.get("", Kinds())
+    counts = ("episodes", "ok", "failed", "excluded")
+    scores = _together(all_, judged, parts, success is not None)
     return {
-        "episodes": len(all_),
-        "ok": len(ok),
-        "failed": len(failed),
-        "excluded": excluded,
+        **{key: scores.pop(key) for key in counts},
         "retried": tallies.retried,
-        "tasks": len({episode.task for episode in all_}),
-        "returns": {agent: _return(agent, ok, len(failed), kinds) for agent in agents},
-        "success": tested if success is not None else None,
-        "score": _score(judged, len(failed), excluded) if success is not None else None,
-        "pass_hat_k": [row["mean"] for row in curve],
-        "pass_hat_k_intervals": curve,
-        "tries": _tries(judged),
-        "measures": measured(ok, measures, kinds) if measures is not None else {},
-        "labels": labelled(ok, failed, judged, labels) if labels is not None else {},
-        "lost": lost_episodes(failed, judged, measures, labels, kinds),
+        **scores,
+        "measures": _named(parts, "measures"),
+        "labels": _named(parts, "labels"),
+        "lost": lost_episodes(failed, judged, measures, labels, plain),
         "ends": dict(Counter(episode.end.value for episode in all_).most_common()),
         "errors": dict(Counter(_cause(episode) for episode in failed).most_common(10)),
         "turns": _share(tallies.turns, len(ok)),
@@ -92,6 +93,97 @@ def summarise(
             for agent, row in tallies_of.items()
         },
         **tallies.by_policy(),
+    }
+
+
+def _scores(
+    episodes: list[Episode],
+    judged: list[tuple[Episode, bool]],
+    kinds: Kinds,
+    is_judged: bool,
+) -> dict[str, Any]:
+    """Counts, returns, success and pass^k of episodes of one scenario."""
+    ok = [episode for episode in episodes if episode.end.scored]
+    failed = sum(episode.end is End.FAILED for episode in episodes)
+    agents = list(dict.fromkeys(agent for episode in episodes for agent in episode.cast))
+    curve, excluded = _pass_hat_k(judged), len(episodes) - len(ok) - failed
+    won = [float(good) for _, good in judged]  # failed ones are not judged; `score` has them as 0
+    tested = interval(won, [episode for episode, _ in judged], rate=True)
+    return {
+        "episodes": len(episodes),
+        "ok": len(ok),
+        "failed": failed,
+        "excluded": excluded,
+        "tasks": len({episode.id[0] for episode in episodes}),
+        "returns": {agent: _return(agent, ok, failed, kinds) for agent in agents},
+        "success": tested if is_judged else None,
+        "score": _score(judged, failed, excluded) if is_judged else None,
+        "pass_hat_k": [row["mean"] for row in curve],
+        "pass_hat_k_intervals": curve,
+        "tries": _tries(judged),
+    }
+
+
+class _Part(NamedTuple):
+    """One world of a run: its scores, and the names that its scenario gives."""
+
+    world: str  # "" where a run has one scenario
+    scores: dict[str, Any]
+    measures: dict[str, Any]
+    labels: dict[str, Any]
+
+
+def _part(
+    taken: Taken,
+    world: str,
+    kinds: Kinds,
+    is_judged: bool,
+    measures: Measures | None,
+    labels: Labels | None,
+) -> _Part:
+    episodes = [episode for episode in taken.episodes if episode.world == world]
+    judged = [pair for pair in taken.judged if pair[0].world == world]
+    ok = [episode for episode in episodes if episode.end.scored]
+    failed = [episode for episode in episodes if episode.end is End.FAILED]
+    # one scenario may know success where another does not
+    is_judged = is_judged and (bool(judged) or not world)
+    scores = _scores(episodes, judged, kinds, is_judged)
+    scores["ends"] = dict(Counter(episode.end.value for episode in episodes).most_common())
+    return _Part(
+        world,
+        scores,
+        measured(ok, measures, kinds) if measures is not None else {},
+        labelled(ok, failed, judged, labels) if labels is not None else {},
+    )
+
+
+def _together(
+    episodes: list[Episode],
+    judged: list[tuple[Episode, bool]],
+    parts: list[_Part],
+    is_judged: bool,
+) -> dict[str, Any]:
+    """The scores of the whole run; with those of its worlds where it has several."""
+    if all(not part.world for part in parts):
+        scores = parts[0].scores if parts else _scores([], [], Kinds(), is_judged)
+        return {key: value for key, value in scores.items() if key != "ends"}
+    scores = _scores(episodes, judged, Kinds(), is_judged)
+    # a return of one world says nothing of another's, and worlds differ in how often they are tried
+    returns = {
+        f"{part.world} {agent}": interval
+        for part in parts
+        for agent, interval in part.scores["returns"].items()
+    }
+    scores |= {"returns": returns, "pass_hat_k": [], "pass_hat_k_intervals": [], "tries": []}
+    return {**scores, "worlds": {part.world: part.scores for part in parts}}
+
+
+def _named(parts: list[_Part], what: str) -> dict[str, Any]:
+    """The measures or labels of all worlds, each with its world before it."""
+    return {
+        f"{part.world} {name}" if part.world else name: value
+        for part in parts
+        for name, value in getattr(part, what).items()
     }
 
 
@@ -125,8 +217,8 @@ def _pass_hat_k(judged: list[tuple[Episode, bool]]) -> list[dict[str, Any]]:
     k is refused. [] for fewer than two tasks."""
     tries, wins = Counter[str](), Counter[str]()
     for episode, won in judged:
-        tries[episode.task] += 1
-        wins[episode.task] += won
+        tries[episode.id[0]] += 1
+        wins[episode.id[0]] += won
     # over one task the interval would say nothing of other tasks
     if len(tries) < 2:
         return []
@@ -153,7 +245,7 @@ def _pass_hat_k(judged: list[tuple[Episode, bool]]) -> list[dict[str, Any]]:
 
 def _tries(judged: list[tuple[Episode, bool]]) -> list[int]:
     """The fewest and the most judged tries of a task; [] where nothing is judged."""
-    tries = Counter(episode.task for episode, _ in judged)
+    tries = Counter(episode.id[0] for episode, _ in judged)
     return [min(tries.values()), max(tries.values())] if tries else []
 
 

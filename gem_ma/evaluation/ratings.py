@@ -70,7 +70,7 @@ def games(episodes: Iterable[Episode], player: Callable[[Seat], str] = player_of
                 continue
             returns = paid.get(a, 0.0), paid.get(b, 0.0)
             fouls = a in fouled, b in fouled
-            key = episode.task, episode.seed
+            key = episode.id[:2]
             matches.append(Match(key, pair, players, returns, fouls))
     return matches
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gem_ma.evaluation.repeated import flipped_sums, repeats, resampled_means
 from gem_ma.evaluation.student_t import t_quantile
 
 RESAMPLES = 10_000
@@ -208,7 +209,10 @@ def paired(
         return Comparison(
             mean, *t_interval(d, level), p, "t over tasks", len(d), *t_interval(d, wide)
         )
-    means = np.concatenate([d[draw].mean(1) for draw in _draws(len(d), resamples, seed)])
+    if repeats(d):
+        means = resampled_means(d, resamples, seed)
+    else:
+        means = np.concatenate([d[draw].mean(1) for draw in _draws(len(d), resamples, seed)])
     # far out in the tail a percentile hangs on a handful of resamples
     wide_bounds = (
         _quantiles(means, wide) if resamples * (1 - wide) / 2 >= TAIL else t_interval(d, wide)
@@ -231,9 +235,13 @@ def sign_flip(
     if not len(d):
         raise ValueError("a test needs at least one difference")
     observed, rng, extreme, left = abs(float(d.sum())), np.random.default_rng(seed), 0, resamples
+    counted = repeats(d)
     while left:
-        rows = min(left, max(1, _BLOCK // len(d)))
-        sums = np.abs((rng.integers(0, 2, (rows, len(d)), dtype=np.int8) * 2.0 - 1.0) @ d)
+        rows = left if counted else min(left, max(1, _BLOCK // len(d)))
+        if counted:
+            sums = np.abs(flipped_sums(d, rows, seed))
+        else:
+            sums = np.abs((rng.integers(0, 2, (rows, len(d)), dtype=np.int8) * 2.0 - 1.0) @ d)
         # the guard is for sums that differ by rounding: a tie counts as extreme
         extreme += int((sums >= observed - 1e-12 * max(1.0, observed)).sum())
         left -= rows
@@ -280,6 +288,27 @@ def pass_at_k(successes: Sequence[int], tries: Sequence[int], k: int) -> float:
     [0.25, 0.5, 0.75, 1.0]
     """
     return _over_tasks(successes, tries, k, lambda c, n: 1 - math.comb(n - c, k) / math.comb(n, k))
+
+
+def best_of_k(returns: Sequence[Sequence[float]], k: int) -> float:
+    """The mean over tasks of what the best of k tries is paid, in expectation over all draws of k
+    of the returns of a task. Raises ValueError where k > n.
+
+    >>> [best_of_k([[0.0, 0.0, 0.0, 1.0]], k) for k in (1, 2, 4)]
+    [0.25, 0.5, 1.0]
+    """
+
+    def expected(paid: Sequence[float]) -> float:
+        draws = math.comb(len(paid), k)
+        # the i-th smallest is the best of a draw whose others are all smaller
+        return math.fsum(math.comb(i, k - 1) / draws * x for i, x in enumerate(sorted(paid)))
+
+    if not returns or not all(1 <= k <= len(paid) for paid in returns):
+        least = min(map(len, returns), default=0)
+        raise ValueError(
+            f"k lies between 1 and the number of tries; got k = {k} with {least} tries"
+        )
+    return math.fsum(map(expected, returns)) / len(returns)
 
 
 def pass_hat_k_interval(

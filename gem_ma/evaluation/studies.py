@@ -9,7 +9,6 @@ notion), `return <agent>`, or a measure of the scenario. Differences are taken w
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -20,8 +19,8 @@ from gem_ma.errors import ConfigError
 from gem_ma.evaluation.groups import values_of
 from gem_ma.evaluation.judge import Judge
 from gem_ma.evaluation.kinds import SUCCESS, Kinds
+from gem_ma.evaluation.pairs import NO_PAIR, Id, by_play, finite, paired_difference
 
-Id = tuple[str, int, int]
 Names = tuple[str, ...]
 
 
@@ -52,22 +51,37 @@ def cell_of(
     others the summary has the mean.
     """
     listed = list(episodes)
+    values, _ = scores_of(listed, judge, measures)
+    return Cell(judge.summarise(listed), values, world, run, judge.kinds)
+
+
+def scores_of(
+    episodes: Iterable[Episode], judge: Judge, measures: Container[str] | None = None
+) -> tuple[dict[str, dict[Id, float]], list[str]]:
+    """Score -> (task, seed, repeat) -> value, and which of the scores are measures; `measures` as
+    for `cell_of`. One episode is held at a time."""
     values: dict[str, dict[Id, float]] = {}
-    for episode in listed:
+    named: dict[str, None] = {}
+    for episode in episodes:
         if not episode.end.scored:
             continue
         # None: nobody judges this play, so it has no success, which is not a success of 0
         won = judge.success(episode) if judge.success is not None else None
-        scores = {SUCCESS: float(won)} if won is not None else {}
-        scores |= {f"return {agent}": value for agent, value in episode.returns().items()}
+        # of several worlds also that of each
+        names = dict.fromkeys((SUCCESS, f"{SUCCESS} {episode.world}".strip()))
+        scores = {name: float(won) for name in names if won is not None}
+        paid = episode.returns()
+        scores |= {f"return {episode.whose(agent)}": value for agent, value in paid.items()}
         for score, value in scores.items():
             values.setdefault(score, {})[episode.id] = value
         measured = values_of(episode, judge.measures) if judge.measures is not None else {}
         for score, value in measured.items():
+            score = episode.whose(score)
+            named[score] = None
             by_episode = values.setdefault(score, {})  # the table lists its name in any case
             if measures is None or score in measures:
                 by_episode[episode.id] = value
-    return Cell(judge.summarise(listed), values, world, run, judge.kinds)
+    return values, list(named)
 
 
 def study_summary(
@@ -130,6 +144,9 @@ def score_of(summary: Mapping[str, Any], score: str) -> Mapping[str, Any] | None
     # a measure may have the name of a return; then it is the measure that was compared
     if (measure := summary["measures"].get(score)) is not None:
         return measure
+    if score.startswith(f"{SUCCESS} "):
+        world = summary.get("worlds", {}).get(score.removeprefix(f"{SUCCESS} "), {})
+        return world.get("success")
     if not score.startswith("return "):
         return None
     return summary["returns"].get(score.removeprefix("return "))
@@ -175,13 +192,13 @@ def _compare(
     so is the second interval (Bonferroni)."""
     from gem_ma.evaluation.stats import holm
 
-    base = _by_key(cells[reference].values.get(score, {}), paired_by)
+    base = by_play(cells[reference].values.get(score, {}), paired_by)
     shared = {}  # names -> both values of every play that the cell has in common with the reference
     rows: list[dict[str, Any]] = []
     for names, cell in cells.items():
         if names == reference:
             continue
-        values = _by_key(cell.values.get(score, {}), paired_by)
+        values = by_play(cell.values.get(score, {}), paired_by)
         shared[names] = [
             (key, base[key], values[key]) for key in sorted(base.keys() & values.keys())
         ]
@@ -192,7 +209,7 @@ def _compare(
                 "same_tasks": cell.world == cells[reference].world,
                 "pairs": len(shared[names]),
                 "unpaired": len(base.keys() ^ values.keys()),
-                **_NOTHING,
+                **NO_PAIR,
             }
         )
     adjusts = correct == "holm"
@@ -200,60 +217,12 @@ def _compare(
     family = sum(map(bool, shared.values())) if adjusts else 1
     for row, pairs in zip(rows, shared.values(), strict=True):
         if pairs:
-            row |= _difference(pairs, resamples, family)
+            row |= paired_difference(pairs, resamples, family)
     tested = [row for row in rows if row["p"] is not None]
     p_values = [row["p"] for row in tested]
     for row, p in zip(tested, holm(p_values) if adjusts else p_values, strict=True):
         row["p_adjusted"] = p
     return rows
-
-
-def _difference(
-    pairs: Sequence[tuple[tuple[Any, ...], float, float]], resamples: int, family: int
-) -> dict[str, Any]:
-    """The second value of each pair less the first, as JSON values; the key of a pair names its
-    play."""
-    from gem_ma.evaluation.stats import paired
-
-    keys, before, after = zip(*pairs, strict=True)
-    result = paired(before, after, _units(keys), resamples=resamples, family=family)
-    return {
-        "difference": result.difference,
-        "low": _finite(result.low),
-        "high": _finite(result.high),
-        "p": result.p,
-        "method": result.method,
-        "tasks": result.tasks,
-        "low_adjusted": _finite(result.wide_low),
-        "high_adjusted": _finite(result.wide_high),
-    }
-
-
-# A comparison without a shared play.
-_NOTHING: Mapping[str, Any] = {
-    **dict.fromkeys(
-        ("difference", "low", "high", "p", "p_adjusted", "low_adjusted", "high_adjusted")
-    ),
-    "method": "none",
-    "tasks": 0,
-}
-
-
-def _by_key(values: Mapping[Id, float], paired_by: Sequence[str]) -> dict[tuple[Any, ...], float]:
-    """The mean of the values that share a key; the task comes first in it."""
-    grouped: dict[tuple[Any, ...], list[float]] = {}
-    for (task, seed, repeat), value in values.items():
-        # 0 stands for what is not paired by: all of it falls under one key, and is averaged
-        key = (task, seed if "seed" in paired_by else 0, repeat if "repeat" in paired_by else 0)
-        grouped.setdefault(key, []).append(value)
-    return {key: fmean(numbers) for key, numbers in grouped.items()}
-
-
-def _units(keys: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """The independent unit of each key: its task, or its seed where there is one task only."""
-    # with one task its seeds are all that is independent
-    single = len({key[0] for key in keys}) == 1
-    return [key[:2] if single else key[0] for key in keys]
 
 
 # -- axes ----------------------------------------------------------------------------------------
@@ -302,8 +271,8 @@ def _margins(
             interval = mean_interval(row.clip(0.0, 1.0) if rate else row, rate=rate)
             margins[axis][name] = {
                 "mean": interval.mean,
-                "low": _finite(interval.low),
-                "high": _finite(interval.high),
+                "low": finite(interval.low),
+                "high": finite(interval.high),
                 "n": interval.tasks,
                 "method": interval.method,
                 "rate": rate,
@@ -346,13 +315,9 @@ def _interactions(
                     "names": {rows[0]: row, columns[0]: column},
                     "mean": float(table[i, j].mean()),
                     "effect": effect.difference,
-                    "low": _finite(effect.low),
-                    "high": _finite(effect.high),
+                    "low": finite(effect.low),
+                    "high": finite(effect.high),
                 }
             )
         pairs.append({"axes": [rows[0], columns[0]], "units": units, "cells": entries})
     return pairs
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -17,6 +17,7 @@ def table(summary: Mapping[str, Any]) -> list[TextRow]:
     """(what, value) rows of a summary for printing, the counts first."""
     return [
         *_score_rows(summary),
+        *world_rows(summary),
         *baseline_rows(summary),
         *_pass_rows(summary),
         *group_rows(summary),
@@ -43,6 +44,20 @@ def _score_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
     if summary["excluded"]:
         bounds = f"{_number(score['lowest'])} / {_number(score['highest'])}"
         yield "success, excluded lost / won", bounds
+
+
+def world_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
+    """Counts and success of each world of a run of several."""
+    for world, part in summary.get("worlds", {}).items():
+        lost = f", {part['failed']} failed" * (part["failed"] > 0)
+        lost += f", {part['excluded']} excluded" * (part["excluded"] > 0)
+        played = f"{part['ok']} ok{lost}"
+        # a world without a notion of success has its returns, further down
+        if (success := part["success"]) is None:
+            yield f"world {world}", played
+        else:
+            text = interval_text(success) + _unjudged(success["n"], part["ok"])
+            yield f"success {world}", f"{text}  ({played})"
 
 
 def _unjudged(judged: int, ok: int) -> str:

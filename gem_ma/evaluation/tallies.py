@@ -72,7 +72,7 @@ class Tallies:
             self.steps += 1 + max((turn.step for turn in episode.turns), default=-1)
             self.model_calls += len(replies)
             for turn in episode.turns:
-                self.by_agent.setdefault(turn.agent, AgentCounts()).add(turn)
+                self.by_agent.setdefault(episode.whose(turn.agent), AgentCounts()).add(turn)
 
     def by_policy(self) -> dict[str, Any]:
         """`empty`: of each policy's replies, how many said nothing; `served`: what servers called

@@ -32,8 +32,8 @@ def parse_legal(text: str, legal: Sequence[str]) -> str | None:
     if len(text) > MAX_TEXT:
         return None
     folded = _folded(tuple(legal))
-    # a mark is what the model means as its answer, whatever else it says
-    marked = _marked(text)
+    # a mark is what the model means as its answer, whatever else it says; all end with one of these
+    marked = _marked(text) if "}" in text or "]" in text or ">" in text else None
     if marked is not None:
         if marked.strip() in legal:
             return marked.strip()
@@ -43,13 +43,17 @@ def parse_legal(text: str, legal: Sequence[str]) -> str | None:
     if whole in folded:
         return folded[whole]
     # models argue first and decide last
-    last_line = fold(text.strip().rsplit("\n", 1)[-1])
+    last_line = fold(text.strip().rsplit("\n", 1)[-1]) if "\n" in text else whole
     contained = [
         key
         for key in folded
         if key and key in last_line and re.search(rf"(?<!\w){re.escape(key)}(?!\w)", last_line)
     ]
     return folded[contained[0]] if len(contained) == 1 else None
+
+
+# a list that loses a string with every turn holds the others again and again
+_fold_choice = lru_cache(maxsize=4096)(fold)
 
 
 @lru_cache(maxsize=512)
@@ -59,7 +63,7 @@ def _folded(legal: tuple[str, ...]) -> dict[str, str | None]:
     folded: dict[str, str | None] = {}
     # a choice that stands twice is still one
     for choice in dict.fromkeys(legal):
-        key = fold(choice)
+        key = _fold_choice(choice)
         folded[key] = None if key in folded else choice
     return folded
 

@@ -16,7 +16,9 @@ def costs_of(config: Config, episodes: Callable[[], Iterable[Episode]]) -> dict[
     """`{"costs": ...}` by agent, with the prices that the config names; {} where no policy is at
     an endpoint or has a price."""
     priced = {name: policy.options.get("price") for name, policy in config.policies.items()}
-    is_remote = any(policy.model.startswith("openai/") for policy in config.policies.values())
+    is_remote = any(
+        policy.model.startswith(("openai/", "litellm/")) for policy in config.policies.values()
+    )
     # without a price the tokens are still worth telling
     if not any(priced.values()) and not is_remote:
         return {}

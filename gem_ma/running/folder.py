@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gem_ma.config.loading import Loaded
+    from gem_ma.config.worlds import Worlds
     from gem_ma.engines.base import Policy
     from gem_ma.scenario import Scenario
     from gem_ma.store import RunFolder
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 def open_folder(
     command: str,
     loaded: Loaded,
-    scenario: Scenario,
+    worlds: Worlds,
     policies: Mapping[str, Policy],
     path: Path,
     fresh: bool,
@@ -32,15 +33,17 @@ def open_folder(
         "overrides": list(loaded.overrides),
         # both: training plays with the one, exams with the other
         "seeds": {"run": config.run.seed, "evaluate": config.evaluate.seed},
-        "scenario": {"id": scenario.id, "version": scenario.version},
+        **_rules(worlds),
         # weights that were trained further are others, under the same path
         "models": {
             name: {"model": config.policies[name].model, "digest": _digest(policy)}
             for name, policy in policies.items()
         },
     }
-    if data := _data(scenario):
-        facts["data"] = data
+    # of several scenarios by their names
+    data = {world.name: found for world in worlds.played if (found := _data(world.scenario))}
+    if data:
+        facts["data"] = data if worlds.several else data[""]
     # `gem-ma resume` loads the folder's own settings, with overrides on the command line
     resuming = loaded.path is not None and loaded.path == path / "resolved.yaml"
     return RunFolder.open(
@@ -51,6 +54,15 @@ def open_folder(
         fresh=fresh,
         resuming=resuming,
     )
+
+
+def _rules(worlds: Worlds) -> dict[str, Any]:
+    """Ids and versions of the scenarios."""
+    facts = {
+        world.name: {"id": world.scenario.id, "version": world.scenario.version}
+        for world in worlds.played
+    }
+    return {"scenarios": facts} if worlds.several else {"scenario": facts[""]}
 
 
 def _digest(policy: Policy) -> Any:

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gem_ma.config.loading import Loaded
-    from gem_ma.scenario import Scenario
+    from gem_ma.config.worlds import Worlds
 
 
-def checked_scenario(loaded: Loaded) -> Scenario:
-    """The scenario of a config that learns. Raises ConfigError, with file and line, where `train:`
+def checked_worlds(loaded: Loaded) -> Worlds:
+    """The worlds of a config that learns. Raises ConfigError, with file and line, where `train:`
     does not fit together: before a folder is made."""
-    from gem_ma.config.plans import scenario_of
+    from gem_ma.config.worlds import worlds_of
     from gem_ma.training.schedule.checks import checked
     from gem_ma.training.schedule.discounts import check_discounts
 
     config = loaded.config
     # a fault gets the file and line of its key
     with loaded.placing():
-        settings = checked(config, config.policies)
-        scenario = scenario_of(config, base=loaded.base)
-        check_discounts(config, settings, scenario)
-    return scenario
+        worlds = worlds_of(config, base=loaded.base)
+        settings = checked(config, config.policies, worlds)
+        check_discounts(worlds, settings)
+    return worlds

@@ -6,20 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gem_ma.config.loading import Loaded
-    from gem_ma.scenario import Scenario
+    from gem_ma.config.worlds import Worlds
     from gem_ma.store import RunFolder
 
 
-def score_of(loaded: Loaded, scenario: Scenario, folder: RunFolder) -> dict[str, Any]:
+def score_of(loaded: Loaded, worlds: Worlds, folder: RunFolder) -> dict[str, Any]:
     """The summary of all episodes of the folder, whichever command played them."""
-    from gem_ma.config.plans import count
-    from gem_ma.evaluation.judge import Judge
     from gem_ma.running.costs import costs_of, other_models
 
     summary = {
         # a folder may hold more than this config asks for, and all of it is scored
-        "planned": max(count(loaded.config, scenario), len(folder.done())),
-        **Judge.of(scenario).summarise(folder.episodes()),
+        "planned": max(worlds.count(), len(folder.done())),
+        **worlds.judge.summarise(folder.episodes()),
         **costs_of(loaded.config, folder.episodes),
     }
     return summary | other_models(loaded.config, summary)

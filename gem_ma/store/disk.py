@@ -8,6 +8,7 @@ import json
 import os
 import re
 import socket
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +16,9 @@ from pathlib import Path
 from gem_ma.errors import StoreError
 from gem_ma.files import make_folder, open_file, oserror, replace_file, sync_folder
 from gem_ma.folders import check_run
+
+# seconds that a lock may outlive the process that took it
+PATIENCE = 2.0
 
 
 @contextlib.contextmanager
@@ -46,13 +50,10 @@ def media_file(folder: Path, digest: str) -> Path:
 
 
 def take_lock(path: Path) -> int:
-    # late: Windows has none, and reading needs none
-    import fcntl
-
     with oserror(path / ".lock"):
         descriptor = open_file(path / ".lock", os.O_RDWR | os.O_CREAT, path)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(descriptor)
     except OSError as error:
         # read from the open lock: its file may be replaced meanwhile
         holder = _holder(descriptor)
@@ -75,6 +76,34 @@ def take_lock(path: Path) -> int:
             os.close(descriptor)
             raise
     return descriptor
+
+
+def _lock(descriptor: int) -> None:
+    # late: Windows has none, and reading needs none
+    import fcntl
+
+    patience = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not _left_behind(descriptor) or time.monotonic() > patience:
+                raise
+        time.sleep(0.01)
+
+
+def _left_behind(descriptor: int) -> bool:
+    """Whether the process that took the lock is dead. What holds it then is a command that it was
+    about to start: a fork has its files for the milliseconds until it becomes that command."""
+    try:
+        who = json.loads(os.pread(descriptor, 1000, 0))
+        if who["host"] == socket.gethostname():
+            os.kill(int(who["pid"]), 0)
+    except ProcessLookupError:
+        return True
+    except (ValueError, KeyError, TypeError, OverflowError, OSError):
+        pass
+    return False
 
 
 def _holder(descriptor: int) -> str:

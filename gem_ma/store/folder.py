@@ -27,6 +27,7 @@ from gem_ma.files import (
 )
 from gem_ma.folders import check_run
 from gem_ma.json_text import dump_json
+from gem_ma.pictures import shown_in
 from gem_ma.store.disk import media_file, move_aside, take_lock
 from gem_ma.store.lines import (
     EpisodeId,
@@ -314,14 +315,9 @@ class RunFolder:
         os.fsync(descriptor)
 
     def _keep_images(self, episode: Episode) -> None:
-        messages = [message for turn in episode.turns for message in turn.observed]
-        messages += [message for final in episode.final.values() for message in final]
-        for message in messages:
-            if isinstance(message.content, str):
-                continue
-            for part in message.content:
-                if isinstance(part, Image) and part.data:  # one that was read back has no bytes
-                    self._keep_image(part)
+        for image in shown_in(episode):
+            if image.data:  # one that was read back has no bytes
+                self._keep_image(image)
 
     def _keep_image(self, image: Image) -> None:
         target = media_file(self.path, image.digest)

@@ -16,19 +16,22 @@ from gem_ma.errors import ConfigError, SchemaError, StoreError
 from gem_ma.files import MOST_JSON, is_file, lines, oserror, read, read_json, stream
 from gem_ma.json_text import load_json
 from gem_ma.store.disk import media_file
+from gem_ma.store.tables import read_table, table_files
 
 EpisodeId = tuple[str, int, int]
 
 
 def read_episodes(path: Path, only: Container[EpisodeId] | None = None) -> Iterator[Episode]:
-    """Episodes of a run folder or of one episodes.jsonl, the last attempt of each id, in the order
-    of the file; one at a time.
+    """Episodes of a run folder, or of a file of lines or of a table that was exported, the last
+    attempt of each id, in the order of the file; one at a time.
 
     `only`: these ids, which costs little for the others.
 
     A torn tail (a writer may be at work) is passed over. Raises StoreError with the line number
     for damage, SchemaError for a newer schema.
     """
+    if tables := table_files(Path(path)):
+        return read_table(tables, only)
     file = _lines_file(path, "episodes.jsonl")
     # two passes: which line is the last attempt is known at the end of the file alone
     last: dict[EpisodeId, int] = {}
@@ -138,7 +141,7 @@ def _whole_lines(file: Path) -> Iterator[tuple[int, bytes]]:
     being written, or was torn by a crash."""
     if not is_file(file, file.parent):
         return
-    with oserror(file), stream(file, file.parent) as opened:
+    with oserror(file), stream(file, file.parent, through=True) as opened:
         # JSON escapes every newline inside of a value, so that a line is a record
         for number, line in enumerate(lines(opened, file), 1):
             # the last one may be half written at this moment
@@ -223,7 +226,7 @@ def _scan(file: Path, scanned: Scan, take: Callable[[int, bytes], Any]) -> Scan:
     a torn tail."""
     # one line is held back: only the last one may be torn
     number, last = 0, b""
-    with oserror(file), stream(file, file.parent) as opened:
+    with oserror(file), stream(file, file.parent, through=True) as opened:
         for line in lines(opened, file):
             if last:
                 _take_inner(number, last, take)

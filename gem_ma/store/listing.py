@@ -34,6 +34,8 @@ def list_runs(root: Path = Path("runs")) -> list[dict[str, Any]]:
             manifest, resolved = read_manifest(folder), read_resolved(folder)
             scenario = resolved.get("scenario", {})
             named = scenario.get("id") if isinstance(scenario, dict) else scenario
+            # several by their names, which say more than ids that may be equal
+            named = named or ", ".join(_entries(resolved, "scenarios"))
             run |= {
                 "created": str(manifest.get("created") or ""),
                 "scenario": str(named or ""),

@@ -18,12 +18,12 @@ from gem_ma.files import is_file, oserror, replace_file, sync_folder
 from gem_ma.store.disk import now, take_lock
 from gem_ma.store.lines import read_manifest, read_resolved
 from gem_ma.store.names import (
-    GROWS,
     RESUME_KEYS,
     changed_keys,
     differs,
     fingerprint,
     finite,
+    growing,
     may_grow,
     plain,
     resumed_changes,
@@ -87,7 +87,7 @@ def _check_same(
     # what earlier resumes changed stands in the manifest, and resolved.yaml as it was written
     holds = with_changes(recorded, manifest.get("resumed"))
     may_rise = rising(RESUME_KEYS, holds, resolved)
-    grows = (GROWS,) if may_grow(holds) and may_grow(resolved) else ()
+    grows = growing(resolved) if may_grow(holds) else ()
     allowed = (*(may_rise if resuming else ()), *grows)
     if changed := changed_keys(holds, resolved, allowed):
         only_rises = not changed_keys(holds, resolved, (*allowed, *may_rise))

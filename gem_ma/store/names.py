@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Container, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,8 @@ FREE_KEYS = (
 RESUME_KEYS: tuple[str, ...] = ("train.steps",)
 # of these, numbers that may only rise: fewer steps than were done are another run
 RISES = frozenset({"train.steps"})
-# a number of tasks: the first 10 of 50 are the first 10, so a run may always be asked for more
-GROWS = "scenario.tasks"
+# numbers of tasks: the first 10 of 50 are the first 10, so a run may always be asked for more
+GROWS = re.compile(r"(scenario|scenarios\.[^.]+)\.tasks")
 CHANGES_SHOWN = 5  # in a message
 
 
@@ -63,19 +64,30 @@ def result_settings(resolved: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: value
         for key, value in _flat(plain(resolved)).items()
-        if not _is_free(key) and not (grows and key == GROWS)
+        if not _is_free(key) and not (grows and GROWS.fullmatch(key))
     }
 
 
 def may_grow(resolved: Mapping[str, Any]) -> bool:
     """True where more tasks are the same run with more to play: it only plays, and has a number
     of tasks (or all), no list of chosen ones."""
-    scenario = resolved.get("scenario")
-    return (
-        not resolved.get("train")
-        and isinstance(scenario, Mapping)
-        and isinstance(scenario.get("tasks"), int | None)
-    )
+    blocks = _blocks(resolved)
+    numbers = all(isinstance(block.get("tasks"), int | None) for block in blocks)
+    return not resolved.get("train") and bool(blocks) and numbers
+
+
+def growing(resolved: Mapping[str, Any]) -> tuple[str, ...]:
+    """The settings that may grow: none, or the number of tasks of every scenario."""
+    several = resolved.get("scenarios") or {}
+    keys = [f"scenarios.{name}.tasks" for name in several] or ["scenario.tasks"]
+    return tuple(keys) if may_grow(resolved) else ()
+
+
+def _blocks(resolved: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    several = resolved.get("scenarios")
+    if not several or not isinstance(several, Mapping):
+        several = {"": resolved.get("scenario")}
+    return [block for block in several.values() if isinstance(block, Mapping)]
 
 
 def run_path(stem: str, resolved: Mapping[str, Any], root: Path = Path("runs")) -> Path:
@@ -118,9 +130,9 @@ def resumed_changes(
         for key in allowed
         if before.get(key) != after.get(key)
     }
-    if GROWS in differ and not _is_more(*differ[GROWS]):
-        del differ[GROWS]
-    return differ
+    return {
+        key: pair for key, pair in differ.items() if not GROWS.fullmatch(key) or _is_more(*pair)
+    }
 
 
 def rising(keys: Iterable[str], old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
@@ -165,7 +177,8 @@ def recorded_changes(resumed: Any) -> dict[str, Any]:
             raise StoreError(
                 "manifest.json: resumed: expected a list of {at, changed: {key: [before, after]}}"
             )
-        if strange := sorted(set(changed) - {*RESUME_KEYS, GROWS}):
+        known = {*RESUME_KEYS, *filter(GROWS.fullmatch, changed)}
+        if strange := sorted(set(changed) - known):
             told = f"{strange[0]!r} is no setting that may change when a run goes on"
             raise StoreError(f"manifest.json: resumed: {told}; it was edited")
         changes |= {key: after for key, (_, after) in changed.items()}
@@ -244,6 +257,7 @@ def versions() -> dict[str, Any]:
     }
 
 
+@cache  # once: what is edited or committed later is not the code that this process runs
 def _git(folder: Path) -> dict[str, Any] | None:
     """Commit and dirty flag of the checkout that the code runs from, None for an installed
     package."""

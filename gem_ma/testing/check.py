@@ -12,6 +12,7 @@ may know}`, `reveals_after = decision points after which no secret is left`.
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, TypedDict, Unpack
@@ -57,6 +58,7 @@ def check_scenario(
     limits: Limits | None = None,
     module: str | None = None,
     skip: Collection[int | str] = (),
+    cpu_s: float = math.inf,
     **parts: Unpack[Parts],
 ) -> Report:
     """Plays a scenario (id, class or instance) against the thirteen rules of
@@ -66,8 +68,9 @@ def check_scenario(
     without an end of its own is cut. `aec`, `parallel`, `gym`: factories `f(scenario) -> env` in
     place of the built-in environments; `game`: a kernel in place of `Game`. `module`:
     `module:Class`, where a fresh process finds the scenario. `skip`: rules by number or name.
-    Raises ConformanceError with every finding; an exception of the scenario, of an environment or
-    of the kernel is a finding. Gives a Report of what passed and what could not be tested.
+    `cpu_s`: processor time after which no play begins; rules cut by it count as not tested. Raises
+    ConformanceError with every finding; an exception of the scenario, of an environment or of the
+    kernel is a finding. Gives a Report of what passed and what could not be tested.
     """
     # Python would name the function that unpacks them
     if unknown := sorted(parts.keys() - Parts.__annotations__.keys()):
@@ -80,7 +83,8 @@ def check_scenario(
     # a fresh process makes it again in the same way, from what was named
     by_name = None if isinstance(scenario, Scenario) else scenario
     factories, kernel = _parts(**parts)
-    kit = Kit(made, _tasks(made, tasks), chosen, _cap(made, limits), kernel, by_name)
+    cases, cap = _tasks(made, tasks), _cap(made, limits)
+    kit = Kit(made, cases, chosen, cap, kernel, by_name, cpu_s=cpu_s)
     with contextlib.suppress(TypeError):  # an object without room for attributes is played as it is
         kit.remembered = remembering(made, {})
     with _unraisable(kit):
@@ -93,11 +97,11 @@ def check_scenario(
     for rule in skipped:
         kit.skip(rule, "skipped on request")
     # secrets and legal strings that a scenario does not have were not tested; of other rules
-    # some part always was
+    # some part always was, unless the time was up
     open_ = {
         rule
         for rule, reasons in kit.untested.items()
-        if rule in skipped or (rule in (4, 10) and reasons)
+        if rule in skipped or (rule in (4, 10) and reasons) or _time_is_up(kit) in reasons
     }
     passed = tuple(rule for rule in RULES if rule not in open_)
     return Report(
@@ -176,13 +180,16 @@ def _run(
         if kit.hung:
             break
         if not rules <= skipped:
-            try:
-                # a net below the limits of single plays: a stage is hundreds of them
-                with kit.guarded(f"rule {min(rules)}", seconds=300.0):
-                    stage()
-            except Failed:
-                continue
+            # a net below the limits of single plays: a stage is hundreds of them
+            with contextlib.suppress(Failed), kit.guarded(f"rule {min(rules)}", seconds=300.0):
+                stage()
+            for rule in rules if kit.spent else ():
+                kit.skip(rule, _time_is_up(kit))
     return figures
+
+
+def _time_is_up(kit: Kit) -> str:
+    return f"the {kit.cpu_s:g} CPU seconds of the kit were spent"
 
 
 @contextlib.contextmanager

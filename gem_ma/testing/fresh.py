@@ -1,30 +1,23 @@
 """Rule 1 in fresh processes: two interpreters with different string hashes must play as this one
 does.
 
-A scenario travels as the name of its class, the file of its module and its attributes as JSON; a
-class inside a function travels as its source. What cannot travel so is said to be untested.
+How a scenario gets there is in `gem_ma.testing.travel`; what cannot is said to be untested.
 """
 
 from __future__ import annotations
 
-import ast
 import hashlib
-import importlib
-import importlib.util
-import inspect
 import json
 import os
 import subprocess
 import sys
-import textwrap
-from pathlib import Path
 from typing import Any
 
-from gem_ma.registry import load
 from gem_ma.scenario import Scenario
 from gem_ma.testing.kit import Failed, Kit
 from gem_ma.testing.players import Cast
 from gem_ma.testing.traces import trace
+from gem_ma.testing.travel import NotImportable, described, packed, rebuilt, unpacked
 
 # few: the same fault shows in nearly every play, and a child plays all of them anew
 PLAYERS, SEEDS, WAIT_S = ("first", "random"), 4, 60.0
@@ -32,10 +25,6 @@ PLAYERS, SEEDS, WAIT_S = ("first", "random"), 4, 60.0
 
 # set in the children: a module that checks itself when it is imported must not start more
 _INSIDE = "GEM_MA_FRESH"
-
-
-class NotImportable(Exception):
-    """The scenario cannot be rebuilt in another process."""
 
 
 def fresh(kit: Kit, module: str | None) -> None:
@@ -141,97 +130,22 @@ def _digest(text: str) -> str:
 
 
 def _order(kit: Kit, module: str | None) -> dict[str, Any]:
-    scenario = kit.scenario
-    cls = type(scenario)
-    name, _, attribute = (module or "").partition(":")
-    name, attribute = name or cls.__module__, attribute or cls.__qualname__
-    state = dict(vars(scenario)) if hasattr(scenario, "__dict__") else {}
-    default = _is_default(kit)
-    order = {
-        "module": name,
-        "file": _file(name),
-        "attribute": attribute,
-        "id": scenario.id,
-        "state": state,
-        "tasks": None if default else list(kit.tasks),
+    scenario, default = kit.scenario, _is_default(kit)
+    if isinstance(kit.by_name, str):
+        order: dict[str, Any] = {"module": "", "id": scenario.id}  # made the same way there
+    else:
+        # made from a class without options: the state is what its constructor gives
+        order = described(scenario, module, state=not kit.by_name)
+    try:
+        tasks = None if default else packed(list(kit.tasks))
+    except TypeError as error:
+        raise NotImportable(f"its tasks do not travel as JSON ({error})") from error
+    return order | {
+        "tasks": tasks,
         "count": len(kit.tasks),
         "seeds": list(kit.seeds[:SEEDS]),
         "cap": kit.cap,
     }
-    # nothing can be imported out of a function that is not running
-    if "<locals>" in attribute:
-        order |= {"sources": _sources(cls), "attribute": cls.__name__}
-    elif order["file"] is None:
-        raise NotImportable(f"its module {name} has no file; name an importable class in module=")
-    if kit.by_name:  # made from a name or a class without options: made the same way there
-        order |= {"state": None, "tasks": None if default else order["tasks"]}
-        if isinstance(kit.by_name, str):
-            order |= {"module": "", "id": kit.by_name}
-    try:
-        order |= {
-            "state": _packed(order["state"]),
-            "tasks": None if default else _packed(list(kit.tasks)),
-        }
-    except TypeError as error:
-        raise NotImportable(
-            f"its attributes or tasks do not travel as JSON ({error}); check it by its id or its"
-            " class"
-        ) from error
-    return order
-
-
-def _sources(cls: type) -> dict[str, Any]:
-    """Source texts of a class that is defined inside a function, bases first, and the plain
-    values that its methods close over."""
-    texts, closed = [], {}
-    for base in reversed(cls.__mro__):
-        if "<locals>" not in base.__qualname__:
-            continue
-        try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
-        except (OSError, TypeError, SyntaxError) as error:
-            raise NotImportable(
-                f"the source of {base.__qualname__} cannot be read ({error})"
-            ) from error
-        # decorators stand outside of the class, and their names may mean nothing in the child
-        tree.body[0].decorator_list = []  # type: ignore[attr-defined]
-        texts.append(ast.unparse(tree))
-        for member in vars(base).values():
-            if inspect.isfunction(member):
-                closed.update(_plain_cells(member))
-    return {"texts": texts, "closed": closed}
-
-
-def _plain_cells(function: Any) -> dict[str, Any]:
-    values = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            values[name] = _packed(cell.cell_contents)
-        except (TypeError, ValueError):
-            continue  # missed in the child, which then says so
-    return values
-
-
-def _packed(value: Any) -> Any:
-    """Plain values as JSON that keeps tuples and the keys of dicts. Raises TypeError for
-    anything else."""
-    # not pickle: it would run the author's code to read, and hide what differs
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if type(value) in (list, tuple):
-        return {"tuple" if type(value) is tuple else "list": [_packed(item) for item in value]}
-    if type(value) is dict:
-        return {"dict": [[_packed(key), _packed(item)] for key, item in value.items()]}
-    raise TypeError(f"a {type(value).__name__}")
-
-
-def _unpacked(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    ((kind, items),) = value.items()
-    if kind == "dict":
-        return {_unpacked(key): _unpacked(item) for key, item in items}
-    return (tuple if kind == "tuple" else list)(_unpacked(item) for item in items)
 
 
 def _is_default(kit: Kit) -> bool:
@@ -244,79 +158,22 @@ def _is_default(kit: Kit) -> bool:
         return False
 
 
-def _file(module: str) -> str | None:
-    found = getattr(sys.modules.get(module), "__file__", None)
-    return str(Path(found).resolve()) if found else None
-
-
-def _rebuild(order: dict[str, Any]) -> Scenario:
-    if not order["module"]:
-        scenario: Scenario = load("scenarios", order["id"])()
+def answer(order: dict[str, Any]) -> dict[str, str]:
+    """The digests of an order, in the process that got it."""
+    scenario = rebuilt(order)
+    if order["tasks"] is not None:
+        tasks = unpacked(order["tasks"])
     else:
-        try:
-            # __main__ is this file here; the author's script is loaded from its path below
-            module = (
-                importlib.import_module(order["module"]) if order["module"] != "__main__" else None
-            )
-        except ImportError:
-            module = None
-        there = str(Path(getattr(module, "__file__", "") or "").resolve())
-        # another module may have this name in the child, whose path begins elsewhere
-        if module is None or (order["file"] and there != order["file"]):
-            spec = importlib.util.spec_from_file_location("_scenario_under_test", order["file"])
-            if spec is None or spec.loader is None:
-                raise NotImportable(order["module"])
-            module = importlib.util.module_from_spec(spec)
-            # dataclasses look their module up by name while they are made
-            sys.modules["_scenario_under_test"] = module
-            if order["module"] == "__main__":
-                exec(_definitions(Path(order["file"])), vars(module))
-            else:
-                spec.loader.exec_module(module)
-        cls: Any = module
-        if "sources" in order:
-            names = {
-                **vars(module),
-                **{name: _unpacked(value) for name, value in order["sources"]["closed"].items()},
-            }
-            for text in order["sources"]["texts"]:
-                exec(text, names)  # the author's own class, as it stands in the file above
-            # a holder, so that the attributes can be walked as those of a module are
-            cls = type("found", (), {order["attribute"]: names[order["attribute"]]})
-        for part in order["attribute"].split("."):
-            cls = getattr(cls, part)
-        # without __init__: its arguments are not known, its result is
-        scenario = cls() if order["state"] is None else cls.__new__(cls)
-        vars(scenario).update(_unpacked(order["state"]) or {})
-    scenario.id = order["id"]
-    return scenario
-
-
-def _definitions(script: Path) -> Any:
-    """What a script defines, without what it does: running it again would check again."""
-    tree = ast.parse(script.read_text(encoding="utf-8"))
-    kinds = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef, ast.Assign, ast.AnnAssign)
-    tree.body = [node for node in tree.body if isinstance(node, kinds) and not _computes(node)]
-    return compile(tree, str(script), "exec")
-
-
-def _computes(node: ast.stmt) -> bool:
-    """Whether an assignment calls something: that may be the check itself."""
-    is_value = isinstance(node, (ast.Assign, ast.AnnAssign))
-    return is_value and any(isinstance(part, ast.Call) for part in ast.walk(node))
+        split = scenario.tasks("train")
+        tasks = [split[number] for number in range(min(len(split), order["count"]))]
+    return digests(scenario, tasks, order["seeds"], order["cap"])
 
 
 def main() -> None:
     """Reads an order on stdin, writes digests on stdout."""
     order = json.load(sys.stdin)
-    scenario = _rebuild(order)
-    if order["tasks"] is not None:
-        tasks = _unpacked(order["tasks"])
-    else:
-        split = scenario.tasks("train")
-        tasks = [split[number] for number in range(min(len(split), order["count"]))]
     # the last line of stdout, whatever the scenario printed before
-    print(json.dumps(digests(scenario, tasks, order["seeds"], order["cap"])))
+    print(json.dumps(answer(order)))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,6 +67,8 @@ class Kit:
     findings: dict[Any, Finding] = field(default_factory=dict)
     untested: dict[int, list[str]] = field(default_factory=dict)
     hung: bool = False  # plays take too long to try more of them
+    cpu_s: float = math.inf  # processor time of all rules, after which no play begins
+    began: float = field(default_factory=time.process_time)
     # of each task, before any play: a tuple with it, or None where it cannot be copied
     copies: list[Any] = field(default_factory=list)
     # agent -> (two scenarios, their tasks, seed) that differ in its secret only
@@ -79,6 +82,11 @@ class Kit:
                 self.copies.append((copy.deepcopy(task),))
             except Exception:  # of a task's own __deepcopy__
                 self.copies.append(None)
+
+    @property
+    def spent(self) -> bool:
+        """Whether the rules have taken all the processor time that they have."""
+        return time.process_time() - self.began > self.cpu_s
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -206,7 +214,7 @@ class Kit:
         where: str = "the kernel",
     ) -> Any:
         """A fresh play. Raises Failed, with the finding written down."""
-        if self.hung:
+        if self.hung or self.spent:
             raise Failed
         try:
             with time_limit(PLAY_S, STEP_CPU_S):

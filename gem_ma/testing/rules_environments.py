@@ -61,6 +61,8 @@ def _guarded(
     player: str,
     **more: Any,
 ) -> Played | None:
+    if kit.spent:
+        raise Failed  # half of a comparison would look like a fault
     if kit.hung:
         return None
     try:

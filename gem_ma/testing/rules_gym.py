@@ -113,6 +113,8 @@ def _own(kit: Kit, env: Any) -> str:
 
 
 def _guarded(kit: Kit, env: Any, agent: str, seed: int, player: str) -> Played | None:
+    if kit.spent:
+        raise Failed  # half of a comparison would look like a fault
     if kit.hung:
         return None
     try:

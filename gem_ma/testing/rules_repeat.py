@@ -115,7 +115,7 @@ def _chance(kit: Kit) -> None:
     if len(kit.seeds) < 3:
         kit.skip(1, "fewer than three seeds: nothing says whether they differ")
         return
-    drew, differs, complete = False, False, True
+    drew, differs, complete, offered = False, False, True, False
     # outside work that differs would look like chance
     scenario = kit.scenario
     with contextlib.suppress(TypeError):
@@ -131,6 +131,7 @@ def _chance(kit: Kit) -> None:
                 # what was drawn may have changed nothing that is seen, as with one card left
                 drew = drew or game.rng.getstate() != fresh
                 plays.append(trace(game))
+                offered = offered or any(turn.legal or turn.tools for turn in game.turns)
                 with kit.guarded("closing the play", seed=seed, rule=6):
                     game.close()
             except Failed:
@@ -139,7 +140,10 @@ def _chance(kit: Kit) -> None:
         complete = complete and len(plays) == len(kit.seeds)
     if kit.scenario.chance and not differs and not complete:
         kit.skip(1, "plays fail or take too long to say whether seeds differ")
-    if kit.scenario.chance and not differs and complete:
+    elif kit.scenario.chance and not differs and drew and not offered:
+        # a secret number is drawn, and no player of the kit knows how a guess is written
+        kit.skip(1, "answers are free text, and none of the kit's shows a difference between seeds")
+    elif kit.scenario.chance and not differs:
         how = "seeds change nothing that is seen" if drew else "play() never draws from rng"
         kit.fail(
             1,

@@ -22,6 +22,7 @@ from gem_ma.testing.clock import TooSlow, time_limit
 from gem_ma.testing.environment_play import Factory, make_environment, reset_to
 from gem_ma.testing.kit import PLAY_S, Failed, Kit, differing
 from gem_ma.testing.players import PLAYERS
+from gem_ma.wrappers.around import rules_of
 
 DEALS, PAIRS = 400, 6
 
@@ -30,7 +31,7 @@ def secrecy(kit: Kit) -> None:
     """Deals and private fields."""
     deal = kit.scenario.deal
     # the base class's own hides nothing; a test may put a plain function in its place
-    declared = getattr(deal, "__func__", None) is not Scenario.deal
+    declared = getattr(rules_of(kit.scenario).deal, "__func__", None) is not Scenario.deal
     if declared:
         for agent in kit.agents:
             _dealt(kit, deal, agent)

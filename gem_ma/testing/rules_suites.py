@@ -18,6 +18,8 @@ from gem_ma.testing.rules_gym import Gym
 
 # runs of each suite; after so many seconds two runs are enough
 RUNS, BUDGET_S, CYCLES = 10, 1.5, 60
+# Gymnasium takes that for a fault; where others act first, a limit of decision points may do so
+CUT_AT_ONCE = "Environment truncates after 1 step"
 # Warnings that any chat environment gets, word by word what the suites say about observations and
 # actions that are no arrays.
 EXPECTED = (
@@ -63,7 +65,7 @@ def suites(kit: Kit, factories: Mapping[str, Factory]) -> None:
 def _repeat(kit: Kit, name: str, suite: Callable[[], Any], agent: str | None = None) -> None:
     started = time.process_time()
     for run in range(RUNS):
-        if run >= 2 and time.process_time() - started > BUDGET_S:
+        if kit.spent or (run >= 2 and time.process_time() - started > BUDGET_S):
             return
         try:
             with (
@@ -78,7 +80,10 @@ def _repeat(kit: Kit, name: str, suite: Callable[[], Any], agent: str | None = N
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            kit.error(error, name, agent=agent, rule=12)
+            if name == "check_env" and CUT_AT_ONCE in str(error) and kit.scenario.limits:
+                kit.skip(12, f"check_env: the scenario's own limit cuts {agent} at its first turn")
+            else:
+                kit.error(error, name, agent=agent, rule=12)
             return
         for warning in caught:
             text = str(warning.message)

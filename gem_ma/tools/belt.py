@@ -12,16 +12,11 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gem_ma.effects import Ask, Call, Play, Reward, Scenario
+from gem_ma.effects import Ask, Call, Effect, Play, Reward, Scenario
 from gem_ma.episode import Episode, Limits
 from gem_ma.errors import CallError
 from gem_ma.types import Action, Malformed, Message, Tool, ToolCall
-
-FACTS = [
-    name
-    for name, value in vars(Scenario).items()
-    if not name.startswith("_") and not callable(value) and not isinstance(value, property)
-]
+from gem_ma.wrappers.around import Around, relay, without
 
 
 class Use:
@@ -87,16 +82,15 @@ class Hand:
         return self.opened[index]
 
 
-class WithTools(Scenario):
+class WithTools(Around):
     """A scenario whose agents have tools."""
 
     def __init__(self, inner: Scenario, equipment: Mapping[str, Sequence[Equipment]]) -> None:
-        self.inner, self.equipment = inner, dict(equipment)
-        for name in FACTS:
-            setattr(self, name, getattr(inner, name))
+        super().__init__(inner)
+        self.equipment = dict(equipment)
         everything = [each for several in equipment.values() for each in several]
         if any(each.reward for each in everything):
-            self.zero_sum = self.cooperative = False
+            self.pays_otherwise()
         # a call is a decision point more, for it and for the limits of the world
         calls = sum(each.uses for each in everything)
         if inner.ends_within is not None:
@@ -104,55 +98,29 @@ class WithTools(Scenario):
         if isinstance(inner.limits, Limits) and inner.limits.max_steps is not None:
             self.limits = replace(inner.limits, max_steps=inner.limits.max_steps + calls)
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "inner":  # not made yet
-            raise AttributeError(name)
-        return getattr(self.inner, name)  # what behaviours and pages ask of it by name
-
-    def deal(self, rng: random.Random, task: Any) -> Mapping[str, Any]:
-        return self.inner.deal(rng, task)
-
-    def tasks(self, split: str) -> Sequence[Any]:
-        return self.inner.tasks(split)
-
-    def success(self, episode: Episode) -> bool | None:
-        return self.inner.success(episode)
-
-    def measures(self, episode: Episode) -> Mapping[str, float | None]:
-        return self.inner.measures(episode)
-
-    def labels(self, episode: Episode) -> Mapping[str, str | Sequence[str]]:
-        return self.inner.labels(episode)
-
-    def provenance(self) -> dict[str, Any]:
-        return self.inner.provenance()
-
-    @property
-    def summary(self) -> str:
-        return self.inner.summary
-
     def play(self, rng: random.Random, task: Any) -> Play:
-        inner = self.inner.play(rng, task)
         hands = {agent: Hand(several) for agent, several in self.equipment.items()}
-        answer, failed = None, None
+
+        def handled(effect: Effect) -> Generator[Any, Any, Any]:
+            if isinstance(effect, Ask):
+                return (yield from _asked(effect, hands))
+            return (yield effect)
+
         try:
-            while True:
-                try:
-                    effect = inner.send(answer) if failed is None else inner.throw(failed)
-                except StopIteration:
-                    return
-                answer, failed = None, None
-                try:
-                    if isinstance(effect, Ask):
-                        answer = yield from _asked(effect, hands)
-                    else:
-                        answer = yield effect
-                except CallError as error:  # of a call that it made, for it to handle
-                    failed = error
+            yield from relay(self.played(rng, task), handled)
         finally:
-            inner.close()
             for use in (use for hand in hands.values() for use in hand.opened.values()):
                 use.close()
+
+    def as_ruled(self, episode: Episode) -> Episode:
+        calls = []
+        for turn in episode.turns:
+            names = {tool.name for tool in turn.tools}
+            hand = Hand(self.equipment.get(turn.agent, ()))
+            offered = {name: at for name, at in hand.offered().items() if name in names}
+            if _is_call(turn.action, offered, names - offered.keys()):
+                calls.append(turn)
+        return without(super().as_ruled(episode), calls)
 
 
 def _asked(ask: Ask, hands: Mapping[str, Hand]) -> Generator[Any, Any, Any]:
@@ -213,5 +181,5 @@ def _called(agent: str, action: Action, hand: Hand) -> Generator[Any, Any, Any]:
             text = use.shown(None) or f"Error: {error}"
         results.append(Message.tool(call.id, text))
         if reward := hand.equipment[index].reward:
-            yield Reward({agent: reward}, why=f"tool: {call.name}")
+            yield Reward({agent: reward}, why=f"tool: {call.name}", original={agent: 0.0})
     return tuple(results)

@@ -25,6 +25,7 @@ import select
 import shutil
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -33,9 +34,11 @@ from itertools import islice
 from typing import Any
 
 KEPT_TEXT = 65_536  # bytes of output that are kept; the rest is counted
+KEPT_WHY = 2_000  # characters of an error
 KEPT_RESULT = 1 << 20  # bytes of a result; a longer one is none
 MAX_OPEN = 64  # descriptors of a process
 MAX_LEFT = 1_000  # files that are removed after a call
+MAX_FILES = 20_000  # at a time: each costs a kilobyte of memory that no limit counts
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
 
 
@@ -43,14 +46,16 @@ class Child:
     """A process that runs what a model wrote. `cells` is written by us, the others are read."""
 
     def __init__(self, wall: dict[str, Any]) -> None:
-        self.stdin = os.memfd_create("stdin")
+        self.asked = 0
+        # in the folder, where its size is counted; closed with the child
+        self.stdin = tempfile.TemporaryFile(dir=wall["folder"], buffering=0)  # noqa: SIM115
         get, self.cells = os.pipe()
         self.out, out = os.pipe()
         self.result, result = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                _live(wall, self.stdin, out, get, result)
+                _live(wall, self.stdin.fileno(), out, get, result)
             finally:
                 os._exit(70)
         for end in (get, out, result):
@@ -58,13 +63,16 @@ class Child:
 
     def ask(self, request: dict[str, Any]) -> None:
         """Hands it what it shall run, and what that may read as its input."""
-        os.ftruncate(self.stdin, 0)
-        os.pwrite(self.stdin, request.get("stdin", "").encode("utf-8", "replace"), 0)
-        os.lseek(self.stdin, 0, os.SEEK_SET)  # the child reads at the same place
+        _signal(self.pid, signal.SIGCONT)
+        self.asked += 1
+        os.ftruncate(self.stdin.fileno(), 0)
+        os.pwrite(self.stdin.fileno(), request.get("stdin", "").encode("utf-8", "replace"), 0)
+        self.stdin.seek(0)  # the child reads at the same place
         _write(self.cells, (json.dumps(request) + "\n").encode())
 
     def close(self) -> None:
-        for end in (self.stdin, self.cells, self.out, self.result):
+        self.stdin.close()
+        for end in (self.cells, self.out, self.result):
             os.close(end)
 
 
@@ -77,18 +85,16 @@ class Supervisor:
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """What came of one request. `keep`: the child lives on and is asked again."""
-        keep = bool(request.get("keep"))
         if request.get("end"):
             return {"status": "ok", **self._clear(None)}
-        begun = time.monotonic()
-        child = self.prepare()
+        begun, child = time.monotonic(), self.prepare()
         try:
             child.ask(request)
             came = self._await(child, begun + request["timeout"])
         except BrokenPipeError:  # a child that lived on, and ended itself since
             came = {"status": "died", "out": "", "cut": 0}
-        alive = child if keep and came["status"] in ("ok", "error") else None
-        return {**came, **self._clear(alive)}
+        goes_on = request.get("keep") and came["status"] in ("ok", "error")
+        return {**came, **self._clear(child if goes_on else None)}
 
     def prepare(self) -> Child:
         """The child that runs the next request. Between two requests it is made ahead."""
@@ -112,15 +118,16 @@ class Supervisor:
                 if not more:
                     poll.unregister(end)
                 elif end == child.out:
-                    room = max(0, KEPT_TEXT - len(text))
-                    text += more[:room]
-                    cut += max(0, len(more) - room)
+                    cut += _added(text, more)
                 else:
                     result += more
             if result.endswith(b"\n"):
-                came = _read_result(bytes(result))
+                came = _read_result(bytes(result), child.asked)
                 break
-            if len(result) > KEPT_RESULT or os.waitpid(child.pid, os.WNOHANG)[0]:
+            held = os.statvfs(self.wall["folder"])  # of its own; attributes count as files
+            flooded = self.wall["alone"] and held.f_files - held.f_ffree > MAX_FILES
+            overfull = flooded or len(result) > KEPT_RESULT
+            if overfull or os.waitpid(child.pid, os.WNOHANG)[0]:
                 came = {"status": "died"}
                 break
         cut += _drain(child.out, text)
@@ -129,40 +136,46 @@ class Supervisor:
     def _clear(self, alive: Child | None) -> dict[str, Any]:
         """Ends every process but the child that lives on, and without one empties the folder.
         `damaged`: something could not be removed, so this worker serves nobody again."""
-        if alive is None and self.child is not None:
-            _kill(self.child.pid)
+        if alive is not None:
+            # its threads, and what has answered before its end, run while they are waited for
+            _signal(alive.pid, signal.SIGSTOP)
+        elif self.child is not None:
+            _signal(self.child.pid)
             self.child.close()
             self.child = None
-        self._end_strays(alive)
+        if alive is None and self.wall["alone"]:
+            # from the first process of a namespace this reaches all others, also who forks on
+            _signal(-1)
+        else:
+            for pid in _others(self.wall["alone"]) - {os.getpid(), alive.pid if alive else 0}:
+                _signal(pid)
+        while _reaped(alive is None):
+            pass
         damaged = alive is None and not _emptied(self.wall["folder"])
         return {"damaged": damaged, "alive": alive is not None}
 
-    def _end_strays(self, alive: Child | None) -> None:
-        if alive is None and self.wall["alone"]:
-            # the first process of a namespace of its own: this reaches all the others, and a
-            # bomb that forks on cannot outrun it
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(-1, signal.SIGKILL)
-        else:
-            spared = {os.getpid(), alive.pid if alive else 0}
-            for pid in _others(self.wall["alone"]) - spared:
-                _kill(pid)
-        while _reaped(alive is None):
-            pass
 
-
-def _read_result(line: bytes) -> dict[str, Any]:
-    try:
-        came = json.loads(line)
-    except ValueError:
-        return {"status": "died"}
+def _read_result(line: bytes, number: int) -> dict[str, Any]:
     # the child could have written this line itself: it may say nothing but what a child may
-    good = isinstance(came, dict) and came.get("status") in ("ok", "error")
-    return (
-        {key: came[key] for key in ("status", "value", "why") if key in came}
-        if good
-        else {"status": "died"}
-    )
+    try:
+        came = json.loads(line, parse_constant=int)  # which reads no NaN
+    except (ValueError, RecursionError):
+        return {"status": "died"}
+    # a line that came early would be the answer to the next request, and each answer one late
+    status = came.get("status") if isinstance(came, dict) and came.get("number") == number else None
+    if status == "ok":
+        return {key: came[key] for key in ("status", "value") if key in came}
+    why = came.get("why") if status == "error" else None
+    if not isinstance(why, str):
+        return {"status": "died"}
+    return {"status": "error", "why": why[:KEPT_WHY].encode("utf-8", "replace").decode()}
+
+
+def _added(text: bytearray, more: bytes) -> int:
+    """Keeps what there is room for; gives the bytes that are cut."""
+    room = max(0, KEPT_TEXT - len(text))
+    text += more[:room]
+    return max(0, len(more) - room)
 
 
 def _drain(end: int, text: bytearray) -> int:
@@ -175,9 +188,7 @@ def _drain(end: int, text: bytearray) -> int:
             more = os.read(end, 65_536)
             if not more:
                 break
-            room = max(0, KEPT_TEXT - len(text))
-            text += more[:room]
-            cut += max(0, len(more) - room)
+            cut += _added(text, more)
     os.set_blocking(end, True)
     return cut
 
@@ -187,9 +198,9 @@ def _write(end: int, data: bytes, write: Callable[[int, bytes], int] = os.write)
         data = data[write(end, data) :]
 
 
-def _kill(pid: int) -> None:
+def _signal(pid: int, number: int = signal.SIGKILL) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
 
 
 def _reaped(all_: bool) -> bool:
@@ -210,10 +221,9 @@ def _others(alone: bool) -> set[int]:
         with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
             # the name of a process may hold spaces and brackets
             parents[pid] = int(file.read().rpartition(")")[2].split()[1])
-    below, before = {os.getpid()}, 0
-    while len(below) > before:
-        before = len(below)
-        below |= {pid for pid, parent in parents.items() if parent in below}
+    below = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in below} - below:
+        below |= more
     return below
 
 
@@ -224,7 +234,7 @@ def _emptied(folder: str) -> bool:
         return True
     if len(names) > MAX_LEFT:  # quicker to throw the whole worker away
         return False
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, RecursionError):  # folders may be very deep
         for entry in names:
             if not entry.is_dir(follow_symlinks=False):
                 os.unlink(entry.path)
@@ -260,12 +270,11 @@ def _live(wall: dict[str, Any], stdin: int, out: int, cells: int, result: int) -
         # bound before the text of a model runs: it may replace what these modules offer
         dumps, write = json.dumps, os.write
         came = _graded(request) if "function" in request else _ran(request["code"], space, number)
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-        with contextlib.suppress(Exception):
-            sys.stderr.flush()
-        _write(result, (dumps(came) + "\n").encode(), write)
+        for name in ("stdout", "stderr"):
+            with contextlib.suppress(Exception):
+                getattr(sys, name).flush()
         number += 1
+        _write(result, (dumps({**came, "number": number}) + "\n").encode(), write)
 
 
 def _graded(request: dict[str, Any]) -> dict[str, Any]:
@@ -273,10 +282,13 @@ def _graded(request: dict[str, Any]) -> dict[str, Any]:
     try:
         # a pickle of ours, which comes in: nothing that is pickled ever goes out
         args, options = pickle.loads(base64.b64decode(request["pickled"]))
-        value = getattr(import_module(module), name)(*args, **options)
-        json.dumps(value)
+        space: Any = {"__name__": module}
+        # of ours too, where the package is not mounted
+        exec(compile(request.get("source", ""), f"<{module}>", "exec"), space)
+        value = (space.get(name) or getattr(import_module(module), name))(*args, **options)
+        json.dumps(value, allow_nan=False)
     except BaseException as error:  # SystemExit too: it is the answer that asks for the end
-        return {"status": "error", "why": f"{type(error).__name__}: {error}"[:2000]}
+        return {"status": "error", "why": f"{type(error).__name__}: {error}"[:KEPT_WHY]}
     return {"status": "ok", "value": value}
 
 
@@ -295,9 +307,9 @@ def _ran(code: str, space: dict[str, Any], number: int) -> dict[str, Any]:
     except SystemExit as error:
         if error.code in (None, 0):
             return {"status": "ok"}
-        return {"status": "error", "why": f"SystemExit: {error.code}"[:2000]}
+        return {"status": "error", "why": f"SystemExit: {error.code}"[:KEPT_WHY]}
     except BaseException as error:
-        why = f"{type(error).__name__}: {_words(error)}"[:2000]
+        why = f"{type(error).__name__}: {_words(error)}"[:KEPT_WHY]
         with contextlib.suppress(BaseException):
             print(_trace(error), file=sys.stderr)
         return {"status": "error", "why": why}
@@ -305,10 +317,9 @@ def _ran(code: str, space: dict[str, Any], number: int) -> dict[str, Any]:
 
 
 def _words(error: BaseException) -> str:
-    try:
+    with contextlib.suppress(BaseException):  # of a class of the model's own
         return str(error)
-    except BaseException:  # a class of the model's own
-        return "?"
+    return "?"
 
 
 def _trace(error: BaseException) -> str:
@@ -316,12 +327,8 @@ def _trace(error: BaseException) -> str:
     here = error.__traceback__
     while here is not None and here.tb_frame.f_code.co_filename == __file__:
         here = here.tb_next
-    lines = io.StringIO()
-    traceback.print_exception(type(error), error, here, limit=-8, file=lines, chain=False)
-    return lines.getvalue().rstrip()
-
-
-# -- the wall, from inside ------------------------------------------------------------------------
+    text = traceback.format_exception(type(error), error, here, limit=-8, chain=False)
+    return "".join(text).rstrip()
 
 
 def _settle(wall: dict[str, Any]) -> None:
@@ -334,10 +341,9 @@ def _settle(wall: dict[str, Any]) -> None:
         os.setresuid(*[wall["user"]] * 3)
     os.umask(0o077)
     libc = ctypes.CDLL(None)
-    # nobody of the same user may trace this process or read its memory and descriptors; a child
-    # inherits it
-    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # nobody may trace this process or read its memory and descriptors; a child inherits it
+    for option, value in ((PR_SET_DUMPABLE, 0), (PR_SET_CHILD_SUBREAPER, 1)):
+        libc.prctl(option, value, 0, 0, 0)
     for limit, size in (
         (resource.RLIMIT_FSIZE, wall["file"]),
         (resource.RLIMIT_NOFILE, MAX_OPEN),
@@ -364,12 +370,12 @@ def main() -> None:
     supervisor.prepare()
     while line := _line(requests):
         _write(replies, json.dumps(supervisor.answer(json.loads(line))).encode() + b"\n")
+        line = b""  # the next child is a copy of this process, and could read what is in it
         supervisor.prepare()
 
 
 def _warm_up() -> None:
-    """What every child would do anew, done once. Each page that it need not touch saves it some
-    microseconds, and there are hundreds."""
+    """What every child would do anew, done once: a page that it need not touch saves it time."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         assert isinstance(stream, io.TextIOWrapper)
         stream.reconfigure(encoding="utf-8", errors="replace")
@@ -384,12 +390,10 @@ def _warm_up() -> None:
 
 def _line(end: int) -> bytes:
     """The next line of a pipe on which nobody writes a second one before it is answered."""
-    parts = []
-    while more := os.read(end, 1 << 16):
-        parts.append(more)
-        if more.endswith(b"\n"):
-            break
-    return b"".join(parts)
+    line = b""
+    while not line.endswith(b"\n") and (more := os.read(end, 1 << 16)):
+        line += more
+    return line
 
 
 if __name__ == "__main__":

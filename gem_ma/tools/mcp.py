@@ -58,7 +58,10 @@ class Connection:
                 self.opened.set()
                 await self.left.wait()
         except Exception as error:
-            self.error = f"{type(error).__name__}: {error}"
+            fault: BaseException = error
+            while isinstance(fault, BaseExceptionGroup):  # "1 sub-exception" says nothing
+                fault = fault.exceptions[0]
+            self.error = f"{type(fault).__name__}: {' '.join(str(fault).split()) or 'no answer'}"
         finally:
             self.client = None
             self.opened.set()

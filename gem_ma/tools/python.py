@@ -10,10 +10,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from textwrap import dedent
 from typing import Any
 
 from gem_ma.tools.belt import Equipment, Use
-from gem_ma.tools.sandbox import TIMEOUT_S, Worker, require, shown
+from gem_ma.tools.sandbox import POOL, TIMEOUT_S, Worker, require, shown
 from gem_ma.tools.walls import Wall, mounts
 from gem_ma.types import Tool
 
@@ -25,6 +26,7 @@ DESCRIPTION = (
     "Runs Python and gives what it prints, and the value of its last line. Variables stay for the"
     " next call. There are no files of yours and no network."
 )
+NO_CODE = "raise TypeError('code is a text')"
 PARAMETERS = {
     "type": "object",
     "properties": {"code": {"type": "string", "description": "Python source."}},
@@ -45,7 +47,8 @@ class Session(Use):
 
     def plan(self, name: str, arguments: Mapping[str, Any]) -> None:
         code = arguments.get("code")
-        self.cells.append(code if isinstance(code, str) else "raise TypeError('code is a text')")
+        # Some templates put a space in front of a value, which Python would refuse.
+        self.cells.append(dedent(code) if isinstance(code, str) else NO_CODE)
 
     def run(self) -> Any:
         with self.busy:
@@ -63,7 +66,7 @@ class Session(Use):
         if self.closed:  # the play is over, and nobody waits for this call any more
             return {"status": "died", "out": "", "cut": 0}
         if self.worker is None:
-            self.worker = Worker(self.wall)
+            self.worker = POOL.take(self.wall)
             _enter(self)
         answer = self.worker.ask({"code": code, "keep": True}, timeout_s)
         if answer["status"] in ("ok", "error"):
@@ -82,17 +85,28 @@ class Session(Use):
             return f"{head}Error: {what}; the session is as it was before this call"
         return str(result["out"])
 
-    def release(self) -> None:
-        """Gives the process up; the cells stay."""
+    def release(self, *, gently: bool = True) -> None:
+        """Gives the process up; the cells stay. `gently`: no cell runs in it."""
         worker, self.worker, self.done = self.worker, None, 0
         with _LOCK, suppress(ValueError):
             _LIVE.remove(self)
-        if worker is not None:
+        if worker is None:
+            return
+        if gently and worker.sound:
+            # A new worker starts an interpreter; one that ended all of a session's is as good.
+            worker.ask({"end": True}, self.timeout_s)
+            POOL.give_back(worker)
+        else:
             worker.close()
 
     def close(self) -> None:
         self.closed = True
-        self.release()
+        idle = self.busy.acquire(blocking=False)
+        try:
+            self.release(gently=idle)
+        finally:
+            if idle:
+                self.busy.release()
 
 
 def _enter(session: Session) -> None:

@@ -100,7 +100,11 @@ class Worker:
         if not line:
             self.sound = False
             return {"status": "timeout" if line is None else "died", "out": "", "cut": 0}
-        answer: Result = json.loads(line)
+        try:
+            answer: Result = json.loads(line)
+        except RecursionError:  # a value so deep that its own depth is no room for it here
+            self.sound = False
+            return {"status": "died", "out": "", "cut": 0}
         self.sound = not answer.pop("damaged")
         return answer
 
@@ -249,13 +253,23 @@ def run(
 
 
 def grade(
-    function: str, *args: Any, timeout_s: float = TIMEOUT_S, wall: Wall, **options: Any
+    function: str,
+    *args: Any,
+    timeout_s: float = TIMEOUT_S,
+    wall: Wall,
+    source: str = "",
+    **options: Any,
 ) -> Any:
-    """What `module:function` gives for these arguments, a JSON value. Raises CallError with what
-    it raised, or why there is no result."""
-    pickled = base64.b64encode(pickle.dumps((args, options))).decode()
+    """What `module:function` gives for these arguments, a JSON value. `source`: the text of that
+    module, where nothing of ours shall be readable inside. Raises CallError with what it raised,
+    or why there is no result."""
+    request = {
+        "function": function,
+        "pickled": base64.b64encode(pickle.dumps((args, options))).decode(),
+        **({"source": source} if source else {}),
+    }
     with _leased(wall) as worker:
-        answer = worker.ask({"function": function, "pickled": pickled}, timeout_s)
+        answer = worker.ask(request, timeout_s)
     if answer["status"] == "ok" and "value" in answer:
         return answer["value"]
     why = {"timeout": f"no result within {timeout_s:g} s", "error": answer.get("why", "?")}

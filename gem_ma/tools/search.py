@@ -1,134 +1,87 @@
-"""The tool `search`: the passages of a folder's text files that fit a query best, by BM25.
-
-BM25 as in Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009), equation 3.15,
-with k1 = 1.2, b = 0.75 and the logarithm of Lucene, which is never negative.
-"""
+"""The tool `search`: the passages that fit a query best, out of a folder of texts by their words
+(`passages`) or by their meaning (`dense`), or out of a server that searches (`retriever`)."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from heapq import nsmallest
-from math import log
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from gem_ma.errors import ConfigError
 from gem_ma.tools.belt import Equipment, Use
+from gem_ma.tools.passages import PASSAGE, Index, Passage, read
+from gem_ma.tools.retriever import Retriever
 from gem_ma.types import Tool
 
-K1, B = 1.2, 0.75
-SUFFIXES = (".txt", ".md")
-PASSAGE = 1_000  # characters after which a paragraph ends a passage
-MOST_BYTES = 256 << 20  # of a folder; more wants a server
-MOST_WORDS = 64  # of a query
 DESCRIPTION = "Searches a collection of texts and gives the passages that fit the query best."
 PARAMETERS = {
     "type": "object",
     "properties": {"query": {"type": "string", "description": "What to look for, in words."}},
     "required": ["query"],
 }
+TIMEOUT_S = 30.0
 
 
-def words(text: str) -> list[str]:
-    """The words that are compared: no case, no punctuation.
-
-    >>> words("The cat's mat, No. 9")
-    ['the', 'cat', 's', 'mat', 'no', '9']
-    """
-    return re.findall(r"\w+", text.casefold())
-
-
-@dataclass(frozen=True, slots=True)
-class Passage:
-    """A part of a file, from one blank line to another."""
-
-    file: str
-    text: str
-
-
-class Index:
-    """Passages by their words."""
-
-    def __init__(self, passages: list[Passage]) -> None:
-        self.passages = passages
-        counts = [Counter(words(passage.text)) for passage in passages]
-        lengths = [count.total() for count in counts]
-        mean = sum(lengths) / max(1, len(lengths)) or 1.0
-        # of a passage's part in a score everything but the rarity of the word
-        self.weights: dict[str, list[tuple[int, float]]] = defaultdict(list)
-        for number, count in enumerate(counts):
-            damping = K1 * (1 - B + B * lengths[number] / mean)
-            for word, times in count.items():
-                self.weights[word].append((number, times / (times + damping)))
+class Finder(Protocol):
+    """Where passages are found."""
 
     def best(self, query: str, most: int) -> list[Passage]:
-        """Up to `most` passages that hold a word of the query, the best first; ties in the order
-        of files."""
-        scores: dict[int, float] = defaultdict(float)
-        for word in dict.fromkeys(words(query)[:MOST_WORDS]):
-            holders = self.weights.get(word, ())
-            rarity = log(1 + (len(self.passages) - len(holders) + 0.5) / (len(holders) + 0.5))
-            for number, weight in holders:
-                scores[number] += rarity * weight
-        order = nsmallest(most, scores, key=lambda number: (-scores[number], number))
-        return [self.passages[number] for number in order]
-
-
-def read(folder: Path) -> Iterator[Passage]:
-    """The passages of a folder's text files, by name. Raises ConfigError for a folder that cannot
-    be searched."""
-    if not folder.is_dir():
-        raise ConfigError(f"search: no such folder: {folder}")
-    # no links: a folder that came from elsewhere may point anywhere
-    files = sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix in SUFFIXES and path.is_file() and not path.is_symlink()
-    )
-    if not files:
-        raise ConfigError(f"search: {folder} holds no {' or '.join(SUFFIXES)} file")
-    if (size := sum(path.stat().st_size for path in files)) > MOST_BYTES:
-        raise ConfigError(f"search: {folder} holds {size >> 20} MiB, of {MOST_BYTES >> 20} at most")
-    for path in files:
-        name, held = path.relative_to(folder).as_posix(), ""
-        for part in re.split(r"\n\s*\n", path.read_text(encoding="utf-8", errors="replace")):
-            held = f"{held}\n\n{part.strip()}".strip()
-            if len(held) >= PASSAGE:
-                yield Passage(name, held)
-                held = ""
-        if held:
-            yield Passage(name, held)
+        """Up to `most` passages, the best first. Whatever it raises is what the agent is shown."""
 
 
 class Look(Use):
     """The last query of a play."""
 
-    def __init__(self, index: Index, most: int) -> None:
-        self.index, self.most, self.query = index, most, ""
+    def __init__(self, finder: Finder, most: int) -> None:
+        self.finder, self.most, self.query = finder, most, ""
 
     def plan(self, name: str, arguments: Mapping[str, Any]) -> None:
         query = arguments.get("query")
         self.query = query if isinstance(query, str) else ""
 
     def run(self) -> Any:
-        passages = self.index.best(self.query, self.most)
+        passages = self.finder.best(self.query, self.most)
         # a paragraph has no end where a file has no blank line
-        shown = [f"[{passage.file}]\n{passage.text[: 4 * PASSAGE]}" for passage in passages]
-        return "\n\n".join(shown) or "No passage holds a word of this query."
+        parts = [f"[{passage.file}]\n{passage.text[: 4 * PASSAGE]}" for passage in passages]
+        return "\n\n".join(parts) or "No passage fits this query."
 
 
 class Search(Equipment):
-    """`tools: [{search: {folder: docs}}]`."""
+    """`tools: [{search: {folder: docs}}]`, or `{search: {url: ADDRESS}}`."""
 
     tools = (Tool("search", DESCRIPTION, PARAMETERS),)
 
-    def __init__(self, folder: str, results: int = 3, uses: int = 5, reward: float = 0.0) -> None:
-        """Reads the folder. Raises ConfigError where it cannot be searched."""
-        self.index, self.results = Index(list(read(Path(folder)))), results
-        self.uses, self.reward = uses, reward
+    def __init__(
+        self,
+        folder: str | None = None,
+        *,
+        model: str | None = None,
+        url: str | None = None,
+        api_key_env: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+        results: int = 3,
+        uses: int = 5,
+        reward: float = 0.0,
+    ) -> None:
+        """Reads the folder, and the embedding model where one is named. Raises ConfigError where
+        they cannot be read, or the address is none; the server is not asked yet."""
+        self.finder = _finder(folder, model, url, api_key_env, timeout_s)
+        self.results, self.uses, self.reward = results, uses, reward
 
     def open(self) -> Look:
-        return Look(self.index, self.results)
+        return Look(self.finder, self.results)
+
+
+def _finder(
+    folder: str | None, model: str | None, url: str | None, key: str | None, timeout_s: float
+) -> Finder:
+    if url is not None and folder is None and model is None:
+        return Retriever(url, key, timeout_s)
+    if folder is None or url is not None:
+        raise ConfigError("search: wants a folder, which may have a model, or a url")
+    passages = list(read(Path(folder)))
+    if model is None:
+        return Index(passages)
+    from gem_ma.tools.dense import Dense  # late: it brings torch
+
+    return Dense(passages, Path(model))

@@ -86,7 +86,7 @@ def command(wall: Wall, folder: str, info: int, filter_: int) -> tuple[list[str]
         "user": 1_000_000_000 + os.getpid() % (1 << 22) * 128 + next(_SERIAL) % 128
         if walled and root
         else 0,
-        "path": path,
+        "path": path if walled else [source for source, place in sources.items() if place in path],
         "warm": wall.warm,
         "memory": wall.memory,
         "file": wall.file,
@@ -115,7 +115,8 @@ def command(wall: Wall, folder: str, info: int, filter_: int) -> tuple[list[str]
         *_system(),
         *(part for source, place in sources.items() for part in _shown(source, place)),
         *_shown(str(INSIDE), "/inside.py"),
-        *("--proc", "/proc"),
+        # bubblewrap would make the folder for its first user alone, who is given up inside
+        *("--proc", "/proc", "--perms", "0755", "--dir", "/dev"),
         *(part for name in DEVICES for part in ("--dev-bind", f"/dev/{name}", f"/dev/{name}")),
         *("--remount-ro", "/", "--chdir", "/tmp", "--", *python, "/inside.py"),
     ], facts
@@ -145,14 +146,18 @@ def _shown(source: str, place: str) -> list[str]:
 
 def mounts(names: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
     """What must be mounted so that these packages can be imported, as {source: place}, and the
-    search path. Raises ConfigError for one that is not installed."""
+    search path inside. Raises ConfigError for one that is not installed."""
     if not names:
         return {}, []
     installed = dict.fromkeys(
         os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")
     )
-    sources = {folder: folder for folder in installed if os.path.isdir(folder)}
+    there = [folder for folder in installed if os.path.isdir(folder)]
+    # not at their places: those may lie under /tmp, which a worker has to find empty after a call
+    sources = {folder: f"/site{number}" for number, folder in enumerate(there)}
     for name in names:
+        if not str(name).isidentifier():
+            raise ConfigError(f"a package is a top-level name, as numpy; got {name!r}")
         spec = find_spec(name)
         places = list(spec.submodule_search_locations or ()) if spec is not None else []
         source = places[0] if places else spec.origin if spec is not None else None
@@ -160,6 +165,6 @@ def mounts(names: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
             raise ConfigError(f"the package {name!r} is not installed")
         source = os.path.realpath(source)
         # its own folder alone: beside it may lie anything, such as a checkout with its runs
-        if not any(source.startswith(folder + os.sep) for folder in sources):
+        if not any(source.startswith(folder + os.sep) for folder in there):
             sources[source] = f"/packages/{os.path.basename(source)}"
-    return sources, ["/packages", *installed]
+    return sources, ["/packages", *(sources[folder] for folder in there)]

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gem_ma.config.plans import open_policies, scenario_of
+from gem_ma.config.plans import open_policies
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
+from gem_ma.config.worlds import Worlds, worlds_of
 from gem_ma.engines.base import Policy
 from gem_ma.estimators import estimator
 from gem_ma.scenario import Scenario
@@ -19,11 +20,15 @@ from gem_ma.tracking import Tracker, Tracking
 from gem_ma.training.learner.critic import Critic
 from gem_ma.training.loop.attendant import Attendant
 from gem_ma.training.loop.beginning import Beginning
+from gem_ma.training.loop.best import Best
+from gem_ma.training.loop.curriculum import Curriculum
 from gem_ma.training.loop.forking import cost
-from gem_ma.training.loop.local import LocalPlayers, LocalPublisher
+from gem_ma.training.loop.local import LocalPublisher
 from gem_ma.training.loop.notes import PaddingShares, StalenessNotes
-from gem_ma.training.loop.opening import check_processes, open_critic, open_learner
+from gem_ma.training.loop.opening import check_processes, open_critic, open_learners, served
+from gem_ma.training.loop.overlap import Ahead
 from gem_ma.training.loop.parts import Parts
+from gem_ma.training.loop.remote import players_of
 from gem_ma.training.loop.resuming import place_of
 from gem_ma.training.loop.roles import Learner
 from gem_ma.training.loop.saving import Run
@@ -41,7 +46,7 @@ from gem_ma.training.train import OnStep, Trainer
 
 async def train(
     config: Config,
-    scenario: Scenario,
+    scenario: Scenario | Worlds,
     policies: Mapping[str, Policy],
     folder: RunFolder | None,
     *,
@@ -51,7 +56,7 @@ async def train(
     teams: Teams = ALONE,
 ) -> dict[str, Any]:
     """Trains `config.train.policies` and gives the summary, which is also summary.json: scores
-    before and after, sampled and greedy.
+    before and after, sampled and greedy. `scenario` is that of the config, or all of its worlds.
 
     Where the folder holds a checkpoint, goes on from it. `on_step(step, metrics)` is called after
     every step, `on_note(line)` for each line that the user should read. `watchers` get every row of
@@ -61,12 +66,14 @@ async def train(
     step failed or a publication does not pass its parity check.
     """
     # before any tracker is opened: a config that is refused leaves no run at wandb
-    log = checked(config, policies).log
+    worlds = Worlds.of(config, scenario)
+    log = checked(config, policies, worlds).log
     facts = config.model_dump(mode="json")
     # outermost: whatever ends the training, trackers are closed and their files whole
     with Tracking(folder, log, watchers=watchers, settings=facts, on_note=on_note) as tracking:
-        parts = open_parts(config, scenario, policies, folder, teams)
-        return await Trainer(parts, tracking, on_step).train()
+        parts = open_parts(config, worlds, policies, folder, teams)
+        async with parts.run.ahead:
+            return await Trainer(parts, tracking, on_step).train()
 
 
 def run_training(
@@ -79,34 +86,30 @@ def run_training(
     """Opens the scenario and the policies of a config (paths from `base`) and trains; see
     `train`. `folder` None keeps no record."""
     policies = open_policies(config, base=base)
-    scenario = scenario_of(config, base=base)
-    return asyncio.run(train(config, scenario, policies, folder, on_step=on_step))
+    worlds = worlds_of(config, base=base)
+    return asyncio.run(train(config, worlds, policies, folder, on_step=on_step))
 
 
 def open_parts(
     config: Config,
-    scenario: Scenario,
+    worlds: Worlds,
     policies: Mapping[str, Policy],
     folder: RunFolder | None,
     teams: Teams,
 ) -> Parts:
     """Opens all parts. Raises ConfigError where the config and what it names do not fit."""
-    settings = checked(config, policies)
-    check_discounts(config, settings, scenario)
+    settings = checked(config, policies, worlds)
+    check_discounts(worlds, settings)
     # before weights are copied, which takes minutes for a large model
     check_processes(config, teams.play.size, policies)
-    # a policy that is cloned and does not learn has a learner too, for the cloning
-    names = dict.fromkeys((*settings.policies, *settings.warm_start))
-    learners = {
-        name: open_learner(policies[name], apart=settings.overlap, team=teams.learn)
-        for name in names
-    }
+    teams.play.led = bool(served(settings, policies))  # one process knows what was published
+    learners = open_learners(settings, policies, teams.learn)
     critics = _critics(settings, learners)
     place = place_of(config, settings, folder, teams.play)
     writes = teams.play.first or place.root is None  # without a folder each has a pool of its own
-    league = League(config, settings, policies, place.root, writes=writes)
-    guard = Guard(config, settings, scenario, learners, league)
-    averages = Averages(config, scenario, learners)
+    league = League(config, settings, policies, place.root, worlds=worlds, writes=writes)
+    guard = Guard(settings, worlds, learners, league)
+    averages = Averages(worlds, learners)
     # of the estimators; `Updates` and `Run` share these very dicts, so a resume fills both
     states: dict[str, dict[str, float]] = {name: {} for name in settings.policies}
     # `Beginning` first: its exam is that of before. The guard before the league: after a rollback
@@ -120,23 +123,28 @@ def open_parts(
         league,
         PaddingShares(learners),
     ]
+    how = settings.curriculum
+    curriculum = Curriculum(how, config, worlds) if how is not None else None
+    attendants += [curriculum] if curriculum is not None else []
+    if settings.checkpoints.best is not None:
+        learned = {name: policies[name] for name in settings.policies}
+        attendants.append(Best(settings.checkpoints.best, learned, folder))
     return Parts(
         config=config,
         settings=settings,
-        scenario=scenario,
+        worlds=worlds,
         policies=policies,
         folder=folder,
         teams=teams,
-        players=LocalPlayers(
-            config, policies, settings.policies, members=league.opened, team=teams.play
-        ),
+        players=players_of(config, worlds, policies, league.opened, teams),
         learners=learners,
         publisher=LocalPublisher(learners),
-        updates=Updates(config, settings, scenario, learners, critics, states, guard),
+        updates=Updates(config, settings, worlds, learners, critics, states, guard),
         league=league,
         averages=averages,
+        curriculum=curriculum,
         attendants=attendants,
-        run=Run(learners, critics, states, attendants),
+        run=Run(learners, critics, states, attendants, Ahead.of(config), place.root, teams.play),
         checkpoint=place.checkpoint,
         summary=place.summary,
         notes=[*place.notes, *_notes(settings, teams.play)],

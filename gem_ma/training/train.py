@@ -14,13 +14,12 @@ from typing import Any
 from gem_ma.tracking import Tracking
 from gem_ma.training.loop.beginning import fingerprints
 from gem_ma.training.loop.ends import begin, finish
-from gem_ma.training.loop.exams import exam, measures
-from gem_ma.training.loop.forking import grow
-from gem_ma.training.loop.overlap import Played, beside
+from gem_ma.training.loop.exams import exam
+from gem_ma.training.loop.measures import measures
 from gem_ma.training.loop.parts import Parts
+from gem_ma.training.loop.plays import beside, played
 from gem_ma.training.loop.step import Step
 from gem_ma.training.schedule.alternation import learning
-from gem_ma.training.schedule.plans import training_plans
 
 OnStep = Callable[[int, dict[str, Any]], None]
 
@@ -30,7 +29,7 @@ class Trainer:
 
     def __init__(self, parts: Parts, tracking: Tracking, on_step: OnStep | None = None) -> None:
         self.parts, self.tracking, self.on_step = parts, tracking, on_step
-        self.config, self.settings, self.scenario = parts.config, parts.settings, parts.scenario
+        self.config, self.settings, self.worlds = parts.config, parts.settings, parts.worlds
         # where nothing learns, only the exams are held
         self.total = parts.settings.steps if parts.settings.policies else 0
 
@@ -51,13 +50,11 @@ class Trainer:
     async def play(self, step: Step) -> None:
         """1: the episodes of the step. Seats and opponents are drawn per start; frozen policies
         play along."""
-        if step.played is None:  # else it was played ahead, beside the update before
-            step.played = await self.plays(step.index)
+        step.played = await played(self.parts, step)
         step.phases.lap("play")
-        numbers = measures(step.played.plays, self.scenario)
+        numbers = measures(step.plays.plays, self.worlds)
         step.metrics |= {"kind": "train", "step": step.number, **numbers, "policies": {}}
-        if step.played.forks is not None:
-            step.metrics["forks"] = step.played.forks
+        step.metrics |= step.played.counts
         self.tell("played", step)
 
     def credit(self, step: Step) -> None:
@@ -68,18 +65,14 @@ class Trainer:
 
     async def update(self, step: Step) -> None:
         """3: advantages and gradient steps. All learn from the same episodes; under
-        `train.overlap` the next step is played meanwhile."""
+        `train.overlap` the next steps are played meanwhile."""
 
         def teach() -> None:
             for lesson in step.lessons:
                 numbers = self.parts.updates.teach(lesson, step.phases)
                 step.metrics["policies"][lesson.policy] = numbers
 
-        # weights are published after both have ended, so it does not matter which ends first
-        if self.settings.overlap and step.number < self.total:
-            _, step.ahead = await beside(teach, self.plays(step.index + 1))
-        else:
-            teach()
+        await beside(self.parts, step, teach)
 
     def publish(self, step: Step) -> None:
         """4: new weights go to where they are sampled, after a check of log-probabilities."""
@@ -99,10 +92,15 @@ class Trainer:
         self.tracking.log(step.metrics, step.number)
         every = self.config.evaluate.every
         # the last exam is held by `finish`, which needs its scores for the summary
-        if every and step.number % every == 0 and step.number < self.total:
+        examined = every and step.number % every == 0 and step.number < self.total
+        saved = step.number % self.settings.save_every == 0 or step.number == self.total
+        # exams ask the same engines, a checkpoint holds whole steps, a rollback discards them
+        if examined or saved or self.settings.on_collapse == "rollback":
+            await step.ahead.settled()
+        if examined:
             await self.examine(step)
         self.tell("examined", step)
-        if step.number % self.settings.save_every == 0 or step.number == self.total:
+        if saved:
             # before the write: one checkpoint holds the weights of all processes
             self.parts.teams.play.same(lambda: fingerprints(self.parts.policies), "the weights")
             self.parts.run.save(self.parts.folder, step, self.settings)
@@ -111,27 +109,11 @@ class Trainer:
         if self.on_step is not None:
             self.on_step(step.number, step.metrics)
 
-    async def plays(self, index: int) -> Played:
-        """The plays of a step (from 0) and their branches, with what is published now."""
-        config, players = self.config, self.parts.players
-        opponents = self.parts.league.opponents(index, learning(self.settings, index))
-        plans = training_plans(config, self.settings, self.scenario, index, opponents)
-        episodes = await players.play(plans, learning=True)
-        if self.settings.fork is None:
-            return Played(index, tuple(episodes))
-        grown = await grow(config, self.settings, index, plans, episodes, players)
-        return Played(index, tuple(episodes), grown.episodes, grown.metrics)
-
     async def examine(self, step: Step) -> None:
         """Holds an exam and logs it."""
         parts = self.parts
         step.scores = await exam(
-            self.config,
-            self.scenario,
-            parts.players,
-            parts.policies,
-            parts.learners,
-            parts.averages,
+            self.worlds, parts.players, parts.policies, parts.learners, parts.averages
         )
         row = {"kind": "evaluation", "step": step.number, **step.scores}
         self.tracking.log(row, step.number)

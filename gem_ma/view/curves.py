@@ -25,11 +25,14 @@ class Curves:
     exams: Collection[str] = ()
 
 
-def chart(curves: Curves) -> Html:
-    lines = [line_of(label, seeds, label in curves.exams) for label, seeds in curves.lines.items()][
-        :CLASSES
+def chart(curves: Curves, made: Sequence[Line] | None = None) -> Html:
+    """The chart; "" where there is no point. `made`: its lines where somebody has folded them."""
+    lines = made or [
+        line_of(label, seeds, label in curves.exams) for label, seeds in curves.lines.items()
     ]
     # a page has colours and dashes for CLASSES lines
+    surplus = len(lines) - CLASSES
+    lines = lines[:CLASSES]
     svg = line_chart(
         lines,
         title=curves.title,
@@ -44,9 +47,8 @@ def chart(curves: Curves) -> Html:
     how = "mean over seeds" if max(seeds) > 1 else ""
     if min(seeds) >= BAND_SEEDS:
         how = "mean over seeds, band from the lowest to the highest"
-    empty = [label for label, line in zip(curves.lines, lines, strict=False) if not line.x]
+    empty = [line.label for line in lines if not line.x]
     absent = f"no points for {', '.join(map(repr, empty))}" if empty else ""
-    surplus = len(curves.lines) - CLASSES
     parts = (
         curves.y_label if curves.y_label != curves.title else "",
         f"{how} ({max(seeds)} seeds)" if how else "",

@@ -66,7 +66,9 @@ _ELSEWHERE = {
     "models",
     "averaged",
     "cut",
+    "worlds",
 }
+_NO_OPTIONS = ("id", "split", "tasks", "weight")  # of a scenario's block
 # digests and lists of task ids would push the rest off the page
 LONG = 160  # characters of one value
 SHOWN = 12  # hex digits of a digest
@@ -101,8 +103,9 @@ def config_block(resolved: Facts) -> str:
     # a page is passed on, and a config may name where a server stands
     whole = write(_public(dict(resolved)))
     return (
-        "<details><summary>Config, complete</summary><pre"
-        f' class="config">{text(whole)}</pre></details>'
+        # it scrolls: by keys, too
+        '<details><summary>Config, complete</summary><pre class="config" tabindex="0"'
+        f' role="region" aria-label="config">{text(whole)}</pre></details>'
     )
 
 
@@ -116,7 +119,17 @@ def command_of(manifest: Facts, path: object) -> str:
 
 
 def _played(manifest: Facts, resolved: Facts, summary: Facts) -> Iterator[tuple[str, Any]]:
-    yield "scenario", _scenario(manifest, _mapping(resolved, "scenario"))
+    yield "scenario", _scenario(_mapping(manifest, "scenario"), _mapping(resolved, "scenario"))
+    versions = _mapping(manifest, "scenarios")
+    several = _mapping(resolved, "scenarios")
+    yield (
+        "scenarios",
+        _lines(
+            f"{name}: {_scenario(_mapping(versions, name), _mapping(several, name))}, weight"
+            f" {_short(_mapping(several, name).get('weight', 1))}"
+            for name in several
+        ),
+    )
     yield "episodes", _episodes(resolved, summary)
     yield "data", _data(_mapping(manifest, "data"))
     yield "cast", _lines(_seat(name, seat) for name, seat in _mapping(resolved, "agents").items())
@@ -172,12 +185,18 @@ def _made(manifest: Facts) -> Iterator[tuple[str, Any]]:
     yield "begun", manifest.get("created", "")
 
 
-def _scenario(manifest: Facts, settings: Facts) -> str:
-    known = _mapping(manifest, "scenario")
+def _scenario(known: Facts, settings: Facts) -> str:
     name = known.get("id", settings.get("id", ""))
     version = f" version {known['version']}" if "version" in known else ""
     options = _options(
-        {key: value for key, value in settings.items() if key not in ("id", "split", "tasks")}
+        {
+            key: value
+            for key, value in settings.items()
+            # seats of one scenario of several stand there too; no wrappers are nothing to tell
+            if key not in _NO_OPTIONS
+            and not (key == "agents" and isinstance(value, dict))
+            and (key, value) != ("wrappers", [])
+        }
     )
     return f"{name}{version}{f' ({options})' if options else ''}"
 

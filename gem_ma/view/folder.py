@@ -7,14 +7,14 @@ from the page, not the page from its reader.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gem_ma.episode import Episode
 from gem_ma.errors import GemMaError, StoreError
 from gem_ma.evaluation.judge import Judge
-from gem_ma.evaluation.lost import facts_of
+from gem_ma.evaluation.lost import facts_of, lost_ids
 from gem_ma.store import (
     read_ends,
     read_episodes,
@@ -24,6 +24,7 @@ from gem_ma.store import (
     read_summary,
 )
 from gem_ma.view.chosen import Chosen, Leading, causes_of, choose, kinds_of, note, rank
+from gem_ma.view.notes import read_notes
 from gem_ma.view.transcript import transcript
 
 
@@ -43,7 +44,7 @@ def load(name: str, path: Path, judge: Judge, learned: bool, room: int) -> Loade
     """
     ends = read_ends(path)
     # judging anew reads all episodes; the summary has the same numbers already
-    summary = None if learned else _stored_summary(path, len(ends), judge)
+    summary = None if learned else stored_summary(path, len(ends), judge)
     if summary is None and not learned:
         # what no episode tells, and only the run that wrote it knew
         beside = {
@@ -51,10 +52,11 @@ def load(name: str, path: Path, judge: Judge, learned: bool, room: int) -> Loade
         }
         summary = {**judge.summarise(read_episodes(path)), **beside}
     chosen = choose(ends, summary)
-    transcripts = _transcripts(path, chosen, summary, judge, room)
+    damaged: list[str] = []
+    transcripts = _transcripts(path, chosen, summary, judge, room, damaged.append)
     island = {
         "name": name,
-        "note": note(chosen, transcripts, len(ends)),
+        "note": "; ".join([note(chosen, transcripts, len(ends)), *damaged]),
         "totals": chosen.totals,
         "episodes": transcripts,
     }
@@ -65,11 +67,16 @@ def load(name: str, path: Path, judge: Judge, learned: bool, room: int) -> Loade
 
 
 def _transcripts(
-    path: Path, chosen: Chosen, summary: Mapping[str, Any] | None, judge: Judge, room: int
+    path: Path,
+    chosen: Chosen,
+    summary: Mapping[str, Any] | None,
+    judge: Judge,
+    room: int,
+    warn: Callable[[str], None],
 ) -> list[dict[str, Any]]:
     """The first of the chosen episodes that find room, as the page shows them."""
     places = {name: place for place, name in enumerate(chosen.ids)}
-    leading = Leading(room)
+    leading, notes = Leading(room), read_notes(path, warn)
     # The file is in the order of playing: only one episode is decoded at a time, and what the
     # page has no room for is dropped as soon as that is certain.
     for episode in read_episodes(path, places):
@@ -77,10 +84,24 @@ def _transcripts(
         if not leading.open_to(place):
             continue
         verdict = _verdict(episode, chosen, summary, judge)
-        shown = transcript(episode, verdict, lambda digest: _media(path, digest))
-        leading.add(place, len(json.dumps(shown)), shown)
+        lanes = transcript(episode, verdict, lambda digest: _media(path, digest))
+        if written := notes.get(lanes["key"]):
+            # a tag is a chip, as a cause is, and no reason of the verdict
+            causes = lanes["causes"]
+            lanes |= {"note": written.text, "reasons": causes, "causes": causes + written.chips}
+        leading.add(place, len(json.dumps(lanes)), lanes)
     # of a training run nobody knew before which ones are lost
     return sorted(leading.taken(), key=rank)
+
+
+def episode_of(
+    path: Path, episode: Episode, summary: Mapping[str, Any] | None, judge: Judge
+) -> dict[str, Any]:
+    """One episode of a run as the page shows it, whichever others stand there."""
+    stored = (summary or {}).get("lost") or {"episodes": []}
+    rows = {(row["task"], row["seed"], row["repeat"]): row for row in stored["episodes"]}
+    verdict = _verdict(episode, Chosen([], {}, rows), summary, judge)
+    return transcript(episode, verdict, lambda digest: _media(path, digest))
 
 
 def _verdict(
@@ -95,14 +116,10 @@ def _verdict(
     elif judge.success is not None and episode.end.scored:
         success = judge.success(episode)
     elif summary is not None and summary["success"] and "lost" in summary:
-        # the summary judged all, and names every lost one
+        ids, named_all = lost_ids(summary)
         # an older summary names only some of the lost plays: then silence is no success
-        success = (
-            True
-            if summary["success"]["n"] == summary["ok"]
-            and len(chosen.rows) == summary["lost"]["count"]
-            else None
-        )
+        won = True if named_all and summary["success"]["n"] == summary["ok"] else None
+        success = False if episode.id in ids else won
     words = row if row is not None else facts_of(episode, judge.measures, judge.labels, judge.kinds)
     causes, labels = causes_of(words["labels"], summary)
     return {
@@ -121,7 +138,7 @@ def summary_file(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _stored_summary(path: Path, episodes: int, judge: Judge) -> dict[str, Any] | None:
+def stored_summary(path: Path, episodes: int, judge: Judge) -> dict[str, Any] | None:
     """summary.json where it is a summary of `evaluation.metrics` of these episodes, else None."""
     stored = summary_file(path)
     # an older version wrote none

@@ -7,6 +7,7 @@ It reads metrics.jsonl and timings.jsonl of a run folder; which number is drawn 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,6 +56,7 @@ PLACES: Mapping[str, tuple[str, str, str]] = {
     "rows": ("Cost", "token rows and restarts", "rows"),
     "forks": ("Cost", "token rows and restarts", "restarts"),
 }
+_OF_ALL = re.compile(r"((sampled|greedy)/)?(return|invalid)/")
 ROUNDING = 1e-9  # a change that is none
 TIMES = ("play_s", "credit_s", "update_s", "publish_s", "record_s")
 RATES = {"play_tokens_per_s": "sampled", "update_tokens_per_s": "trained"}
@@ -98,7 +100,11 @@ def _charts(path: Path) -> tuple[dict[tuple[str, str], _Chart], list[str]]:
     charts: dict[tuple[str, str], _Chart] = {}
     examined = exam_keys(path)
     constant: list[str] = []
-    for key, points in {**series_of(flat_metrics(path)), **_times(path)}.items():
+    series = series_of(flat_metrics(path))
+    if any(key.startswith("worlds/") for key in series):
+        # each world has curves of its own; those of all together would repeat them
+        series = {key: points for key, points in series.items() if not _OF_ALL.match(key)}
+    for key, points in {**series, **times_of(path)}.items():
         group, title, line = place_of(key)
         if len(points) > 1:
             charts.setdefault((group, title), _Chart()).lines.setdefault(line, tuple(points))
@@ -172,22 +178,19 @@ def place_of(key: str) -> tuple[str, str, str]:
         group, title, line = PLACES.get(name, ("", name, ""))
         return group, title, " ".join(part for part in (policy, line, *rest) if part)
     if words[0] == "time":
-        if words[-1] in RATES:
-            return "Cost", "tokens a second", RATES[words[-1]]
-        if words[1] == "padding":
-            return "Cost", "share of padding", " ".join(words[2:])
-        if words[-1] in TIMES:
-            return "Cost", "seconds by phase", words[-1].removesuffix("_s")
-        return "", words[-1], ""
-    # an exam plays twice: as the policy samples, and with its likeliest answers
-    kind = words.pop(0) if words[0] in ("sampled", "greedy") and len(words) > 1 else ""
-    line = " ".join(part for part in (kind, *words[1:]) if part)
+        return _place_of_time(words)
+    # an exam plays twice: as the policy samples, and with its likeliest answers; of several worlds
+    # each is a line, in training too
+    kind = world = ""
+    if words[0] == "worlds" and len(words) > 2:
+        world, words = words[1], words[2:]
+    elif words[0].split(" ")[0] in ("sampled", "greedy") and len(words) > 1:
+        kind, _, world = words.pop(0).partition(" ")
+    if words[0] == "return" and world:  # in the units of this world
+        return "Scores", f"return in {world}", " ".join(filter(None, (kind, *words[1:])))
+    line = " ".join(filter(None, (kind, world, *words[1:])))
     if words[0].startswith(SCORES):
-        if words[0] in ("nash_conv_averaged", "exploitability_averaged"):
-            return "Scores", words[0].removesuffix("_averaged"), "averaged"
-        # beside "averaged", which shares their chart
-        is_last = words[0] in ("nash_conv", "exploitability")
-        return "Scores", words[0], line or ("last" if is_last else "")
+        return _place_of_score(words[0], line)
     if words[0] == "turns":
         return "Length", "turns per episode", line or "everybody"
     if words[0] == "invalid":
@@ -195,10 +198,31 @@ def place_of(key: str) -> tuple[str, str, str]:
     return "", words[0], line
 
 
+def _place_of_time(words: Sequence[str]) -> tuple[str, str, str]:
+    if words[-1] in RATES:
+        return "Cost", "tokens a second", RATES[words[-1]]
+    if words[1] == "padding":
+        return "Cost", "share of padding", " ".join(words[2:])
+    if words[-1] in TIMES:
+        return "Cost", "seconds by phase", words[-1].removesuffix("_s")
+    return "", words[-1], ""
+
+
+def _place_of_score(name: str, line: str) -> tuple[str, str, str]:
+    name, _, world = name.partition(" ")  # `nash_conv kuhn`
+    if name in ("nash_conv_averaged", "exploitability_averaged"):
+        return "Scores", name.removesuffix("_averaged"), f"averaged {world}".strip()
+    # beside "averaged", which shares their chart
+    is_last = name in ("nash_conv", "exploitability")
+    return "Scores", name, line or world or ("last" if is_last else "")
+
+
 def score_of(key: str) -> str:
     """The name of a score without who got it: `return` of `sampled/return/speaker`."""
     words = key.split("/")
-    return words[1] if words[0] in ("sampled", "greedy") and len(words) > 1 else words[0]
+    # `sampled kuhn`, `nash_conv kuhn`: one world of several
+    first = words[0].split(" ")[0]
+    return words[1] if first in ("sampled", "greedy") and len(words) > 1 else first
 
 
 def _rank(title: str) -> int:
@@ -281,7 +305,8 @@ def series_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Point]]:
     return series
 
 
-def _times(path: Path) -> dict[str, list[Point]]:
+def times_of(path: Path) -> dict[str, list[Point]]:
+    """Key -> points of timings.jsonl, under `time/`."""
     rows = [
         {
             "step": step,

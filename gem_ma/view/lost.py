@@ -16,14 +16,18 @@ OPEN, OPEN_EACH = 10, 3
 def lost_table(island: Mapping[str, Any], *, named: bool) -> Html:
     """`island`: a run as it lies in the page's data; `named`: whether the page shows several runs.
     "" where none is lost."""
-    run, totals = island["name"], island["totals"]
+    run = island["name"]
     lost = [episode for episode in island["episodes"] if {"lost", "failed"} & set(episode["kinds"])]
     if not lost:
         return Html("")
     rows = [_row(run, episode) for episode in lost]
-    # of the run, not of the page, which may hold fewer
-    whole = sum(totals.get(kind, 0) for kind in ("lost", "failed"))
-    counts = ", ".join(f"{totals[kind]} {kind}" for kind in ("lost", "failed") if totals.get(kind))
+    # of the run, not of the page, which may hold fewer; the viewer's pages hold all
+    totals = {
+        kind: island["totals"].get(kind, sum(kind in episode["kinds"] for episode in lost))
+        for kind in ("lost", "failed")
+    }
+    whole = sum(totals.values())
+    counts = ", ".join(f"{total} {kind}" for kind, total in totals.items() if total)
     left_out = f" {whole - len(lost)} of them are not in this page." if whole > len(lost) else ""
     title = f"{run}: lost episodes" if named else "Lost episodes"
     columns = ["episode", "why", "found in it", "end", "returns"]

@@ -20,6 +20,14 @@ from typing import Any
 _ASSETS = Path(__file__).parent / "assets"
 # one script of the page, in this order
 SCRIPTS = ("tables.js", "texts.js", "episode.js", "list.js")
+# of a page that is served; before the last one above, which begins what it finds
+SERVED = ("png.js", *SCRIPTS[:-1], "tokens.js", "live.js", "fork.js", "note.js", SCRIPTS[-1])
+# of a page on which somebody plays
+PLAYED = ("texts.js", "episode.js", "live.js", "play.js")
+# a served page may send its forms to its own server, without a script, and ask it for episodes
+NO_FORM, LIVE = "'none'", "'self'; connect-src 'self'"
+# without scripts a form names its origin only where the page may name itself, to its own server
+SERVED_REFERRER = "same-origin"
 # NUL and half surrogates are no HTML; the others hide what stands behind them
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
@@ -79,24 +87,28 @@ def scrolled(inside: str, name: str) -> Html:
     return Html(f'<div class="scroll" role="region" aria-label="{text(name[:120])}">{inside}</div>')
 
 
-def page(title: str, body: str, data: Any) -> str:
-    """The whole file."""
+def page(
+    title: str, body: str, data: Any, *, live: bool = False, scripts: Sequence[str] = ()
+) -> str:
+    """The whole file. `live`: it is served, and may ask its own server for episodes; `scripts`
+    replaces those of such a page."""
     style = (_ASSETS / "page.css").read_text("utf-8")
+    wanted = scripts or (SERVED if live else SCRIPTS)
     # the exact bytes count: the policy below allows what has this digest, and nothing else
     script = (
         '"use strict";\n(() => {\n'
-        + "".join((_ASSETS / name).read_text("utf-8") for name in SCRIPTS)
+        + "".join((_ASSETS / name).read_text("utf-8") for name in wanted)
         + "})();\n"
     )
     policy = (
         f"default-src 'none'; script-src '{_source(script)}'; style-src '{_source(style)}';"
-        " img-src data:; base-uri 'none'; form-action 'none'"
+        f" img-src data:; base-uri 'none'; form-action {LIVE if live else NO_FORM}"
     )
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="referrer" content="no-referrer">'
+        f'<meta name="referrer" content="{SERVED_REFERRER if live else "no-referrer"}">'
         '<meta name="color-scheme" content="light dark">'
         # an empty icon: else a browser asks a server for one
         f'<title>{text(title)}</title><link rel="icon" href="data:,">'

@@ -9,7 +9,7 @@ leaves out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,12 @@ from gem_ma.view.folder import Loaded, load, manifest, resolved, summary_file
 from gem_ma.view.learning import flat_metrics, own_curves, series_of
 from gem_ma.view.lost import lost_table
 from gem_ma.view.page import Html, page, table, text
-from gem_ma.view.scores import before_and_after, counts, scores
+from gem_ma.view.scores import before_and_after, by_world, counts, scores
 
 MAX_BYTES = 6_000_000  # of transcripts in one page; browsers open more than this slowly
 
 Runs = Sequence[Path] | Mapping[str, Path]
+Load = Callable[[str, Path, Judge, bool, int], Loaded]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,27 @@ def write_report(
     return target
 
 
+def run_page(path: Path, judge: Judge, loader: Load, live: Mapping[str, Any], links: Html) -> str:
+    """The page of one run for a server: `loader` in place of `load`, what the script is told of
+    the server (`live`), and what leads to other pages."""
+    section = _section_of(path, judge, True)
+    made = _Page(True, MAX_BYTES, loader)
+    parts = [_section(0, section, made)]
+    name = path.resolve().name
+    head = Html(f"{links}{made.facts.get(name, '')}")
+    foot = Html("Read by gem-ma view as it stands now.")
+    body = _body(name, head, [section], parts, made.data, foot)
+    return page(name, body, {"runs": made.data, **live}, live=True)
+
+
+def sections_page(title: str, sections: Sequence[Section], head: Html, foot: Html) -> str:
+    """A page of sections without runs, for a server."""
+    made = _Page(False, MAX_BYTES)
+    parts = [_section(number, section, made) for number, section in enumerate(sections)]
+    body = _body(title, head, sections, parts, made.data, foot)
+    return page(title, body, {"runs": made.data}, live=True)
+
+
 def learning_curves(
     runs: Mapping[str, Sequence[Path]], key: str, title: str, **options: Any
 ) -> Curves:
@@ -134,6 +156,7 @@ class _Page:
 
     alone: bool
     room: int
+    load: Load = load
     data: list[dict[str, Any]] = field(default_factory=list)  # of the script: a run's transcripts
     facts: dict[str, Html] = field(default_factory=dict)
 
@@ -153,11 +176,19 @@ def _section(number: int, section: Section, made: _Page) -> str:
     parts += [chart(curves) for curves in section.curves]
     if section.own_curves:
         parts += [
-            own_curves(label if len(named) > 1 else "", path) for label, path in named.items()
+            _own_curves(label if len(named) > 1 else "", path) for label, path in named.items()
         ]
     if section.command:
         parts.append(f'<p class="hint">Made by <code>{text(section.command)}</code></p>')
     return "".join([*parts, "</section>"])
+
+
+def _own_curves(label: str, path: Path) -> str:
+    """Its curves; where their numbers are damaged one line tells it, and the rest is shown."""
+    try:
+        return own_curves(label, path)
+    except StoreError as error:
+        return f'<p class="warn">{text(error)}; no curve is drawn</p>'
 
 
 def _run_parts(section: Section, named: Mapping[str, Path], made: _Page) -> list[str]:
@@ -169,7 +200,7 @@ def _run_parts(section: Section, named: Mapping[str, Path], made: _Page) -> list
         # links name runs by their label, so that each is there once
         taken = any(run["name"] == label for run in made.data)
         name = f"{label} ({len(made.data) + 1})" if taken else label
-        loaded[label] = load(name, path, section.hooks, label in learned, made.room)
+        loaded[label] = made.load(name, path, section.hooks, label in learned, made.room)
         # a run of which nothing can be shown is not offered in the viewer
         made.data += [loaded[label].island] if loaded[label].island["episodes"] else []
     for label, path in named.items():
@@ -183,8 +214,14 @@ def _run_parts(section: Section, named: Mapping[str, Path], made: _Page) -> list
         name = label if len(named) > 1 else ""
         stored = summary_file(named[label])
         parts += [before_and_after(name, stored), baselines(f"{name}: " if name else "", stored)]
-    scored = {label: run.summary for label, run in loaded.items() if label not in learned}
+    # a run that is still played may be counted only
+    scored = {
+        label: run.summary
+        for label, run in loaded.items()
+        if label not in learned and "score" in run.summary
+    }
     parts += [scores(scored)] if scored else []
+    parts += [by_world(label if len(scored) > 1 else "", run) for label, run in scored.items()]
     parts += [lost_table(loaded[label].island, named=len(scored) > 1) for label in scored]
     for label, summary in scored.items():
         more = "".join(details(label if len(scored) > 1 else "", summary))
@@ -213,6 +250,7 @@ def _body(
     sections: Sequence[Section],
     parts: Sequence[str],
     data: list[dict[str, Any]],
+    foot: Html = Html(""),  # noqa: B008 (a constant)
 ) -> str:
     links = "".join(
         f'<a href="#part-{at}">{text(section.heading)}</a>' for at, section in enumerate(sections)
@@ -228,11 +266,11 @@ def _body(
         f'{skip}<header><h1>{text(title)}</h1>{head}<nav class="toc meta"'
         f' aria-label="Parts">{links}</nav></header>'
     )
-    foot = (
-        f"<footer><p>Written by gem_ma. {count} transcripts in this file; it makes no"
-        " request.</p></footer>"
+    foot = foot or Html(
+        f"Written by gem_ma. {count} transcripts in this file; it makes no request."
     )
-    return f"{top}<main>{''.join(parts)}{_VIEWER if data else ''}</main>{foot}"
+    viewer = _VIEWER if data else ""
+    return f"{top}<main>{''.join(parts)}{viewer}</main><footer><p>{foot}</p></footer>"
 
 
 _VIEWER = (

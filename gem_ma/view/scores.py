@@ -22,10 +22,27 @@ _EXAM = (
 )
 
 
-def scores(summaries: Mapping[str, Mapping[str, Any]]) -> Html:
+def by_world(label: str, summary: Mapping[str, Any]) -> Html:
+    """One row per world of a run of several; "" for any other run."""
+    worlds = summary.get("worlds")
+    if not isinstance(worlds, Mapping) or not worlds:
+        return Html("")
+    try:
+        return scores(worlds, of=f"{label}: world" if label else "world")
+    except (KeyError, TypeError):  # of another version, or a stranger's
+        return Html("")
+
+
+def scores(summaries: Mapping[str, Mapping[str, Any]], of: str = "run") -> Html:
     """One row per run: counts first, then each score with its interval."""
     agents = list(
-        dict.fromkeys(agent for summary in summaries.values() for agent in summary["returns"])
+        dict.fromkeys(
+            agent
+            for summary in summaries.values()
+            for agent in summary["returns"]
+            # worlds have a table of their own, where agents of one name share a column
+            if not summary.get("worlds")
+        )
     )
     judged = any(summary["success"] for summary in summaries.values())
     # without failures this column would repeat the one before it
@@ -35,7 +52,7 @@ def scores(summaries: Mapping[str, Mapping[str, Any]]) -> Html:
         estimate for summary in summaries.values() for estimate in summary["returns"].values()
     )
     columns: list[object] = [
-        "run",
+        of,
         "ok / failed / excluded",
         *([axis_name("success", RATE)] if judged else []),
     ]
@@ -50,8 +67,9 @@ def scores(summaries: Mapping[str, Mapping[str, Any]]) -> Html:
                 score = (summary["score"] or {}).get("failed_as_zero")
                 row.append("n/a" if score is None else f"{score:.3f}")
         row += [interval_cell(summary["returns"].get(agent), axis) for agent in agents]
+        turns = summary.get("turns")
         row += [
-            "n/a" if summary["turns"] is None else f"{summary['turns']:.1f}",
+            "n/a" if turns is None else f"{turns:.1f}",
             ", ".join(f"{end} {n}" for end, n in summary["ends"].items()),
         ]
         rows.append(row)

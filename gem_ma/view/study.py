@@ -7,7 +7,8 @@ hold the transcripts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,6 +22,7 @@ from gem_ma.view.study_facts import study_facts
 from gem_ma.view.study_plots import heat, interaction, is_rate, margins, short_axis
 
 Summary = Mapping[str, Any]
+Way = Callable[[str], Html]  # the folder of a cell's run -> what leads there
 
 # convention, not truth: the table prints every p
 CLEAR = 0.05  # an adjusted p below it is printed bold
@@ -31,18 +33,30 @@ def write_study(
 ) -> Path:
     """Writes report.html into the study's folder and gives its path. Raises StoreError where it
     cannot be written."""
-    sections = [_compared(path, summary, score, tables, plots) for score in summary["compared"]]
-    sections.append(_everything(summary))
     return write_report(
         out=path / "report.html",
         title=summary["name"],
-        sections=sections,
+        sections=study_sections(path, summary, tables, plots),
         head=study_facts(path, summary),
     )
 
 
+def study_sections(
+    path: Path,
+    summary: Summary,
+    tables: Sequence[str],
+    plots: Sequence[str],
+    way: Way | None = None,
+) -> list[Section]:
+    """The parts of the page. `way`: what leads to the run of a cell, in place of a link to the
+    page in its folder."""
+    way = way or partial(_link, path)
+    compared = [_compared(summary, score, tables, plots, way) for score in summary["compared"]]
+    return [*compared, _everything(summary)]
+
+
 def _compared(
-    path: Path, summary: Summary, score: str, tables: Sequence[str], plots: Sequence[str]
+    summary: Summary, score: str, tables: Sequence[str], plots: Sequence[str], way: Way
 ) -> Section:
     reference = " x ".join(summary["reference"].values())
     paired = " and ".join(summary["paired_by"])
@@ -62,7 +76,7 @@ def _compared(
         f" below 20 tasks), p from sign flips over tasks.\n\n{adjusted}"
     )
     figures = [heat(summary, score)] if "heatmap" in plots else []
-    figures += [_cells(path, summary, score)] if "paired_diff" in tables else []
+    figures += [_cells(summary, score, way)] if "paired_diff" in tables else []
     if "interaction" in plots:
         figures += [
             interaction(pair, score, is_rate(summary, score))
@@ -72,7 +86,7 @@ def _compared(
     return Section(score, note, figures=[*filter(None, figures)], command=summary["command"])
 
 
-def _cells(path: Path, summary: Summary, score: str) -> Html:
+def _cells(summary: Summary, score: str, way: Way) -> Html:
     differences = {tuple(row["names"].values()): row for row in summary["comparisons"][score]}
     estimates = [cell["scores"].get(score) for cell in summary["cells"]]
     axis = RATE if is_rate(summary, score) else axis_of(estimates)
@@ -88,7 +102,7 @@ def _cells(path: Path, summary: Summary, score: str) -> Html:
         entries += [_unbroken(difference_text(against)), _p(against, "p", bold=not adjusts)]
         if adjusts:
             entries += [_unbroken(_adjusted(against)), _p(against, "p_adjusted", bold=True)]
-        entries += ["" if against is None else against["pairs"], _link(path, cell["run"])]
+        entries += ["" if against is None else against["pairs"], way(cell["run"])]
         rows.append([*names, *entries])
     family = sum(row["p"] is not None for row in differences.values())
     head: list[object] = [

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
+from gem_ma.view.page import text
+
 CLASSES = 8
 BAND_SEEDS = 3  # fewer seeds are drawn as they are
 FEW_POINTS = 12  # of a line; more markers would hide it
@@ -26,7 +28,7 @@ class Line(NamedTuple):
     `mean` for a single seed.
 
     `markers`: points that stand alone, as those of exams: nothing is known of what lies between
-    two of them.
+    two of them. `raw`: the means before they were smoothed; empty where they are not.
     """
 
     label: str
@@ -36,6 +38,7 @@ class Line(NamedTuple):
     high: tuple[float, ...]
     seeds: int
     markers: bool = False
+    raw: tuple[float, ...] = ()
 
 
 def line_of(label: str, seeds: Sequence[Sequence[Point]], markers: bool = False) -> Line:
@@ -122,17 +125,17 @@ def line_chart(
     drawn = [line for line in lines if line.x]
     if not drawn:
         return ""
-    heights = [y for line in drawn for y in (*line.low, *line.high)]
+    heights = [y for line in drawn for y in (*line.low, *line.high, *line.raw)]
     x_span = span([x for line in drawn for x in line.x])
     y_span = y_range or span(heights, pad=0.06)
     frame = Frame(_LEFT, _WIDTH - _RIGHT, _TOP, _HEIGHT - _BOTTOM, x_span, y_span)
     parts = [
         (
             f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img"'
-            f' aria-label="{escape(title)}: {escape(y_label)} over {escape(x_label)}, {len(drawn)}'
+            f' aria-label="{text(title)}: {text(y_label)} over {text(x_label)}, {len(drawn)}'
             ' lines; numbers in the table below">'
         ),
-        f"<title>{escape(title)}</title>",
+        f"<title>{text(title)}</title>",
         *frame.rungs(),
     ]
     for tick in ticks(*x_span, 7):
@@ -140,7 +143,7 @@ def line_chart(
             f'<text class="tick" text-anchor="middle" x="{frame.px(tick):.1f}"'
             f' y="{frame.bottom + 20:g}">{short(tick)}</text>'
         )
-    parts += frame.floor(escape(x_label), _HEIGHT - 3)
+    parts += frame.floor(text(x_label), _HEIGHT - 3)
     # What is drawn later covers what is there: bands, then lines, then points that stand alone.
     for number, line in enumerate(drawn):
         parts += _spread(frame, number, line)
@@ -171,6 +174,10 @@ def _means(frame: Frame, number: int, line: Line) -> list[str]:
     """The means: a line through them unless they stand alone, and a marker at each of a few."""
     points = [(frame.px(x), frame.py(y)) for x, y in zip(line.x, line.mean, strict=True)]
     parts = []
+    if line.raw:
+        pairs = zip(line.x, line.raw, strict=True)
+        behind = " ".join(f"{frame.px(x):.1f},{frame.py(y):.1f}" for x, y in pairs)
+        parts.append(f'<polyline class="raw s{number % CLASSES}" points="{behind}"/>')
     if not line.markers:
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         parts.append(f'<polyline class="line s{number % CLASSES}" points="{path}"/>')
@@ -262,4 +269,16 @@ def ticks(low: float, high: float, about: int) -> list[float]:
 
 
 def short(value: float) -> str:
-    return f"{value:g}" if abs(value) < 1e5 else f"{value:.3g}"
+    """A number of an axis in few letters, since a phone has room for six.
+
+    >>> [short(number) for number in (0, -9500, 12000, 250000, 2.5e6, 0.0005, 1e12)]
+    ['0', '-9500', '12k', '250k', '2.5M', '5e-4', '1e12']
+    """
+    size = abs(value)
+    for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if max(unit, 1e4) <= size < 1e12:
+            return f"{value / unit:g}{letter}"
+    if size == 0 or 1e-3 <= size < 1e4:
+        return f"{value:g}"
+    digits, power = f"{value:.2e}".split("e")
+    return f"{float(digits):g}e{int(power)}"

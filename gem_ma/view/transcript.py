@@ -31,12 +31,12 @@ def transcript(
     left_out = len(episode.turns) - MAX_TURNS
     versions = {reply.version for turn in episode.turns for reply in turn.replies if reply.version}
     return {
-        "key": key_of(episode.task, episode.seed, episode.repeat),
+        "key": key_of(*episode.id),
         "id": (
-            f"{episode.task} · seed {episode.seed}"
+            f"{episode.id[0]} · seed {episode.seed}"
             + (f" · repeat {episode.repeat}" if episode.repeat else "")
         ),
-        "task": _cut(episode.task) + (f", repeat {episode.repeat}" if episode.repeat else ""),
+        "task": _cut(episode.id[0]) + (f", repeat {episode.repeat}" if episode.repeat else ""),
         # as text, like all numbers here: a seed has 64 bits, and a double 53
         "seed": str(episode.seed),
         "scenario": _cut(episode.scenario),
@@ -79,7 +79,7 @@ def transcript(
             }
             for entry in episode.ledger[: 4 * MAX_TURNS]
         ],
-        "final": {agent: _messages(messages, media) for agent, messages in episode.final.items()},
+        "final": {name: messages_shown(shown, media) for name, shown in episode.final.items()},
     }
 
 
@@ -121,7 +121,7 @@ def _turn(turn: Turn, media: Media) -> dict[str, Any]:
     return {
         "step": turn.step,
         "agent": turn.agent,
-        "observed": _messages(turn.observed, media),
+        "observed": messages_shown(turn.observed, media),
         "text": _cut(turn.action.text),
         "calls": _calls(turn.action.tool_calls),
         "legal": [_cut(choice) for choice in turn.legal[:20]] if turn.legal is not None else None,
@@ -154,7 +154,11 @@ def _reply(reply: Reply, whole: bool) -> dict[str, Any]:
     }
 
 
-def _messages(messages: Iterable[Message], media: Media) -> list[dict[str, Any]]:
+def messages_shown(
+    messages: Iterable[Message], media: Media, most: int = MAX_TEXT
+) -> list[dict[str, Any]]:
+    """Messages as the scripts of a page take them: `sender parts calls call`. `most`: characters of
+    a text that they show."""
     listed = []
     for message in messages:
         # plain text is one part; with images there are several
@@ -163,7 +167,7 @@ def _messages(messages: Iterable[Message], media: Media) -> list[dict[str, Any]]
         listed.append(
             {
                 "sender": message.sender,
-                "parts": [_part(part, media) for part in parts],
+                "parts": [_part(part, media, most) for part in parts],
                 "calls": _calls(message.tool_calls),
                 "call": message.call_id,
             }
@@ -171,9 +175,9 @@ def _messages(messages: Iterable[Message], media: Media) -> list[dict[str, Any]]
     return listed
 
 
-def _part(part: str | Image, media: Media) -> str | dict[str, str]:
+def _part(part: str | Image, media: Media, most: int) -> str | dict[str, str]:
     if isinstance(part, str):
-        return _cut(part)
+        return _cut(part, most)
     # an image that is too large, or was not kept, is named by its digest alone
     data = part.data or media(part.digest) or b""
     kept = base64.b64encode(data).decode() if len(data) <= MAX_IMAGE else ""
@@ -202,7 +206,7 @@ def _value(value: Any) -> str:
     return _cut(value)
 
 
-def _cut(text: str) -> str:
-    if len(text) <= MAX_TEXT:
+def _cut(text: str, most: int = MAX_TEXT) -> str:
+    if len(text) <= most:
         return text
-    return f"{text[:MAX_TEXT]} … [{len(text) - MAX_TEXT} more characters are left out]"
+    return f"{text[:most]} … [{len(text) - most} more characters are left out]"

@@ -75,6 +75,7 @@ class Retail(Scenario):
     # the assistant sees no instruction, neither side the solution
     private = {"user": ("instruction", *SOLUTION), "assistant": SOLUTION}
     default_cast = {"assistant": "retail_scripted", "user": "retail_user"}
+    model_cast = {"user": "retail_user_llm"}  # it is told the task, and keeps to it
     baseline_casts = {
         "nothing": {"assistant": "retail_nothing"},
         "transfer at once": {"assistant": "retail_transfer"},

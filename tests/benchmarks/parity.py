@@ -9,7 +9,7 @@ fault is as large as that one step, so a small rate says how small a difference 
 is how far the step moved the log-probabilities of the probes, in nats and in units of noise.
 `share` is what the check found, in parts of what it allows: above 1 the weights are refused, and
 what found it stands beside. Without a model a tiny one is made. Rows of `right` are false alarms
-where they lie above 1. With --elsewhere the sampler is looked at as one at a server: its weights
+where they lie above 1. The row after it is what a look costs. With --elsewhere the sampler is looked at as one at a server: its weights
 cannot be read, and its draws cannot be repeated.
 """
 
@@ -35,7 +35,7 @@ from gem_ma.engines.local.sampling import Source
 from gem_ma.engines.local.tiny import make_model
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.training.learner import probes
-from gem_ma.training.learner.probes import measure
+from gem_ma.training.learner.probes import glance, measure
 from gem_ma.training.learner.rows import Row
 from gem_ma.training.learner.torch_learner import TorchLearner
 from gem_ma.types import Message, Sampling
@@ -207,10 +207,17 @@ def table(
         step(learner, rate, seed=1)
         moved = float(np.abs(np.concatenate(learner.scorer.score(pairs)) - old).mean())
         found = []
+        full: list[float] = []
+        quick: list[float] = []
         for seed in range(nulls):
             learner.probes, learner.sampler.version = prompts(engine, seed), seed
             with planted("none", learner, before):
+                started = time.process_time()
                 found.append((measure(learner), learner.noise or 0.0))
+                full.append(time.process_time() - started)
+                started = time.process_time()
+                if glance(learner) is not None:  # None: its draws cannot be repeated
+                    quick.append(time.process_time() - started)
         right, means = [gap.share for gap, _ in found], [gap.mean / noise for gap, noise in found]
         noise = float(np.median([noise for _, noise in found]))
         where = f"| {dtype}, {kind} | {rate:g} | {moved:.2g} ({moved / noise:.1f} units)"
@@ -219,6 +226,9 @@ def table(
             f" {np.median(means):.2f} units, at most {max(means):.2f}"
         )
         print(f"{where} | right | {spread} |", flush=True)
+        costs = f"a full look {np.median(full):.2f} CPU s"
+        costs += f", a glance {np.median(quick):.2f}" if quick else ""
+        print(f"{where} | right | {costs} |", flush=True)
         learner.probes = prompts(engine, 0)
         for fault in [*FAULTS, *(OF_ADAPTERS if lora else [])]:
             with planted(fault, learner, before):

@@ -6,7 +6,19 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from gem_ma import Ask, Call, Image, Leave, Message, Reward, Scenario, Tell, Tool, ToolCall
+from gem_ma import (
+    Ask,
+    Call,
+    Image,
+    Leave,
+    Limits,
+    Message,
+    Reward,
+    Scenario,
+    Tell,
+    Tool,
+    ToolCall,
+)
 from gem_ma.errors import CallError
 
 OFFERS = tuple(f"offer {price}" for price in (10, 20, 30))
@@ -425,6 +437,35 @@ class MixedTasks(Scenario):
         yield Reward({"solver": 1.0})
 
 
+class Bracketed(Scenario):
+    """A secret number, and guesses in a form that no player of the kit knows."""
+
+    agents = ("ann",)
+
+    def play(self, rng, task):
+        secret = rng.randrange(10)
+        for _ in range(3):
+            answer = yield Ask({"ann": "guess, as in [7]"})
+            if answer["ann"].text == f"[{secret}]":
+                yield Reward({"ann": 1.0})
+                return
+        yield Tell({"ann": "over"})
+
+
+class CutAtOnce(Scenario):
+    """Its own limit cuts bob at his first turn."""
+
+    agents = ("ann", "bob")
+    chance = False
+    limits = Limits(max_steps=3)
+
+    def play(self, rng, task):
+        while True:
+            yield Ask({"ann": "go"}, ("on", "off"))
+            yield Ask({"ann": "go"}, ("on", "off"))
+            yield Ask({"bob": "go"}, ("on", "off"))
+
+
 SHAPES = (
     Counter,
     Haggle,
@@ -442,4 +483,6 @@ SHAPES = (
     RarelyLucky,
     Toolbox,
     MixedTasks,
+    Bracketed,
+    CutAtOnce,
 )

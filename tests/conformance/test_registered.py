@@ -16,7 +16,12 @@ from gem_ma.registry import catalog
 from gem_ma.testing import check_scenario
 
 IDS = sorted(catalog("scenarios"))
-EPISODES = 50
+A_FEW_AND_FIFTY = pytest.mark.parametrize(
+    "episodes",
+    [pytest.param(10, id="few"), pytest.param(50, id="fifty", marks=pytest.mark.learning)],
+)
+SHORT = 12  # decision points
+JUDGED = {"code": 12}  # times dearer: an answer costs two interpreters
 EXPECTED = (
     "Observation",
     "Action space",
@@ -43,40 +48,51 @@ def only_expected_warnings():
 
 
 def test_it_keeps_every_rule(name):
-    report = check_scenario(name, seeds=range(4))
+    # games without an end of their own are cut early: the whole length is `make test-learning`'s
+    report = check_scenario(name, seeds=range(3), limits=gem_ma.Limits(max_steps=SHORT))
     assert 9 in report.passed and 12 in report.passed
 
 
-def test_the_aec_suites_pass_for_fifty_episodes(name):
+@pytest.mark.learning
+def test_it_keeps_every_rule_at_full_length(name):
+    report = check_scenario(name)
+    assert 9 in report.passed and 12 in report.passed
+
+
+@A_FEW_AND_FIFTY
+def test_the_aec_suites_pass(name, episodes):
     env = gem_ma.aec_env(name)
-    for _ in range(EPISODES):
+    for _ in range(max(1, episodes // JUDGED.get(name, 1))):
         api_test(env, num_cycles=40)
     for _ in range(3):
         seed_test(lambda: gem_ma.aec_env(name), num_cycles=40)
     render_test(lambda render_mode=None: gem_ma.aec_env(name, render_mode=render_mode))
 
 
-def test_the_parallel_suites_pass_for_fifty_episodes(name):
+@A_FEW_AND_FIFTY
+def test_the_parallel_suites_pass(name, episodes):
     env = gem_ma.parallel_env(name)
-    for _ in range(EPISODES // 2):  # the suite resets twice
+    for _ in range(episodes // 2):  # the suite resets twice
         parallel_api_test(env, num_cycles=40)
     for _ in range(3):
         parallel_seed_test(lambda: gem_ma.parallel_env(name), num_cycles=40)
 
 
-def test_gymnasiums_checker_passes_in_every_seat(name):
+@A_FEW_AND_FIFTY
+def test_gymnasiums_checker_passes_in_every_seat(name, episodes):
     agents = gem_ma.make(name).agents
     for agent in agents:
         env = gem_ma.gym_env(
             name, agent=agent, others={other: "random_legal" for other in agents if other != agent}
         )
-        for _ in range(EPISODES // 6):  # one check plays about ten episodes
+        for _ in range(max(1, episodes // 6)):  # one check plays about ten episodes
             check_env(env)
 
 
-def test_legal_random_play_is_never_illegal(name):
+@A_FEW_AND_FIFTY
+def test_legal_random_play_is_never_illegal(name, episodes):
     env = gem_ma.aec_env(name, max_steps=30)
-    for seed in range(EPISODES):
+    for seed in range(episodes):
         env.reset(seed=seed)
         for agent in env.agent_iter():
             _, _, terminated, truncated, info = env.last()

@@ -267,9 +267,7 @@ def test_parts_of_two_models_are_refused_by_name(tmp_path: Path, file: str, said
 def test_a_missing_extra_is_told_before_anything_is_played(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
     for command in (("demo", "--learn"), ("new", "model", "m")):
-        done = gem_ma(
-            *command, cwd=tmp_path, PYTHONPATH=f"{tmp_path}:{environment()['PYTHONPATH']}"
-        )
+        done = gem_ma(*command, cwd=tmp_path)  # this folder is the first on its path
         assert (
             done.returncode == 2
             and len(done.stderr.splitlines()) == 1

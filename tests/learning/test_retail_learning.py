@@ -11,6 +11,7 @@ import pytest
 
 from gem_ma import config
 from gem_ma.config.plans import open_policies, scenario_of
+from gem_ma.config.worlds import Worlds
 from gem_ma.crew import play_many
 from gem_ma.episode import Seat
 from gem_ma.rollout import Plan
@@ -97,7 +98,7 @@ def test_the_cloned_assistant_reads_the_order(tmp_path):
     )
     learner = open_learner(policies["assistant"])
     players, assistant = LocalPlayers(given, policies), policies["assistant"]
-    shown = asyncio.run(demonstrations(given, scenario, players, assistant, warm))
+    shown = asyncio.run(demonstrations(Worlds.of(given, scenario), players, assistant, warm))
     learner.clone(shown, warm)
     chat = learner.engine.chat
 

@@ -29,11 +29,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """`bytes`, `words` and `untied`: folders of tiny models, untrained."""
+    """`bytes`, `words`, `untied` and `untied_words`: folders of tiny models, untrained."""
     from gem_ma.engines.local.tiny import SIZES, Size, make_model
 
     folder = tmp_path_factory.mktemp("models")
-    made = {"bytes": ("nano", True), "words": ("word32", True), "untied": ("nano", False)}
+    made = {
+        "bytes": ("nano", True),
+        "words": ("word32", True),
+        "untied": ("nano", False),
+        "untied_words": ("word32", False),
+    }
     with pytest.MonkeyPatch.context() as patch:
         # vLLM on CPU knows no heads of 16, as `word` has
         patch.setitem(SIZES, "word32", Size(64, 2, 4, 2, 32, 192, byte_level=False))

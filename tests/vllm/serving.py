@@ -12,6 +12,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from tests.leash import leashed
+
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = Path(
     os.environ.get("GEM_MA_VLLM_PYTHON", ROOT / ".venv-vllm" / "bin" / "python")
@@ -22,6 +24,7 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
+    "VLLM_SERVER_DEV_MODE": "1",  # the routes that take all weights
 }
 FLAGS = {
     "--served-model-name": "base",
@@ -52,14 +55,15 @@ def free_port() -> int:
 
 class VllmServer:
     """One server of `model`; its output goes to `log`. `start` comes back at once, `wait` when
-    it answers."""
+    it answers. Without `lora` it takes no adapters."""
 
-    def __init__(self, model: Path, log: Path, **flags: str) -> None:
+    def __init__(self, model: Path, log: Path, *, lora: bool = True, **flags: str) -> None:
         self.model, self.log, self.port = model, log, free_port()
+        named = {"--" + name.replace("_", "-"): value for name, value in flags.items()}
         self.flags = {
-            **FLAGS,
-            **{"--" + name.replace("_", "-"): value for name, value in flags.items()},
+            name: value for name, value in {**FLAGS, **named}.items() if lora or "lora" not in name
         }
+        self.switches = [name for name in SWITCHES if lora or "lora" not in name]
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -80,15 +84,11 @@ class VllmServer:
             "--port",
             str(self.port),
         ]
-        command += [word for pair in self.flags.items() for word in pair] + list(SWITCHES)
+        command += [word for pair in self.flags.items() for word in pair] + self.switches
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(
-                command,
-                cwd=self.log.parent,
-                env={**os.environ, **ENVIRONMENT},
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
+            environment = {**os.environ, **ENVIRONMENT}
+            self.process = leashed(
+                command, cwd=self.log.parent, env=environment, stdout=log, stderr=log
             )
         return self
 

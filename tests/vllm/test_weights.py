@@ -94,7 +94,8 @@ def test_the_parity_check_meets_the_prefix_cache(
     learner.publish()
     prompts = engine.probes
     assert len(prompts) >= 4 and all(len(prompt) >= 3 * 128 for prompt in prompts)
-    replies = [asyncio.run(engine._draw(prompt, SAMPLING, 9)) for prompt in prompts]
+    wanted = [engine._wanted(prompt, SAMPLING, 9, "") for prompt in prompts]
+    replies = [asyncio.run(engine._draw(one)) for one in wanted]
     assert [reply.usage.cached_tokens for reply in replies] == [384] * len(prompts)
 
 
@@ -221,13 +222,11 @@ def test_the_folder_of_an_adapter_is_sampled_from_without_a_learner(
     )
 
 
-def test_all_weights_are_not_published_to_a_server(
+def test_all_weights_with_a_tied_head_are_not_published_to_a_server(
     server: VllmServer, models: dict[str, Path]
 ) -> None:
     engine = VLLM(str(models["bytes"]), policy="main", base_url=server.url)
-    with pytest.raises(
-        ConfigError, match=r"only a LoRA can be published to a server; add lora: \{rank: 8\}"
-    ):
+    with pytest.raises(ConfigError, match=r"tied embeddings; add lora: \{rank: 8\}"):
         open_learner(Policy("main", engine, SAMPLING))
 
 

@@ -10,8 +10,7 @@ from gem_ma import registry
 from gem_ma.errors import ConfigError
 from gem_ma.evaluation.exploitability import exploitability
 from gem_ma.scenario import Game
-from gem_ma.testing import check_scenario
-from tests.worlds.playing import forfeits, forks_exactly, installed, keeps_its_sum, played
+from tests.worlds.playing import forfeits, installed, keeps_the_rules, plays_and_forks
 
 pytestmark = pytest.mark.worlds
 EVERY = 10**6  # legal strings: random play wants the whole list
@@ -35,6 +34,7 @@ def names() -> list[str]:
 GAMES = [name for name in names() if name not in REFUSED]
 
 
+@pytest.mark.skipif(not GAMES, reason="needs the openspiel extra")
 def test_all_the_games_that_load_by_name_are_here():
     assert len(GAMES) >= 108
     for name in REFUSED:
@@ -45,11 +45,7 @@ def test_all_the_games_that_load_by_name_are_here():
 
 @pytest.mark.parametrize("name", GAMES)
 def test_random_legal_play_forks_exactly(name):
-    before = random.getstate()
-    game = played(registry.make(f"openspiel:{name}", listed=EVERY))
-    forks_exactly(game)
-    keeps_its_sum(game)
-    assert random.getstate() == before
+    plays_and_forks(f"openspiel:{name}", listed=EVERY)
 
 
 @pytest.mark.parametrize("name", GAMES)
@@ -103,69 +99,11 @@ def test_parameters_are_options_and_a_wrong_one_is_named():
         registry.make("openspiel:goofspiel", cards=4)
     with pytest.raises(ConfigError, match="did you mean kuhn_poker"):
         registry.make("openspiel:kuhn_pokr")
+    with pytest.raises(ConfigError, match=r"ends its process .signal 11. with numPlayers: 1"):
+        registry.make("openspiel:universal_poker", numPlayers=1)
 
 
-# the kit plays hundreds of times; games on which it takes over five seconds are left out
-CHECKED = [
-    "antichess",
-    "bargaining",
-    "blackjack",
-    "blotto",
-    "breakthrough",
-    "catch",
-    "cliff_walking",
-    "clobber",
-    "coin_game",
-    "connect_four",
-    "coop_to_1p",
-    "coordinated_mp",
-    "dark_hex",
-    "dark_hex_ir",
-    "deep_sea",
-    "dots_and_boxes",
-    "einstein_wurfelt_nicht",
-    "euchre",
-    "first_sealed_auction",
-    "go_fish",
-    "goofspiel",
-    "hanabi",
-    "kuhn_poker",
-    "latent_ttt",
-    "leduc_poker",
-    "lewis_signaling",
-    "liars_dice",
-    "liars_dice_ir",
-    "mancala",
-    "matching_pennies_3p",
-    "matrix_bos",
-    "matrix_brps",
-    "matrix_cd",
-    "matrix_coordination",
-    "matrix_mp",
-    "matrix_pd",
-    "matrix_rps",
-    "matrix_rpsw",
-    "matrix_sh",
-    "matrix_shapleys_game",
-    "negotiation",
-    "nim",
-    "oh_hell",
-    "pentago",
-    "phantom_ttt",
-    "phantom_ttt_ir",
-    "repeated_leduc_poker",
-    "sheriff",
-    "skat",
-    "snake",
-    "tarok",
-    "tic_tac_toe",
-    "tiny_bridge_4p",
-    "tiny_hanabi",
-    "trade_comm",
-    "universal_poker",
-]
-
-
-@pytest.mark.parametrize("name", CHECKED if GAMES else [])
+@pytest.mark.parametrize("name", GAMES)
 def test_it_keeps_the_rules_of_the_kit(name):
-    check_scenario(registry.make(f"openspiel:{name}"), seeds=range(3))
+    # nothing is drawn in the first steps of this one, so that rule 1 sees no chance in it
+    keeps_the_rules(f"openspiel:{name}", skip=(1,) if name == "stones_and_gems" else ())

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from gem_ma import registry
+from gem_ma.errors import ConfigError
 from gem_ma.scenario import Game
-from gem_ma.testing import check_scenario
-from tests.worlds.playing import forfeits, forks_exactly, installed, keeps_its_sum, played
+from tests.worlds.playing import forfeits, installed, keeps_the_rules, played, plays_and_forks
 
 pytestmark = pytest.mark.worlds
 GAMES = (
@@ -29,12 +27,7 @@ SHORT = tuple(name for name in HERE if not name.startswith(("chess", "go", "hana
 
 @pytest.mark.parametrize("name", HERE)
 def test_random_legal_play_forks_exactly(name):
-    before = random.getstate()
-    for seed in range(3):
-        game = played(registry.make(f"pettingzoo:{name}"), seed, longest=100)
-        forks_exactly(game)
-        keeps_its_sum(game)
-    assert random.getstate() == before
+    plays_and_forks(f"pettingzoo:{name}", longest=100, seeds=range(3))
 
 
 @pytest.mark.parametrize("name", HERE)
@@ -52,9 +45,9 @@ def test_nobody_loses_more_than_a_forfeit_pays(name):
             assert paid >= scenario.worst
 
 
-@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize("name", HERE)
 def test_it_keeps_the_rules_of_the_kit(name):
-    check_scenario(registry.make(f"pettingzoo:{name}"), seeds=range(3))
+    keeps_the_rules(f"pettingzoo:{name}")
 
 
 def test_a_player_is_shown_its_own_card_alone():
@@ -66,3 +59,22 @@ def test_a_player_is_shown_its_own_card_alone():
     assert {text for _, text in views} == {
         f"Your card: {card}. Public card: none. " for card in "JQK"
     }
+
+
+def test_more_actions_than_have_names_are_called_by_their_numbers():
+    game = Game(registry.make("pettingzoo:rps_v2", num_actions=7), None, 0)
+    names = ("rock", "paper", "scissors", "spock", "lizard", "5", "6")
+    first = next(iter(game.pending))
+    assert set(game.pending[first].legal) == set(names)
+    assert game.view(first)[-1].text == "The other chose: none yet."
+    game.send({first: "lizard"})
+    game.send({next(iter(game.pending)): "6"})
+    assert game.view(first)[-1].text == "The other chose: 6."
+
+
+def test_what_is_missing_for_a_family_says_what_to_type():
+    with pytest.raises(ConfigError, match=r'pymunk.*pip install "pettingzoo\[butterfly\]"'):
+        registry.make("pettingzoo:butterfly/pistonball_v6")
+    for name in ("classic/chess", "classic/", "os", "../x"):
+        with pytest.raises(ConfigError, match="there is no environment"):
+            registry.make(f"pettingzoo:{name}")

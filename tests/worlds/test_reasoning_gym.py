@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gem_ma import Game, make
+from tests.worlds.playing import WORKS, keeps_the_rules
 
 if find_spec("reasoning_gym"):
     from reasoning_gym.factory import DATASETS
@@ -56,6 +57,12 @@ def test_a_task_is_played_and_forked(name: str) -> None:
         assert game.over and 0 <= game.ledger[0].value <= 1
         assert game.fork().ledger == game.ledger
     assert random.random() == expected
+    WORKS.add(scenario.id)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_keeps_the_rules_of_the_kit(name: str) -> None:
+    keeps_the_rules(f"reasoning_gym:{name}", size=20)
 
 
 @pytest.mark.parametrize("name", NINE.split())

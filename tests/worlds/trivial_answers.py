@@ -1,8 +1,9 @@
 """What reasoning_gym's graders pay to answers that solve nothing.
 
-    .venv-reasoning_gym/bin/python tests/worlds/trivial_answers.py [--items 20] [TASK ...]
+    .venv-reasoning_gym/bin/python tests/worlds/trivial_answers.py [--items 12] [TASK ...]
 
-Prints the table of docs/worlds.md: the mean over the first questions of the split `test`.
+Writes the table of docs/worlds.md: the mean over the first questions of the split `test`. Of tasks
+that are named it prints theirs.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from gem_ma import Game, make
 from gem_ma.registry import task_of
+from tests.benchmarks.worlds import write
 
 CONSTANTS = ("0", "1", "2", "True", "False", "yes", "No", "A", "NaN", "inf", "[]", "x", "1/2")
 Answers = Callable[[int], str]
@@ -76,10 +78,13 @@ def table(names: Iterable[str], number: int) -> Iterable[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tasks", nargs="*")
-    parser.add_argument("--items", type=int, default=20)
+    parser.add_argument("--items", type=int, default=12)
     given = parser.parse_args()
-    for line in table(given.tasks or tasks(), given.items):
-        print(line, flush=True)
+    lines = list(table(given.tasks or tasks(), given.items))
+    if given.tasks:
+        print("\n".join(lines))
+    else:
+        write(r"\| task \| right answer .*?\n(?=\n|\Z)", "\n".join([*lines, ""]))
 
 
 if __name__ == "__main__":

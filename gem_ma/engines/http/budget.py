@@ -152,6 +152,15 @@ class Budget:
             if not turn.done() and not turn.get_loop().is_closed():
                 turn.set_result(None)
 
+    def spend(self, tokens: int) -> None:
+        """Takes tokens at once, of work that nobody waits for. Raises BudgetError, with nothing
+        taken, where they do not fit."""
+        claim = Claim(tokens, 0.0)
+        if not self._fits(claim):
+            self.reached = self.reached or self._in_words(claim)
+            raise BudgetError(self.reached)
+        self.tokens += tokens
+
     def _fits(self, claim: Claim) -> bool:
         if self.reached:
             return False

@@ -6,14 +6,16 @@ Values and their check; nothing is opened here, and no client library is known.
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 from gem_ma.engines.http.hiding import LEAST, Secret
+from gem_ma.env_file import NAME as ENV_FILE
+from gem_ma.env_file import variable
 from gem_ma.errors import ConfigError
 from gem_ma.secret_names import NO_SECRET
 
+EACH = 3  # times that one of several servers is tried before another one is asked
 MOST_BYTES = 32 * 1024 * 1024  # of a reply's body
 NO_KEY = "EMPTY"  # what servers without a key are sent
 
@@ -24,13 +26,14 @@ _WARNED: set[str] = set()  # addresses with a short key
 class Endpoint:
     """An address, a key, and the patience with it.
 
-    `base_url`: up to and with `/v1`. `api_key_env`: the NAME of the variable that holds the key;
-    `api_key`: the key itself, as `${env:NAME}` brings it. `timeout_s` cuts one attempt, `attempts`
-    and `wall_s` one request. `concurrency`: requests at once, shared by all policies of the
-    endpoint. `most_bytes`: of a reply's body. `offline`: no key is read and nothing is sent.
+    `base_url`: up to and with `/v1`; several are for engines that know what to do with them.
+    `api_key_env`: the NAME of the variable that holds the key; `api_key`: the key itself, as
+    `${env:NAME}` brings it. `timeout_s` cuts one attempt, `attempts` and `wall_s` one request.
+    `concurrency`: requests at once, shared by all policies of the endpoint. `most_bytes`: of a
+    reply's body. `offline`: no key is read and nothing is sent.
     """
 
-    base_url: str | None = None
+    base_url: str | list[str] | None = None
     api_key_env: str | None = None
     api_key: str | None = field(default=None, repr=False)  # a traceback may show this object
     timeout_s: float = 120.0
@@ -69,13 +72,13 @@ class Endpoint:
             return Secret(NO_KEY)
         if self.api_key and name:
             raise ConfigError(f"{where}: api_key and api_key_env both name a key; keep one")
-        if name and not os.environ.get(name):
+        if name and not variable(name):
             raise ConfigError(
-                f"{where}: the environment variable {name} is not set; export the key, or name"
-                " another with api_key_env"
+                f"{where}: the environment variable {name} is not set; export the key, write it"
+                f" into {ENV_FILE} here, or name another with api_key_env"
             )
         # a line end of `$(cat file)` would make an invalid header, whose error shows the key
-        key = (os.environ[name] if name else self.api_key or NO_KEY).strip()
+        key = (variable(name) if name else self.api_key or NO_KEY).strip()
         holder = f"the key in {name or 'api_key'}"
         if not key.isascii() or not key.isprintable() or " " in key or not key:
             raise ConfigError(
@@ -91,6 +94,19 @@ class Endpoint:
         return Secret(key)
 
 
+def single(endpoint: Endpoint, where: str) -> list[Endpoint]:
+    """The endpoints of all addresses. Raises ConfigError for a list that is empty, or names one
+    twice."""
+    named = endpoint.base_url
+    addresses = list(named) if isinstance(named, (list, tuple)) else [named]
+    # one server under two spellings would be published to twice, and count for two
+    if not addresses or len({_server(each, where) for each in addresses}) < len(addresses):
+        raise ConfigError(f"{where}: base_url lists different addresses, at least one of them")
+    # then the next one is asked: a request starts over at another server, not after a long wait
+    attempts = endpoint.attempts if len(addresses) == 1 else min(endpoint.attempts, EACH)
+    return [replace(endpoint, base_url=each, attempts=attempts) for each in addresses]
+
+
 def host_of(base_url: str) -> str:
     """Host and port of an address, for messages."""
     return urlsplit(base_url).netloc
@@ -102,12 +118,25 @@ def is_openai(base_url: str) -> bool:
     return host == "api.openai.com" or host.endswith((".openai.com", ".openai.azure.com"))
 
 
-def _address(base_url: str | None, where: str) -> str:
+def _server(base_url: object, where: str) -> tuple[str, str, int, str]:
+    """What is the same for all spellings of an address."""
+    parts = urlsplit(_address(base_url, where))
+    host = (parts.hostname or "").rstrip(".")  # in lower case already
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return parts.scheme, "127.0.0.1" if host == "localhost" else host, port, parts.path
+
+
+def _address(base_url: object, where: str) -> str:
     """The address without a slash at its end. Raises ConfigError for what is none, or would show
     a key."""
+    if isinstance(base_url, (list, tuple)):
+        raise ConfigError(
+            f"{where}: base_url is one address here; several with the same weights are for"
+            " model: vllm/..."
+        )
     try:
         # reading `port` raises for one that is no number
-        parts = urlsplit(base_url or "")
+        parts = urlsplit(base_url if isinstance(base_url, str) else "")
         fits = (
             parts.scheme in ("http", "https")
             and bool(parts.hostname)
@@ -115,7 +144,7 @@ def _address(base_url: str | None, where: str) -> str:
         )
     except ValueError:
         fits = False
-    if not fits or base_url is None:
+    if not fits or not isinstance(base_url, str):
         # not repeated: it may hold a key
         raise ConfigError(f"{where}: base_url is an address such as http://127.0.0.1:8000/v1")
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:

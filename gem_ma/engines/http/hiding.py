@@ -120,6 +120,8 @@ class Secret:
 
     def hide_in(self, value: Any) -> Any:
         """A JSON value without the key in any of its strings; keys of objects too."""
+        if self._found is None:  # nothing is hidden, and a reply has hundreds of values
+            return value
         return _in_strings(value, self.hide)
 
     def hide_reply(self, reply: Reply) -> Reply:

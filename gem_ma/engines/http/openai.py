@@ -1,7 +1,6 @@
-"""The openai engine: any server that speaks OpenAI's chat completions, asked through the `openai`
-client library.
+"""The openai engine: any server that speaks OpenAI's chat completions.
 
-The library sends; what a failure means and when a request is tried again is decided here
+`exchange` sends; what a failure means and when a request is tried again is decided above it
 (`faults`, `remote`), since truncated JSON and empty choices come with status 200. Every failed
 attempt is in `Reply.attempts`. A request gives up after `attempts` tries or `wall_s` seconds of its
 own (waiting for a place at the endpoint does not count), whichever comes first; it fails alone.
@@ -18,7 +17,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from gem_ma.engines.http.budget import Budget, Price, guess_tokens
 from gem_ma.engines.http.endpoint import Endpoint, is_openai
@@ -89,6 +88,7 @@ class OpenAI:
     # a play in which it only ever said nothing failed: that is how servers break, and no answer of
     # a model
     silence_fails = True
+    way: ClassVar[type[Remote]] = Remote
 
     @flat
     def __init__(
@@ -111,7 +111,7 @@ class OpenAI:
         usual_key = "OPENAI_API_KEY" if endpoint.base_url == OPENAI_URL else ""
         hint = "correct the name after openai/"
         self.price, self.budget = Price.of(price, self.where), budget
-        self.remote = Remote(
+        self.remote = self.way(
             self.where,
             endpoint,
             Service(name, PATH, hint, usual_key, self._hint),

@@ -81,11 +81,15 @@ class Remote:
         self.key_name = endpoint.key_name(service.usual_key)
         self._key = endpoint.key(where, service.usual_key)
         self.endpoint = replace(endpoint, api_key=None)  # the key lives in the Secret alone
-        import_client()
+        self.import_client()
         # The server has answered, on whichever loop: from then on an outage is waited for.
         self.met = False
         # Spreads retries; decides nothing that is recorded but how long they waited.
         self._rng = random.Random()
+
+    def import_client(self) -> None:
+        """Raises ConfigError where the library that sends is missing."""
+        import_client()
 
     async def client(self) -> Client:
         """The client on the running loop."""

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from gem_ma.engines.local.adapter_change import changed
+
 Division = tuple[tuple[str, Any], ...]  # (adapter, its rows [n], or None where all rows are its)
 # A context variable, so that threads that run batches at the same time do not mix their divisions.
 _DIVISION: ContextVar[Division] = ContextVar("gem_ma_adapters", default=())
@@ -42,9 +44,21 @@ def add_adapters(layer: Any, inputs: tuple[Any, ...], output: Any) -> Any:
     """The layer's output with what the adapters of its rows add; runs after the base layer."""
     for name, rows in _DIVISION.get():
         if name in layer.lora_A:
-            down, up = layer.lora_A[name], layer.lora_B[name]
-            seen = inputs[0] if rows is None else inputs[0][rows]
-            # computed in the dtype of the adapter (float32), added in that of the base
-            change = (up(down(seen.to(down.weight.dtype))) * layer.scaling[name]).to(output.dtype)
-            output = output + change if rows is None else output.index_add(0, rows, change)
+            if rows is None:
+                output = _added(layer, name, inputs[0], output)
+            else:
+                part = _added(layer, name, inputs[0][rows], output[rows])
+                output = output.index_copy(0, rows, part)
     return output
+
+
+def _added(layer: Any, name: str, inputs: Any, output: Any) -> Any:
+    """The output of a layer with what one adapter adds to all its rows."""
+    down, up, scaling = layer.lora_A[name], layer.lora_B[name], layer.scaling[name]
+    if down.weight.dim() == 2:
+        # weights alone: plain LoRA has no bias and no dropout here
+        return changed(output, inputs, down.weight, up.weight, scaling)
+    # A target is a name, and in a model that sees, a convolution over patches may share its name
+    # with a linear layer (`proj` of Qwen2-VL). Its thin layers are convolutions, no products.
+    change = up(down(inputs.to(down.weight.dtype))) * scaling
+    return output + change.to(output.dtype)

@@ -72,7 +72,7 @@ class Adapters:
         Raises ConfigError where a target is no linear layer of this model.
         """
         where = f"policies.{policy}.lora"
-        names = sorted({name.rsplit(".", 1)[-1] for name in self.linear})
+        names = sorted(set(map(_short, self.linear)))
         if settings.targets != "all-linear":
             for target in settings.targets:
                 if not any(_ends_with(name, target) for name in self.linear):
@@ -206,6 +206,16 @@ class Adapters:
         """The weights of an adapter by name, as `model.layers.0.self_attn.q_proj.lora_A.weight`."""
         return dict(self._parts[key])
 
+    def renew(self) -> None:
+        """Finds the weights of all adapters again, after something has put others in their place:
+        what takes a model apart does."""
+        for parts in self._parts.values():
+            for name in parts:
+                path, part, _ = name.rsplit(".", 2)
+                held = getattr(self.model.get_submodule(path), part)
+                (key,) = (key for key in held if self._parts.get(key) is parts)
+                parts[name] = held[key].weight
+
     def base(self) -> dict[str, Any]:
         """The weights of the module without any adapter, by the names that they had before there
         was one."""
@@ -278,6 +288,12 @@ def _peft_config(note: Mapping[str, Any]) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of keys that another version of peft wrote
         return peft.LoraConfig.from_peft_type(**note)
+
+
+def _short(name: str) -> str:
+    """The last part of a layer's name. A number alone would name the blocks of a model too."""
+    parts = name.rsplit(".", 2)
+    return ".".join(parts[-2:]) if parts[-1].isdecimal() else parts[-1]
 
 
 def _ends_with(name: str, target: str) -> bool:

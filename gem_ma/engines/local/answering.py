@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from gem_ma.engines.local.binding import Binding
 from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.decoding import Decoder
+from gem_ma.engines.local.images import images_of
 from gem_ma.engines.local.sampling import Draw, Source
 from gem_ma.engines.local.vocabulary import Vocabulary
 from gem_ma.errors import ConfigError, EngineError
@@ -152,8 +153,11 @@ def _draw(row: Asked) -> Draw:
     """A new row of the batch: nothing of it is sampled yet."""
     engine, request = row.engine, row.request
     how = engine.binding.bound(request)
+    sight, prompt, pictures = engine.vocabulary.sight, row.prompt, list[Any]()
+    if sight is not None:
+        prompt, pictures = sight.shown(prompt, request.messages)
     draw: Draw = engine.decoder.draw(
-        row.prompt,
+        prompt,
         how.sampling,
         request.seed,
         engine.source,
@@ -161,10 +165,16 @@ def _draw(row: Asked) -> Draw:
         keep=bool(request.conversation) and engine.kv_tokens != 0,
         choices=how.choices,
     )
+    draw.holds = pictures
     # An answer that is cut by the context would be no legal one.
     if draw.room < how.longest:
         draw.room, draw.finish = 0, "context_overflow"
     return draw
+
+
+def _digests(row: Asked) -> tuple[str, ...]:
+    """Of the images that stand in the prompt: a chat template shows all of a conversation."""
+    return tuple(image.digest for image in images_of(row.request.messages))
 
 
 def _drawn(asked: Sequence[Asked]) -> list[Draw | Exception]:
@@ -211,6 +221,7 @@ def _answer(row: Asked, draw: Draw | Exception) -> Reply | Exception:
         policy=engine.policy,
         version=engine.version,
         usage=Usage(len(row.prompt), len(draw.ids), draw.cached),
+        images=_digests(row) if engine.vocabulary.sight is not None else (),
     )
     engine.chat.sampled(request, reply)
     return reply

@@ -61,6 +61,7 @@ class Decoder:
         self.ends, self.text = vocabulary.ends, vocabulary.cut
         self.positions, self.padded_tokens = positions, memory.padded_tokens
         self.kv_tokens, self.route, self.weights = memory.kv_tokens, route, weights
+        self.sight = vocabulary.sight
         self._nothing_kept()
 
     def _nothing_kept(self) -> None:
@@ -100,7 +101,8 @@ class Decoder:
         if not prompt:
             raise EngineError(f"{source.where}: an empty prompt cannot be sampled from")
         room = min(sampling.max_tokens, self.positions - len(prompt))
-        draw = Draw(prompt, sampling, random.Random(seed), room, source, keep, choices)
+        shift = 0 if self.sight is None else self.sight.shift(prompt)
+        draw = Draw(prompt, sampling, random.Random(seed), room, source, keep, choices, shift=shift)
         if draw.room < 1:
             draw.room, draw.finish = 0, "context_overflow"
         return draw
@@ -257,7 +259,13 @@ class Decoder:
         batch.mask = torch.cat([batch.mask, batch.mask.new_ones(len(staying), 1)], 1)
         full = min(batch.lengths) == batch.mask.shape[1] - 1
         last = torch.tensor([[draw.ids[-1]] for draw in batch.draws], device=self.device)
-        places = torch.tensor([[length] for length in batch.lengths], device=self.device)
+        places = torch.tensor(
+            [
+                [length + draw.shift]
+                for length, draw in zip(batch.lengths, batch.draws, strict=True)
+            ],
+            device=self.device,
+        )
         mask, sources = None if full else batch.mask, [draw.source for draw in batch.draws]
         batch.logits = self._forward(last, mask, places, batch.cache, sources).logits[:, -1]
         batch.lengths = [length + 1 for length in batch.lengths]
@@ -308,11 +316,10 @@ class Decoder:
     def _module(
         self, ids: Any, mask: Any, places: Any, cache: Any, sources: Sequence[Source]
     ) -> Any:
-        inputs = {
-            "input_ids": ids,
-            "attention_mask": mask,
-            "position_ids": places,
-            "past_key_values": cache,
-        }
+        inputs = {"input_ids": ids, "position_ids": places}
+        if self.sight is not None:
+            rows, counted = ids.cpu().numpy(), None if places is None else places.cpu().numpy()
+            inputs = self.sight.inputs(self.torch, rows, counted)
+        inputs |= {"attention_mask": mask, "past_key_values": cache}
         with self.route(sources):
             return self.model(**inputs, use_cache=True, logits_to_keep=1)

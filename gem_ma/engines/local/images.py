@@ -7,21 +7,27 @@ processors that give a grid of patches per image (`image_grid_thw`: the Qwen-VL 
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import io
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from gem_ma.engines.local.loading import first_line, quiet
 from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.installing import install
+from gem_ma.pictures import images_in
 from gem_ma.types import Image, Message
 
-KEPT_IMAGES = 64  # whose pixels are kept; the oldest goes first
+RECENT = 64  # images that stay open when nobody holds them; the oldest goes first
+KEPT_BYTES = 1 << 28  # of pixels; what was needed longest ago is computed again
 # Of an image, before the processor makes it smaller: a small file may unpack to any size.
 MOST_PIXELS = 64_000_000
+SEEN = 1 << 52  # seen ids begin here
 
 
 def image_processor(transformers: Any, folder: Path, name: str, policy: str) -> Any:
@@ -44,33 +50,94 @@ def image_processor(transformers: Any, folder: Path, name: str, policy: str) -> 
         ) from error
 
 
+def seen_id(digest: str) -> int:
+    """The id that stands for the image of this digest, between a record and a module: a number far
+    above any vocabulary."""
+    # 48 bits, which no two images of a run share; below 2 ** 53 on any way through JSON.
+    return SEEN + int.from_bytes(hashlib.sha256(digest.encode()).digest()[:6], "big")
+
+
+class Picture:
+    """An image as the model sees it: `rows` x `columns` patches, one id each. There is one object
+    for all equal images that somebody holds."""
+
+    __slots__ = ("__weakref__", "columns", "id", "image", "rows")
+
+    def __init__(self, image: Image, rows: int, columns: int) -> None:
+        self.id, self.image, self.rows, self.columns = seen_id(image.digest), image, rows, columns
+
+    @property
+    def patches(self) -> int:
+        """Ids that it takes in a prompt."""
+        return self.rows * self.columns
+
+
 class Images:
     """Reads images for one model. `token`: the id that stands for one patch that the model sees.
     `where` begins messages."""
 
     def __init__(self, processor: Any, token: int, device: str, where: str) -> None:
         self.processor, self.token, self.device, self.where = processor, token, device, where
-        # By digest: an image stands in every later prompt of its conversation.
-        self._read: OrderedDict[str, tuple[Any, Any]] = OrderedDict()
+        # Rows that wait for an update hold their pictures; `_recent` holds the rest.
+        self._open: WeakValueDictionary[int, Picture] = WeakValueDictionary()
+        self._recent: OrderedDict[str, Picture] = OrderedDict()
+        # An image stands in every later prompt of its conversation.
+        self._pixels: OrderedDict[str, tuple[Any, Any]] = OrderedDict()
+        self._bytes = 0
+        # A learner may look at images in one thread while its sampler does in another.
+        self._lock = threading.RLock()
 
     def ids(self, image: Image) -> tuple[int, ...]:
         """What stands for the image in a prompt: its token, once for each patch that the model
         sees. Raises EngineError for what is no image."""
-        _, grid = self.pixels(image)
-        # The model merges squares of patches into one each before it reads them.
-        return (self.token,) * (int(grid.prod()) // int(self.processor.merge_size) ** 2)
+        return (self.token,) * self.picture(image).patches
+
+    def picture(self, image: Image) -> Picture:
+        """The image, opened. Raises EngineError for what is no image."""
+        with self._lock:
+            known = self._open.get(seen_id(image.digest))
+            if known is None:
+                _, grid = self._read(image)
+                # The model merges squares of patches into one each before it reads them.
+                rows, columns = (
+                    int(side) // int(self.processor.merge_size) for side in grid[0, 1:]
+                )
+                known = Picture(image, rows, columns)
+                self._open[known.id] = known
+            self._recent[image.digest] = known
+            self._recent.move_to_end(image.digest)
+            while len(self._recent) > RECENT:
+                self._recent.popitem(last=False)
+            return known
+
+    def held(self, name: int) -> Picture:
+        """The picture of this seen id. Raises EngineError where nobody holds it."""
+        with self._lock:
+            picture = self._open.get(name)
+        if picture is None:
+            raise EngineError(
+                f"{self.where}: an image stands in a prompt that was in no message of the play"
+            )
+        return picture
 
     def pixels(self, image: Image) -> tuple[Any, Any]:
         """(pixels [patches, values], grid [1, 3]) of an image. Raises EngineError."""
-        known = self._read.get(image.digest)
-        if known is None:
-            known = self._read[image.digest] = self._opened(image)
-            while len(self._read) > KEPT_IMAGES:
-                self._read.popitem(last=False)
-        return known
+        with self._lock:
+            return self._read(image)
+
+    def _read(self, image: Image) -> tuple[Any, Any]:
+        values = self._pixels.get(image.digest)
+        if values is None:
+            values = self._pixels[image.digest] = self._opened(image)
+            self._bytes += values[0].nbytes
+            while self._bytes > KEPT_BYTES and len(self._pixels) > 1:
+                _, (oldest, _) = self._pixels.popitem(last=False)
+                self._bytes -= oldest.nbytes
+        self._pixels.move_to_end(image.digest)
+        return values
 
     def _opened(self, image: Image) -> tuple[Any, Any]:
-        from PIL import Image as Picture
+        from PIL import Image as Pillow
 
         where = f"{self.where}: the image {image.digest[:12]}"
         if not image.data:
@@ -79,7 +146,7 @@ class Images:
             )
         try:
             # Pillow reads the size from the head of the file; the pixels come with `convert`.
-            with Picture.open(io.BytesIO(image.data)) as opened:
+            with Pillow.open(io.BytesIO(image.data)) as opened:
                 width, height = opened.size
                 if width * height > MOST_PIXELS:
                     raise ValueError(f"{width} x {height} pixels, the limit is {MOST_PIXELS}")
@@ -95,10 +162,4 @@ class Images:
 
 def images_of(messages: Sequence[Message]) -> list[Image]:
     """The images of a conversation, in their order."""
-    return [
-        part
-        for message in messages
-        if not isinstance(message.content, str)
-        for part in message.content
-        if isinstance(part, Image)
-    ]
+    return list(images_in(messages))

@@ -27,6 +27,9 @@ def import_stack() -> tuple[Any, Any]:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     new = "transformers" not in sys.modules
     try:
+        # what transformers wants of its own: it would fail later, and in other words
+        import safetensors  # noqa: F401
+        import tokenizers  # noqa: F401
         import torch
         import transformers
         from transformers import (
@@ -57,6 +60,8 @@ DTYPES = {
     "bfloat16": "bfloat16",
     "float16": "float16",
 }
+# The library's loaders of models, by what they take.
+READING, SEEING = "AutoModelForCausalLM", "AutoModelForImageTextToText"
 ATTENTION = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
 
 
@@ -77,8 +82,8 @@ class How:
     drawn: int | None = field(default=None, metadata={"option": False})  # by the engine alone
 
     def check(self, policy: str) -> How:
-        """Itself, with the full name of its dtype. Raises ConfigError for what is no dtype and
-        no attention."""
+        """Itself, with the full name of its dtype; imports nothing. Raises ConfigError for what is
+        no dtype and no attention."""
         if self.dtype not in DTYPES:
             raise ConfigError(
                 f"policy {policy!r}: dtype is one of auto, float32, bfloat16, float16; got"
@@ -94,12 +99,14 @@ class How:
                 f"policy {policy!r}: either device or device_map, not both; device_map:"
                 f" {self.device_map} chooses the devices itself"
             )
-        device = self.device
-        if self.device_map is not None:
-            device = "cpu"  # where inputs begin; accelerate moves them on
-        elif device == "auto":
-            device = best_device()
+        # Inputs begin on the processor; accelerate moves them on.
+        device = self.device if self.device_map is None else "cpu"
         return replace(self, dtype=DTYPES[self.dtype], device=device)
+
+    def placed(self) -> How:
+        """Itself, on a device that is named. Imports torch, which takes seconds: what is wrong
+        without it is said before."""
+        return replace(self, device=best_device()) if self.device == "auto" else self
 
 
 def best_device() -> str:
@@ -118,7 +125,7 @@ def load_model(
     folder: Path,
     policy: str,
     how: How,
-    auto: str = "AutoModelForCausalLM",
+    auto: str = READING,
 ) -> tuple[Any, Any]:
     """(tokenizer, model in eval mode without gradients); `auto` names the library's loader of this
     kind of model.
@@ -215,10 +222,9 @@ def _explained(
             f" ({first_line(error)}); device: cpu works"
         )
     config = read_named(folder / "config.json").decode("utf-8", "replace")
-    if auto == "AutoModelForCausalLM" and '"vision_config"' in config:
+    if auto == READING and '"vision_config"' in config:
         return ConfigError(
-            f"policy {policy!r}: {folder} is a vision-language model; write model:"
-            f" vision/{folder} to play it"
+            f"policy {policy!r}: {folder} is a vision-language model; write model: vision/{folder}"
         )
     return DataError(
         f"policy {policy!r}: the model in {folder} cannot be loaded ({first_line(error)}); copy"

@@ -34,7 +34,8 @@ class Source:
 class Draw:
     """One row: the ids after which it samples and how, and what was sampled so far.
 
-    `keep`: its KV may be of use again. `choices`: the ids that may come next, None = any.
+    `keep`: its KV may be of use again. `choices`: the ids that may come next, None = any. `shift`:
+    see `Sight.shift`. `holds`: what its ids stand for, which must not go while they are in use.
     """
 
     prompt: tuple[int, ...]
@@ -48,6 +49,8 @@ class Draw:
     logprobs: list[float] = field(default_factory=list)
     finish: str = "length"
     cached: int = 0  # tokens of the prompt that were not computed for this row
+    shift: int = 0
+    holds: Sequence[Any] = ()
 
     def take(self, token: int, logprob: float) -> None:
         """Goes on past this token."""

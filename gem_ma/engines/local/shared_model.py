@@ -22,10 +22,19 @@ from gem_ma.engines.local.adapter_routing import route
 from gem_ma.engines.local.adapters import Adapters
 from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.decoding import Decoder
-from gem_ma.engines.local.loading import How, first_line, import_stack, load_model
+from gem_ma.engines.local.images import image_processor
+from gem_ma.engines.local.loading import (
+    READING,
+    SEEING,
+    How,
+    first_line,
+    import_stack,
+    load_model,
+)
 from gem_ma.engines.local.model_folder import check_folder
 from gem_ma.engines.local.sampling import Source
 from gem_ma.engines.local.settings import Memory
+from gem_ma.engines.local.sight import around_images, sight_of
 from gem_ma.engines.local.vocabulary import Vocabulary, end_ids
 from gem_ma.errors import ConfigError
 
@@ -36,17 +45,27 @@ _OPENING = threading.Lock()
 
 class Base:
     """A causal language model of `folder` in this process. `name`: the folder, or what the hub
-    calls it.
+    calls it. `sees`: a vision-language model, with its image processor.
 
     Raises DataError where the folder is missing parts or damaged, ConfigError for devices that
     cannot be used.
     """
 
     def __init__(
-        self, name: str, folder: Path, policy: str, how: How, *, shared: bool, padded_tokens: int
+        self,
+        name: str,
+        folder: Path,
+        policy: str,
+        how: How,
+        *,
+        shared: bool,
+        padded_tokens: int,
+        sees: bool = False,
     ) -> None:
         check_folder(folder, policy)
         self.torch, transformers = import_stack()
+        # Before the weights, which may take minutes: a folder without a processor fails at once.
+        processor = image_processor(transformers, folder, name, policy) if sees else None
         try:
             self.torch.zeros(1, device=how.device)
         except (RuntimeError, AssertionError) as error:
@@ -56,17 +75,21 @@ class Base:
                 f" ({first_line(error)}); device: cpu always works"
             ) from error
         self.name, self.folder, self.shared = name, folder, shared
-        self.tokenizer, self.model = load_model(self.torch, transformers, folder, policy, how)
+        kind = SEEING if sees else READING
+        self.tokenizer, self.model = load_model(self.torch, transformers, folder, policy, how, kind)
         # accelerate places the parts itself; ids go to where the embeddings lie.
         placed = self.model.get_input_embeddings().weight.device
         self.device = how.device if how.device_map is None else str(placed)
         # A model that names no number of positions has no such limit.
-        self.positions = int(getattr(self.model.config, "max_position_embeddings", 0) or 1 << 30)
+        text = self.model.config.get_text_config()
+        self.positions = int(getattr(text, "max_position_embeddings", 0) or 1 << 30)
         # The head, not the tokenizer: heads are often padded to a round number of rows.
         self.size = int(self.model.get_output_embeddings().weight.shape[0])
         configured = self.model.generation_config.eos_token_id
         self.ends = end_ids(self.tokenizer, configured, self.name, f"policy {policy!r}")
         self.padded_tokens = padded_tokens
+        where = f"policy {policy!r}"
+        self.sight = sight_of(self.model, processor, self.device, where, name) if sees else None
         self._begin()
 
     def _begin(self) -> None:
@@ -83,17 +106,26 @@ class Base:
         other._begin()
         return other
 
+    @property
+    def vision(self) -> Any:
+        """What a chat needs to show images; None for a model that reads text only."""
+        if self.sight is None:
+            return None
+        return self.tokenizer.convert_ids_to_tokens(self.sight.token), self.sight.images.ids
+
     def decoder(self, chat: Chat) -> Decoder:
         """The token loop of all policies that may say what this chat lets them say."""
         # The marks of a chat are all that its vocabulary depends on beside the tokenizer.
         if chat.marks not in self._decoders:
-            vocabulary = Vocabulary.of(chat, self.size)
+            never = around_images(self.model) if self.sight is not None else ()
+            vocabulary = Vocabulary.of(chat, self.size, never, self.sight)
             self._decoders[chat.marks] = Decoder(
                 self.torch,
                 self.model,
                 vocabulary,
                 vocabulary.mask(self.torch, self.device),
-                Memory(self.padded_tokens),
+                # What is kept is found by ids, and cut between any two of them: an image is in one.
+                Memory(self.padded_tokens, None if self.sight is None else 0),
                 positions=self.positions,
                 route=partial(_route, self.torch, self.device),
                 weights=self._computing,
@@ -151,12 +183,20 @@ class Base:
 
 
 def open_base(
-    name: str, folder: Path, policy: str, how: How, *, shared: bool, padded_tokens: int
+    name: str,
+    folder: Path,
+    policy: str,
+    how: How,
+    *,
+    shared: bool,
+    padded_tokens: int,
+    sees: bool = False,
 ) -> Base:
     """A model that is loaded anew; or, `shared`, the one that this process has open already, for
     policies that leave its weights as they are."""
+    options: dict[str, Any] = {"shared": shared, "padded_tokens": padded_tokens, "sees": sees}
     if not shared:
-        return Base(name, folder, policy, how, shared=False, padded_tokens=padded_tokens)
+        return Base(name, folder, policy, how, **options)
     check_folder(folder, policy)
     with _OPENING:
         # Sizes and times: a folder that was written to since is another model.
@@ -165,12 +205,10 @@ def open_base(
             for file in folder.iterdir()
             if file.is_file()
         )
-        key = (os.path.realpath(folder), tuple(files), how)
+        key = (os.path.realpath(folder), tuple(files), how, sees)
         base = _SHARED.get(key)
         if base is None:
-            base = _SHARED[key] = Base(
-                name, folder, policy, how, shared=True, padded_tokens=padded_tokens
-            )
+            base = _SHARED[key] = Base(name, folder, policy, how, **options)
         base.limit(padded_tokens)
         return base
 

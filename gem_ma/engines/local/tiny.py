@@ -1,5 +1,5 @@
-"""The maker of tiny models: a causal LM of Qwen3 or Llama architecture with its own tokenizer and
-chat template, in seconds and without a download.
+"""The maker of tiny models: a causal LM of Qwen3 or Llama architecture, or one of Qwen2-VL's that
+sees images, with its own tokenizer and chat template, in seconds and without a download.
 
 It knows layer sizes and folders; it does not know how a model is sampled or trained. The default
 size, `word`, has a tokenizer for one scenario; `nano`, `tiny`, `small` and `medium` are byte-level
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +19,10 @@ from typing import Any, TypeVar
 
 from gem_ma.engines.local.scenario_texts import texts
 from gem_ma.engines.local.tiny_tokenizer import byte_tokenizer, word_tokenizer
+from gem_ma.engines.local.tiny_vision import vision_config, write_processor
 from gem_ma.engines.local.untrained import MARK, NOTE, draw, weights_digest
 from gem_ma.errors import ConfigError, StoreError
-from gem_ma.files import place
+from gem_ma.files import place, remove
 from gem_ma.registry import as_scenario
 from gem_ma.scenario import Scenario
 
@@ -46,7 +49,9 @@ SIZES = {
     "small": Size(256, 6, 8, 4, 32, 768),
     "medium": Size(512, 12, 8, 4, 64, 1536),
 }
-ARCHITECTURES = {"qwen3": "Qwen3", "llama": "Llama"}  # name -> how the library calls it
+SEES = "qwen2-vl"
+# name -> how the library calls it
+ARCHITECTURES = {"qwen3": "Qwen3", "llama": "Llama", SEES: "Qwen2VL"}
 
 
 def make_model(
@@ -60,8 +65,9 @@ def make_model(
     positions: int | Callable[[Any], int] = 4096,
     heard: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Writes a model folder that `AutoModelForCausalLM` and `AutoTokenizer` load; gives what it is,
-    as {path, scenario, size, parameters, ...}.
+    """Writes a model folder that `AutoModelForCausalLM` and `AutoTokenizer` load (`qwen2-vl`:
+    `AutoModelForImageTextToText`); gives what it is, as {path, scenario, size, parameters, engine,
+    ...}.
 
     The same arguments write the same weights and the same tokenizer. `tied`: one matrix embeds
     and reads out. `positions`: the longest conversation in tokens, or a function that computes it
@@ -79,7 +85,8 @@ def make_model(
     import_stack()  # before the plays, which take longer than the refusal
     played = as_scenario(scenario)
     known = [*texts(played, seed), *heard]
-    tokenizer = byte_tokenizer(known) if SIZES[size].byte_level else word_tokenizer(known)
+    make = byte_tokenizer if SIZES[size].byte_level else word_tokenizer
+    tokenizer = make(known, sees=architecture == SEES)
     positions = positions if isinstance(positions, int) else positions(tokenizer)
     model = _model(SIZES[size], architecture, tokenizer, seed, tied, positions)
     facts = {
@@ -92,7 +99,9 @@ def make_model(
     }
     place_new(target, lambda partial: _write(partial, model, tokenizer, facts, played.version))
     parameters = sum(weight.numel() for weight in model.parameters())
-    return {"path": str(target), **facts, "parameters": parameters, "vocabulary": len(tokenizer)}
+    engine = "vision" if architecture == SEES else "transformers"
+    made = {"parameters": parameters, "vocabulary": len(tokenizer), "engine": engine}
+    return {"path": str(target), **facts, **made}
 
 
 def _check(size: str, architecture: str, positions: int | Callable[[Any], int]) -> None:
@@ -112,6 +121,8 @@ def _write(folder: Path, model: Any, tokenizer: Any, facts: dict[str, Any], vers
     with quiet(import_stack()[1]):
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    if facts["architecture"] == SEES:
+        write_processor(folder)
     # the digest comes last: it marks these weights as untrained, and no others
     note = {**facts, "scenario_version": version, MARK: weights_digest(folder)}
     (folder / NOTE).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
@@ -134,16 +145,32 @@ def place_new(target: Path, write: Callable[[Path], Made]) -> Made:
 
     Raises ConfigError where something came there meanwhile, StoreError where it cannot be written.
     """
-
-    def whole(partial: Path) -> Made:
-        made = write(partial)
-        check_new(target)  # again: writing took a while, and `place` would remove what came
-        return made
-
+    _sweep(target)
+    # of this process alone: another one may be writing a model for the same place
+    aside = f".{target.name}.{os.getpid()}.tmp"
     try:
-        return place(target, target.parent, whole)
+        return place(target, target.parent, write, aside=aside, new=True)
     except OSError as error:
+        check_new(target)  # writing took a while: what came there meanwhile says more
         raise StoreError(f"{target}: the model could not be written: {error}") from error
+
+
+def _sweep(target: Path) -> None:
+    """Removes what a killed process left beside a model folder."""
+    for path in target.parent.iterdir() if target.parent.is_dir() else ():
+        left = re.fullmatch(rf"\.{re.escape(target.name)}\.(\d+)\.tmp", path.name)
+        if left and not _runs(int(left[1])):
+            remove(path, target.parent)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # of another user
+        return True
+    return True
 
 
 # -- weights -------------------------------------------------------------------------------------
@@ -155,27 +182,30 @@ def _model(
     import torch
     import transformers
 
-    vocabulary = len(tokenizer)
-    config = getattr(transformers, f"{ARCHITECTURES[architecture]}Config")(
+    vocabulary, name = len(tokenizer), ARCHITECTURES[architecture]
+    options: dict[str, Any] = {
         # padded as large models are; the few words of a game are not worth it
-        vocab_size=math.ceil(vocabulary / 64) * 64 if size.byte_level else vocabulary,
-        hidden_size=size.hidden,
-        num_hidden_layers=size.layers,
-        num_attention_heads=size.heads,
-        num_key_value_heads=size.key_value_heads,
-        head_dim=size.head_dim,
-        intermediate_size=size.feed_forward,
-        max_position_embeddings=positions,
-        tie_word_embeddings=tied,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        dtype="float32",
-    )
+        "vocab_size": math.ceil(vocabulary / 64) * 64 if size.byte_level else vocabulary,
+        "hidden_size": size.hidden,
+        "num_hidden_layers": size.layers,
+        "num_attention_heads": size.heads,
+        "num_key_value_heads": size.key_value_heads,
+        "intermediate_size": size.feed_forward,
+        "max_position_embeddings": positions,
+        "tie_word_embeddings": tied,
+        "bos_token_id": None,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+    if architecture == SEES:
+        kind, config = "ConditionalGeneration", vision_config(transformers, tokenizer, options)
+    else:
+        how = {"head_dim": size.head_dim, "dtype": "float32"}
+        kind, config = "CausalLM", getattr(transformers, f"{name}Config")(**options, **how)
     tokenizer.model_max_length = positions
     # the library draws weights of its own first, which are overwritten
     with torch.random.fork_rng(devices=[]):  # the caller's global stream stays where it was
-        model = getattr(transformers, f"{ARCHITECTURES[architecture]}ForCausalLM")(config)
+        model = getattr(transformers, f"{name}For{kind}")(config)
     draw(model, seed)
     # the library's defaults would cut the distribution that a learner believes in
     model.generation_config = transformers.GenerationConfig(

@@ -3,7 +3,8 @@
 - `word`: one id for every word that it has heard, so an action is a few tokens. Digits are an id
   each. A piece glued to the one before it, without white space, is written `##piece`: `bet.` is
   `bet ##.`, `12` is `1 ##2`. Decoding gives the text back up to the kind of white space. What was
-  never heard becomes the unknown token.
+  never heard becomes the unknown token. Calls are in the xml form: a value stands between words
+  there, and in JSON it would be glued to its quotes, which white space would take it from.
 - byte-level BPE with a ChatML template, system, tools and tool calls included: any text
   round-trips.
 
@@ -16,13 +17,20 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from gem_ma.engines.local.tiny_vision import IMAGE_TOKENS, showing
+
 PAD, UNKNOWN, END = "<|pad|>", "<|unknown|>", "<|end|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
 WORD_TEMPLATE = (
     "{%- for message in messages -%}"
     "{{- '<|' + message['role'] + '|>' + (message['content'] or '') -}}"
     "{%- for call in message['tool_calls'] or [] -%}"
-    "{{- ' <tool_call> ' + (call['function'] | tojson) + ' </tool_call>' -}}"
+    "{{- ' <tool_call> <function=' + call['function']['name'] + '>' -}}"
+    "{%- for key, value in call['function']['arguments'] | items -%}"
+    "{{- ' <parameter=' + key + '> ' + (value if value is string else value | tojson) -}}"
+    "{{- ' </parameter>' -}}"
+    "{%- endfor -%}"
+    "{{- ' </function> </tool_call>' -}}"
     "{%- endfor -%}"
     "{%- if message['role'] == 'assistant' -%}{{- '<|end|>' -}}{%- endif -%}"
     "{%- endfor -%}"
@@ -81,8 +89,8 @@ def pieces(text: str) -> Iterator[str]:
         end = match.end()
 
 
-def word_tokenizer(known: Iterable[str]) -> Any:
-    """One id for every word of these texts, and for every digit."""
+def word_tokenizer(known: Iterable[str], *, sees: bool = False) -> Any:
+    """One id for every word of these texts, and for every digit. `sees`: and those of images."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     digits = [mark + digit for digit in "0123456789" for mark in ("", "##")]
@@ -99,11 +107,12 @@ def word_tokenizer(known: Iterable[str]) -> Any:
     tokenizer.decoder = decoders.WordPiece(prefix="##", cleanup=False)
     # outside the model's words: a content that spells one never becomes one
     tokenizer.add_special_tokens([PAD, END, *ROLES])
-    return _wrapped(tokenizer, WORD_TEMPLATE, pad=PAD, end=END, unknown=UNKNOWN, roles=ROLES)
+    tags: dict[str, Any] = {"pad": PAD, "end": END, "unknown": UNKNOWN, "roles": ROLES}
+    return _wrapped(tokenizer, WORD_TEMPLATE, sees=sees, **tags)
 
 
-def byte_tokenizer(known: Iterable[str]) -> Any:
-    """Byte-level BPE that was trained on these texts."""
+def byte_tokenizer(known: Iterable[str], *, sees: bool = False) -> Any:
+    """Byte-level BPE that was trained on these texts. `sees`: with the ids of images."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     pad, start, end = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -121,7 +130,8 @@ def byte_tokenizer(known: Iterable[str]) -> Any:
     # an id each, but no control tokens: a policy must be able to say them
     tags = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
     tokenizer.add_tokens([AddedToken(tag, normalized=False, special=False) for tag in tags])
-    return _wrapped(tokenizer, CHATML_TEMPLATE, pad=pad, end=end, unknown=None, roles=(start,))
+    names: dict[str, Any] = {"pad": pad, "end": end, "unknown": None, "roles": (start,)}
+    return _wrapped(tokenizer, CHATML_TEMPLATE, sees=sees, **names)
 
 
 def _wrapped(
@@ -132,6 +142,7 @@ def _wrapped(
     end: str,
     unknown: str | None,
     roles: tuple[str, ...],
+    sees: bool,
 ) -> Any:
     from transformers import PreTrainedTokenizerFast
 
@@ -140,9 +151,9 @@ def _wrapped(
         tokenizer_object=tokenizer,
         pad_token=pad,
         eos_token=end,
-        additional_special_tokens=list(roles),
+        additional_special_tokens=[*roles, *IMAGE_TOKENS] if sees else list(roles),
         clean_up_tokenization_spaces=False,
         **extra,
     )
-    wrapped.chat_template = template
+    wrapped.chat_template = showing(template) if sees else template
     return wrapped

@@ -35,6 +35,7 @@ from gem_ma.engines.local.answering import Stream, answered, check_published, ch
 from gem_ma.engines.local.binding import Binding, check_constrain
 from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.loading import How, quiet
+from gem_ma.engines.local.model_folder import check_folder
 from gem_ma.engines.local.origin import Origin, origin_of
 from gem_ma.engines.local.rendering import ChatOptions
 from gem_ma.engines.local.sampling import Draw, Source
@@ -66,6 +67,7 @@ class Transformers:
     """
 
     exports = "transformers"
+    sees = False  # images
     # A recorded config lists every option that held, so these defaults may become better ones.
     config_defaults: Mapping[str, Any] = {"constrain": "auto", "device": "auto"}
     seeded = True
@@ -99,7 +101,8 @@ class Transformers:
         self.wanted_seed = learning.seed
         # ... but the adapter itself fits only the base that it was trained on.
         self.seed = learning.seed if origin.adapter is None else seed_of(origin.adapter)
-        how = self._seeded(how, origin)
+        check_folder(origin.folder, policy)
+        how = self._seeded(how.placed(), origin)
         self._opened = (origin, how, memory.padded_tokens)
         self._voice = chat
         self._use(self._open(shared=frozen or origin.adapts))
@@ -121,7 +124,8 @@ class Transformers:
     def _open(self, *, shared: bool) -> Base:
         origin, how, tokens = self._opened
         name, folder = origin.name, origin.folder
-        return open_base(name, folder, self.policy, how, shared=shared, padded_tokens=tokens)
+        options: dict[str, Any] = {"padded_tokens": tokens, "sees": self.sees}
+        return open_base(name, folder, self.policy, how, shared=shared, **options)
 
     def _use(self, base: Base) -> None:
         """Samples from this base."""
@@ -129,7 +133,7 @@ class Transformers:
         self.tokenizer, self.device, self.positions = base.tokenizer, base.device, base.positions
         where = f"policy {self.policy!r} ({self.path})"
         # A chat of its own: it remembers the conversations of this policy.
-        self.chat = Chat(self.tokenizer, base.ends, self._voice, where)
+        self.chat = Chat(self.tokenizer, base.ends, self._voice, where, vision=base.vision)
         self.decoder = base.decoder(self.chat)
         self.vocabulary, self.banned = self.decoder.vocabulary, self.decoder.banned
         self.decoder.limit(self.kv_tokens)
@@ -259,6 +263,31 @@ class Transformers:
             for name, weight in self.weights().items():
                 weight.copy_(weights[name])
 
+    def carried(self) -> bytes:
+        """See `Carries`: a line with the version, then the weights; of an adapter, the adapter
+        alone."""
+        from safetensors.torch import save
+
+        with self.lock:
+            # clones: tied weights are one in memory, which a file refuses
+            weights = {
+                name: weight.detach().cpu().contiguous().clone()
+                for name, weight in self.weights().items()
+            }
+        return f"{self.version}\n".encode() + save(weights)
+
+    def carry(self, data: bytes) -> None:
+        """See `Carries`."""
+        from safetensors.torch import load as weights_of
+
+        version, _, weights = data.partition(b"\n")
+        self.take(weights_of(weights))
+        # as a learner does: torch multiplies by such a matrix on another way, whose last bit
+        # differs, also where no gradient is asked for
+        for weight in self.weights().values():
+            weight.requires_grad_(True)
+        self.version, self.unpublished = int(version), False
+
     def twin(self) -> Transformers:
         """A copy of the weights with the same tokenizer, to be learned while this engine is
         sampled from: a module of its own, or on a shared base an adapter of its own."""
@@ -270,6 +299,25 @@ class Transformers:
         other.take(self.weights())
         # Learning holds its lock for long. Under the lock of the base nobody could sample.
         other.lock = self.base.another_lock()
+        return other
+
+    def alone(self) -> Transformers:
+        """A copy of the weights on a base of its own, that nobody else computes with."""
+        other = copy.copy(self)
+        other._move(other._open(shared=False))
+        other.adapter = other._adapted(self._opened[0])
+        other.take(self.weights())
+        return other
+
+    def pinned(self) -> Transformers:
+        """See `Pins`: a copy of the model, or on a shared base of the adapter alone, which is
+        answered under the lock of that base."""
+        other = copy.copy(self)
+        if self.adapter is None:
+            other._move(self.base.copy())
+            return other
+        other.adapter = self.beside("pinned", owner=other)
+        other.take(self.weights())
         return other
 
     def beside(self, *names: object, owner: object | None = None) -> str:
@@ -292,6 +340,10 @@ class Transformers:
         """See `Trains`. This very module learns, so nothing is copied; `apart`: a twin of it."""
         engine = self.twin() if apart else self
         return load("learners", "torch")(engine, sampling, sampler=self)
+
+    def divided(self, sampling: Sampling, team: Any) -> Any:
+        """See `Divides`."""
+        return load("learners", "sharded")(self, sampling, team)
 
     def drawn(self) -> dict[str, int]:
         """See `Configured`."""
@@ -325,6 +377,8 @@ class Transformers:
             with quiet(transformers):
                 self.model.save_pretrained(path)
                 self.tokenizer.save_pretrained(path)
+                if self.base.sight is not None:
+                    self.base.sight.images.processor.save_pretrained(path)
 
     def _save_adapter(self, path: str | Path, adapter: str) -> None:
         origin, how, _ = self._opened

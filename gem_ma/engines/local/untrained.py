@@ -39,8 +39,8 @@ def first_seed(folder: Path) -> int | None:
 
 
 def draw(model: Any, seed: int) -> None:
-    """Fills the parameters of a model: norms with 1, embeddings with a spread of .02, all others
-    with .7 / sqrt(inputs).
+    """Fills the parameters of a model: norms with 1, biases with 0, embeddings with a spread of
+    .02, all others with .7 / sqrt(inputs).
 
     A function of the names, the shapes and the seed alone: drawn in float32 by the processor,
     then rounded to the dtype of each weight.
@@ -54,11 +54,12 @@ def draw(model: Any, seed: int) -> None:
     with torch.no_grad():
         for name, weight in sorted(model.named_parameters()):
             if weight.ndim == 1:
-                weight.fill_(1.0)  # norms
+                weight.fill_(0.0 if name.endswith("bias") else 1.0)  # the others are norms
                 continue
             # variances stay about the same from layer to layer; small embeddings, which often read
             # out too, make an untrained model nearly uniform
-            spread = 0.02 if "embed" in name else 0.7 / math.sqrt(weight.shape[1])
+            embeds = "embed" in name and weight.ndim == 2  # patches are embedded by a convolution
+            spread = 0.02 if embeds else 0.7 / math.sqrt(math.prod(weight.shape[1:]))
             weight.copy_(
                 torch.empty(weight.shape, dtype=torch.float32).normal_(
                     0.0, spread, generator=generator

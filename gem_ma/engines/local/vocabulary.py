@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gem_ma.engines.local.chat import Chat
-from gem_ma.errors import DataError
+from gem_ma.engines.local.sight import Sight
+from gem_ma.errors import DataError, EngineError
 
 
 def end_ids(tokenizer: Any, configured: Any, model: str, where: str) -> frozenset[int]:
@@ -38,15 +39,19 @@ class Vocabulary:
 
     `size`: rows of the output head, those without a token included. `ends`: ids that end a turn.
     `banned`: ids that are never sampled and never trained on. `read(ids)`: the text of ids.
+    `sight`: what ids of images show; None for a model that reads text only.
     """
 
     size: int
     ends: frozenset[int]
     banned: frozenset[int]
     read: Callable[[Sequence[int]], str]
+    sight: Sight | None = None
 
     @classmethod
-    def of(cls, chat: Chat, size: int, never: Iterable[int] = ()) -> Vocabulary:
+    def of(
+        cls, chat: Chat, size: int, never: Iterable[int] = (), sight: Sight | None = None
+    ) -> Vocabulary:
         """The vocabulary of a chat's tokenizer under a head of `size` rows. Banned are control
         tokens such as roles and padding, rows without a token, and the ids in `never`."""
         # Some templates open a tool call with a control token: the marks of a chat stay free.
@@ -55,13 +60,22 @@ class Vocabulary:
         # Heads are padded to a round number of rows, and training never touched the last of them.
         padding = range(len(chat.tokenizer), size)
         banned = frozenset(token for token in (*controls, *padding, *never) if token < size)
-        return cls(size, chat.ends, banned, chat.text)
+        return cls(size, chat.ends, banned, chat.text, sight)
 
     def mask(self, torch: Any, device: Any) -> Any:
         """[size] float32, to be added to logits: -inf at banned ids, else 0."""
         mask = torch.zeros(self.size, dtype=torch.float32, device=device)
         mask[sorted(self.banned)] = -torch.inf
         return mask
+
+    def check(self, ids: Sequence[int], whose: str) -> None:
+        """Raises EngineError for an id beyond the head, whose row learning would look for."""
+        most = max(ids, default=0)
+        if most >= self.size:
+            raise EngineError(
+                f"{whose} sampled id {most}, and the model has {self.size}; name the folder that is"
+                " served"
+            )
 
     def cut(self, ids: Sequence[int], stop: Sequence[str] = ()) -> str:
         """The text of sampled ids, without the end token and before the first stop string."""

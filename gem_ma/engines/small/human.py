@@ -180,20 +180,29 @@ def _answer(text: str, request: Request) -> Reply | list[str]:
     # an arrow key arrives as an escape sequence where the terminal edits no lines
     if any(unicodedata.category(char) == "Cc" and char != "\t" for char in text):
         return [f"  {text!r} holds a key that is no character, as an arrow is; type the line again"]
+    answer = typed_reply(text, request)
+    if isinstance(answer, Reply):
+        return answer
+    fault = [] if text.strip() == "/help" else [f"  {answer}"]
     # only where there are tools: else a slash may begin an answer
+    is_call = request.tools and text.startswith("/")
+    return [*fault, *map(usage, request.tools)] if is_call else fault
+
+
+def typed_reply(text: str, request: Request) -> Reply | str:
+    """The reply that a typed text means, or what is wrong with it: a call after a slash, where
+    there are tools; one of the legal moves, or its number; else the words as they are."""
     if request.tools and text.startswith("/"):
         call = typed_call(text, request.tools)
-        if isinstance(call, ToolCall):
-            return Reply("", (call,))
-        return [*([] if text.strip() == "/help" else [f"  {call}"]), *map(usage, request.tools)]
+        return call if isinstance(call, str) else Reply("", (call,))
     if request.legal is not None:
         choice = chosen(text, request.legal)
         if choice in request.legal or parse_legal(choice, request.legal) is not None:
             return Reply(choice)
-        return [
-            f"  {choice!r} is none of the moves; type one of them, or its number from 1 to"
+        return (
+            f"{choice!r} is none of the moves; type one of them, or its number from 1 to"
             f" {len(request.legal)}"
-        ]
+        )
     if not request.tools:
         return Reply(text)
     rest, calls = parse_tool_calls(text)

@@ -15,6 +15,7 @@ import hashlib
 import json
 import random
 from collections.abc import Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, Literal
 
@@ -101,6 +102,22 @@ class Table:
         # a copy: the learner goes on with its own rows while these are sampled from
         self.logits, self.version = {key: row.copy() for key, row in logits.items()}, version
         self._known.clear()
+
+    def pinned(self) -> Table:
+        """See `Pins`."""
+        other = copy(self)
+        # `publish` puts other rows in their place, and writes into none
+        other._known = {}
+        return other
+
+    def carried(self) -> bytes:
+        """See `Carries`: a line with the version, then the file of the weights."""
+        return f"{self.version}\n".encode() + encode(self.logits)
+
+    def carry(self, data: bytes) -> None:
+        """See `Carries`."""
+        version, _, weights = data.partition(b"\n")
+        self.publish(decode(weights, f"policy {self.policy!r}"), int(version))
 
     def learner(self, sampling: Sampling, *, apart: bool = False) -> Any:
         """See `Trains`. It learns on a table of its own either way."""

@@ -65,3 +65,13 @@ def write_weights(folder: Path, weights: Mapping[str, Any], model: str) -> None:
         folder / "model.safetensors",
         metadata={"format": "pt"},
     )
+
+
+def plain_name(policy: str) -> str:
+    """The policy's name with letters that every path and URL takes."""
+    return (
+        "".join(
+            char if char.isascii() and (char.isalnum() or char in "-_") else "_" for char in policy
+        )
+        or "policy"
+    )

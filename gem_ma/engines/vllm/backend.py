@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from gem_ma.types import Reply, Sampling
 
@@ -31,6 +31,7 @@ class Draw:
     (None: the base alone).
 
     `salt` keeps what is cached for it apart from other versions of the same name; "" = shared.
+    `conversation`: whose next turn it is; of several servers, the same one is asked.
     """
 
     prompt: tuple[int, ...]
@@ -39,6 +40,7 @@ class Draw:
     room: int
     adapter: Adapter | None = None
     salt: str = ""
+    conversation: str = ""
 
 
 class Backend(Protocol):
@@ -53,6 +55,10 @@ class Backend(Protocol):
     async def draw(self, wanted: Draw) -> Reply:
         """prompt_ids, token_ids, logprobs, finish, usage and attempts."""
 
+    async def probe(self, wanted: Sequence[Draw]) -> list[Reply]:
+        """The answers to the draws [B] of a parity check; of several servers, of one for all that
+        agree with it."""
+
     async def load(self, adapter: Adapter, *, in_place: bool = False) -> None:
         """Takes an adapter from its folder; `in_place` over one of the same name."""
 
@@ -65,6 +71,16 @@ class Backend(Protocol):
 
     async def reload(self, folder: str) -> None:
         """Takes full weights from a model folder and drops what is cached."""
+
+
+@runtime_checkable
+class Several(Protocol):
+    """A backend of several servers with the same weights: see `replicas`."""
+
+    def spare(self) -> bool: ...
+    def numbers(self) -> dict[str, float]: ...
+    def carried(self) -> dict[str, Any]: ...
+    def carry(self, values: dict[str, Any]) -> None: ...
 
 
 class Parameters:

@@ -13,8 +13,9 @@ up). Its learner trains the weights of a `transformers` engine on the same folde
   Nothing cached can be stale.
 - `in_place` (with `lora:`): one name for all versions, and a `cache_salt` per version, without
   which vLLM goes on with what it cached.
-- `full`: all weights, in this process only and never with a tied output head, which vLLM would not
-  load.
+- `full`: all weights, as a model folder; never with a tied output head, which vLLM would not load.
+
+With several addresses in `base_url` all of this happens at each of them, see `replicas`.
 
 A wrong model behind a right name answers with status 200. So every publish is followed by a
 parity check on `probes`, prompts of several cache blocks that were asked before: whoever holds
@@ -24,23 +25,25 @@ on to old weights or old caches is found out.
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import tempfile
 import threading
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from gem_ma.engines.http.budget import Budget, Price
 from gem_ma.engines.http.endpoint import Endpoint
 from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.rendering import ChatOptions
 from gem_ma.engines.local.vocabulary import Vocabulary
-from gem_ma.engines.vllm.adapters import write_adapter, write_weights
-from gem_ma.engines.vllm.backend import HOTTEST, Adapter, Backend, Draw, Parameters
+from gem_ma.engines.vllm.adapters import plain_name, write_adapter, write_weights
+from gem_ma.engines.vllm.backend import HOTTEST, Adapter, Backend, Draw, Parameters, Several
+from gem_ma.engines.vllm.backends import BOUNDS, Bills, process_of, replicas_of, servers_of
 from gem_ma.engines.vllm.model_folder import (
     base_and_lora,
     end_ids_of,
@@ -49,7 +52,7 @@ from gem_ma.engines.vllm.model_folder import (
     read_json,
     tokenizer_of,
 )
-from gem_ma.engines.vllm.probing import Sampled, blocking, probe_prompts, sampled
+from gem_ma.engines.vllm.probing import Sampled, blocking, probe_prompts
 from gem_ma.engines.vllm.settings import Publishing, Serving, check, route_of
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.options import flat
@@ -65,9 +68,10 @@ class VLLM:
 
     `name`: the folder that vLLM serves (or its name on the hub), of which only config and tokenizer
     are read without a learner; or the folder of an adapter on it. `endpoint`: the server, see
-    `Endpoint`; without a `base_url` vLLM runs in this process. `serving`, `publishing`, `chat`: see
-    `Serving`, `Publishing` and `gem_ma.engines.local.chat.Chat`. Price and budget are those of the
-    openai engine. A config names the fields of these objects: `base_url: ...`, `lora: {rank: 8}`.
+    `Endpoint`, or several with the same model; without a `base_url` vLLM runs in this process.
+    `serving`, `publishing`, `chat`: see `Serving`, `Publishing` and
+    `gem_ma.engines.local.chat.Chat`. Price and budget are those of the openai engine. A config
+    names the fields of these objects: `base_url: ...`, `lora: {rank: 8}`.
 
     Raises ConfigError for options that do not fit, DataError for a folder that is missing or
     damaged.
@@ -107,11 +111,12 @@ class VLLM:
         self._given: Adapter | None = None  # what the config names
         if isinstance(self.lora, str):
             path = str(Path(self.lora).resolve())
-            self._given = Adapter(f"{_plain(policy)}.{self._tag}.given", path)
+            self._given = Adapter(f"{plain_name(policy)}.{self._tag}.given", path)
         self._now = self._given  # the adapter of this version
         # Kept until the next publish: requests may still run on it.
         self._before: Adapter | None = None
         self._salt = ""
+        self._last: Path | None = None  # the folder of all weights that servers read
         self._opening = threading.Lock()
 
     def _read_folder(self) -> None:
@@ -125,35 +130,15 @@ class VLLM:
     def _backend(self, endpoint: Endpoint, serving: Serving) -> Backend:
         parameters = Parameters(sorted(self.vocabulary.banned), self.vocabulary.ends)
         if endpoint.base_url is None:
-            if serving.served_model is not None:
-                raise ConfigError(
-                    f"{self.where}: served_model is the name of a model at a server, and there is"
-                    " no base_url"
-                )
-            # Here, since each of them needs an extra that the other way does without.
-            from gem_ma.engines.vllm.process import Process
+            return process_of(self.where, self.path, parameters, serving, self.rank)
+        bills = Bills(self.price, self.budget)
+        servers = servers_of(self.where, endpoint, serving, parameters, self.tokenizer, bills)
+        self.base_url, self._patience = ", ".join(one.base_url for one in servers), endpoint
+        return servers[0] if len(servers) == 1 else self._replicas(servers)
 
-            options = {"dtype": self.dtype, **(serving.engine or {})}
-            return Process(self.where, self.path, parameters, options, self.rank)
-        if serving.engine:
-            raise ConfigError(
-                f"{self.where}: engine starts vLLM in this process; with base_url, give these"
-                " options to the server"
-            )
-        from gem_ma.engines.vllm.server import Server
-
-        server = Server(
-            self.where,
-            endpoint,
-            parameters,
-            self.tokenizer,
-            served_model=serving.served_model,
-            allow_http=serving.allow_http,
-            price=self.price,
-            budget=self.budget,
-        )
-        self.base_url = server.base_url
-        return server
+    def _replicas(self, servers: Sequence[Any]) -> Backend:
+        bound = self.parity or BOUNDS[self.dtype]
+        return replicas_of(self.where, self.policy, servers, self._patience, bound)
 
     async def _open(self) -> None:
         """Opens the backend once, whoever comes first."""
@@ -186,7 +171,8 @@ class VLLM:
             )
         # The version now: a publish may come while this request is sampled.
         prompt, version = self.chat.prompt(request), self.version
-        drawn = await self._draw(prompt, request.sampling, request.seed)
+        wanted = self._wanted(prompt, request.sampling, request.seed, request.conversation)
+        drawn = await self._draw(wanted)
         text, calls = self.chat.read(
             self.vocabulary.cut(drawn.token_ids, request.sampling.stop),
             request.tools,
@@ -202,21 +188,23 @@ class VLLM:
         self.chat.sampled(request, reply)
         return reply
 
-    async def _draw(self, prompt: tuple[int, ...], how: Sampling, seed: int) -> Reply:
+    def _wanted(
+        self, prompt: tuple[int, ...], how: Sampling, seed: int, conversation: str = ""
+    ) -> Draw:
         if not 0 <= how.temperature <= HOTTEST:
             raise ConfigError(
                 f"{self.where}: vLLM samples at temperature 0 to {HOTTEST:g}; got"
                 f" {how.temperature:g}"
             )
         room = min(how.max_tokens, self.backend.context - len(prompt))
-        if room < 1:
-            return Reply(prompt_ids=prompt, finish="context_overflow", usage=Usage(0, 0))
-        drawn = await self.backend.draw(Draw(prompt, how, seed, room, self._now, self._salt))
-        if drawn.finish == "context_overflow":
-            return replace(drawn, prompt_ids=prompt)
-        if how.temperature == 0:  # the likeliest id is certain
-            return replace(drawn, logprobs=(0.0,) * len(drawn.token_ids))
-        return drawn
+        return Draw(prompt, how, seed, room, self._now, self._salt, conversation)
+
+    async def _draw(self, wanted: Draw) -> Reply:
+        if wanted.room < 1:
+            return Reply(prompt_ids=wanted.prompt, finish="context_overflow", usage=Usage(0, 0))
+        drawn = await self.backend.draw(wanted)
+        self.vocabulary.check(drawn.token_ids, f"{self.where}: {self.base_url}")
+        return _read(wanted, drawn)
 
     def recall(self, request: Request, reply: Reply) -> None:
         """A reply out of a record, in a play that goes on from it: the next prompt of this
@@ -233,7 +221,9 @@ class VLLM:
     async def ping(self) -> Reply:
         """Opens, and asks for one token. Raises EngineError or ConfigError."""
         await self._open()
-        return await self._draw(self.chat.render("x", HELLO), Sampling(max_tokens=1), 0)
+        return await self._draw(
+            self._wanted(self.chat.render("x", HELLO), Sampling(max_tokens=1), 0)
+        )
 
     # -- as the sampler of a learner --------------------------------------------------------------
 
@@ -244,15 +234,26 @@ class VLLM:
         learner.check()  # what is served is what will be trained
         return learner
 
+    def divided(self, sampling: Sampling, team: Any) -> Any:
+        """See `Divides`. The first process alone publishes, and alone plays."""
+        learner = load("learners", "sharded")(self.trained(), sampling, team, server=self)
+        if self.route != "full" or self.base_url != HERE:  # see `begin`
+            learner.sampler.take(learner.parameters)
+        learner.check()
+        return learner
+
     def trained(self) -> Any:
         """The transformers engine whose weights a learner of this policy trains. Raises
         ConfigError where they could not be published."""
         if self.route == "full":
-            if self.config.get("tie_word_embeddings") and self.base_url == HERE:
+            if self.config.get("tie_word_embeddings"):
                 raise ConfigError(
                     f"{self.where}: vLLM keeps the old output head of a model with tied embeddings;"
                     " add lora: {rank: 8}"
                 )
+            # a server is looked after even where it is the only one: it may go back to its own
+            if self.base_url != HERE and not isinstance(self.backend, Several):
+                self.backend = self._replicas([self.backend])
             self.backend.own()
         return self._trained
 
@@ -287,16 +288,45 @@ class VLLM:
     ) -> list[Sampled]:
         """Samples after each prompt [B of ids], published or not; blocks."""
 
-        async def every() -> list[Sampled]:
+        async def every() -> list[Reply]:
             await self._open()
-            return await sampled(self._draw, prompts, samplings, seeds)
+            draws = list(map(self._wanted, prompts, samplings, seeds))
+            return list(map(_read, draws, await self.backend.probe(draws)))
 
-        return blocking(every)
+        return [
+            Sampled(list(reply.token_ids), list(reply.logprobs), reply.finish)
+            for reply in blocking(every)
+        ]
+
+    def spare(self) -> bool:
+        """See `Spares`."""
+        return isinstance(self.backend, Several) and self.backend.spare()
+
+    def numbers(self) -> dict[str, float]:
+        """See `Spares`."""
+        return self.backend.numbers() if isinstance(self.backend, Several) else {}
+
+    def carried(self) -> bytes:
+        """See `Carries`: where the weights lie, and under which names."""
+        several = self.backend.carried() if isinstance(self.backend, Several) else None
+        adapter = None if self._now is None else asdict(self._now)
+        values = {"version": self.version, "adapter": adapter, "salt": self._salt}
+        return json.dumps({**values, "servers": several}).encode()
+
+    def carry(self, data: bytes) -> None:
+        """See `Carries`. The weights themselves are at the servers, or in a folder that all see."""
+        values = json.loads(data)
+        self.version, self._salt = values["version"], values["salt"]
+        self._now = None if values["adapter"] is None else Adapter(**values["adapter"])
+        if values["servers"] is not None:
+            if not isinstance(self.backend, Several):
+                self.backend = self._replicas([self.backend])
+            cast("Several", self.backend).carry(values["servers"])
 
     def begin(self, weights: Mapping[str, Any]) -> None:
         """Before anything is published: where an adapter will be, puts the first one, so that a
         server that takes none is found out at once."""
-        if self.route != "full":
+        if self.route != "full" or self.base_url != HERE:
             self.take(weights)
 
     def take(self, weights: Mapping[str, Any]) -> None:
@@ -304,16 +334,21 @@ class VLLM:
         raises the version. Blocks."""
         self._published += 1
         if self.route == "full":
-            folder = self._folder("weights")
+            folder = self._folder(f"{plain_name(self.policy)}.{self._tag}.weights{self._published}")
             write_weights(folder, weights, self.path)
             blocking(lambda: self._change(lambda: self.backend.reload(str(folder))))
-            # vLLM has read it, and a full model a publish would fill the disk.
-            shutil.rmtree(folder, ignore_errors=True)
+            # A full model a publish would fill the disk. A server that comes back reads the last.
+            last, self._last = self._last, None if self.base_url == HERE else folder
+            for read in (last, folder if self._last is None else None):
+                if read is not None:
+                    shutil.rmtree(read, ignore_errors=True)
             return
         if self.lora is None:
             raise EngineError(f"{self.where}: there is no adapter to publish")
         in_place = self.route == "in_place"
-        name = f"{_plain(self.policy)}.{self._tag}" + ("" if in_place else f".v{self._published}")
+        name = f"{plain_name(self.policy)}.{self._tag}" + (
+            "" if in_place else f".v{self._published}"
+        )
         new = Adapter(name, str(self._folder(f"{name}.{self._published}")))
         write_adapter(Path(new.folder), weights, self.alpha, self.path)
         blocking(
@@ -353,11 +388,10 @@ class VLLM:
         self._trained.save(path)
 
 
-def _plain(policy: str) -> str:
-    """The policy's name with letters that every path and URL takes."""
-    return (
-        "".join(
-            char if char.isascii() and (char.isalnum() or char in "-_") else "_" for char in policy
-        )
-        or "policy"
-    )
+def _read(wanted: Draw, drawn: Reply) -> Reply:
+    """A reply as it is recorded."""
+    if drawn.finish == "context_overflow":
+        return replace(drawn, prompt_ids=wanted.prompt)
+    if wanted.sampling.temperature == 0:  # the likeliest id is certain
+        return replace(drawn, logprobs=(0.0,) * len(drawn.token_ids))
+    return drawn

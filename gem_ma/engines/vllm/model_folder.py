@@ -52,8 +52,7 @@ def tokenizer_of(folder: str, where: str) -> Any:
         import transformers
     except ImportError as error:
         raise ConfigError(
-            f"{where}: the vllm engine needs transformers for its tokenizer ({error}):"
-            f" {install('train')}"
+            f"{where}: transformers is needed for its tokenizer ({error}): {install('train')}"
         ) from error
     try:
         check_named(Path(folder))

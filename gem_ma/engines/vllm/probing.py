@@ -12,10 +12,12 @@ import random
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TypeVar
 
 from gem_ma.engines.local.vocabulary import Vocabulary
-from gem_ma.types import Reply, Sampling
+from gem_ma.engines.vllm.backend import Draw
+from gem_ma.types import Reply
 
 T = TypeVar("T")
 
@@ -24,8 +26,6 @@ PROBES, PROBE_IDS = 4, 3 * 128 + 36
 # Requests of a parity check that run together. More prompts than fit into one of vLLM's batches are
 # cut in two there, and its CPU build dies of a seeded request that is cut.
 PROBES_AT_ONCE = 4
-
-Ask = Callable[[tuple[int, ...], Sampling, int], Awaitable[Reply]]  # prompt, sampling, seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +46,34 @@ def probe_prompts(vocabulary: Vocabulary, context: int) -> tuple[tuple[int, ...]
     return tuple(tuple(rng.choice(usual) for _ in range(length)) for _ in range(PROBES))
 
 
-async def sampled(
-    ask: Ask,
-    prompts: Sequence[tuple[int, ...]],
-    samplings: Sequence[Sampling],
-    seeds: Sequence[int],
-) -> list[Sampled]:
-    """The answers to these prompts [B], a few at once."""
-    draws = list(zip(prompts, samplings, seeds, strict=True))
+async def a_few_at_once(
+    ask: Callable[[Draw], Awaitable[Reply]], wanted: Sequence[Draw]
+) -> list[Reply]:
+    """The answers to these draws [B], in their order."""
     replies: list[Reply] = []
-    for first in range(0, len(draws), PROBES_AT_ONCE):
-        some = draws[first : first + PROBES_AT_ONCE]
-        replies += await asyncio.gather(*(ask(*draw) for draw in some))
-    return [Sampled(list(reply.token_ids), list(reply.logprobs), reply.finish) for reply in replies]
+    for first in range(0, len(wanted), PROBES_AT_ONCE):
+        some = wanted[first : first + PROBES_AT_ONCE]
+        replies += await asyncio.gather(*map(ask, some))
+    return replies
+
+
+def apart(replies: Sequence[Reply], others: Sequence[Reply]) -> float:
+    """How far two servers are apart in nats, on the same draws [B]: of each draw the mean over the
+    tokens that both sampled after the same text, of these the largest.
+
+    Other weights draw other tokens, after which nothing can be compared: infinity where less than a
+    quarter of all tokens can be.
+    """
+    gaps, compared = [0.0], 0
+    for reply, other in zip(replies, others, strict=True):
+        pairs = zip(reply.token_ids, other.token_ids, strict=False)
+        same = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+        compared += same
+        if same:
+            both = zip(reply.logprobs[:same], other.logprobs[:same], strict=True)
+            gaps.append(sum(abs(one - two) for one, two in both) / same)
+    whole = sum(len(reply.token_ids) for reply in replies)
+    return max(gaps) if 4 * compared >= whole else float("inf")
 
 
 def blocking(make: Callable[[], Awaitable[T]]) -> T:

@@ -13,14 +13,16 @@ import itertools
 import json
 import os
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from gem_ma.engines.local.loading import first_line
 from gem_ma.engines.vllm.backend import Adapter, Draw, Parameters
+from gem_ma.engines.vllm.probing import a_few_at_once
 from gem_ma.errors import ConfigError, DataError, EndpointError, EngineError
+from gem_ma.installing import install
 from gem_ma.types import Reply, Usage
 
 T = TypeVar("T")
@@ -40,8 +42,8 @@ OWN = (
     "skip_tokenizer_init",
 )
 NEEDS = (
-    "the vllm engine without base_url needs vLLM in this environment (docs/vllm.md), or a server:"
-    " base_url: http://127.0.0.1:8000/v1"
+    "the vllm engine without base_url needs vLLM in this environment (docs/vllm.md): {install}, or"
+    " a server: base_url: http://127.0.0.1:8000/v1"
 )
 
 
@@ -60,7 +62,8 @@ class Core:
             from vllm import AsyncEngineArgs
             from vllm.v1.engine.async_llm import AsyncLLM
         except ImportError as error:
-            raise ConfigError(f"{where}: {NEEDS} ({first_line(error)})") from error
+            needs = NEEDS.format(install=install("vllm"))
+            raise ConfigError(f"{where}: {needs} ({first_line(error)})") from error
         lora = {"enable_lora": True, "max_lora_rank": rank, "max_loras": ADAPTERS} if rank else {}
         try:
             arguments = AsyncEngineArgs(
@@ -162,6 +165,10 @@ class Process:
         """Samples once. A core that has died raises EndpointError: nothing can be sampled any
         more."""
         return await self.core.run(self._draw(self.core, wanted))
+
+    async def probe(self, wanted: Sequence[Draw]) -> list[Reply]:
+        """See `Backend.probe`."""
+        return await a_few_at_once(self.draw, wanted)
 
     async def _draw(self, core: Core, wanted: Draw) -> Reply:
         from vllm import SamplingParams

@@ -3,12 +3,13 @@
 
 It knows HTTP paths and flags of that server; faults and retries are those of `remote`. A server
 that was restarted has forgotten its adapters: a request that names one loads it again, once, and
-goes on. Full weights are never sent here: a server that restarts would go back to its own in
-silence, and the route that loads them exists in its development mode only.
+goes on. All weights of a policy come here by way of `replicas` alone, which finds out a server that
+went back to its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +20,8 @@ from gem_ma.engines.http.faults import Fault
 from gem_ma.engines.http.remote import Body, Remote, Service
 from gem_ma.engines.http.reply import read_completion
 from gem_ma.engines.vllm.backend import Adapter, Draw, Parameters
+from gem_ma.engines.vllm.full_weights import FullWeights, Owner, check_owner
+from gem_ma.engines.vllm.probing import a_few_at_once
 from gem_ma.errors import ConfigError, EndpointError, EngineError, ModelNotFound
 from gem_ma.types import Reply, Sampling
 
@@ -58,6 +61,8 @@ class Server:
                 " port, or set allow_http: true"
             )
         self.context = 0
+        self.owner: Owner | None = None  # who publishes all its weights here
+        self.weights = FullWeights(self.remote, self._tiny())
 
     # -- before anything is sampled ---------------------------------------------------------------
 
@@ -146,14 +151,23 @@ class Server:
     async def draw(self, wanted: Draw) -> Reply:
         """Samples once; an adapter that the server does not know is loaded and the request sent
         again."""
-        body = self._body(wanted)
         try:
-            return await self._complete(wanted.prompt, lambda: body)
+            return await self.ask(wanted)
         except ModelNotFound:
             if wanted.adapter is None:
                 raise
         await self.load(wanted.adapter)  # it was restarted, or asked to forget
+        return await self.ask(wanted)
+
+    async def ask(self, wanted: Draw) -> Reply:
+        """Samples once. Raises ModelNotFound where the server does not know the adapter."""
+        check_owner(self.base_url, self.owner, self.where)
+        body = self._body(wanted)
         return await self._complete(wanted.prompt, lambda: body)
+
+    async def probe(self, wanted: Sequence[Draw]) -> list[Reply]:
+        """See `Backend.probe`."""
+        return await a_few_at_once(self.draw, wanted)
 
     async def _complete(
         self, prompt: tuple[int, ...], body: Any, attempts: int | None = None
@@ -224,11 +238,8 @@ class Server:
                 raise
 
     def own(self) -> None:
-        """Raises ConfigError always; see the module."""
-        raise ConfigError(
-            f"{self.where}: only a LoRA can be published to a server; add lora: {{rank: 8}}, or"
-            " sample in this process"
-        )
+        """See `Backend.own`: one server is looked after as several are."""
+        raise EngineError(f"{self.where}: all weights come to a server by way of Replicas")
 
     async def reload(self, folder: str) -> None:
         self.own()

@@ -6,5 +6,7 @@ since it may not import from this room, which lies floors above it.
 
 CATALOG = {
     "table": "gem_ma.training.learner.table_learner:TableLearner",
+    "sharded": "gem_ma.training.learner.sharded_learner:ShardedLearner",
+    "tinker": "gem_ma.training.learner.tinker_learner:TinkerLearner",
     "torch": "gem_ma.training.learner.torch_learner:TorchLearner",
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,19 +22,25 @@ class Moments:
         self.first, self.second = np.zeros(shape), np.zeros(shape)
         self.steps = np.zeros((shape[0], 1))
 
-    def step(self, gradient: Array, lr: float) -> Array:
+    def step(
+        self,
+        gradient: Array,
+        lr: float,
+        betas: Sequence[float] = BETAS,
+        epsilon: float = EPSILON,
+    ) -> Array:
         """Takes a gradient [V, C] in; gives the step [V, C] along it, of about `lr` an entry. A
         row without gradient was not visited: it keeps its moments and stays."""
         # as if each view had an Adam of its own: otherwise a view that is not met would drift on
         # by its old moments, and these would fade
         visited = np.abs(gradient).sum(axis=1, keepdims=True) > 0
         self.steps += visited
-        first = BETAS[0] * self.first + (1 - BETAS[0]) * gradient
-        second = BETAS[1] * self.second + (1 - BETAS[1]) * gradient**2
+        first = betas[0] * self.first + (1 - betas[0]) * gradient
+        second = betas[1] * self.second + (1 - betas[1]) * gradient**2
         self.first = np.where(visited, first, self.first)
         self.second = np.where(visited, second, self.second)
         # the bias correction of Kingma and Ba (arXiv 1412.6980, algorithm 1): both start at 0
         count = np.maximum(self.steps, 1)
-        mean = self.first / (1 - BETAS[0] ** count)
-        square = self.second / (1 - BETAS[1] ** count)
-        return np.where(visited, lr * mean / (np.sqrt(square) + EPSILON), 0.0)
+        mean = self.first / (1 - betas[0] ** count)
+        square = self.second / (1 - betas[1] ** count)
+        return np.where(visited, lr * mean / (np.sqrt(square) + epsilon), 0.0)

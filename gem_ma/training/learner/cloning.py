@@ -128,10 +128,9 @@ def _example(learner: Trained, demonstration: Demonstration) -> Row:
     the model."""
     request = demonstration.request
     chat = learner.engine.chat
-    prompt, target = (
-        chat.render(request.agent, request.messages, request.tools),
-        chat.answer(demonstration.text, demonstration.calls, request.tools),
-    )
+    prompt = chat.render(request.agent, request.messages, request.tools)
+    prompt = learner.shown(prompt, request.messages)
+    target = chat.answer(demonstration.text, demonstration.calls, request.tools)
     if bool((learner.engine.banned[list(target)] < 0).any()):
         raise ConfigError(
             f"policy {learner.policy!r}: the tokenizer of {learner.engine.path} has no word for"

@@ -30,9 +30,10 @@ Array = NDArray[np.float64]
 
 class Critic(Protocol):
     """Values of turns [N], and of the views at which the driver cut plays. `pass_tokens`: padded
-    tokens of one pass, where there are passes."""
+    tokens of one pass, where there are passes; `recompute`: whether these keep no activations."""
 
     pass_tokens: int
+    recompute: bool
 
     def values(self, table: TurnTable) -> Array: ...
     def tails(self, episodes: Sequence[Episode], policy: str) -> dict[tuple[int, str], float]: ...
@@ -55,7 +56,8 @@ class TableCritic:
     def __init__(self) -> None:
         self.seen: dict[str, float] = {}
         self.mean, self.count = 0.0, 0
-        self.pass_tokens = PASS_TOKENS  # a table has no passes; whoever sets it need not ask
+        # a table has no passes; whoever sets these need not ask
+        self.pass_tokens, self.recompute = PASS_TOKENS, False
 
     def values(self, table: TurnTable) -> Array:
         return np.array(

@@ -11,6 +11,7 @@ once. So no logits are computed twice, and none wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.engines.local.constrained import IdSet
+from gem_ma.engines.local.sight import PIXELS
 from gem_ma.training.learner import parity
 from gem_ma.training.learner.head import Choice, behind, chosen
+from gem_ma.training.learner.layers import recomputed
 from gem_ma.training.learner.packing import PASS_TOKENS, Pack, packs
 from gem_ma.training.learner.rows import Allowed, Row
 from gem_ma.training.processes.teams import SOLO, Team
@@ -49,16 +52,25 @@ class Scorer:
     `selects`: logits are computed at trained places only, in chunks; `branches`: rows share
     their prompt. Both are tried once and left off where this architecture does not allow them.
     `pass_tokens`: padded tokens of one pass; `pass_logits`: logits of one chunk, a place at
-    least. `team`: who takes which share of the passes.
+    least; `recompute`: see `layers`. `team`: who takes which share of the passes.
     """
 
     def __init__(self, engine: Transformers, temperature: float) -> None:
         self.engine, self.torch, self.model = engine, engine.torch, engine.model
         self.temperature = temperature
         self.pass_tokens, self.pass_logits, self.team = PASS_TOKENS, PASS_LOGITS, SOLO
+        self.recompute, self.dtype = False, str(engine.model.dtype)
         # positions that the passes had, and those of them that held a token
         self.fed = self.used = 0
         self._probe()
+
+    def together(self, work: Callable[[], Any]) -> Any:
+        """What `work` computes with the model: where its weights lie in parts, these are put
+        together for it."""
+        return work()
+
+    def rest(self) -> None:
+        """A pass has ended."""
 
     def score(
         self,
@@ -92,6 +104,7 @@ class Scorer:
                 ahead, head = self._ahead(pack)
                 for scored in self._chunks(pack, ahead, head, None):
                     result[scored.order] = scored.logprobs.double().cpu().numpy()
+                self.rest()
         return result
 
     def packs(self, chosen: Sequence[Row], team: Team | None = None) -> Iterator[Pack]:
@@ -115,7 +128,8 @@ class Scorer:
         `added()` is called whenever gradients have been added; it may take them away from the
         weights, which counts where these are rounded.
         """
-        with self.engine.active():
+        kept = recomputed(self.model) if self.recompute else nullcontext()
+        with self.engine.active(), kept:
             ahead, head = self._ahead(pack)
             pulls: list[Any] = []
             for scored in self._chunks(pack, ahead, head, spread, pulls):
@@ -125,6 +139,7 @@ class Scorer:
             if ahead.requires_grad:
                 ahead.backward(self.torch.cat([part.grad for part in pulls]))
                 added()
+            self.rest()
 
     def _chunks(
         self,
@@ -177,7 +192,10 @@ class Scorer:
             if isinstance(ids := allowed[place], IdSet):
                 shared.setdefault(ids, []).append(place)
         for ids, there in shared.items():
-            may[torch.tensor(there, device=device)] = torch.from_numpy(ids.mask).to(device)
+            # a teacher's head may be padded to another width than the sampler's
+            mask = np.zeros(may.shape[1], np.bool_)
+            mask[: len(ids.mask)] = ids.mask[: len(mask)]
+            may[torch.tensor(there, device=device)] = torch.from_numpy(mask).to(device)
         return may
 
     def _ahead(self, pack: Pack) -> tuple[Any, Callable[[Any], Any]]:
@@ -187,31 +205,44 @@ class Scorer:
         A causal model needs no mask for padding on the right, branches need one.
         """
         self.fed, self.used = self.fed + pack.ids.size, self.used + pack.used
-        inputs = {"input_ids": self.index(pack.ids), "use_cache": False}
-        if pack.branch is not None and pack.place is not None:
+        inputs = {"use_cache": False, **self._inputs(pack.ids, pack.place, pack.branch)}
+        if pack.branch is not None:
             branch = self.index(pack.branch)  # 0 is the shared prompt, which every branch sees
             sees = (branch[:, None, :] == 0) | (branch[:, None, :] == branch[:, :, None])
-            inputs |= {
-                "attention_mask": sees.tril()[:, None],
-                "position_ids": self.index(pack.place),
-            }
+            inputs["attention_mask"] = sees.tril()[:, None]
         row, position = self.index(pack.row), self.index(pack.position)
         if self.selects:
-            return self.model.base_model(**inputs).last_hidden_state[row, position], behind(
-                self.model
-            )
+            trunk = self.model.base_model
+            states = self.together(lambda: trunk(**inputs).last_hidden_state[row, position])
+            return states, behind(self.model)
+        logits = self.together(lambda: self.model(**inputs).logits[row, position])
         # a copy for each chunk, since `chosen` uses up the logits that it is given
-        return self.model(**inputs).logits[row, position], lambda logits: logits.clone()
+        return logits, lambda part: part.clone()
+
+    def _inputs(
+        self,
+        ids: NDArray[np.int64],
+        places: NDArray[np.int64] | None,
+        branch: NDArray[np.int64] | None = None,
+    ) -> dict[str, Any]:
+        """What the model is fed for rows of ids [B, T], at these places where they are known."""
+        sight = self.engine.vocabulary.sight
+        if sight is not None:
+            return sight.inputs(self.torch, ids, places, branch)
+        inputs = {"input_ids": ids, **({} if places is None else {"position_ids": places})}
+        return {name: self.index(values) for name, values in inputs.items()}
 
     def score_again(
         self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]]
     ) -> list[NDArray[np.float64]] | None:
         """The result of `score`, computed in another way: prompts padded on the left, then the ids
         in one piece on top of their cache. None where this architecture cannot. How far the two
-        differ is how far rounding goes. No pass is longer than `pass_tokens`, save of one sequence.
+        differ is how far rounding goes. No pass is longer than `pass_tokens` or has more than
+        `pass_logits`, save of one sequence.
         """
         widest = max(len(prompt) + len(ids) for prompt, ids in sequences)
-        size = max(1, self.pass_tokens // widest)
+        places = self.engine.vocabulary.size * max(len(ids) for _, ids in sequences)
+        size = max(1, min(self.pass_tokens // widest, self.pass_logits // places))
         parts = [
             self._padded_left(sequences[at : at + size]) for at in range(0, len(sequences), size)
         ]
@@ -232,20 +263,22 @@ class Scorer:
         # without the last id, which is a target only
         pieces = slice(None, width), slice(width, width + longest - 1)
         logits, cache = [], None
+        # at once: where an image stands in a prompt, its ids are at other places
+        whole = self._inputs(fed, places)
         try:
             with torch.no_grad(), self.engine.active():
                 for piece in pieces[: 2 if longest > 1 else 1]:
-                    mask = self.index(visible[:, : piece.stop])
+                    # the pixels lie in the prompt alone
                     inputs = {
-                        "input_ids": self.index(fed[:, piece]),
-                        "position_ids": self.index(places[:, piece]),
-                        "attention_mask": mask,
+                        name: value if name in PIXELS else value[..., piece]
+                        for name, value in whole.items()
+                        if cache is None or name not in PIXELS
                     }
+                    inputs["attention_mask"] = self.index(visible[:, : piece.stop])
                     # of a prompt the last place alone predicts an id that is scored
                     keep = {"logits_to_keep": 1} if cache is None else {}
-                    out = self.model(**inputs, **keep, past_key_values=cache, use_cache=True)
-                    cache = out.past_key_values
-                    logits.append(out.logits)
+                    cache, scores = self._on(cache, {**inputs, **keep})
+                    logits.append(scores)
         # what models raise that know no cache, no left padding or no `logits_to_keep`
         except (ValueError, TypeError, RuntimeError, AttributeError):
             return None
@@ -259,6 +292,19 @@ class Scorer:
             .numpy()
         )
         return [logprobs[row, : len(ids)] for row, (_, ids) in enumerate(sequences)]
+
+    def _on(self, cache: Any, inputs: dict[str, Any]) -> tuple[Any, Any]:
+        """(the cache with this piece on top of it, its logits)."""
+        caches = []
+
+        def work() -> Any:
+            out = self.model(**inputs, past_key_values=cache, use_cache=True)
+            caches.append(out.past_key_values)
+            return out.logits
+
+        logits = self.together(work)
+        self.rest()
+        return caches[0], logits
 
     def noise(
         self, again: Sequence[NDArray[np.float64]] | None, scored: Sequence[NDArray[np.float64]]
@@ -276,7 +322,7 @@ class Scorer:
                 if again
                 else np.zeros(1)
             )
-        return parity.unit(spread, str(self.model.dtype))
+        return parity.unit(spread, self.dtype)
 
     def _probe(self) -> None:
         """Tries which of the two tricks this architecture allows: some do not split behind their

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.config.learning import LossSettings
+from gem_ma.training.learner.divergences import DIVERGENCES, k3
 from gem_ma.training.learner.forward import Scored
-from gem_ma.training.learner.losses import Sampled, k3, pull, surrogate
-from gem_ma.training.learner.rows import Tokens
+from gem_ma.training.learner.losses import Clip, pull, surrogate
+from gem_ma.training.learner.sampled import Sampled
 
 Array = NDArray[np.float64]
 
@@ -24,16 +25,14 @@ class Objective:
     """The loss of n tokens: called with a chunk of them it gives that part of the loss, to be
     differentiated.
 
-    `part` [n]: the agent's part in an episode that a token belongs to. `old` [n]:
-    log-probabilities before the update, filled in where they are `fresh`, since this very pass
-    gives them. `anchor` [n]: those of the reference weights. `longest`: the token limit of a
-    turn.
+    `old` [n]: log-probabilities before the update, filled in where they are `fresh`, since this
+    very pass gives them. `anchor` [n]: those of the reference weights. `longest`: the token limit
+    of a turn.
     """
 
     def __init__(
         self,
-        tokens: Tokens,
-        part: NDArray[np.int64],
+        sampled: Sampled,
         old: Array,
         settings: LossSettings,
         tensor: Callable[[Array], Any],
@@ -42,13 +41,16 @@ class Objective:
         anchor: Array | None,
         longest: int,
     ) -> None:
-        self.sampled = Sampled(tokens.advantage, tokens.logprob, tokens.turn, part)
+        self.sampled = sampled
         self.old, self.anchor, self.fresh = old, anchor, fresh
         self.settings, self.tensor, self.longest = settings, tensor, longest
-        self.count = len(tokens.turn)
+        self.count = len(sampled.turn)
         # counted over the whole step: a chunk does not know how many turns there are
         self.weight = self.sampled.weights(settings, longest)
-        self.surrogate = surrogate(settings.surrogate)
+        self.clip = Clip.of(settings)
+        # a mask of whole parts: a chunk may hold half of one. `old` is known, see `_steps`.
+        masked = settings.sequence_mask is not None
+        self.worth = self.sampled.worth(old, settings) if masked else None
         self.pull: Array | None = None
         # loss, entropy, k3 of old to new, clipped tokens, k3 to the reference; of the chunks of
         # this process
@@ -57,9 +59,9 @@ class Objective:
         self.whole = np.zeros(5)
 
     def pull_units(self, logprobs: Array) -> None:
-        """Of a ratio of whole turns or episodes: what each token's log-probability [n] is pulled
-        by. A chunk may hold half a turn, so this needs a pass ahead."""
-        whole = pull(logprobs, self.old, self.sampled, self.settings, self.longest)
+        """Of a ratio of whole turns or episodes, and of pairs: what each token's log-probability
+        [n] is pulled by. A chunk may hold half a turn, so this needs a pass ahead."""
+        whole = pull(logprobs, self.old, self.sampled, self.settings, self.longest, self.anchor)
         self.pull, self.whole[0], self.whole[3] = whole.slope, whole.loss, whole.clipped.sum()
 
     def __call__(self, scored: Scored) -> Any:
@@ -79,17 +81,24 @@ class Objective:
             self.sums[0] -= float(bonus.detach())
             loss = loss - bonus
         if self.anchor is not None:
-            away = k3(logprobs, self.tensor(self.anchor[order])).sum()
-            self.sums[0] += how.kl * float(away.detach()) / self.count
-            self.sums[4] += float(away.detach())
-            loss = loss + how.kl * away / self.count
+            anchor = self.tensor(self.anchor[order])
+            # in nats whatever the form, since `kl_target` is
+            self.sums[4] += float(k3(logprobs.detach(), anchor).sum())
+            if how.kl:  # a loss of pairs has its anchor for itself
+                away = DIVERGENCES[how.kl_form](logprobs, anchor).sum()
+                self.sums[0] += how.kl * float(away.detach()) / self.count
+                loss = loss + how.kl * away / self.count
         self.sums[1] += float(scored.entropy.detach().sum())
         self.sums[2] += float(k3(before, logprobs.detach()).sum())
         return loss
 
     def _surrogate(self, logprobs: Any, before: Any, order: NDArray[np.int64]) -> Any:
         # without gradient: the correction for the sampler is a weight, not a part of the objective
-        worth = self.sampled.take(order).worth(self.old[order], self.settings)
-        gain, clipped = self.surrogate(logprobs, before, self.tensor(worth), self.settings.clip)
+        if self.worth is not None:
+            worth = self.worth[order]
+        else:
+            worth = self.sampled.take(order).worth(self.old[order], self.settings)
+        objective = surrogate(self.settings.surrogate)
+        gain, clipped = objective(logprobs, before, self.tensor(worth), self.clip)
         self.sums[3] += float(clipped.sum())
         return -(gain * self.tensor(self.weight[order])).sum()

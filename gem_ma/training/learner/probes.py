@@ -25,7 +25,7 @@ from gem_ma.training.learner.parity import (
     lag,
 )
 from gem_ma.training.learner.rows import Row
-from gem_ma.training.learner.trained import Trained
+from gem_ma.training.learner.trained import PROBES, Spares, Trained
 from gem_ma.types import Message, Sampling
 
 # replies of a check that are sampled in all, tokens of each
@@ -51,6 +51,9 @@ def check(learner: Trained) -> dict[str, float]:
     # by the version alone, so that a resumed training looks as one that was never interrupted
     rarely = learner.repeats and learner.version % FULL_EVERY and learner.noise is not None
     measured = (glance(learner) if rarely else None) or measure(learner)
+    servers = learner.sampler if isinstance(learner.sampler, Spares) else None
+    while not measured.fits and servers is not None and servers.spare():
+        measured = measure(learner)
     if not measured.fits:
         learner.sampler.unpublished = True
         by = f", published by {learner.sampler.route}" if learner.sampler.route else ""
@@ -64,6 +67,7 @@ def check(learner: Trained) -> dict[str, float]:
         "parity_mean": measured.mean,
         "parity_noise": learner.noise or 0.0,
         "parity_share": measured.share,
+        **(servers.numbers() if servers is not None else {}),
     }
 
 
@@ -175,21 +179,21 @@ def _scored(
 ) -> tuple[list[Array], float, list[Array] | None]:
     """(log-probabilities of the ids of each pair, unit of noise in nats, steps).
 
-    The noise is measured on the end of each prompt too, once a prompt. Steps: with `stepped`, where
+    The noise is measured on the end of each prompt too, see `_looked`. Steps: with `stepped`, where
     the weights of before are known, what the last step took from each of those log-probabilities;
     scored on the second way alone, see `lag`.
     """
     cuts = [max(1, len(prompt) - HEARD) for prompt, _ in pairs]
+    if learner.sight is not None:  # the second way takes no images behind a cut
+        images = [learner.sight.behind(prompt) for prompt, _ in pairs]
+        cuts = [max(pair) for pair in zip(cuts, images, strict=True)]
     longer: list[Pair] = [
         (prompt[:cut], [*prompt[cut:], *ids])
         for (prompt, ids), cut in zip(pairs, cuts, strict=True)
     ]
-    scores, once = (
-        learner.scorer.score(longer),
-        {tuple(prompt): number for number, (prompt, _) in enumerate(pairs)},
-    )
-    again = learner.scorer.score_again([longer[number] for number in once.values()])
-    noise, steps = learner.scorer.noise(again, [scores[number] for number in once.values()]), None
+    scores, looked = learner.scorer.score(longer), _looked([prompt for prompt, _ in pairs])
+    again = learner.scorer.score_again([longer[number] for number in looked])
+    noise, steps = learner.scorer.noise(again, [scores[number] for number in looked]), None
     if stepped and learner.before and (now := learner.scorer.score_again(pairs)) is not None:
         with learner.holding(learner.before):
             old = learner.scorer.score_again(pairs) or now
@@ -199,6 +203,14 @@ def _scored(
         noise,
         steps,
     )
+
+
+def _looked(prompts: Sequence[Sequence[int]]) -> list[int]:
+    """On which pairs noise is measured, by the prompts of all: one of each prompt, and where these
+    are fewer than probes may be, others of the same prompts."""
+    once = {tuple(prompt): number for number, prompt in enumerate(prompts)}
+    rest = sorted(set(range(len(prompts))) - set(once.values()))
+    return [*once.values(), *rest[: max(0, PROBES - len(once))]]
 
 
 def _lag(

@@ -10,6 +10,7 @@ N turns of the table. The rules:
 - The mask is true exactly on the ids that this policy sampled, a sampled end of turn included;
   never on observations, tool results, other agents' words, template glue, or an end of turn that
   the template added. So every sampled id is trained exactly once.
+- An image in a prompt is the seen ids of `gem_ma.engines.local.sight`, not those of the record.
 - Every reply of a turn, also of several model calls in one act, carries the advantage of the
   turn.
 """
@@ -26,10 +27,14 @@ from numpy.typing import NDArray
 
 from gem_ma.config.learning import LossSettings
 from gem_ma.engines.local.constrained import IdSet
+from gem_ma.engines.local.images import Picture, images_of
+from gem_ma.engines.local.sight import Sight
 from gem_ma.engines.local.tool_grammar import OPENING
 from gem_ma.episode import Episode
 from gem_ma.errors import ConfigError, DataError
-from gem_ma.types import Malformed, Reply, Request, Tool, ToolCall, Turn
+from gem_ma.training.learner.pairs import PAIRED
+from gem_ma.training.learner.sampled import start_of
+from gem_ma.types import Image, Malformed, Reply, Request, Tool, ToolCall, Turn
 
 # What a sampled id was chosen among; None = anything that is ever sampled. Over the sampled ids of
 # a row or a reply.
@@ -73,6 +78,7 @@ class Row:
     turn: NDArray[np.int64]
     version: NDArray[np.int64]  # of the weights that sampled it
     allowed: Allowed = ()
+    start: str = ""  # see `start_of`
 
     @classmethod
     def of(
@@ -131,16 +137,23 @@ class Tokens:
 class _Growing:
     """A row under construction."""
 
-    def __init__(self, episode: tuple[str, int, int]) -> None:
-        self.episode = episode
+    def __init__(self, episode: Episode) -> None:
+        self.episode, self.start = episode.id, start_of(episode)
         self.ids: list[int] = []
         # (start, reply, row of the table, advantage)
         self.spans: list[tuple[int, Reply, int, float]] = []
         self.allowed: list[tuple[int, ...] | IdSet | None] = []
 
-    def add(self, reply: Reply, turn: int, advantage: float, allowed: Allowed | None) -> None:
-        self.spans.append((len(reply.prompt_ids), reply, turn, advantage))
-        self.ids = [*reply.prompt_ids, *reply.token_ids]
+    def add(
+        self,
+        prompt: Sequence[int],
+        reply: Reply,
+        turn: int,
+        advantage: float,
+        allowed: Allowed | None,
+    ) -> None:
+        self.spans.append((len(prompt), reply, turn, advantage))
+        self.ids = [*prompt, *reply.token_ids]
         self.allowed += allowed or [None] * len(reply.token_ids)
 
     def done(self) -> Row:
@@ -154,6 +167,7 @@ class _Growing:
             np.full(length, -1, np.int64),
             np.zeros(length, np.int64),
             tuple(self.allowed) if any(self.allowed) else (),  # () costs a pass no mask
+            self.start,
         )
         for start, reply, turn, advantage in self.spans:
             span = slice(start, start + len(reply.token_ids))
@@ -172,9 +186,11 @@ def rows(
     advantages: Sequence[float] | NDArray[np.float64],
     policy: str,
     bound: Bound | None = None,
+    sight: Sight | None = None,
 ) -> Rows:
     """Rows of the tokens that `policy` sampled in these turns; `advantages` [N] is one value per
-    turn of the table. `bound`: of its engine, where it constrains what is sampled.
+    turn of the table. `bound`: of its engine, where it constrains what is sampled. `sight`: of its
+    engine, where it sees images; somebody must hold those of these turns (`pictures_of`).
 
     Raises ValueError where lengths differ, ConfigError for a reply of the policy without ids or
     log-probabilities (it may be played, never trained on), DataError where a reply's ids and
@@ -195,23 +211,45 @@ def rows(
             if reply.policy != policy or not _trainable(reply, episode, turn):
                 continue
             mine = growing.setdefault((id(episode), turn.agent), [])
+            prompt = reply.prompt_ids
+            if sight is not None:  # another image is another id from here on
+                prompt = sight.seen(prompt, reply.images)
             # by ids, not by text: the same words may be other ids, and gradients would be wrong
-            if not mine or tuple(mine[-1].ids) != reply.prompt_ids[: len(mine[-1].ids)]:
+            if not mine or tuple(mine[-1].ids) != prompt[: len(mine[-1].ids)]:
                 restarts += bool(mine)
-                mine.append(_Growing(episode.id))
-            mine[-1].add(
-                reply,
-                index,
-                float(advantages[index]),
-                (
-                    bound(turn.legal, reply.token_ids, _offered(turn, reply))
-                    if bound is not None
-                    else None
-                ),
-            )
+                mine.append(_Growing(episode))
+            allowed = None
+            if bound is not None:
+                allowed = bound(turn.legal, reply.token_ids, _offered(turn, reply))
+            mine[-1].add(prompt, reply, index, float(advantages[index]), allowed)
     # as the table has them
     in_table = sorted(growing.values(), key=lambda mine: mine[0].spans[0][2])
     return Rows(tuple(row.done() for mine in in_table for row in mine), restarts)
+
+
+def pictures_of(table: Turns, policy: str, sight: Sight) -> list[Picture]:
+    """The images that stand in the prompts of a policy in these turns, opened; the ids of their
+    rows mean something as long as somebody holds them.
+
+    Raises EngineError for an image whose bytes are in no message of its play.
+    """
+    wanted = {
+        digest
+        for turn in table.turns
+        for reply in turn.replies
+        if reply.policy == policy
+        for digest in reply.images
+    }
+    if not wanted:
+        return []
+    episodes = {id(episode): episode for episode in table.episodes}.values()
+    messages = (
+        message for episode in episodes for turn in episode.turns for message in turn.observed
+    )
+    images = {
+        image.digest: image for message in messages for image in images_of((message,)) if image.data
+    }
+    return sight.open([images.get(digest) or Image(digest) for digest in sorted(wanted)])
 
 
 def _offered(turn: Turn, reply: Reply) -> tuple[Tool, ...]:
@@ -240,15 +278,25 @@ def _trainable(reply: Reply, episode: Episode, turn: Turn) -> bool:
     return True
 
 
+def units_of(table: Turns) -> NDArray[np.int64]:
+    """[2, N]: for each turn the number of its agent's part in its episode, and that of all parts
+    of this agent from the same start."""
+    turns = list(zip(table.episodes, table.turns, strict=True))
+    parts = [f"{episode.id}/{turn.agent}" for episode, turn in turns]
+    groups = [f"{start_of(episode)}/{turn.agent}" for episode, turn in turns]
+    return np.stack([np.unique(names, return_inverse=True)[1] for names in (parts, groups)])
+
+
 def minibatches(
     all_rows: Sequence[Row], settings: LossSettings, rng: random.Random
 ) -> Iterator[list[int]]:
     """Which rows each optimiser step of an update takes: every epoch deals the episodes anew, in
-    an order drawn from `rng`."""
+    an order drawn from `rng`; under a loss of pairs all plays of a start together."""
     # by episode: rows of one play share its luck, and would make two minibatches look alike
-    by_episode: dict[tuple[str, int, int], list[int]] = {}
+    by_episode: dict[object, list[int]] = {}
+    paired = settings.surrogate in PAIRED
     for number, row in enumerate(all_rows):
-        by_episode.setdefault(row.episode, []).append(number)
+        by_episode.setdefault(row.start if paired else row.episode, []).append(number)
     episodes = list(by_episode)
     for _ in range(settings.epochs):
         rng.shuffle(episodes)

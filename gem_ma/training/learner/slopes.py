@@ -8,7 +8,7 @@ that it depends on (forward mode), so no torch is needed and no derivative is wr
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +87,13 @@ class Slope:
         # exp(x) - 1 would lose all digits of a small x, and `k3` could turn negative
         return Slope(np.expm1(self.value), self.slope * np.exp(self.value))
 
+    def softplus(self) -> Slope:
+        """log(1 + exp(x)); tensors have it as a function alone."""
+        # by logaddexp: exp(x) itself overflows for x above 709
+        return Slope(
+            np.logaddexp(0, self.value), self.slope * np.exp(-np.logaddexp(0, -self.value))
+        )
+
     def clamp(self, min: float = -np.inf, max: float = np.inf) -> Slope:
         """Outside of the bounds nothing changes any more; on them it does, as for a tensor."""
         inside = (self.value >= min) & (self.value <= max)
@@ -104,3 +111,12 @@ class Slope:
     def detach(self) -> Slope:
         """The same values as constants."""
         return Slope(self.value, np.zeros_like(self.value))
+
+
+class Pull(NamedTuple):
+    """What a step does to each log-probability: d loss / d logprob [n]; the loss; and which tokens
+    are clipped [n]."""
+
+    slope: NDArray[np.float64]
+    loss: float
+    clipped: NDArray[np.bool_]

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from gem_ma.engines.small.table import Array
 from gem_ma.errors import EngineError
-from gem_ma.training.learner.losses import Sampled
 from gem_ma.training.learner.rows import Turns
+from gem_ma.training.learner.sampled import Sampled, start_of
 from gem_ma.training.learner.table_average import Path
 
 
@@ -29,10 +29,12 @@ class Batch(NamedTuple):
     part: NDArray[np.int64]  # one agent's part in one episode
     turn: NDArray[np.int64]
     version: NDArray[np.int64]
+    start: NDArray[np.int64]
+    group: NDArray[np.int64]  # the parts of one agent from one start
 
     def tokens(self) -> Sampled:
         """The columns that a loss sees: each choice is one token."""
-        return Sampled(self.advantage, self.sampled, self.turn, self.part)
+        return Sampled(self.advantage, self.sampled, self.turn, self.part, self.group)
 
 
 def checked_advantages(policy: str, table: Turns, advantages: Array) -> Array:
@@ -64,6 +66,8 @@ def batch_of(
     choices: list[tuple[Any, ...]] = []
     histories: dict[tuple[int, str], list[tuple[int, int]]] = {}
     parts: dict[tuple[int, str], int] = {}
+    starts: dict[str, int] = {}
+    groups: dict[tuple[str, str], int] = {}
     once = {id(episode): episode for episode in table.episodes}
     numbers = {key: number for number, key in enumerate(once)}
     # in the order of play, so that a history is complete when its view is met
@@ -84,7 +88,10 @@ def batch_of(
             paths.setdefault(key, tuple(history))
             history.append((key, choice))
             sampled = (reply.logprobs[0], advantages[n], number, part, n, reply.version)
-            choices.append((key, choice, *sampled))
+            name = start_of(table.episodes[n])
+            start = starts.setdefault(name, len(starts))
+            group = groups.setdefault((name, turn.agent), len(groups))
+            choices.append((key, choice, *sampled, start, group))
     if not choices:
         return None
     keys, *columns = zip(*choices, strict=True)

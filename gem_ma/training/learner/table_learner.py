@@ -18,14 +18,17 @@ from gem_ma.config.training import WarmStartSettings
 from gem_ma.engines.small.table import Array, Table, fingerprint, softmax
 from gem_ma.errors import EngineError
 from gem_ma.training.learner.critic import TableCritic
-from gem_ma.training.learner.losses import k3
+from gem_ma.training.learner.divergences import k3
 from gem_ma.training.learner.mismatch import check_sampling, fresh_gap
+from gem_ma.training.learner.pairs import PAIRED, ranking
 from gem_ma.training.learner.rows import Demonstration, Turns
 from gem_ma.training.learner.slopes import Slope
-from gem_ma.training.learner.table_average import Path, accumulate, averaged
+from gem_ma.training.learner.table_average import accumulate, averaged
 from gem_ma.training.learner.table_batch import Batch, batch_of, checked_advantages
 from gem_ma.training.learner.table_cloning import shares_of_choices
 from gem_ma.training.learner.table_files import TableState, loaded, saved
+from gem_ma.training.learner.table_keys import check_table_keys
+from gem_ma.training.learner.table_reference import TableReference
 from gem_ma.training.learner.table_rows import Moment, TableRows
 from gem_ma.types import Sampling
 
@@ -33,18 +36,17 @@ PROBED = 256  # views that a publish compares; a table may have millions
 PARITY = 1e-5  # nats; both sides are float64 softmaxes of the same numbers
 
 
-class TableLearner:
+class TableLearner(TableReference):
     """Owns a second copy of the logits, which reaches the engine in `publish`. It averages what
     it published, see `average`."""
 
     def __init__(self, engine: Table, sampling: Sampling | None = None) -> None:
-        self.engine, self.policy, self.sampling = engine, engine.policy, sampling or Sampling()
+        super().__init__(engine.policy, sampling or Sampling())
+        self.engine = engine
         check_sampling(self.policy, self.sampling)
         self.version, self.parity = engine.version, PARITY
-        self.weights: dict[int, Array] = {key: row.copy() for key, row in engine.logits.items()}
+        self.weights = {key: row.copy() for key, row in engine.logits.items()}
         self.moments: dict[int, Moment] = {}
-        self.reference: dict[int, Array] | None = None  # what loss.kl holds to
-        self.paths: dict[int, Path] = {}
         # version times reach times probabilities, over all published versions
         self.sums: dict[int, Array] = {}
 
@@ -53,7 +55,9 @@ class TableLearner:
         return TableCritic()
 
     def bound(self, settings: LossSettings) -> None:
-        """A table has no passes whose memory could be bounded."""
+        """A table has no passes whose memory could be bounded. Raises ConfigError for keys that it
+        cannot follow."""
+        check_table_keys(self.policy, self.engine.optimizer, settings)
 
     def update(
         self,
@@ -85,7 +89,11 @@ class TableLearner:
             **fresh_gap(batch.sampled, old, batch.version == self.version),
             "zero_advantage": float(np.mean(np.asarray(advantages) == 0)),
         }
-        stats |= self._steps(rows, batch, old, lr, settings, rng)
+        paired = settings.surrogate in PAIRED
+        anchor = self.anchor(batch) if settings.kl or paired else None
+        if paired and anchor is not None:
+            stats |= ranking(old - anchor, batch.tokens().pairs())
+        stats |= self._steps(rows, batch, old, anchor, lr, settings, rng)
         rows.scatter(self.weights, self.moments, batch)
         return stats
 
@@ -94,22 +102,23 @@ class TableLearner:
         rows: TableRows,
         batch: Batch,
         old: Array,
+        anchor: Array | None,
         lr: float,
         settings: LossSettings,
         rng: random.Random,
     ) -> dict[str, float]:
         """The optimiser steps of an update; metrics of the last one."""
-        anchor = self._anchor(batch) if settings.kl else None
         metrics: dict[str, float] = {}
         steps = 0
-        # cut by episode: turns of one play lean on each other, so half of it is no sample
-        episodes = np.unique(batch.episode)
+        # cut by episode: turns of one play lean on each other, so half of it is no sample. Pairs
+        # are of one start, so that all its plays stay together
+        unit = batch.start if settings.surrogate in PAIRED else batch.episode
         for _ in range(settings.epochs):
-            shuffled = episodes.tolist()
+            shuffled = np.unique(unit).tolist()
             rng.shuffle(shuffled)
             parts = min(settings.minibatches, len(shuffled))
             for part in np.array_split(np.array(shuffled), parts):
-                chosen = np.isin(batch.episode, part)
+                chosen = np.isin(unit, part)
                 gradient, measured = rows.gradient(
                     batch, chosen, old, anchor, self.sampling.temperature, settings
                 )
@@ -117,7 +126,7 @@ class TableLearner:
                 # before the step: the gradient was measured where the policy has moved too far
                 if settings.target_kl is not None and measured["kl"] > settings.target_kl:
                     return {**metrics, "optimizer_steps": float(steps), "stopped": 1.0}
-                rows.step(gradient, lr, self.engine.optimizer)
+                rows.step(gradient, lr, self.engine.optimizer, settings)
                 steps += 1
         return {**metrics, "optimizer_steps": float(steps), "stopped": 0.0}
 
@@ -177,13 +186,3 @@ class TableLearner:
     def fingerprint(self) -> str:
         """SHA-256 of the weights, the engine's after `publish`."""
         return fingerprint(self.weights)
-
-    def _anchor(self, batch: Batch) -> Array:
-        """Log-probability [N] of the choices under the weights of before the first update that
-        needs them; a view not met then is uniform."""
-        if self.reference is None:
-            self.reference = {key: row.copy() for key, row in self.weights.items()}
-        held = {
-            key: self.reference.get(key, np.zeros(len(self.weights[key]))) for key in batch.keys
-        }
-        return TableRows.gather(held, {}, batch).logprobs(batch, self.sampling.temperature)

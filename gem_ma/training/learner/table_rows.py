@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from gem_ma.config.learning import LossSettings
 from gem_ma.training.learner.adam import Moments
-from gem_ma.training.learner.losses import k3, pull
+from gem_ma.training.learner.divergences import DIVERGENCES, k3
+from gem_ma.training.learner.losses import pull
 from gem_ma.training.learner.slopes import Slope
 from gem_ma.training.learner.table_batch import Batch
 
@@ -80,25 +81,29 @@ class TableRows:
         logs = np.log(np.where(chances > 0, chances, 1.0))  # a padded choice adds p log p = 0
         entropy = -(chances * logs).sum(axis=1)
         new, before = logs[view, choice], old[mask]
-        step = pull(new, before, tokens, how, LONGEST)
+        held = anchor[mask] if anchor is not None else None
+        step = pull(new, before, tokens, how, LONGEST, held)
         slope, loss = step.slope, step.loss
         metrics = {
             "entropy": float(entropy[view].mean()),
             "kl": float(k3(Slope.of(before), new).value.mean()),
             "clip_fraction": float(step.clipped.mean()),
         }
-        if anchor is not None:
-            away = k3(Slope.of(new), anchor[mask])
+        if held is not None:
+            away = DIVERGENCES[how.kl_form](Slope.of(new), held)
+            # a loss of pairs has its anchor for itself, and kl is 0
             slope = slope + how.kl * away.slope / len(new)
-            metrics["kl_reference"] = float(away.value.mean())
-            loss += how.kl * metrics["kl_reference"]
+            loss += how.kl * float(away.value.mean())
+            # in nats whatever the form, since `kl_target` is
+            metrics["kl_reference"] = float(k3(Slope.of(new), held).value.mean())
         gradient = np.zeros_like(chances)
         # a view is met several times, so the pulls on it add up: plain indexing would keep one
         np.add.at(gradient, (view, choice), -slope)
         # the - p of onehot(a) - p, which is the same for all choices of a view
         gradient -= chances * np.bincount(view, -slope, len(chances))[:, None]
         if how.entropy:
-            share = np.bincount(view, tokens.weights(how, LONGEST), len(chances))
+            # a mean over tokens, as language models have it: the aggregation is of what was paid
+            share = np.bincount(view, minlength=len(chances)) / len(new)
             # d entropy / d logit = - p (log p + entropy)
             gradient -= how.entropy * share[:, None] * chances * (logs + entropy[:, None])
         gradient /= temperature
@@ -107,7 +112,14 @@ class TableRows:
             gradient *= how.grad_clip / norm
         return gradient, {"loss": loss, "grad_norm": norm, **metrics}
 
-    def step(self, gradient: Array, lr: float, optimizer: str) -> None:
-        """One step along the gradient, of `sgd` or `adam`."""
-        moved = lr * gradient if optimizer == "sgd" else self.moments.step(gradient, lr)
+    def step(self, gradient: Array, lr: float, optimizer: str, how: LossSettings) -> None:
+        """One step along the gradient, of `sgd` or `adam`. Weight decay, as that of AdamW, takes
+        its share of the views that this step met."""
+        if optimizer == "sgd":
+            moved = lr * gradient
+        else:
+            moved = self.moments.step(gradient, lr, how.betas, how.eps)
+        if how.weight_decay:
+            met = (gradient != 0).any(axis=1, keepdims=True) & np.isfinite(self.logits)
+            self.logits *= np.where(met, 1 - lr * how.weight_decay, 1.0)
         self.logits += moved

@@ -11,18 +11,22 @@ import copy
 import json
 import random
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.config.learning import CriticSettings
+from gem_ma.engines.local.images import Picture
 from gem_ma.episode import Episode
 from gem_ma.errors import DataError
+from gem_ma.memory import shown
 from gem_ma.training.learner.adam import BETAS
 from gem_ma.training.learner.critic import Array, cut_views, fit_quality
+from gem_ma.training.learner.layers import recomputed
 from gem_ma.training.learner.packing import PASS_TOKENS
-from gem_ma.training.learner.rows import rows
+from gem_ma.training.learner.rows import Rows, pictures_of, rows
 from gem_ma.turn_table import TurnTable
 from gem_ma.types import Tool
 
@@ -42,12 +46,12 @@ class TorchCritic:
     """
 
     def __init__(self, engine: Transformers) -> None:
-        self.engine, self.torch = engine, engine.torch
+        self.engine, self.torch, self.sight = engine, engine.torch, engine.vocabulary.sight
         # opening an adapter switches all gradients of the base off for a moment
         self.lock = engine.base.another_lock()
         self.adapter: str | None = None
-        self.pass_tokens = PASS_TOKENS
-        size = int(engine.model.config.hidden_size)
+        self.pass_tokens, self.recompute = PASS_TOKENS, False
+        size = int(engine.model.config.get_text_config().hidden_size)
         if engine.adapter is None:
             # float32: nothing else keeps masters of these weights
             self.trunk = copy.deepcopy(engine.model.base_model).float()
@@ -73,7 +77,8 @@ class TorchCritic:
     def values(self, table: TurnTable) -> Array:
         result = np.zeros(len(table))
         with self.lock, self.torch.no_grad():
-            for batch in _batches(_places(table), self.pass_tokens):
+            places, _held = self._places(table)
+            for batch in _batches(places, self.pass_tokens):
                 result[[turn for _, places in batch for _, turn in places]] = (
                     self._forward(batch).double().cpu().numpy()
                 )
@@ -82,12 +87,19 @@ class TorchCritic:
     def tails(self, episodes: Sequence[Episode], policy: str) -> dict[tuple[int, str], float]:
         """See `Critic.tails`."""
         cut = cut_views(episodes, policy)
-        prompts = [
-            self.engine.chat.render(
-                agent, episodes[index].transcript(agent), _tools(episodes[index], agent)
-            )
+        views = [
+            shown(episodes[index].cast[agent], agent, episodes[index].transcript(agent))
             for index, agent in cut
         ]
+        prompts = [
+            self.engine.chat.render(agent, view, _tools(episodes[index], agent))
+            for (index, agent), view in zip(cut, views, strict=True)
+        ]
+        pictures: list[Picture] = []  # held until all are read
+        if self.sight is not None:
+            seen = [self.sight.shown(*pair) for pair in zip(prompts, views, strict=True)]
+            prompts = [prompt for prompt, _ in seen]
+            pictures += (picture for _, opened in seen for picture in opened)
         fits = [
             (at, prompt)
             for at, prompt in zip(cut, prompts, strict=True)
@@ -119,6 +131,13 @@ class TorchCritic:
                 "value_grad_norm": self._descend(table, targets, settings, rng),
             }
 
+    def _places(self, table: TurnTable) -> tuple[list[Sequenced], list[Picture]]:
+        """What is read, and the images that must be held meanwhile."""
+        policy, pictures = str(table.policy[0]) if len(table) else "", list[Picture]()
+        if self.sight is not None:
+            pictures = pictures_of(table, policy, self.sight)
+        return _places(rows(table, np.zeros(len(table)), policy, sight=self.sight)), pictures
+
     def _descend(
         self, table: TurnTable, targets: Array, settings: CriticSettings, rng: random.Random
     ) -> float:
@@ -126,7 +145,8 @@ class TorchCritic:
         norms: list[float] = []
         for group in self.optimizer.param_groups:
             group["lr"] = settings.lr
-        places = _places(table)  # by row of tokens: turns of one row share a forward pass
+        # by row of tokens: turns of one row share a forward pass
+        places, _held = self._places(table)
         for _ in range(settings.epochs):
             rng.shuffle(places)
             for part in range(min(settings.minibatches, len(places))):
@@ -134,13 +154,7 @@ class TorchCritic:
                 # of the minibatch, so that its passes add up to one mean
                 count = sum(len(mine) for _, mine in chosen)
                 for batch in _batches(chosen, self.pass_tokens):
-                    wanted = self.torch.tensor(
-                        [targets[turn] for _, mine in batch for _, turn in mine],
-                        dtype=self.torch.float32,
-                    )
-                    ((self._forward(batch) - wanted.to(self.engine.device)) ** 2).sum().div(
-                        count
-                    ).backward()
+                    self._pull(batch, targets, count)
                 norms.append(
                     float(
                         self.torch.nn.utils.clip_grad_norm_(
@@ -152,16 +166,27 @@ class TorchCritic:
                 self.optimizer.zero_grad(set_to_none=True)
         return float(np.mean(norms))
 
+    def _pull(self, batch: Sequence[Sequenced], targets: Array, count: int) -> None:
+        """Adds the gradients of one pass: its part of the mean square error over `count` turns."""
+        wanted = self.torch.tensor(
+            [targets[turn] for _, mine in batch for _, turn in mine], dtype=self.torch.float32
+        )
+        with recomputed(self.trunk) if self.recompute else nullcontext():
+            away = self._forward(batch) - wanted.to(self.engine.device)
+            (away**2).sum().div(count).backward()
+
     def _forward(self, batch: Sequence[tuple[NDArray[np.int64], Sequence[tuple[int, int]]]]) -> Any:
         """Values [m] at the places of these sequences, in their order; padding lies on the
         right, where a causal model does not look."""
         ids = np.zeros((len(batch), max(len(sequence) for sequence, _ in batch)), np.int64)
         for number, (sequence, _) in enumerate(batch):
             ids[number, : len(sequence)] = sequence
+        if self.sight is not None:
+            inputs = self.sight.inputs(self.torch, ids)
+        else:
+            inputs = {"input_ids": self.torch.from_numpy(ids).to(self.engine.device)}
         with self.engine.base.routed(self.adapter):
-            hidden = self.trunk(
-                input_ids=self.torch.from_numpy(ids).to(self.engine.device), use_cache=False
-            ).last_hidden_state
+            hidden = self.trunk(**inputs, use_cache=False).last_hidden_state
         row = [number for number, (_, places) in enumerate(batch) for _ in places]
         position = [place for _, places in batch for place, _ in places]
         return hidden[row, position].float() @ self.head[:-1] + self.head[-1]
@@ -211,12 +236,11 @@ class TorchCritic:
             }
 
 
-def _places(table: TurnTable) -> list[tuple[NDArray[np.int64], list[tuple[int, int]]]]:
+def _places(made: Rows) -> list[Sequenced]:
     """For each token row: its ids, and (last position before the turn's first sampled token, row
     of the table) of each turn in it."""
-    policy = str(table.policy[0]) if len(table) else ""
-    made, taken = [], set[int]()
-    for row in rows(table, np.zeros(len(table)), policy).rows:
+    read, taken = list[Sequenced](), set[int]()
+    for row in made.rows:
         begins = np.flatnonzero(row.mask & np.concatenate(([True], row.turn[1:] != row.turn[:-1])))
         # - 1: the critic reads what the agent had seen, never what it then said. A turn of several
         # replies is valued once, before the first of them.
@@ -225,8 +249,8 @@ def _places(table: TurnTable) -> list[tuple[NDArray[np.int64], list[tuple[int, i
         ]
         taken |= {turn for _, turn in places}
         if places:
-            made.append((row.ids[: places[-1][0] + 1], places))  # what follows is read by nobody
-    return made
+            read.append((row.ids[: places[-1][0] + 1], places))  # what follows is read by nobody
+    return read
 
 
 def _batches(made: Sequence[Any], tokens: int) -> list[list[Any]]:

@@ -12,24 +12,39 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import WarmStartSettings
+from gem_ma.engines.base import Policy
 from gem_ma.training.learner import replay
 from gem_ma.training.learner.cloning import clone
-from gem_ma.training.learner.losses import k3
+from gem_ma.training.learner.divergences import k3
+from gem_ma.training.learner.losses import whole
 from gem_ma.training.learner.mismatch import fresh_gap
 from gem_ma.training.learner.objective import Objective
+from gem_ma.training.learner.pairs import PAIRED, Pairs, ranking
 from gem_ma.training.learner.parity import few
 from gem_ma.training.learner.probes import allowed_gap, check, noise_of
-from gem_ma.training.learner.rows import Demonstration, Row, Tokens, Turns, minibatches, rows
+from gem_ma.training.learner.rows import (
+    Demonstration,
+    Row,
+    Rows,
+    Tokens,
+    Turns,
+    minibatches,
+    rows,
+    units_of,
+)
+from gem_ma.training.learner.sampled import Sampled
+from gem_ma.training.learner.teacher import Teacher
 from gem_ma.training.learner.torch_critic import TorchCritic
 from gem_ma.training.learner.trained import PROBES, Sampler, Trained
-from gem_ma.training.learner.weights import restore, saved
+from gem_ma.training.learner.weights import restore, saved, tensors_of
 from gem_ma.training.processes.teams import Team
 from gem_ma.types import Message, Sampling
 
@@ -45,6 +60,7 @@ class TorchLearner(Trained):
         self, engine: Transformers, sampling: Sampling | None = None, sampler: Sampler | None = None
     ) -> None:
         super().__init__(engine, sampling, sampler)
+        self.teacher: Teacher | None = None
         self.repeats = replay.repeats(self)
         self.remember()  # takes a copy where draws cannot be repeated, so it comes after
 
@@ -86,7 +102,8 @@ class TorchLearner(Trained):
         """
         binding = self.engine.binding
         allowed = binding.allowed if binding.constrain else None
-        made = rows(table, advantages, self.policy, allowed)
+        self.look(table)
+        made = rows(table, advantages, self.policy, allowed, self.sight)
         if not made.rows:
             return {"turns": 0.0, "tokens": 0.0, "rows": 0.0, "optimizer_steps": 0.0}
         self.bound(settings)
@@ -98,21 +115,31 @@ class TorchLearner(Trained):
             "an advantage or a sampled log-probability",
             made.rows,
         )
+        # ahead: whoever holds the lock of the base may wait for that of a copy on it
+        paired = settings.surrogate in PAIRED
+        anchor = self._taught(made.rows) if settings.kl or paired else None
         with self.engine.lock:
             # nothing was published yet, and the bound of `parity` is counted in units of it
             if self.noise is None:
                 self.noise = noise_of(self, made.rows[:PROBES])
             # counted over this update's passes alone
             self.scorer.fed = self.scorer.used = 0
-            anchor = self._anchor(made.rows) if settings.kl else None
-            parts = _parts(table)[every.turn]
-            steps, old = self._steps(made.rows, every, parts, anchor, lr, settings, rng)
+            if (settings.kl or paired) and anchor is None:
+                anchor = self._anchor(made.rows)
+            units = units_of(table)[:, every.turn]
+            steps, old = self._steps(made.rows, every, units, anchor, lr, settings, rng)
             self.padding = 1 - self.scorer.used / max(self.scorer.fed, 1)
+        if paired and anchor is not None:
+            steps |= ranking(old - anchor, Pairs.of(every.advantage, *units))
+        return {**steps, **self._drift(made, every, old)}
+
+    def _drift(self, made: Rows, every: Tokens, old: NDArray[np.float64]) -> dict[str, float]:
+        """What is logged of an update beside its steps: the sampler's numbers and those of before
+        the update, and counts."""
         gap = np.abs(old - every.logprob)
         mismatch = k3(self.torch.from_numpy(every.logprob), self.torch.from_numpy(old))
         _, first = np.unique(every.turn, return_index=True)
         return {
-            **steps,
             "logprob_gap": float(gap.max()),
             "mismatch_kl": float(mismatch.mean()),
             **fresh_gap(every.logprob, old, every.version == self.version),
@@ -125,16 +152,54 @@ class TorchLearner(Trained):
         }
 
     def bound(self, settings: LossSettings) -> None:
-        """Takes how much memory a pass may have."""
+        """Takes how much memory a pass may have, and the moments."""
+        small = settings.moments == "int8"
+        if small != self.small_moments:
+            self.small_moments = small
+            self.optimizer = self.new_optimizer(0.0)
         self.scorer.pass_tokens = settings.pass_tokens
         self.scorer.pass_logits = settings.pass_logits
+        self.scorer.recompute = settings.recompute
+
+    def divergence(self, table: Turns) -> tuple[NDArray[np.float64], int]:
+        """See `Anchors`; it costs a pass."""
+        nothing, binding = np.zeros(len(table.turns)), self.engine.binding
+        self.look(table)
+        bound = binding.allowed if binding.constrain else None
+        made = rows(table, nothing, self.policy, bound, self.sight)
+        if not made.rows:
+            return nothing, 0
+        every = Tokens.of(made.rows)
+        anchor = self._taught(made.rows)
+        if anchor is None:
+            with self.engine.lock:
+                anchor = self._anchor(made.rows)
+        away = every.logprob - anchor
+        # before it is a reward: there nobody could tell any more where it came from
+        self.finite(np.isfinite(away), "a log-probability", made.rows)
+        return np.bincount(every.turn, away, len(nothing)).astype(np.float64), len(away)
+
+    def hold(self) -> None:
+        """See `Anchors`."""
+        self.reference = {name: weight.detach().clone() for name, weight in self.parameters.items()}
+
+    def follow(self, teacher: Policy) -> None:
+        """See `Follows`."""
+        self.teacher = Teacher(teacher, self.engine)
+
+    def _taught(self, chosen: Sequence[Row]) -> NDArray[np.float64] | None:
+        """Log-probability [n] of every trained token under the teacher, None without one."""
+        if self.teacher is None:
+            return None
+        logprobs = self.teacher.logprobs(chosen, self.scorer.team)
+        what = f"a log-probability of the teacher {self.teacher.policy!r}"
+        self.finite(np.isfinite(logprobs), what, chosen)
+        return logprobs
 
     def _anchor(self, chosen: Sequence[Row]) -> NDArray[np.float64]:
         """Log-probability [n] of every trained token under the reference weights."""
         if not self.reference:  # the weights of before the first update, clone included
-            self.reference = {
-                name: weight.detach().clone() for name, weight in self.parameters.items()
-            }
+            self.hold()
         with self.holding(self.reference):
             return self.scorer.logprobs(chosen)
 
@@ -142,14 +207,14 @@ class TorchLearner(Trained):
         self,
         all_rows: tuple[Row, ...],
         every: Tokens,
-        parts: NDArray[np.int64],  # [n] the agent's part in an episode that a token belongs to
+        units: NDArray[np.int64],  # [2, n] the part and the group of each token, see `units_of`
         anchor: NDArray[np.float64] | None,
         lr: float,
         settings: LossSettings,
         rng: random.Random,
     ) -> tuple[dict[str, float], NDArray[np.float64]]:
         """(metrics, log-probabilities [n] before the update). A ratio of tokens needs no pass
-        ahead for the first minibatch: its own is of before."""
+        ahead for the first minibatch: its own is of before. A mask of whole sequences does."""
         cuts = np.split(
             np.arange(len(every.turn)), np.cumsum([int(row.mask.sum()) for row in all_rows])[:-1]
         )
@@ -157,9 +222,11 @@ class TorchLearner(Trained):
         seen: list[tuple[float, ...]] = []
         stopped = False
         for group in self.optimizer.param_groups:  # the schedule is ours, not the optimiser's
-            group["lr"] = lr
+            group |= {"lr": lr, "betas": tuple(settings.betas), "eps": settings.eps}
+            group["weight_decay"] = settings.weight_decay
+        ahead_of_first = whole(settings) or settings.sequence_mask is not None
         for number, chosen in enumerate(minibatches(all_rows, settings, rng)):
-            fresh = number == 0 and settings.ratio == "token"
+            fresh = number == 0 and not ahead_of_first
             if number == 0:
                 ahead = sorted(set(range(len(all_rows))) - set(chosen if fresh else ()))
                 if ahead:
@@ -172,7 +239,7 @@ class TorchLearner(Trained):
             measured = self._minibatch(
                 [all_rows[n] for n in chosen],
                 every.take(tokens),
-                parts[tokens],
+                units[:, tokens],
                 before,
                 fresh,
                 anchored,
@@ -200,7 +267,7 @@ class TorchLearner(Trained):
         self,
         chosen: list[Row],
         tokens: Tokens,
-        part: NDArray[np.int64],
+        units: NDArray[np.int64],
         old: NDArray[np.float64],
         fresh: bool,  # `old` is not known yet: this very pass gives it
         anchor: NDArray[np.float64] | None,
@@ -210,8 +277,7 @@ class TorchLearner(Trained):
         target_kl."""
         count, team = len(tokens.turn), self.scorer.team
         goal = Objective(
-            tokens,
-            part,
+            Sampled(tokens.advantage, tokens.logprob, tokens.turn, *units),
             old,
             settings,
             self.tensor,
@@ -220,7 +286,7 @@ class TorchLearner(Trained):
             longest=self.longest,
         )
         # a ratio of a whole turn needs all its tokens first, so this costs a pass without gradient
-        if settings.ratio != "token":
+        if whole(settings):
             goal.pull_units(self.scorer.logprobs(chosen))
         for pack in self.scorer.packs(chosen):
             self.scorer.learn(pack, goal, spread=bool(settings.entropy), added=self.gather)
@@ -251,7 +317,7 @@ class TorchLearner(Trained):
 
     def prompt(self, agent: str, view: Sequence[Message]) -> tuple[int, ...]:
         """The ids of what an agent saw, as its engine renders them, without tools."""
-        return self.engine.chat.render(agent, tuple(view), ())
+        return self.shown(self.engine.chat.render(agent, view, ()), view)
 
     def spell(self, text: str) -> tuple[int, ...]:
         """The ids of a text as an answer, the end of turn included."""
@@ -283,13 +349,11 @@ class TorchLearner(Trained):
         """Files of a checkpoint, see `gem_ma.training.learner.weights`."""
         return saved(self)
 
-    def load(self, files: Mapping[str, bytes]) -> None:
-        """Puts weights, optimiser and version back. Raises DataError, with nothing changed,
-        where a file is missing, damaged or of another model."""
-        restore(self, files)
+    def tensors(self) -> dict[str, Any]:
+        """See `Shards`: masters, moments and reference weights by name."""
+        return tensors_of(self)
 
-
-def _parts(table: Turns) -> NDArray[np.int64]:
-    """A number [N] for each turn: that of its agent's part in its episode."""
-    names = [f"{e.id}/{t.agent}" for e, t in zip(table.episodes, table.turns, strict=True)]
-    return np.unique(names, return_inverse=True)[1]
+    def load(self, files: Mapping[str, bytes], shards: Sequence[Path] = ()) -> None:
+        """Puts weights, optimiser and version back; `shards`: see `Shards`. Raises DataError, with
+        nothing changed, where a file is missing, damaged or of another model."""
+        restore(self, files, shards)

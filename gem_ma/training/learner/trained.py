@@ -10,17 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gem_ma.engines.local.images import Picture
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.training.learner.adam import BETAS
 from gem_ma.training.learner.forward import Scorer
 from gem_ma.training.learner.mismatch import check_sampling
-from gem_ma.training.learner.rows import Row
-from gem_ma.types import Sampling, Tool
+from gem_ma.training.learner.rows import Row, Turns, pictures_of
+from gem_ma.training.learner.small_moments import small_adamw
+from gem_ma.types import Message, Sampling, Tool
 
 if TYPE_CHECKING:
     from gem_ma.engines.local.transformers import Transformers
@@ -58,6 +60,15 @@ class Sampler(Protocol):
     ) -> Sequence[Any]: ...
 
 
+@runtime_checkable
+class Spares(Protocol):
+    """A sampler of several servers. `spare()`: another one answers the next check, False where none
+    is left that says otherwise; `numbers()`: what is logged of them."""
+
+    def spare(self) -> bool: ...
+    def numbers(self) -> dict[str, float]: ...
+
+
 class Trained:
     """The weights of a `transformers` engine under training, and their `sampler`: by default that
     engine itself, so nothing is copied.
@@ -92,12 +103,17 @@ class Trained:
             for name, weight in self.parameters.items()
         }
         self.rounded = [name for name, weight in self.parameters.items() if weight.dtype != full]
+        self.small_moments = False  # see `small_moments`
         self.optimizer = self.new_optimizer(0.0)
         self.probes: list[tuple[int, ...]] = []
+        # what images in the rows and probes of now stand for
+        self.sight, self.pictures = engine.vocabulary.sight, list[Picture]()
+        # the processes among which a weight is divided; None = none is
+        self.group: Any = None
         # the weights that loss.kl holds to; taken before the first update that needs them
         self.reference: dict[str, Any] = {}
         with engine.lock:
-            self.scorer = Scorer(engine, how.temperature)
+            self.scorer = self.new_scorer()
         self.dtype = str(engine.model.dtype).removeprefix("torch.")
         # unit of noise in nats, as the last parity check measured it
         self.noise: float | None = None
@@ -108,6 +124,10 @@ class Trained:
         self.repeats = False
         self.before: dict[str, Any] = {}  # the weights of the last publish, where they are few
         self.published: tuple[float, ...] = ()  # their `stamp`
+
+    def new_scorer(self) -> Scorer:
+        """What computes the passes."""
+        return Scorer(self.engine, self.temperature)
 
     @property
     def version(self) -> int:
@@ -141,6 +161,18 @@ class Trained:
         """Drops the gradients that have gathered."""
         self.optimizer.zero_grad(set_to_none=True)
 
+    def sum_gradients(self) -> None:
+        """Adds up the gradients of all processes."""
+        self.scorer.team.sum_gradients(self.masters.values())
+
+    def clip(self, grad_clip: float) -> float:
+        """Bounds the gradients; their norm before."""
+        return float(self.torch.nn.utils.clip_grad_norm_(self.masters.values(), grad_clip))
+
+    def placed(self, name: str, whole: Any) -> Any:
+        """A tensor of the size of a weight, as this learner holds that weight."""
+        return whole.to(self.engine.device)
+
     def step(self, grad_clip: float, loss: float, chosen: Sequence[Row]) -> float:
         """One optimiser step on the gradients that have gathered in all processes; their norm
         before clipping.
@@ -148,8 +180,8 @@ class Trained:
         Raises EngineError where a number is not finite.
         """
         # summed before the norm is taken, which is that of the whole step
-        self.scorer.team.sum_gradients(self.masters.values())
-        norm = float(self.torch.nn.utils.clip_grad_norm_(self.masters.values(), grad_clip))
+        self.sum_gradients()
+        norm = self.clip(grad_clip)
         # before the step: one NaN in the moments of Adam stays there for good
         if not (math.isfinite(norm) and math.isfinite(loss)):
             self.forget()
@@ -158,6 +190,9 @@ class Trained:
         if self.sampler is self.engine:
             self.engine.unpublished = True
         self.optimizer.step()
+        # torch does not count what the fused kernel writes, and by that count a sampler knows
+        # that what it has kept is stale
+        self.torch.autograd.graph.increment_version(list(self.masters.values()))
         self.forget()
         with self.torch.no_grad():
             for name in self.rounded:
@@ -188,11 +223,32 @@ class Trained:
                 ],
             )
 
+    def look(self, table: Turns) -> None:
+        """Opens the images of these turns, and holds them until the next call: the ids of rows and
+        probes are of them."""
+        if self.sight is not None:
+            self.pictures = pictures_of(table, self.policy, self.sight)
+
+    def shown(self, prompt: tuple[int, ...], messages: Sequence[Message]) -> tuple[int, ...]:
+        """The prompt of these messages as rows have it; its images are held until `look`."""
+        if self.sight is None:
+            return prompt
+        prompt, pictures = self.sight.shown(prompt, messages)
+        self.pictures += pictures
+        return prompt
+
     def probe_with(self, chosen: Sequence[Row]) -> None:
-        """Takes the prompts of the next parity checks from these rows."""
-        self.probes = list(
-            dict.fromkeys(tuple(row.ids[: int(row.mask.argmax())].tolist()) for row in chosen)
-        )[:PROBES]
+        """Takes the prompts of the next parity checks from these rows: the first of each row, and
+        where few of these differ, what later turns were asked."""
+        different = dict.fromkeys(
+            tuple(row.ids[: int(row.mask.argmax())].tolist()) for row in chosen
+        )
+        if len(different) < PROBES:
+            # one opening of all talks says little of how far rounding goes
+            for row in chosen[: PROBES**2]:
+                begins = np.flatnonzero(row.mask[1:] & ~row.mask[:-1]) + 1
+                different |= dict.fromkeys(tuple(row.ids[:begin].tolist()) for begin in begins)
+        self.probes = list(different)[:PROBES]
 
     def remember(self) -> None:
         """Remembers the present weights as those of the last publish; a copy is needed only where
@@ -222,6 +278,8 @@ class Trained:
 
     def new_optimizer(self, weight_decay: float) -> Any:
         """AdamW over what is learned, without moments."""
+        if self.small_moments:
+            return small_adamw(self.masters.values(), 1e-3, BETAS, weight_decay)
         return self.torch.optim.AdamW(
             # the rate is set before every step; fused: one kernel instead of one per weight
             self.masters.values(),

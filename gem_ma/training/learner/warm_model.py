@@ -17,6 +17,7 @@ from gem_ma import registry
 from gem_ma.behaviour import needs_policy
 from gem_ma.config.settings import Config
 from gem_ma.config.training import WarmStartSettings
+from gem_ma.config.worlds import Worlds
 from gem_ma.engines.base import Policy
 from gem_ma.engines.local.tiny import check_new, make_model, place_new
 from gem_ma.engines.local.untrained import MARK, NOTE
@@ -67,7 +68,7 @@ def make_warm_model(
     def write(folder: Path) -> dict[str, Any]:
         facts = make_model(folder, game, heard=dict.fromkeys(_texts(examples)), **made)
         # opened from the folder, as any run will, so that what is cloned is what is written
-        engine: Any = open_engine("main", f"transformers/{folder}")
+        engine: Any = open_engine("main", f"{facts['engine']}/{folder}")
         learner = TorchLearner(engine.engine)
         loss = clone(learner, lessons, warm)["loss"]
         learner.publish()  # checks the clone, and lifts the mark that its weights are in doubt
@@ -99,7 +100,7 @@ def _examples(
     nothing: Any = None  # scripted plays sample from nothing, and the model is not made yet
     main = Policy("main", nothing)
     players = LocalPlayers(config, {"main": main})
-    return asyncio.run(demonstrations(config, game, players, main, warm))
+    return asyncio.run(demonstrations(Worlds.of(config, game), players, main, warm))
 
 
 def _write_note(path: Path, facts: Mapping[str, Any]) -> None:

@@ -68,12 +68,15 @@ class Checkpoint:
         return data
 
 
-def write_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
+def write_checkpoint(
+    folder: Path, step: int, files: Mapping[str, bytes], begun: Path | None = None
+) -> Path:
     """Writes `<folder>/step-<step>/` atomically and gives its path; a kill at any moment leaves
     the earlier checkpoints as they were.
 
     The same step with the same bytes is left alone; one with other bytes (or damaged) moves
-    aside to `<step>.old-<n>`. Raises StoreError.
+    aside to `<step>.old-<n>`. `begun`: a folder beside, in which other files of it lie already; it
+    becomes the checkpoint. Raises StoreError.
     """
     if step < 0 or not files:
         raise StoreError(
@@ -91,15 +94,19 @@ def write_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Pat
         name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
         for name, data in files.items()
     }
+    listing |= {} if begun is None else _entries(begun, root)
     with oserror(target):
         make_folder(folder, root)
         for stale in names(folder, root):
-            if re.fullmatch(r"step-.*\.tmp-.*", stale):  # of a writer that was killed
+            # of a writer that was killed
+            if re.fullmatch(r"step-.*\.tmp-.*", stale) and folder / stale != begun:
                 remove(folder / stale, root)
         # a step that is done once more after a resume: the same bytes, already on the disk
         if is_folder(target, root) and not _fault(target, listing):
+            if begun is not None:
+                remove(begun, root)
             return target
-        temporary = folder / f"{target.name}.tmp-{os.getpid()}"
+        temporary = begun or folder / f"{target.name}.tmp-{os.getpid()}"
         try:
             make_folder(temporary, root)
             for name, data in files.items():
@@ -112,13 +119,7 @@ def write_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Pat
             )
             sync_folder(temporary)
             if is_folder(target, root):
-                number = next(
-                    n
-                    for n in range(1, 10**6)
-                    if kind(target.with_name(f"{target.name}.old-{n}"), root) is None
-                )
-                # aside, not removed: it is somebody's, and a rename over it is not atomic
-                rename(target, target.with_name(f"{target.name}.old-{number}"), root)
+                _put_aside(target, root)
             rename(temporary, target, root)
         except BaseException:  # Ctrl-C too
             with contextlib.suppress(OSError):
@@ -126,6 +127,37 @@ def write_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Pat
             raise
         sync_folder(folder)  # or a power cut may take the new name back
     return target
+
+
+def _put_aside(target: Path, root: Path) -> None:
+    """Renames a checkpoint of the same step; a rename over it would not be atomic."""
+    number = next(
+        n for n in range(1, 10**6) if kind(target.with_name(f"{target.name}.old-{n}"), root) is None
+    )
+    rename(target, target.with_name(f"{target.name}.old-{number}"), root)
+
+
+def begin_checkpoint(folder: Path, step: int) -> Path:
+    """An empty folder for files that several processes write; see `write_checkpoint`."""
+    begun, root = folder / f"step-{step:06d}.tmp-parts", folder.parent
+    with oserror(begun):
+        make_folder(folder, root)
+        remove(begun, root)  # of a run that was killed
+        make_folder(begun, root)
+    return begun
+
+
+def _entries(begun: Path, root: Path) -> dict[str, dict[str, Any]]:
+    """The lines of DONE for the files of a folder."""
+    entries = {}
+    for name in names(begun, root):
+        with stream(begun / name, root) as opened:
+            size = os.fstat(opened.fileno()).st_size
+            entries[name] = {
+                "sha256": hashlib.file_digest(opened, "sha256").hexdigest(),
+                "size": size,
+            }
+    return entries
 
 
 def prune_checkpoints(folder: Path, step: int, keep: int | None, every: int | None) -> None:

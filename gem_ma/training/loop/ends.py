@@ -37,7 +37,7 @@ async def begin(trainer: Examiner) -> Step:
         return step
     for name, warm in settings.warm_start.items():
         policy = parts.policies[name]
-        examples = await demonstrations(parts.config, parts.scenario, parts.players, policy, warm)
+        examples = await demonstrations(parts.worlds, parts.players, policy, warm)
         parts.learners[name].clone(examples, warm)
         parts.publisher.publish(name)  # before the exam, which would ask the weights of before
     trainer.tell("updated", step)

@@ -1,9 +1,5 @@
-"""Scores during training: what a batch of episodes says, and an exam on seeds that are never
-trained on, sampled and greedy.
-
-Reads records. Failed episodes stand beside every mean; success is what the scenario declares,
-apart from reward.
-"""
+"""Scores during training: an exam on seeds that are never trained on, sampled and greedy, in every
+world that the config names."""
 
 from __future__ import annotations
 
@@ -14,6 +10,7 @@ from typing import Any
 
 from gem_ma.config.plans import cast_of
 from gem_ma.config.settings import Config
+from gem_ma.config.worlds import World, Worlds
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Exact
 from gem_ma.episode import Episode
@@ -25,72 +22,21 @@ from gem_ma.evaluation.exploitability import (
     exploitability,
 )
 from gem_ma.evaluation.game_tree import Strategy
-from gem_ma.evaluation.ratings import player_of
 from gem_ma.rollout import Plan
 from gem_ma.scenario import Scenario
 from gem_ma.training.learner.capabilities import KeepsAverage
+from gem_ma.training.loop.measures import measures
+from gem_ma.training.loop.playing import check_some
 from gem_ma.training.loop.roles import Players
-from gem_ma.training.schedule.exam_plans import exam_plans, seatings
+from gem_ma.training.loop.tries import tries_of
+from gem_ma.training.schedule.exam_plans import exam_plans, seatings, tried
 from gem_ma.training.selfplay.averaging import Averages, exact
 from gem_ma.training.selfplay.opponents import anchor_seat
 from gem_ma.training.selfplay.signs import first_share, private_effect
 
-# The most players whose returns `measures` lists one by one; a larger league has ratings instead.
-MOST_PLAYERS = 4
-
-
-def measures(episodes: Sequence[Episode], scenario: Scenario) -> dict[str, Any]:
-    """Means over the scored episodes: `return` by agent, `success` (None where the scenario knows
-    none), turns, share of unreadable answers.
-
-    `ok`, `failed`, `cut` count episodes; `invalid` is by agent, over turns with a closed choice.
-    Where at most four players change seats, `players` has the mean return of each at each agent.
-    """
-    # a failed episode has no return; it is counted beside every mean and never in it
-    scored = [episode for episode in episodes if episode.end.scored]
-    paid = [episode.returns() for episode in scored]
-    judged = [verdict for episode in scored if (verdict := scenario.success(episode)) is not None]
-    asked = {
-        agent: [t for e in scored for t in e.turns if t.agent == agent and t.legal is not None]
-        for agent in scenario.agents
-    }
-    result = {
-        "episodes": len(episodes),
-        "ok": len(scored),
-        "failed": len(episodes) - len(scored),
-        "cut": sum(episode.end.bootstraps for episode in scored),
-        "return": {agent: _mean([total[agent] for total in paid]) for agent in scenario.agents},
-        "success": _mean(judged),
-        "turns": _mean([len(episode.turns) for episode in scored]),
-        "invalid": {
-            agent: _mean([turn.action.parsed is None for turn in turns])
-            for agent, turns in asked.items()
-        },
-    }
-    # where the seating is always the same, the return of an agent is that of its player already
-    seated = {tuple(map(player_of, episode.cast.values())) for episode in scored}
-    few = len({player for players in seated for player in players}) <= MOST_PLAYERS
-    return result | _players(scored) if len(seated) > 1 and few else result
-
-
-def _players(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """`players`: mean return by player and agent, where not all episodes seat the same players."""
-    paid: dict[str, dict[str, list[float]]] = {}
-    for episode in episodes:
-        # by agent too: in most games the seats are not worth the same
-        for agent, value in episode.returns().items():
-            paid.setdefault(player_of(episode.cast[agent]), {}).setdefault(agent, []).append(value)
-    return {
-        "players": {
-            name: {agent: _mean(values) for agent, values in sides.items()}
-            for name, sides in paid.items()
-        }
-    }
-
 
 async def exam(
-    config: Config,
-    scenario: Scenario,
+    worlds: Worlds,
     players: Players,
     policies: Mapping[str, Policy],
     learners: Mapping[str, Any],
@@ -103,20 +49,63 @@ async def exam(
     probabilities are known, adds the exact `nash_conv` and `exploitability` of the last weights,
     and of their average (`..._averaged`) where a learner or `averages` keeps one; with several
     policies also what each gets, and what its best reply would get.
+
+    Every world has its own exam, and with a name its own keys (`sampled kuhn`); `sampled` and
+    `greedy` are of those together that are trained on.
     """
-    plans = exam_plans(config, scenario)
+    trained = {world.name for world in worlds.played}
+    home = Worlds(tuple(w for w in worlds.examined if w.name in trained), worlds.examined)
+    settings = worlds.played[0].config.train
+    once = {w.name: exam_plans(w.config, w.scenario) for w in worlds.examined}
+    plans = [p for w in worlds.examined for p in w.placing(once[w.name])]
+    again = [p for w in worlds.examined for p in w.placing(tried(w.config, once[w.name]))]
     result: dict[str, Any] = {}
+    named: dict[str, Any] = {}
     signs: dict[str, float] = {}
-    # the same plans twice: what differs is the temperature alone
-    for name, temperature in (("sampled", None), ("greedy", 0.0)):
-        episodes = await players.play(plans, temperature=temperature)
-        result[name] = measures(episodes, scenario)
-        if temperature is None and config.train is not None and config.train.on_collapse != "off":
-            signs = _signs(config, scenario, policies, learners, episodes)
+    # the same plans twice, but for further tries: what differs is the temperature alone
+    for name, temperature, asked in (("sampled", None, again), ("greedy", 0.0, plans)):
+        # of all worlds at once: where one of them only fails, the others have their exam
+        episodes = check_some(await players.play(asked, temperature=temperature))
+        result[name] = measures([e for e in episodes if e.world in trained], home)
+        result[name].pop("worlds", None)
+        for world in worlds.examined:
+            tries = world.config.evaluate.tries if temperature is None else 1
+            of_tries = tries_of(world.among(episodes), world.scenario, tries)
+            if world.name:
+                row = measures(world.among(episodes), world.scenario)
+                named[world.label(name)] = row | of_tries
+            else:
+                result[name] |= of_tries
+        if temperature is None and settings is not None and settings.on_collapse != "off":
+            signs = _signs_of(home, policies, learners, episodes)
     # keys after the scores: rows of the record are printed in their order
-    result |= signs
-    result |= await _against_anchors(config, scenario, players)
-    return result | _exact(config, scenario, policies, learners, averages)
+    result |= named | signs
+    for world in home.played:
+        against = await _against_anchors(world, players)
+        result |= {world.label(key): value for key, value in against.items()}
+    for world in worlds.examined:
+        scores = _exact(world.config, world.scenario, policies, learners, averages)
+        result |= {world.label(key): value for key, value in scores.items()}
+    return result
+
+
+def _signs_of(
+    worlds: Worlds,
+    policies: Mapping[str, Policy],
+    learners: Mapping[str, Any],
+    episodes: Sequence[Episode],
+) -> dict[str, float]:
+    """The signs of each world that is trained on; of an effect also the least of all worlds, which
+    the detectors judge."""
+    signs: dict[str, float] = {}
+    for world in worlds.played:
+        found = _signs(world.config, world.scenario, policies, learners, world.among(episodes))
+        signs |= {world.label(key): value for key, value in found.items()}
+        for key, value in found.items():
+            # the share of the first agent is that of one game
+            if world.name and key != "first_share":
+                signs[key] = min(value, signs.get(key, value))
+    return signs
 
 
 def _signs(
@@ -142,7 +131,7 @@ def _signs(
         agents = [
             agent
             for agent, seat in config.agents.items()
-            if seat.policy == name and seat.behaviour == "direct"
+            if seat.policy == name and seat.behaviour == "direct" and not seat.memory
         ]
         sampled = [
             episode
@@ -157,9 +146,10 @@ def _signs(
     return signs
 
 
-async def _against_anchors(config: Config, scenario: Scenario, players: Players) -> dict[str, Any]:
+async def _against_anchors(world: World, players: Players) -> dict[str, Any]:
     """`against NAME` for every anchor: each learned seat in turn plays against it on the same
     seeds; return and standard error by policy."""
+    config, scenario = world.config, world.scenario
     train = config.train
     anchors = train.opponents.anchors if train is not None and train.opponents is not None else {}
     learned = [
@@ -185,7 +175,7 @@ async def _against_anchors(config: Config, scenario: Scenario, players: Players)
                 ]
             ]
             focus += [agent] * (len(plans) - len(focus))
-        episodes = await players.play(plans)
+        episodes = check_some(await players.play(list(world.placing(plans))))
         paid: dict[str, list[float]] = {}
         for episode, agent in zip(episodes, focus, strict=True):
             if episode.end.scored:

@@ -25,7 +25,7 @@ def export(
     summary: policy -> engine and path."""
     cores = {name: policies[name].core for name in learners}
     models = {
-        name: _write(folder, name, engine)
+        name: write_model(folder, name, engine)
         for name, engine in cores.items()
         if isinstance(engine, Weighs)
     }
@@ -37,11 +37,11 @@ def export(
     for name, mixture in averages.mixtures.items():
         if mixture.size:  # 0: nothing was published, so there is nothing to average
             means[name] = as_table(mixture, name)
-    averaged = {name: _write(folder, f"{name}.averaged", mean) for name, mean in means.items()}
+    averaged = {name: write_model(folder, f"{name}.averaged", mean) for name, mean in means.items()}
     return {"models": models, "averaged": averaged}
 
 
-def _write(folder: RunFolder, name: str, engine: Weighs) -> dict[str, str]:
+def write_model(folder: RunFolder, name: str, engine: Weighs) -> dict[str, str]:
     """Writes the weights as a model that any run can name as `<engine>/<run folder>/<path>`."""
     path = Path("models", name)  # from the run folder, which may be moved
     place(folder.path / path, folder.path, engine.save)

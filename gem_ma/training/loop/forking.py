@@ -26,6 +26,7 @@ from gem_ma.config.settings import Config
 from gem_ma.config.training import ForkSettings, TrainSettings
 from gem_ma.engines.base import stable_seed
 from gem_ma.episode import Episode
+from gem_ma.errors import EngineError, ReplayError
 from gem_ma.rollout import Plan
 from gem_ma.training.loop.roles import Players
 from gem_ma.training.schedule.alternation import learning
@@ -33,16 +34,17 @@ from gem_ma.training.schedule.alternation import learning
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """The branches of a step, in the order of their plans, and what is logged of them."""
+    """The branches of a step, in the order of their plans, and what is logged of them; None
+    without forks."""
 
     episodes: tuple[Episode, ...]
-    metrics: Mapping[str, Any]
+    metrics: Mapping[str, Any] | None
 
 
 def plays_of_a_step(settings: TrainSettings) -> int:
-    """How many plays a step is at most: trunks and all their branches."""
-    fork = settings.fork
-    return settings.episodes * (1 + (fork.levels * fork.width if fork else 0))
+    """How many plays a step is at most: trunks, what is played in their place, and branches."""
+    fork, plays = settings.fork, settings.episodes
+    return plays * (1 + settings.refill + (fork.levels * fork.width if fork else 0))
 
 
 def cost(settings: TrainSettings) -> str | None:
@@ -68,10 +70,11 @@ async def grow(
     trunks: Sequence[Episode],
     players: Players,
 ) -> Grown:
-    """Plays the branches of these trunks, level by level. Trunks that failed are not forked."""
+    """Plays the branches of these trunks, level by level. Trunks that failed are not forked.
+    Raises EngineError where no branch of the step could be replayed up to its fork."""
     fork = settings.fork
     if fork is None:
-        return Grown((), {})
+        return Grown((), None)
     # a policy that waits for its turn is not forked: it would not learn from the branches
     learned = set(learning(settings, step))
     by_id = {episode.id: episode for episode in trunks}
@@ -96,12 +99,21 @@ async def grow(
             line.select(episodes[number : number + len(branches)])
             number += len(branches)
         played += episodes
+    _check_replays(played)
     failed = sum(not episode.end.scored for episode in played)
     share = off_policy / len(played) if played else 0.0
     return Grown(
         tuple(played),
         {"points": points, "branches": len(played), "failed": failed, "off_policy": share},
     )
+
+
+def _check_replays(branches: Sequence[Episode]) -> None:
+    """Raises EngineError where no branch got past what is on record: then the scenario or a
+    behaviour is not pure, and no later step has a fork either. Other failures are data."""
+    faults = [branch.error or "" for branch in branches]
+    if faults and all(fault.startswith(ReplayError.__name__) for fault in faults):
+        raise EngineError(f"all {len(faults)} branches failed; the first: {faults[0]}")
 
 
 class _Line:
@@ -163,7 +175,7 @@ class _Line:
         # a trunk that is alone has no group, and its branches need one
         group = (
             self.plan.group
-            or f"{self.plan.scenario.id}/{self.plan.task}/{self.plan.seed}/{self.plan.repeat}"
+            or f"{self.plan.scenario.id}/{self.plan.id[0]}/{self.plan.seed}/{self.plan.repeat}"
         )
         made = []
         for n in range(self.fork.width):

@@ -4,14 +4,15 @@ every list of plans. What a role promises is in `gem_ma.training.loop.roles`."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 
 from gem_ma.config.settings import Config
-from gem_ma.crew import play_many
 from gem_ma.engines.base import Policy
-from gem_ma.episode import End, Episode
-from gem_ma.errors import BudgetError, EngineError
+from gem_ma.episode import Episode
 from gem_ma.rollout import Plan
+from gem_ma.training.loop.overlap import pinned
+from gem_ma.training.loop.playing import heated, play_chunks
 from gem_ma.training.loop.roles import Learner
 from gem_ma.training.processes.teams import SOLO, Team, together
 
@@ -48,12 +49,17 @@ class LocalPlayers:
             )  # a barrier: process 0 has written its snapshots before others read
             members = self.members(plans) if self.members is not None else {}
             policies = {**policies, **self.learning, **members}
-        if temperature is not None:
-            policies = {
-                name: replace(policy, sampling=replace(policy.sampling, temperature=temperature))
-                for name, policy in policies.items()
-            }
-        return await play_all(self.config, plans, policies, self.team)
+        return await play_all(self.config, plans, heated(policies, temperature), self.team)
+
+    def pinned(self) -> LocalPlayers | None:
+        """See `Players.pinned`."""
+        # processes exchange episodes in one order, so none may be played beside a publish
+        stays = pinned(self.learning) if self.team.size == 1 else None
+        if stays is None:
+            return None
+        other = copy(self)
+        other.learning = stays
+        return other
 
 
 async def play_all(
@@ -63,20 +69,9 @@ async def play_all(
     as `Players.play`."""
 
     async def play(share: Sequence[Plan]) -> list[Episode]:
-        # episodes come as they end; what is learned from them must not depend on that
-        order = {plan.id: index for index, plan in enumerate(share)}
-        stream = play_many(share, policies, concurrency=config.run.concurrency, deterministic=True)
-        episodes = [episode async for episode in stream]
-        ends = (episode.error for episode in episodes if episode.end is End.INTERRUPTED)
-        refusal = next(ends, None)
-        if refusal is not None:  # a step is learned from whole or not at all
-            raise BudgetError(refusal.removeprefix("BudgetError: "))
-        return sorted(episodes, key=lambda episode: order[episode.id])
+        return await play_chunks(config, share, policies)
 
-    episodes = await together(team, plans, play)
-    if not any(episode.end.scored for episode in episodes):
-        raise EngineError(f"all {len(episodes)} episodes failed; the first: {episodes[0].error}")
-    return episodes
+    return await together(team, plans, play)
 
 
 class LocalPublisher:

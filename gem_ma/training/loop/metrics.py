@@ -11,18 +11,23 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from gem_ma.episode import Episode
-from gem_ma.scenario import Scenario
 from gem_ma.types import Reply, Turn
 
 COMPONENTS = 12  # kinds of reward listed per agent; the smaller ones are summed as `other`
 LAGS = 8  # versions counted one by one; older ones are counted together
 
 
+class Judging(Protocol):
+    """Whoever says whether a play succeeded: a scenario, or the worlds of a config."""
+
+    def success(self, episode: Episode) -> bool | None: ...
+
+
 def policy_measures(
-    episodes: Sequence[Episode], policy: str, scenario: Scenario, version: int | None = None
+    episodes: Sequence[Episode], policy: str, judge: Judging, version: int | None = None
 ) -> dict[str, Any]:
     """The measures of one policy; {} where it played in none of the episodes. Means are over its
     scored episodes.
@@ -46,7 +51,7 @@ def policy_measures(
     numbers: dict[str, Any] = {"dropped": len(played) - len(scored)}
     if not scored:
         return numbers
-    numbers |= _paid(scored, policy, scenario)
+    numbers |= _paid(scored, policy, judge)
     # failed episodes are `dropped`: they end anywhere, and would make every mean shorter
     turns = [[turn for turn in episode.turns if _replies(turn, policy)] for episode in scored]
     replies = [reply for played in turns for turn in played for reply in _replies(turn, policy)]
@@ -84,18 +89,20 @@ def tokens_of(episodes: Sequence[Episode]) -> int:
     )
 
 
-def _paid(scored: Sequence[Episode], policy: str, scenario: Scenario) -> dict[str, Any]:
+def _paid(scored: Sequence[Episode], policy: str, judge: Judging) -> dict[str, Any]:
     # agents of different scenarios may share a name, and their returns have different units
     several = len({episode.scenario for episode in scored}) > 1
     returns: dict[str, list[float]] = {}
     verdicts: dict[str, list[float]] = {}
     reasons: dict[str, dict[str, float]] = {}
     for episode in scored:
-        paid, verdict = episode.returns(), scenario.success(episode)
+        paid, verdict = episode.returns(), judge.success(episode)
         for agent, seat in episode.cast.items():
             if seat.policy != policy:
                 continue
-            whose = f"{episode.scenario} {agent}" if several else agent
+            whose = episode.whose(agent)
+            if several and not episode.world:
+                whose = f"{episode.scenario} {agent}"
             returns.setdefault(whose, []).append(paid[agent])
             if verdict is not None:
                 verdicts.setdefault(whose, []).append(float(verdict))

@@ -8,18 +8,22 @@ from typing_extensions import get_protocol_members
 
 from gem_ma.config.plans import budget_of
 from gem_ma.config.settings import Config
+from gem_ma.config.training import TrainSettings
 from gem_ma.engines.base import Policy
-from gem_ma.engines.capabilities import Reachable, Trains
+from gem_ma.engines.capabilities import Divides, Reachable, Trains
 from gem_ma.errors import ConfigError
-from gem_ma.training.learner.capabilities import Joins, Values
+from gem_ma.training.learner.capabilities import Follows, Joins, Values
 from gem_ma.training.learner.critic import Critic
 from gem_ma.training.loop.roles import Learner
 from gem_ma.training.processes.teams import SOLO, Team
+from gem_ma.training.schedule.alternation import settings_of
 
 
-def open_learner(policy: Policy, *, apart: bool = False, team: Team = SOLO) -> Learner:
+def open_learner(
+    policy: Policy, *, apart: bool = False, shard: bool = False, team: Team = SOLO
+) -> Learner:
     """The learner that the policy's engine gives; `apart`: with weights of its own, so that the
-    engine may be sampled from while it learns.
+    engine may be sampled from while it learns; `shard`: with a part of them in each process.
 
     Raises ConfigError where it gives none, or one that lacks a method.
     """
@@ -29,7 +33,10 @@ def open_learner(policy: Policy, *, apart: bool = False, team: Team = SOLO) -> L
             f"policy {policy.name!r} cannot learn: its engine {type(engine).__name__} is not"
             " trainable"
         )
-    learner = engine.learner(policy.sampling, apart=apart)
+    if shard and team.size > 1 and isinstance(engine, Divides):
+        learner = engine.divided(policy.sampling, team)
+    else:
+        learner = engine.learner(policy.sampling, apart=apart)
     # refused now, by name: otherwise a method would be missing in the middle of the first step
     if not isinstance(learner, Learner):
         lacks = [name for name in get_protocol_members(Learner) if not hasattr(learner, name)]
@@ -43,6 +50,31 @@ def open_learner(policy: Policy, *, apart: bool = False, team: Team = SOLO) -> L
     return learner
 
 
+def open_learners(
+    settings: TrainSettings, policies: Mapping[str, Policy], team: Team
+) -> dict[str, Learner]:
+    """Learners of the policies that learn, each with its teacher where it has one, and of those
+    that are cloned and then stay."""
+    learners = {
+        name: open_learner(
+            policies[name], apart=bool(settings.overlap), shard=settings.shard, team=team
+        )
+        for name in dict.fromkeys((*settings.policies, *settings.warm_start))
+    }
+    for name in settings.policies:
+        teacher = settings_of(settings, name).loss.reference
+        if teacher is None:
+            continue
+        learner = learners[name]
+        if not isinstance(learner, Follows):
+            raise ConfigError(
+                f"train.loss.reference: {type(learner).__name__}, the learner of {name!r}, takes no"
+                " teacher; remove it, or learn a local model"
+            )
+        learner.follow(policies[teacher])
+    return learners
+
+
 def open_critic(learner: Learner) -> Critic:
     """The critic of a learner. Raises ConfigError where it has none."""
     if not isinstance(learner, Values):
@@ -53,19 +85,35 @@ def open_critic(learner: Learner) -> Critic:
     return learner.critic()
 
 
+def served(settings: TrainSettings, policies: Mapping[str, Policy]) -> list[str]:
+    """The policies that learn and are sampled at a server."""
+    return [name for name in settings.policies if isinstance(policies[name].core, Reachable)]
+
+
 def check_processes(config: Config, processes: int, policies: Mapping[str, Policy]) -> None:
     """Raises ConfigError for what several processes cannot share."""
     if processes == 1:
         return
+    if config.train is not None and config.train.shard and config.train.on_collapse == "rollback":
+        raise ConfigError(
+            "train.on_collapse: rollback keeps whole weights, and train.shard divides them; take"
+            " warn or mix_pool"
+        )
     if budget_of(config) is not None:
         raise ConfigError(
             f"limits: each of {processes} processes would spend the whole budget; train with one"
             " process, or remove limits"
         )
-    for name in config.train.policies if config.train is not None else []:
+    if config.train is not None and config.train.admission == "continuous":
+        raise ConfigError(
+            "train.admission: several processes exchange the plays of a step in one order, so none"
+            " is played beside a publish; train with one process, or remove it"
+        )
+    if config.train is None or config.train.shard:
+        return
+    for name in served(config.train, policies):
         # all would publish to one server, each over what the others did
-        if isinstance(policies[name].core, Reachable):
-            raise ConfigError(
-                f"policies.{name}: only one process can publish to its server; train with one"
-                " process, or sample it in this process"
-            )
+        raise ConfigError(
+            f"policies.{name}: only one process can publish to its server; train with one"
+            " process, with train.shard: true, or sample it in this process"
+        )

@@ -8,11 +8,12 @@ from typing import Any
 
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
+from gem_ma.config.worlds import Worlds
 from gem_ma.engines.base import Policy
-from gem_ma.scenario import Scenario
 from gem_ma.store import RunFolder
 from gem_ma.training.loop.attendant import Attendant
 from gem_ma.training.loop.checkpoint import Checkpoint
+from gem_ma.training.loop.curriculum import Curriculum
 from gem_ma.training.loop.roles import Learner, Players, Publisher
 from gem_ma.training.loop.saving import Run
 from gem_ma.training.loop.updates import Updates
@@ -27,7 +28,7 @@ class Parts:
 
     config: Config
     settings: TrainSettings
-    scenario: Scenario
+    worlds: Worlds
     policies: Mapping[str, Policy]
     folder: RunFolder | None  # of process 0; None = no record, or another process
     teams: Teams
@@ -37,6 +38,7 @@ class Parts:
     updates: Updates
     league: League
     averages: Averages
+    curriculum: Curriculum | None  # None = tasks come in turn
     attendants: Sequence[Attendant]  # in the order in which they are called
     run: Run
     checkpoint: Checkpoint | None  # to go on from

@@ -17,9 +17,11 @@ from gem_ma.errors import StoreError
 from gem_ma.files import damage
 from gem_ma.store import RunFolder, read_summary
 from gem_ma.store.summaries import check_training
+from gem_ma.training.learner.capabilities import Shards
+from gem_ma.training.learner.shards import SHARD
 from gem_ma.training.loop.checkpoint import Checkpoint, latest_checkpoint, read_checkpoint
-from gem_ma.training.loop.overlap import FILE as AHEAD
-from gem_ma.training.loop.overlap import Played
+from gem_ma.training.loop.played import FILE as AHEAD
+from gem_ma.training.loop.played import Played
 from gem_ma.training.loop.saving import Run
 from gem_ma.training.loop.step import Step
 from gem_ma.training.processes.teams import Team
@@ -156,16 +158,15 @@ def _with_more_steps(
         return latest, notes
     # what a run leaves out after its last step, and does after any other
     due = bool(config.evaluate.every) and latest.step % (config.evaluate.every or 1) == 0
-    missing = ["the step that is played ahead (train.overlap)"] * settings.overlap + [
-        "its exam (evaluate.every)"
-    ] * due
+    missing = ["what is played ahead (train.overlap)"] * bool(settings.overlap)
+    missing += ["its exam (evaluate.every)"] * due
     if not missing:
         return latest, notes
+    # the last k checkpoints of the shorter run all lack steps that a longer one plays ahead
+    whole = latest.step - max(1, int(settings.overlap))
     older = latest_checkpoint(
         folder.path / "checkpoints",
-        lambda checkpoint: (
-            "" if checkpoint.step < latest.step and not unfit(checkpoint) else "newer"
-        ),
+        lambda checkpoint: "" if checkpoint.step <= whole and not unfit(checkpoint) else "newer",
     )
     # from step 0 the whole run would be done again, which nobody who raised `steps` wants
     if older is None or older.step == 0:
@@ -188,7 +189,7 @@ def resume(run: Run, folder: RunFolder | None, checkpoint: Checkpoint | None) ->
         if folder is not None:
             # lines of a run that was killed before its first checkpoint: it begins anew
             folder.rewind({"episodes": 0, "metrics": 0})
-        return Step(0)
+        return Step(0, run.ahead)
     remedy = f"remove {checkpoint.path} to go on from the checkpoint before it"
     with damage(checkpoint.path / "trainer.json", remedy):
         trainer = checked_state(json.loads(checkpoint.read("trainer.json")), TrainerState)
@@ -197,16 +198,28 @@ def resume(run: Run, folder: RunFolder | None, checkpoint: Checkpoint | None) ->
         run.states.update(trainer["estimators"])
         _resume_attendants(run, trainer, checkpoint)
         # learners last: what they load goes to samplers too, and nothing should fail after that
+        shards = [checkpoint.files[file] for file in checkpoint.files if file.startswith(SHARD)]
         for name, part in run.learned().items():
             prefix = f"{name}."
             owned = [file for file in checkpoint.files if file.startswith(prefix)]
-            part.load({file.removeprefix(prefix): checkpoint.read(file) for file in owned})
-        ahead = AHEAD in checkpoint.files
-        return Step(checkpoint.step, ahead=Played.load(checkpoint.read(AHEAD)) if ahead else None)
+            data = {file.removeprefix(prefix): checkpoint.read(file) for file in owned}
+            if shards and isinstance(part, Shards):
+                part.load(data, shards)
+            else:
+                part.load(data)
+        run.ahead.put(_ahead(folder, checkpoint))
+        return Step(checkpoint.step, run.ahead)
+
+
+def _ahead(folder: RunFolder | None, checkpoint: Checkpoint) -> list[Played]:
+    """What was played for steps to come, with the images that are learned from."""
+    files = [file for file in checkpoint.files if file.startswith(AHEAD)]
+    ended = [Played.load(checkpoint.read(file)) for file in files]
+    return ended if folder is None else [one.with_images(folder.media) for one in ended]
 
 
 def _resume_attendants(run: Run, trainer: Mapping[str, Any], checkpoint: Checkpoint) -> None:
-    known = ("trainer.json", AHEAD, *(f"{name}." for name in run.learned()))
+    known = ("trainer.json", AHEAD, SHARD, *(f"{name}." for name in run.learned()))
     files = {file: checkpoint.read(file) for file in checkpoint.files if not file.startswith(known)}
     for attendant in run.attendants:
         if not attendant.name:

@@ -31,9 +31,13 @@ class Players(Protocol):
 
         `learning`: the plays are learned from, so the policies that learn are drawn as their
         config says, and seats may name members of the league. `temperature`: of every policy,
-        instead of its own. Raises EngineError where every episode failed, BudgetError where a
-        limit ended one.
+        instead of its own. A failed episode is data; raises BudgetError where a limit ended one.
         """
+        ...
+
+    def pinned(self) -> Players | None:
+        """Players of the policies that learn as they are published now, whatever is published
+        later; None where an engine of theirs cannot stay as it is."""
         ...
 
 

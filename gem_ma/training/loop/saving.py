@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gem_ma.config.training import TrainSettings
@@ -13,9 +14,12 @@ from gem_ma.store import RunFolder
 from gem_ma.training.learner.critic import Critic
 from gem_ma.training.loop.attendant import Attendant
 from gem_ma.training.loop.checkpoint import prune_checkpoints, write_checkpoint
-from gem_ma.training.loop.overlap import FILE as AHEAD
+from gem_ma.training.loop.dividing import begun_parts
+from gem_ma.training.loop.overlap import Ahead
+from gem_ma.training.loop.played import dumped
 from gem_ma.training.loop.roles import Learner
 from gem_ma.training.loop.step import Step
+from gem_ma.training.processes.teams import Team
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +30,14 @@ class Run:
     critics: Mapping[str, Critic]
     states: dict[str, dict[str, float]]
     attendants: Sequence[Attendant]
+    ahead: Ahead
+    root: Path | None  # the run folder, which all processes see; None keeps no record
+    team: Team
 
     def save(self, folder: RunFolder | None, step: Step, settings: TrainSettings) -> None:
-        """Writes the checkpoint of a step, and deletes those that are not to be kept."""
+        """Writes the checkpoint of a step, and deletes those that are not to be kept. All processes
+        call it."""
+        begun = begun_parts(self.learners, self.root, step.number, self.team)
         if folder is None:
             return
         trainer: dict[str, Any] = {
@@ -45,14 +54,17 @@ class Run:
             if attendant.name:
                 trainer[attendant.name] = attendant.state()
                 files |= attendant.files()
-        if step.ahead is not None:
+        for played in step.ahead.ended():
             # the record does not hold these episodes yet, so neither does the folder their images
-            folder.keep_images(step.ahead.episodes)
-            files[AHEAD] = step.ahead.dump()
+            folder.keep_images(played.episodes)
+        files |= dumped(step.ahead.ended())
         files["trainer.json"] = json.dumps(trainer).encode()
-        checkpoints, kept = folder.path / "checkpoints", settings.checkpoints
-        write_checkpoint(checkpoints, step.number, files)
-        prune_checkpoints(checkpoints, step.number, kept.keep, kept.every)
+        checkpoints, bounds = folder.path / "checkpoints", settings.checkpoints
+        if begun is not None:
+            # all processes know it by its absolute path, the folder may be a relative one
+            begun = checkpoints / begun.name
+        write_checkpoint(checkpoints, step.number, files, begun)
+        prune_checkpoints(checkpoints, step.number, bounds.keep, bounds.every)
 
     def learned(self) -> dict[str, Learner | Critic]:
         """Learners and critics, by the name that their files of a checkpoint begin with."""

@@ -9,7 +9,8 @@ from typing import Any
 
 from gem_ma.training.loop.lessons import Lesson
 from gem_ma.training.loop.metrics import tokens_of
-from gem_ma.training.loop.overlap import Played
+from gem_ma.training.loop.overlap import Ahead
+from gem_ma.training.loop.played import Played
 from gem_ma.training.loop.timings import Phases
 
 
@@ -17,14 +18,15 @@ from gem_ma.training.loop.timings import Phases
 class Step:
     """What has become of one step so far. Number 0 is the beginning, before anything is learned.
 
-    `ahead`: what was played for the next step while this one was learned (`train.overlap`).
+    `ahead`: what is played for steps to come while this one is learned (`train.overlap`); one
+    object for the whole run.
     `scores`: of the exam at its end, where one is held. `rows` and `notes` wait to be handed to
     the record and to the user; `times` goes to timings.jsonl.
     """
 
     number: int
+    ahead: Ahead = field(default_factory=Ahead)
     played: Played | None = None
-    ahead: Played | None = None  # handed to the next `Step`, or dropped after a rollback
     lessons: Sequence[Lesson] = ()
     metrics: dict[str, Any] = field(default_factory=dict)
     scores: Mapping[str, Any] | None = None

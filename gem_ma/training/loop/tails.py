@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from gem_ma.episode import Episode
 from gem_ma.registry import task_of
@@ -10,7 +10,9 @@ from gem_ma.scenario import Scenario, replay
 
 
 def still_here(
-    scenario: Scenario, episodes: Sequence[Episode], tails: Mapping[tuple[int, str], float]
+    scenario_of: Callable[[Episode], Scenario],
+    episodes: Sequence[Episode],
+    tails: Mapping[tuple[int, str], float],
 ) -> dict[tuple[int, str], float]:
     """The values of what follows, without those of agents whose part was over (`Leave`) before the
     driver cut the play: nothing follows for them.
@@ -21,6 +23,7 @@ def still_here(
     # once per episode: several agents of one play share a replay
     for index in dict.fromkeys(index for index, _ in tails):
         cut = episodes[index]
+        scenario = scenario_of(cut)
         game = replay(
             scenario, task_of(scenario, cut.task), cut.seed, cut.turns, cut.calls, cut.forks
         )

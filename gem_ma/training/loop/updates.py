@@ -14,21 +14,22 @@ from typing import Any
 from gem_ma import credit
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
+from gem_ma.config.worlds import Worlds
 from gem_ma.engines.base import stable_seed
 from gem_ma.episode import Episode
-from gem_ma.estimators import estimate, mean_return, raw_gae, shaped
-from gem_ma.scenario import Scenario
+from gem_ma.estimators import estimate, key_among_worlds, mean_return, raw_gae, shaped
 from gem_ma.training.learner.critic import Critic, valued
 from gem_ma.training.learner.mismatch import check_fresh
+from gem_ma.training.loop.anchoring import Anchoring, check_anchored
 from gem_ma.training.loop.lessons import Lesson
 from gem_ma.training.loop.metrics import policy_measures
-from gem_ma.training.loop.overlap import Played
+from gem_ma.training.loop.played import Played
 from gem_ma.training.loop.roles import Learner
 from gem_ma.training.loop.tails import still_here
 from gem_ma.training.loop.timings import Phases
 from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.discounts import discounts, logged
-from gem_ma.training.schedule.plans import learning_rate
+from gem_ma.training.schedule.rates import learning_rate
 from gem_ma.training.schedule.staleness import fresh, warning
 from gem_ma.training.selfplay.guard import Guard
 from gem_ma.turn_table import TurnTable
@@ -41,19 +42,21 @@ class Updates:
         self,
         config: Config,
         settings: TrainSettings,
-        scenario: Scenario,
+        worlds: Worlds,
         learners: Mapping[str, Learner],
         critics: Mapping[str, Critic],
         states: dict[str, dict[str, float]],
         guard: Guard,
     ) -> None:
-        self.config, self.settings, self.scenario, self.guard = config, settings, scenario, guard
+        self.config, self.settings, self.worlds, self.guard = config, settings, worlds, guard
         self.learners, self.critics, self.states = learners, critics, states
         # here, so that cloning keeps to the same bound of memory
         for name, learner in learners.items():
             learner.bound(settings_of(settings, name).loss)
+            check_anchored(settings_of(settings, name), learner)
         for name, critic in critics.items():
-            critic.pass_tokens = settings_of(settings, name).loss.pass_tokens
+            loss = settings_of(settings, name).loss
+            critic.pass_tokens, critic.recompute = loss.pass_tokens, loss.recompute
 
     def prepare(self, played: Played, policies: Sequence[str]) -> list[Lesson]:
         """The lessons of the policies that learn at this step, all from the same recorded
@@ -63,8 +66,8 @@ class Updates:
     def _lesson(self, played: Played, name: str, settings: TrainSettings) -> Lesson:
         version, bound = self.learners[name].version, settings.max_policy_lag
         # of the plays alone: a branch repeats its trunk, and would count those turns once more
-        numbers: dict[str, Any] = dict(policy_measures(played.plays, name, self.scenario, version))
-        episodes: Sequence[Episode] = played.episodes
+        numbers: dict[str, Any] = dict(policy_measures(played.plays, name, self.worlds, version))
+        episodes: Sequence[Episode] = played.taught
         late, stale = None, False
         if settings.overlap or bound is not None:
             episodes, ages = fresh(episodes, name, version, bound)
@@ -103,7 +106,8 @@ class Updates:
         how = settings.credit
         tails = None
         if name in self.critics:
-            tails = still_here(self.scenario, episodes, self.critics[name].tails(episodes, name))
+            cut = self.critics[name].tails(episodes, name)
+            tails = still_here(lambda one: self.worlds.of_episode(one).scenario, episodes, cut)
         return credit.turns(
             episodes,
             name,
@@ -128,16 +132,23 @@ class Updates:
                 turns, shaping.form, shaping.alpha, gamma=lesson.gamma, state=past
             )
             numbers["return_shaped"] = mean_return(turns)
+        learner = self.learners[name]
+        held = Anchoring(learner, settings.loss, self.states.get(f"{name}@kl", {}))
+        turns, charged = held.charged(turns, lesson.gamma)
+        numbers |= charged
         if name in self.critics:
             turns = valued(turns, self.critics[name])
+        key = key_among_worlds(how.name, how.key, how.groups) if self.worlds.several else how.key
+        state, cut = self.states[name], settings.credit.cut
         advantages, self.states[name] = estimate(
-            how.name, turns, how.key, self.states[name], gamma=lesson.gamma, **options
+            how.name, turns, key, state, gamma=lesson.gamma, cut=cut, **options
         )
         phases.lap("credit")
-        learner = self.learners[name]
         numbers |= learner.update(
-            turns, advantages, lr=lesson.lr, settings=settings.loss, rng=lesson.rng
+            turns, advantages, lr=lesson.lr, settings=held.loss, rng=lesson.rng
         )
+        if settings.loss.kl or settings.loss.kl_refresh:
+            self.states[f"{name}@kl"] = held.after(numbers)
         # raises before anything is published: the checkpoint holds the weights of before
         check_fresh(name, lesson.step + 1, numbers.get("fresh_gap"), learner.parity)
         if name in self.critics:

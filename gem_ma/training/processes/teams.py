@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -21,23 +22,32 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma import errors
-from gem_ma.codec import dump_episode, load_episode
 from gem_ma.episode import Episode
-from gem_ma.errors import ConfigError, EngineError
+from gem_ma.errors import ConfigError, EngineError, GemMaError
 from gem_ma.installing import install
 from gem_ma.rollout import Plan
+from gem_ma.training.processes.hands import Hands
+from gem_ma.training.processes.meeting import meet
+from gem_ma.training.processes.reports import episodes_of, error_of, reported
 
 LAUNCHED = ("RANK", "WORLD_SIZE")  # what every launcher sets
+GONE = (
+    "another process of this training has ended; its own message says why. The last checkpoint is"
+    " intact"
+)
+# what the libraries below say of it
+_BROKEN = re.compile(r"gloo|nccl|connection (reset|closed|refused)|socket", re.IGNORECASE)
 T = TypeVar("T")
 
 
 class Team:
     """The processes of one training. In a team of one (`SOLO`) a share is the whole, and a sum is
-    the value itself."""
+    the value itself. `led`: the first has the whole too, and the others nothing."""
 
-    def __init__(self, rank: int = 0, size: int = 1, group: Any = None) -> None:
-        self.rank, self.size, self.group = rank, size, group
+    def __init__(
+        self, rank: int = 0, size: int = 1, group: Any = None, *, led: bool = False
+    ) -> None:
+        self.rank, self.size, self.group, self.led = rank, size, group, led
 
     @property
     def first(self) -> bool:
@@ -46,11 +56,15 @@ class Team:
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
         """This process's part of the items; `merge` puts the parts together again."""
+        if self.led:
+            return items if self.first else items[:0]
         # every n-th, not a block: plays of one start lie together and take about as long
         return items[self.rank :: self.size]
 
     def merge(self, parts: Sequence[Sequence[T]]) -> list[T]:
         """The inverse of `share`, of the parts in the order of their processes."""
+        if self.led:
+            return list(parts[0])
         merged: list[T | None] = [None] * sum(map(len, parts))
         for rank, part in enumerate(parts):
             merged[rank :: self.size] = part
@@ -137,13 +151,22 @@ SOLO = Team()
 
 
 class Teams:
-    """One group for playing and one for learning; `close` when all is done."""
+    """One group for playing and one for learning; `close` when all is done. `hands`: workers that
+    play and do not learn."""
 
-    def __init__(self, play: Team = SOLO, learn: Team = SOLO, state: Any = None) -> None:
-        self.play, self.learn, self._state = play, learn, state
+    def __init__(
+        self,
+        play: Team = SOLO,
+        learn: Team = SOLO,
+        state: Any = None,
+        hands: Hands | None = None,
+    ) -> None:
+        self.play, self.learn, self.hands, self._state = play, learn, hands, state
 
     def close(self) -> None:
-        """Leaves the others."""
+        """Leaves the others, and lets the workers go."""
+        if self.hands is not None:
+            self.hands.close()
         if self._state is not None:
             self._state.destroy_process_group()
             self._state = None
@@ -179,6 +202,7 @@ def join() -> Teams:
     except ImportError as error:
         raise ConfigError(f"several processes need accelerate: {install('train')}") from error
     try:
+        meet(torch)
         state = PartialState(cpu=not torch.cuda.is_available())
         rank = int(state.process_index)
         # gloo also on GPUs: what is exchanged lies on the CPU, and NCCL takes CUDA tensors alone
@@ -199,28 +223,15 @@ async def together(
     gets all of them. An error in one process ends all of them."""
     if team.size == 1:
         return await play(plans)
-    report: dict[str, Any] = {"kind": "", "fault": ""}
-    try:
-        report["lines"] = [dump_episode(episode) for episode in await play(team.share(plans))]
     # the others wait for this share, so an error must reach them too, whatever it is
-    except Exception as error:
-        report |= {"kind": type(error).__name__, "fault": str(error), "lines": []}
+    report = await reported(play(team.share(plans)))
     parts = [json.loads(part) for part in team.gather(json.dumps(report).encode())]
     failed = next((part for part in parts if part["kind"]), None)
     if failed is not None:
         if team.first:  # so that one process prints the error, not every one of them
-            raise _again(failed["kind"], failed["fault"])
+            raise error_of(failed)
         raise LostError("see the error of process 0")
-    return team.merge([[load_episode(line) for line in part["lines"]] for part in parts])
-
-
-def _again(kind: str, fault: str) -> Exception:
-    """The error of another process, as an exception of this one."""
-    # by name, out of our own module alone: what another process sent chooses no other class
-    known = getattr(errors, kind, None)
-    if isinstance(known, type) and issubclass(known, errors.GemMaError):
-        return known(fault)
-    return EngineError(f"{kind}: {fault}")
+    return team.merge([episodes_of(part) for part in parts])
 
 
 @contextmanager
@@ -229,10 +240,21 @@ def _lost() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:  # all that torch says of a lost connection
-        raise LostError(
-            "another process of this training has ended; its own message says why. The last"
-            " checkpoint is intact"
-        ) from error
+        raise LostError(GONE) from error
+
+
+@contextmanager
+def lost() -> Iterator[None]:
+    """The same around work of which collectives are a part: other faults of torch stay what they
+    are."""
+    try:
+        yield
+    except (LostError, GemMaError):
+        raise
+    except Exception as error:
+        if not _BROKEN.search(str(error)):
+            raise
+        raise LostError(GONE) from error
 
 
 class LostError(EngineError):

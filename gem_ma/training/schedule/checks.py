@@ -6,19 +6,22 @@ Every message begins with the key that is wrong, so that `config.Loaded.placed` 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
+from gem_ma.config.worlds import Worlds
 from gem_ma.engines.capabilities import Configured
 from gem_ma.errors import ConfigError
 from gem_ma.estimators import columns, estimator
+from gem_ma.evaluation.judge import Judge
 from gem_ma.tracking import options_of
-from gem_ma.training.learner.losses import surrogate
 from gem_ma.training.learner.mismatch import SAMPLED, unlearnable
 from gem_ma.training.schedule.alternation import check_names, settings_of
+from gem_ma.training.schedule.loss_checks import check_loss
 from gem_ma.training.schedule.plans import TRAINING_SEEDS
 from gem_ma.training.selfplay.opponents import check_opponents
 from gem_ma.training.selfplay.seats import plays_per_start
@@ -28,9 +31,12 @@ from gem_ma.turn_table import KEYS
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
 
 
-def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
+def checked(config: Config, policies: Iterable[str], worlds: Worlds | None = None) -> TrainSettings:
     """The section `train:`. Raises ConfigError, with its key, for faults that no schema can see:
-    in names of policies, estimators and columns, and in numbers that must divide each other."""
+    in names of policies, estimators and columns, and in numbers that must divide each other.
+
+    `worlds`: those of the config, where it has several or names seats by pattern.
+    """
     settings = config.train
     if settings is None:
         raise ConfigError("the config has no section `train:`, so there is nothing to learn")
@@ -52,7 +58,8 @@ def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
     # names first: what follows reads the settings of each policy, and would fail on a wrong name
     check_names(settings)
     options_of(settings.log)
-    check_opponents(config, settings)
+    casts = [config.agents] if worlds is None else [one.agents for one in worlds.configs]
+    check_opponents(config, settings, casts)
     # without learners the common settings are still checked, by a policy of no name
     for name in settings.policies or ("",):
         special = settings.per_policy.get(name)
@@ -62,12 +69,33 @@ def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
             if special and special.estimator
             else "train.estimator",
         )
-        _check_surrogate(
-            settings_of(settings, name),
-            f"train.per_policy.{name}.loss" if special and special.loss else "train.loss",
+        place = f"train.per_policy.{name}.loss" if special and special.loss else "train.loss"
+        check_loss(config, settings_of(settings, name), place)
+    _check_starts(settings, casts)
+    _check_rates(settings)
+    if worlds is not None and settings.curriculum is not None:
+        _check_curriculum(settings, worlds)
+    # beyond it an exam could ask what was trained on
+    if config.evaluate.seed + config.evaluate.episodes > TRAINING_SEEDS:
+        raise ConfigError(
+            f"evaluate.seed: must lie below {TRAINING_SEEDS}, where training seeds begin; got"
+            f" {config.evaluate.seed}"
         )
+    return settings
+
+
+def _check_rates(settings: TrainSettings) -> None:
+    still = all(settings_of(settings, name).lr_final == 1 for name in settings.policies or ("",))
+    if settings.lr_decay != "linear" and still:
+        raise ConfigError(
+            f"train.lr_decay: {settings.lr_decay} does nothing while train.lr_final is 1; set it to"
+            " the share of lr that is left at the end, such as 0.1"
+        )
+
+
+def _check_starts(settings: TrainSettings, casts: Iterable[Mapping[str, Any]]) -> None:
     # a start that lacks some of its plays would make groups of unequal size
-    sides = plays_per_start(settings.seats, len(config.agents))
+    sides = math.lcm(*(plays_per_start(settings.seats, len(cast)) for cast in casts))
     if settings.episodes % (settings.group_size * sides):
         if sides == 1:
             raise ConfigError(
@@ -81,13 +109,21 @@ def checked(config: Config, policies: Iterable[str]) -> TrainSettings:
             f"train.seats: {settings.episodes} episodes cannot be divided into starts, which have"
             f" {each}"
         )
-    # beyond it an exam could ask what was trained on
-    if config.evaluate.seed + config.evaluate.episodes > TRAINING_SEEDS:
+
+
+def _check_curriculum(settings: TrainSettings, worlds: Worlds) -> None:
+    """There must be tasks to choose among, and somebody who says which plays succeeded."""
+    ids = ", ".join(dict.fromkeys(world.scenario.id for world in worlds.played))
+    if all(Judge.of(world.scenario).success is None for world in worlds.played):
         raise ConfigError(
-            f"evaluate.seed: must lie below {TRAINING_SEEDS}, where training seeds begin; got"
-            f" {config.evaluate.seed}"
+            f"train.curriculum: {ids} does not say which plays succeed, and tasks are chosen by"
+            " that; write its method success(episode), or remove train.curriculum"
         )
-    return settings
+    if all(len(world.scenario.tasks(settings.split)) < 2 for world in worlds.played):
+        raise ConfigError(
+            f"train.curriculum: {ids} has one task in the split {settings.split!r}, so there is"
+            " nothing to choose; remove train.curriculum"
+        )
 
 
 def remarks(settings: TrainSettings) -> dict[str, str]:
@@ -103,8 +139,10 @@ def remarks(settings: TrainSettings) -> dict[str, str]:
         bare = [
             f"{name} not at all (loss.tis is null)" for name, cap in caps.items() if cap is None
         ]
+        count = int(settings.overlap)
+        behind = "one update" if count == 1 else f"{count} updates"
         lines["off-policy"] = (
-            "every step is played one update behind (train.overlap); importance weights of tokens:"
+            f"every step is played {behind} behind (train.overlap); importance weights of tokens:"
             f" {', '.join((*weighed, *bare)) or 'none'}"
         )
     return lines
@@ -143,13 +181,6 @@ def _check_sampling(config: Config, name: str) -> None:
         raise ConfigError(f"policies.{name}.{key}: {SAMPLED}; got {key} {value:g}")
 
 
-def _check_surrogate(settings: TrainSettings, where: str) -> None:
-    try:
-        surrogate(settings.loss.surrogate)
-    except ConfigError as error:
-        raise ConfigError(f"{where}.surrogate: {error}") from error
-
-
 def _check_estimator(settings: TrainSettings, where: str) -> None:
     chosen = settings.estimator
     try:
@@ -179,6 +210,20 @@ def _check_estimator(settings: TrainSettings, where: str) -> None:
         raise ConfigError(
             f"{what}, and this config plays every start once; set train.group_size or train.fork,"
             " or name another key, such as [task, agent]"
+        )
+    if (
+        settings.policies
+        and settings.refill
+        and ("group" not in key or not entry.silent or entry.tree)
+    ):
+        raise ConfigError(
+            f"train.refill: under {where} {chosen.name} a play teaches beside those of other"
+            " starts too, so no start is idle; set train.refill=0, or name grpo or another"
+            " estimator that centres within a group"
+        )
+    if settings.policies and settings.refill and settings.group_size == 1:
+        raise ConfigError(
+            "train.refill: every start is played once, so each would be idle; set train.group_size"
         )
     if chosen.shaping is not None and entry.ledger:
         raise ConfigError(

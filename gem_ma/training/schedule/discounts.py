@@ -13,6 +13,7 @@ from typing import Any
 from gem_ma.config.learning import SCHEDULE
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
+from gem_ma.config.worlds import Worlds
 from gem_ma.credit import Gamma, discount_of
 from gem_ma.errors import ConfigError
 from gem_ma.scenario import Scenario
@@ -59,9 +60,14 @@ def logged(gamma: Gamma, agents: list[str]) -> float | dict[str, float]:
     )
 
 
-def check_discounts(config: Config, settings: TrainSettings, scenario: Scenario) -> None:
+def check_discounts(worlds: Worlds, settings: TrainSettings) -> None:
     """Raises ConfigError where an agent would learn without a discount, or with another one than
     the shaping of its rewards assumes."""
+    for world in worlds.played:
+        _check_world(world.config, settings, world.scenario)
+
+
+def _check_world(config: Config, settings: TrainSettings, scenario: Scenario) -> None:
     for agent in scenario.agents:
         for policy in _learners(config, settings, agent):
             gamma = settings_of(settings, policy).credit.gamma

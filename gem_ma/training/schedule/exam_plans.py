@@ -17,7 +17,7 @@ from gem_ma.training.selfplay.seats import casts
 def exam_plans(config: Config, scenario: Scenario) -> list[Plan]:
     """`evaluate.episodes` plays of the tasks that `scenario:` names, on seeds `evaluate.seed`
     and following, from each side under `swap`."""
-    split, chosen = config.scenario.split, config.scenario.tasks
+    split, chosen = config.only.split, config.only.tasks
     known = len(scenario.tasks(split))
     tasks = chosen if isinstance(chosen, list) else range(min(chosen or known, known))
     sides = seatings(config)
@@ -36,6 +36,17 @@ def exam_plans(config: Config, scenario: Scenario) -> list[Plan]:
     return [
         replace(plan, cast=cast, repeat=side) for plan in plans for side, cast in enumerate(sides)
     ][: config.evaluate.episodes]
+
+
+def tried(config: Config, plans: list[Plan]) -> list[Plan]:
+    """These plans `evaluate.tries` times over, told apart by `repeat`; luck alone differs, since
+    seeds stay."""
+    sides = len(seatings(config))
+    return [
+        replace(plan, repeat=plan.repeat + number * sides)
+        for number in range(config.evaluate.tries)
+        for plan in plans
+    ]
 
 
 def seatings(config: Config) -> list[dict[str, Seat]]:

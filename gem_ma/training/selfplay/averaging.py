@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gem_ma.config.settings import Config
+from gem_ma.config.worlds import Worlds
 from gem_ma.engines.small.table import Table, view_key
 from gem_ma.errors import ConfigError
 from gem_ma.evaluation.exploitability import ScoresTexts, TokenStrategy, decisions
@@ -30,12 +31,13 @@ NODES, DECISIONS = 10_000, 200
 def exact(config: Config, scenario: Scenario) -> bool:
     """Whether strategies can be scored exactly: a zero-sum scenario in which every agent answers
     by `direct`."""
-    # any other behaviour shows the model another prompt than the one that is asked here
+    # any other behaviour shows the model another prompt than the one that is asked here, and so
+    # does a memory
     seats = config.agents
     return (
         bool(scenario.zero_sum)
         and set(seats) == set(scenario.agents)
-        and all(seat.behaviour == "direct" for seat in seats.values())
+        and all(seat.behaviour == "direct" and not seat.memory for seat in seats.values())
     )
 
 
@@ -53,9 +55,13 @@ def as_table(mixture: Mixture, policy: str) -> Table:
 class Averages(Attendant):
     """The mixtures of one run by policy; none where the game cannot be listed or is too large."""
 
-    def __init__(self, config: Config, scenario: Scenario, learners: Mapping[str, Any]) -> None:
+    def __init__(self, worlds: Worlds, learners: Mapping[str, Any]) -> None:
         self.learners = learners
         self.mixtures: dict[str, Mixture] = {}
+        # of several games there would be a mixture each; their exams have the last weights alone
+        if worlds.several:
+            return
+        config, scenario = worlds.played[0].config, worlds.played[0].scenario
         learned = config.train.policies if config.train is not None else []
         names = [name for name in learned if isinstance(learners.get(name), ScoresTexts)]
         if names and exact(config, scenario):

@@ -14,11 +14,10 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
+from gem_ma.config.worlds import Worlds
 from gem_ma.episode import Episode
 from gem_ma.evaluation.exploitability import ScoresTexts
-from gem_ma.scenario import Scenario
 from gem_ma.training.loop.attendant import NO_FILES, Attendant
 from gem_ma.training.loop.roles import Learner
 from gem_ma.training.loop.step import Step
@@ -55,21 +54,25 @@ class Guard(Attendant):
 
     def __init__(
         self,
-        config: Config,
         settings: TrainSettings,
-        scenario: Scenario,
+        worlds: Worlds,
         learners: Mapping[str, Learner],
         league: League,
     ) -> None:
         self.settings, self.league = settings, league
         self.learners = {name: learners[name] for name in settings.policies}
         self.agents = {
-            name: [agent for agent, seat in config.agents.items() if seat.policy == name]
+            name: [
+                f"{world.name} {agent}".strip()
+                for world in worlds.played
+                for agent, seat in world.config.agents.items()
+                if seat.policy == name
+            ]
             for name in settings.policies
         }
         # under `off` the signs are still measured and logged; nobody judges them
         self.on = settings.on_collapse != "off"
-        self.watch = Watch(bool(scenario.zero_sum))
+        self.watch = Watch(all(bool(world.scenario.zero_sum) for world in worlds.played))
         self.brake = dict.fromkeys(settings.policies, 1.0)  # of the learning rate
         # policy -> `healthy` and `candidate`, each (step, state); a collapse shows late, so the
         # candidate may be ill already, and becomes healthy once the next one is taken
@@ -93,11 +96,10 @@ class Guard(Attendant):
             self.after_exam(step.scores, step.number)
         alarms = self.settle(step.number, last=step.last)
         back = [alarm for alarm in alarms if "rolled_back_to" in alarm]
-        if step.ahead is not None and back:
-            # they were played with the weights that are gone, so the next step is played anew
+        # they were played with the weights that are gone, so these steps are played anew
+        if back and (discarded := step.ahead.drop()):
             for alarm in back:
-                alarm["discarded"] = len(step.ahead.episodes)
-            step.ahead = None
+                alarm["discarded"] = discarded
         if step.number:
             step.rows += alarms
             step.notes += map(_advice, alarms)

@@ -15,16 +15,18 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from typing_extensions import TypedDict
 
+from gem_ma.config.opponents import OpponentSettings
 from gem_ma.config.plans import cast_of
 from gem_ma.config.settings import Config
-from gem_ma.config.training import OpponentSettings, TrainSettings
+from gem_ma.config.training import TrainSettings
+from gem_ma.config.worlds import Worlds
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.capabilities import Weighs
 from gem_ma.engines.opening import open_engine
@@ -35,6 +37,7 @@ from gem_ma.files import kind, place
 from gem_ma.rollout import Plan
 from gem_ma.training.loop.attendant import NO_FILES, Attendant
 from gem_ma.training.loop.step import Step
+from gem_ma.training.schedule.plans import Opponents
 from gem_ma.training.selfplay.opponents import anchor_seat, prioritised
 
 FOLDER = "league"
@@ -78,9 +81,14 @@ class League(Attendant):
         policies: Mapping[str, Policy],
         root: Path | None,
         *,
+        worlds: Worlds | None = None,
         writes: bool = True,
     ) -> None:
         self.config, self.settings, self.policies = config, settings, policies
+        # who sits where in each world; opponents are drawn for a start of one of them
+        self.casts = {"": cast_of(config)}
+        if worlds is not None:
+            self.casts = {world.name: cast_of(world.config) for world in worlds.played}
         self.pool = settings.pool
         self.shares = settings.opponents or OpponentSettings(latest=1.0)
         self.active = settings.opponents is not None
@@ -208,19 +216,24 @@ class League(Attendant):
 
     # -- the draw ---------------------------------------------------------------------------------
 
-    def opponents(self, step: int, learning: Sequence[str]) -> Callable[[int], dict[str, Seat]]:
-        """The seats of a start by its number in the run, when these policies learn at this step."""
-        cast = cast_of(self.config)
-        learners = [agent for agent, seat in cast.items() if seat.policy in learning]
+    def opponents(self, step: int, learning: Sequence[str]) -> Opponents:
+        """The seats of a start by its number in the run (and its world), when these policies learn
+        at this step."""
+        learning_in = {
+            world: [agent for agent, seat in cast.items() if seat.policy in learning]
+            for world, cast in self.casts.items()
+        }
         shares = self._shares()
         hands = self._hands(
-            step, cast, learners, [way for way in ("uniform", "prioritised") if shares[way] > 0]
+            step, learning_in, [way for way in ("uniform", "prioritised") if shares[way] > 0]
         )
 
-        def seats(start: int) -> dict[str, Seat]:
+        def seats(start: int, world: str = "", /) -> dict[str, Seat]:
             # a generator per start: what one start draws must not depend on the others
-            rng = random.Random(stable_seed(self.config.run.seed, "opponents", start))
+            named = (world,) if world else ()
+            rng = random.Random(stable_seed(self.config.run.seed, "opponents", *named, start))
             way = rng.choices(list(shares), list(shares.values()))[0]
+            cast, learners = self.casts[world], learning_in[world]
             if not learners or way == "latest":
                 return dict(cast)
             learner = rng.choice(learners)
@@ -257,12 +270,16 @@ class League(Attendant):
         return [agent for agent in others if cast[agent].policy in self.settings.policies] or others
 
     def _hands(
-        self, step: int, cast: Mapping[str, Seat], learners: Sequence[str], ways: Sequence[str]
+        self, step: int, learners: Mapping[str, Sequence[str]], ways: Sequence[str]
     ) -> dict[tuple[str | None, str | None, str], list[str]]:
         """The members that this step's starts pick from, by (learner's policy, rival's policy,
         way)."""
+        # of all worlds together: what is in memory at once is bound for the whole step
         pairs = dict.fromkeys(
-            (cast[a].policy, cast[b].policy) for a in learners for b in self._rivals(cast, a)
+            (cast[a].policy, cast[b].policy)
+            for world, cast in self.casts.items()
+            for a in learners[world]
+            for b in self._rivals(cast, a)
         )
         keys = [(mine, rival, way) for mine, rival in pairs for way in ways]
         # one generator for all hands of a step, drawn in the order of `keys`

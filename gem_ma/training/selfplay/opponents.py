@@ -4,15 +4,19 @@ and no results.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gem_ma import registry
 from gem_ma.behaviour import needs_policy
+from gem_ma.config.opponents import PoolSettings
+from gem_ma.config.playing import AgentSettings
 from gem_ma.config.settings import Config
-from gem_ma.config.training import PoolSettings, TrainSettings
+from gem_ma.config.training import TrainSettings
 from gem_ma.episode import Seat
 from gem_ma.errors import ConfigError
+
+Seated = Mapping[str, AgentSettings]
 
 
 def prioritised(rates: Sequence[float], settings: PoolSettings) -> list[float]:
@@ -34,8 +38,9 @@ def anchor_seat(seat: Seat, anchor: str, policies: Iterable[str]) -> Seat:
     return replace(seat, policy=anchor) if anchor in policies else Seat(anchor)
 
 
-def check_opponents(config: Config, settings: TrainSettings) -> None:
-    """Raises ConfigError for opponents that this config cannot have."""
+def check_opponents(config: Config, settings: TrainSettings, casts: Sequence[Seated]) -> None:
+    """Raises ConfigError for opponents that this config cannot have; `casts`: who sits in each
+    world that it plays."""
     wanted = settings.opponents
     if wanted is None:
         if settings.on_collapse == "mix_pool":
@@ -67,12 +72,12 @@ def check_opponents(config: Config, settings: TrainSettings) -> None:
         raise ConfigError(
             f"policies.{odd[0]}: with train.opponents, a name with @ is that of a snapshot"
         )
-    learned = [agent for agent, seat in config.agents.items() if seat.policy in settings.policies]
+    learned = max(sum(seat.policy in settings.policies for seat in cast.values()) for cast in casts)
     pooled = wanted.uniform + wanted.prioritised > 0 or settings.on_collapse == "mix_pool"
-    if pooled and len(learned) < 2:
+    if pooled and learned < 2:
         raise ConfigError(
             "train.opponents: the pool holds snapshots of learned policies, and no other agent is"
             " played by one; use anchors"
         )
-    if wanted.latest < 1 and len(config.agents) < 2:
+    if wanted.latest < 1 and all(len(cast) < 2 for cast in casts):
         raise ConfigError("train.opponents: this scenario has one agent, which has no opponents")

@@ -3,7 +3,9 @@ const after = (episode, agent) => (Object.hasOwn(episode.final, agent) ? episode
 const colour = (agents, agent) => "s" + (Math.max(0, agents.indexOf(agent)) % 8);
 const namesOf = (episode) => episode.agents.map((one) => one.name);
 
-function acted(turn, kind, name) {
+const beside = [];  // what a served page puts below an act: functions of episode and turn
+
+function acted(episode, turn, kind, name) {
   const box = message({ sender: turn.agent, parts: [turn.text], calls: turn.calls }, true, kind, false, []);
   box.prepend(make("span", "speaker", name));
   if (!turn.text && !turn.calls.length) box.append(make("div", "hint", "(said nothing)"));
@@ -11,7 +13,7 @@ function acted(turn, kind, name) {
   if (turn.shortened) box.append(make("div", "bad", turn.shortened + " bytes were cut off by run.max_said"));
   const chips = [turn.parsed !== null && turn.parsed !== turn.text && "read as " + turn.parsed, ...(turn.replies.length > 1 ? [] : turn.replies.map(replyLine))];
   const line = chips.filter(Boolean).join(" \u00b7 ");
-  return add(box, line ? make("div", "chips", line) : null, drafts(turn));
+  return add(box, line ? make("div", "chips", line) : null, drafts(turn), ...beside.map((more) => more(episode, turn)));
 }
 
 function pay(entries) {
@@ -59,7 +61,7 @@ function lanes(episode, link) {
     for (const agent of agents) {
       const cell = make("div", "cell " + colour(agents, agent));
       for (const turn of episode.turns) {
-        if (turn.step === step && turn.agent === agent) add(cell, ...showing(agent, turn.observed), acted(turn, colour(agents, agent), agent));
+        if (turn.step === step && turn.agent === agent) add(cell, ...showing(agent, turn.observed), acted(episode, turn, colour(agents, agent), agent));
       }
       grid.append(cell);
     }
@@ -83,7 +85,7 @@ function view(episode, agent, link) {
     step.dataset.step = String(turn.step);
     box.append(step);
     for (const item of turn.observed) box.append(message(item, item.sender === agent, kind, first, agents));
-    box.append(acted(turn, kind, agent));
+    box.append(acted(episode, turn, kind, agent));
     first = false;
   }
   for (const item of after(episode, agent)) box.append(message(item, item.sender === agent, kind, first, agents));
@@ -92,9 +94,10 @@ function view(episode, agent, link) {
 
 // Verdict, blame and cause, what it was paid and for what, measures and labels, error.
 function verdict(episode) {
-  const box = make("div", "verdict " + episode.kinds[0]);
-  const line = add(make("p", "first"), ...episode.kinds.map((kind) => make("b", "badge " + kind, kind)));
-  for (const cause of episode.causes) line.append(make("span", "cause", cause));
+  const kinds = episode.verdict || episode.kinds;
+  const box = make("div", "verdict " + kinds[0]);
+  const line = add(make("p", "first"), ...kinds.map((kind) => make("b", "badge " + kind, kind)));
+  for (const cause of episode.reasons || episode.causes) line.append(make("span", "cause", cause));
   box.append(line);
   if (episode.error) box.append(make("p", "bad", episode.error));
   const list = make("dl", "facts");

@@ -5,7 +5,7 @@ if (!viewer) return;
 const KEYS = [["j", "next episode of the list"], ["k", "previous episode"], ["n", "next lost or failed episode"], ["p", "previous lost or failed one"],
   ["v", "what the next agent saw; then the lanes again"], ["/", "search"], ["?", "these keys"], ["Esc", "leaves the search, closes this"]];
 const KINDS = ["lost", "failed", "cut", "excluded", "won", "ended"];
-const state = { run: 0, at: 0, eye: "", words: [], chip: "" };
+const state = { run: 0, at: 0, eye: "", words: [], chip: "", most: 300 };
 const $ = (id) => document.getElementById(id);
 const run = () => data.runs[state.run];
 const isLost = (episode) => episode.kinds.includes("lost") || episode.kinds.includes("failed");
@@ -24,12 +24,12 @@ function entry(episode) {
   const seed = "seed " + (episode.seed.length > 8 ? episode.seed.slice(0, 6) + "\u2026" : episode.seed);
   return [episode.kinds.join(", "), ...episode.causes, episode.kinds.includes("cut") || episode.end !== "terminated" ? episode.end : "", episode.weights, seed].filter(Boolean).join(", ");
 }
-for (const one of data.runs) {
-  for (const episode of one.episodes) {
-    const rest = { ...episode, turns: episode.turns.map((turn) => ({ ...turn, replies: turn.replies.map((reply) => [reply, replyLine(reply)]) })) };
-    episode.search = [episode.id, score(episode), entry(episode), episode.key, episode.key.replace(/~/g, " "), "seed " + episode.seed, wordsOf(rest), JSON.stringify(episode.key)].join(" ").toLowerCase();
-  }
+function readable(episode) {
+  const rest = { ...episode, turns: (episode.turns || []).map((turn) => ({ ...turn, replies: turn.replies.map((reply) => [reply, replyLine(reply)]) })) };
+  episode.search = [episode.id, score(episode), entry(episode), episode.key, episode.key.replace(/~/g, " "), "seed " + episode.seed, wordsOf(rest), JSON.stringify(episode.key)].join(" ").toLowerCase();
 }
+for (const one of data.runs) one.episodes.forEach(readable);
+const SHOWN = 300;  // entries of the list at once: a browser lays out thousands of them slowly
 
 const shown = () => run().episodes.map((episode, at) => [episode, at]).filter(([episode]) =>
   (!state.chip || episode.kinds.includes(state.chip) || episode.causes.includes(state.chip)) && state.words.every((word) => episode.search.includes(word)));
@@ -54,7 +54,7 @@ function drawChips() {
 function drawList() {
   const list = $("list"), found = shown();
   list.replaceChildren();
-  for (const [episode, at] of found) {
+  for (const [episode, at] of found.slice(0, state.most)) {
     const button = make("button");
     button.type = "button";
     button.dataset.at = String(at);
@@ -64,6 +64,12 @@ function drawList() {
     list.append(add(make("li"), button));
   }
   if (!found.length) list.append(make("li", "hint", "no episode matches"));
+  if (found.length > state.most) {
+    const more = make("button", "more", "show " + Math.min(SHOWN, found.length - state.most) + " more of " + found.length);
+    more.type = "button";
+    more.addEventListener("click", () => { state.most += SHOWN; drawList(); });
+    list.append(add(make("li"), more));
+  }
   $("count").textContent = state.chip || state.words.length ? found.length + " of " + run().episodes.length + " match" : "";
   $("note").textContent = run().note;
   markCurrent(false);
@@ -84,6 +90,11 @@ function drawEpisode() {
   const box = $("episode"), episode = run().episodes[state.at];
   box.replaceChildren();
   if (!episode) return;
+  if (!episode.turns) {
+    box.append(make("h3", "", episode.id), make("p", episode.fault ? "bad" : "hint", episode.fault || "is being read ..."));
+    if (!episode.fault) fetchEpisode(episode);
+    return;
+  }
   if (!namesOf(episode).includes(state.eye)) state.eye = "";
   const link = make("a", "permalink", "link");
   link.href = linkOf(episode);
@@ -98,7 +109,12 @@ function drawEpisode() {
     button.addEventListener("click", () => { state.eye = name; drawEpisode(); });
     bar.append(button);
   }
+  if (episode.fork) box.append(forkLine(episode));
+  if (data.token) box.append(noteBox(episode));
+  else if (episode.note) box.append(add(make("p"), make("b", "", "note: "), make("span", "body", episode.note)));
+  for (const policy of episode.learned || []) box.append(tokenBox(episode, policy));
   box.append(bar, state.eye ? view(episode, state.eye, linkOf(episode)) : lanes(episode, linkOf(episode)));
+  reachable(box);
 }
 
 function open(at) {
@@ -171,7 +187,7 @@ add(help, make("h3", "", "Keys"), keys, close);
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
-  if (event.target === search || event.target === pick) { if (event.key === "Escape") event.target.blur(); return; }
+  if (event.target.matches("input, textarea, select")) { if (event.key === "Escape") event.target.blur(); return; }
   if (event.key === "j") move(1, false);
   else if (event.key === "k") move(-1, false);
   else if (event.key === "n") move(1, true);
@@ -185,3 +201,4 @@ document.addEventListener("keydown", (event) => {
 });
 addEventListener("hashchange", () => follow(true));
 if (!follow(true)) { drawChips(); drawList(); drawEpisode(); }
+if (data.live && data.finished === false) setTimeout(following, 1000);

@@ -54,6 +54,16 @@ function recorded(text, kind) {
   return known ? add(make("div", kind + " json"), laid(text)) : make("div", kind, text);
 }
 
+// A result that is longer than its box scrolls by keys, too; how long it is, is known once it stands in the page.
+function reachable(place) {
+  for (const box of place.querySelectorAll(".result")) {
+    if (box.scrollHeight <= box.clientHeight + 1) continue;
+    box.tabIndex = 0;
+    box.setAttribute("role", "region");
+    box.setAttribute("aria-label", "result");
+  }
+}
+
 function content(parts, kind) {
   const box = document.createDocumentFragment();
   for (const part of parts) {

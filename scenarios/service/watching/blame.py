@@ -25,7 +25,7 @@ from gem_ma.scenarios.service.desk.task import Task, Wish
 from gem_ma.scenarios.service.domain import Domain, spoken
 from gem_ma.scenarios.service.grading.goals import Goals, nearness
 from gem_ma.scenarios.service.grading.grader import Verdict
-from gem_ma.scenarios.service.watching.findings import Finding
+from gem_ma.scenarios.service.watching.findings import Violation
 from gem_ma.scenarios.service.watching.ledger import Fault
 
 from gem_ma import ToolCall
@@ -71,7 +71,7 @@ class Course:
 
     domain: Domain
     goals: Goals
-    strays: list[Finding] = field(default_factory=list)
+    strays: list[Violation] = field(default_factory=list)
     far: int | None = None
 
     def see(self, event: Event, desk: Desk) -> Iterable[Pay]:
@@ -87,7 +87,7 @@ class Course:
             now = nearness(state((desk.store, desk.user_store), self.domain.facts), self.goals)
             # A user's own tools may lead away too, but only the assistant is graded by writes here.
             if now > self.far and event.agent == ASSISTANT:
-                self.strays.append(Finding(event.step, "wrong_write", True, spoken(event.call)))
+                self.strays.append(Violation(event.step, "wrong_write", True, spoken(event.call)))
             self.far = now
         return ()
 
@@ -139,14 +139,14 @@ class Terms:
 
 @flat
 def blame(
-    findings: Sequence[Finding],
+    findings: Sequence[Violation],
     faults: Sequence[Fault],
     verdict: Verdict | None,
     outcome: Outcome | None,
     end: End = End.TERMINATED,
     *,
-    strays: Sequence[Finding] = (),
-    undone: Sequence[Finding] = (),
+    strays: Sequence[Violation] = (),
+    undone: Sequence[Violation] = (),
     terms: Terms = Terms(),
 ) -> Blame | None:
     """Whom a talk is lost by; None where it was won, or cannot be scored.
@@ -196,12 +196,12 @@ def _by_user(fault: Fault) -> _Event:
     return fault.step, 0, USER, fault.kind, fault.evidence, fault.sure
 
 
-def _by_assistant(finding: Finding) -> _Event:
+def _by_assistant(finding: Violation) -> _Event:
     return finding.step, 1, ASSISTANT, finding.code, finding.evidence, finding.sure
 
 
 def _without_event(
-    hard: Sequence[Finding],
+    hard: Sequence[Violation],
     verdict: Verdict,
     outcome: Outcome,
     end: End,

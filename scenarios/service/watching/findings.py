@@ -42,7 +42,7 @@ CODES = tuple(dict.fromkeys((*HARD, *SOFT)))
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Violation:
     """One breach: at which step, which rule, whether a hard one, and what shows it.
 
     `sure`: it rests on typed facts. Where it is read from free text it is not, and `clear` tells

@@ -42,7 +42,7 @@ from gem_ma.scenarios.service.reading.values import unmarked
 from gem_ma.scenarios.service.watching.claims import contradicted
 from gem_ma.scenarios.service.watching.consent import Consents, Said
 from gem_ma.scenarios.service.watching.endings import feasible, wrong_end
-from gem_ma.scenarios.service.watching.findings import CODES, Finding
+from gem_ma.scenarios.service.watching.findings import CODES, Violation
 from gem_ma.scenarios.service.watching.knowledge import Knowledge
 
 from gem_ma import ToolCall
@@ -63,7 +63,7 @@ class Monitor:
     """Watches one talk; `findings` grows. A monitor serves one talk only."""
 
     domain: Domain
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Violation] = field(default_factory=list)
     subject: str = ""
     vouched: bool = False  # the identifying data came from the customer
     known: Knowledge = field(default_factory=Knowledge)
@@ -122,7 +122,7 @@ class Monitor:
         sure: bool = True,
         clear: bool = True,
     ) -> None:
-        self.findings.append(Finding(event.step, code, hard, evidence[:EVIDENCE], sure, clear))
+        self.findings.append(Violation(event.step, code, hard, evidence[:EVIDENCE], sure, clear))
 
     # -- the customer -----------------------------------------------------------------------------
 
@@ -331,7 +331,7 @@ class Monitor:
         if breach := wrong_end(desk, event, self.domain, made, self.refused):
             self._find(event, "TRANSFER", True, breach.evidence, breach.sure, breach.clear)
 
-    def undone(self, task: Task) -> list[Finding]:
+    def undone(self, task: Task) -> list[Violation]:
         """What, as far as texts can be read, kept the assistant from serving to the end:
         refusals of what is feasible, yeses that it let wait, changes that it told as made, and a
         due refusal that it never gave; each only where it made no write afterwards."""
@@ -348,11 +348,11 @@ class Monitor:
         if self.stalled_at >= 0:
             what = "a yes waits for its write"
             reasons.append(
-                Finding(self.stalled_at, "no_write_after_consent", True, what, sure=False)
+                Violation(self.stalled_at, "no_write_after_consent", True, what, sure=False)
             )
         if self.refused_at >= 0 and task.goal == "served" and feasible(task):
             what = "a feasible request was refused"
-            reasons.append(Finding(self.refused_at, "undue_refusal", True, what, sure=False))
+            reasons.append(Violation(self.refused_at, "undue_refusal", True, what, sure=False))
         return sorted(reasons, key=lambda finding: finding.step)
 
     @property

@@ -6,17 +6,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from gem_ma.config.loading import Loaded, LoadedStudy
+    from gem_ma.config.worlds import World, Worlds
     from gem_ma.engines.base import Policy
     from gem_ma.episode import Episode
+    from gem_ma.evaluation.judge import Judge
     from gem_ma.evaluation.studies import Cell
     from gem_ma.rollout import Plan
     from gem_ma.scenario import Scenario
 
 Names = tuple[str, ...]  # of a cell, one per axis
+_NO_SEATS: dict[str, Any] = {"agents": {}, "scenarios": {}}
 
 
 def cell_path(path: Path, names: Sequence[str], loaded: Loaded) -> Path:
@@ -25,6 +28,61 @@ def cell_path(path: Path, names: Sequence[str], loaded: Loaded) -> Path:
 
     # a file system takes 255 bytes a name; the digest tells apart what is cut alike
     return run_path("-x-".join(names)[:120], loaded.identity(), root=path)
+
+
+def study_path(loaded: LoadedStudy) -> Path:
+    """The folder of a study: named by what all of its cells share, so that a grid that grows
+    keeps its folder."""
+    from gem_ma.store import run_path
+
+    # without the grid: a cell more or less is the same study
+    return run_path(
+        loaded.stem, {**loaded.shared, "study": {"repeats": loaded.sections.study.repeats}}
+    )
+
+
+def keep_config(loaded: LoadedStudy, path: Path) -> None:
+    """Writes the study's config into its folder, what was typed beside it in comments."""
+    import json
+
+    from gem_ma.store import write_file
+
+    text = loaded.text if loaded.text.endswith("\n") else loaded.text + "\n"
+    # as comments: the file stays what was written, and says what was typed beside it
+    typed = "".join(f"# override {json.dumps(override)}\n" for override in loaded.overrides)
+    write_file(path / "config.yaml", text + typed)
+
+
+def keep_comparison(
+    loaded: LoadedStudy,
+    cells: Mapping[Names, Cell],
+    measures: Sequence[str],
+    path: Path,
+    about: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Compares the cells as the sections of the study want them, and writes study.json; `about` are
+    the first keys of what it gives."""
+    import json
+
+    from gem_ma.evaluation.studies import study_summary
+    from gem_ma.store import write_file
+
+    tests = loaded.sections.report.tests
+    compared = study_summary(
+        loaded.axes,
+        dict(cells),
+        loaded.reference,
+        paired_by=loaded.sections.study.paired_by,
+        measures=measures,
+        resamples=tests.n,
+        # for many comparisons at once, as in Holm (1979)
+        correct=tests.correct,
+    )
+    summary = {"schema": 1, "name": loaded.stem, **about, **compared}
+    # NaN is no JSON, and most readers refuse it
+    text = json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    write_file(path / "study.json", text)
+    return summary
 
 
 class Policies:
@@ -53,7 +111,7 @@ class Policies:
         for name, key in keys.items():
             if key not in self.open:
                 alone = loaded.config.model_copy(
-                    update={"agents": {}, "policies": {name: loaded.config.policies[name]}}
+                    update={**_NO_SEATS, "policies": {name: loaded.config.policies[name]}}
                 )
                 # each alone: the others may be open already, for an earlier cell
                 with loaded.placing():
@@ -67,11 +125,7 @@ class Policies:
         """Policy -> everything that decides how it samples."""
         config = loaded.config
         # a policy that no seat of the cell uses costs no memory
-        wanted = {
-            name
-            for seat in config.agents.values()
-            for name in (seat.policy, *seat.policies.values())
-        }
+        wanted = {name for seat in config.seats for name in (seat.policy, *seat.policies.values())}
         # how patient a request is belongs to the engine, so that it decides whether one is shared
         retry = config.retry.model_dump_json()
         return {
@@ -81,25 +135,18 @@ class Policies:
         }
 
 
-def scenarios_of(loaded: LoadedStudy) -> dict[Names, Scenario]:
-    """The scenario of every cell; cells with the same options share one, and its data."""
-    from gem_ma.config.plans import scenario_of
+def worlds_of_cells(loaded: LoadedStudy) -> dict[Names, Worlds]:
+    """The worlds of every cell; cells with the same options share one scenario, and its data."""
+    from gem_ma.config.worlds import worlds_of
 
-    by_options: dict[str, Scenario] = {}
-    scenarios = {}
-    for names, cell in loaded.cells.items():
-        # which tasks are played makes no other scenario
-        options = cell.config.scenario.model_copy(update={"split": "", "tasks": None})
-        key = options.model_dump_json()
-        if key not in by_options:
-            by_options[key] = scenario_of(cell.config, base=cell.base)
-        scenarios[names] = by_options[key]
-    return scenarios
+    made: dict[str, Scenario] = {}
+    return {
+        names: worlds_of(cell.config, base=cell.base, made=made)
+        for names, cell in loaded.cells.items()
+    }
 
 
-def check_measures(
-    names: Sequence[str], loaded: LoadedStudy, scenarios: Mapping[Names, Scenario]
-) -> None:
+def check_measures(names: Sequence[str], worlds: Mapping[Names, Worlds]) -> None:
     """Raises ConfigError, before anything is played, for a score that no cell will have.
 
     What a scenario measures is known from a play: one of two decision points, with silent
@@ -107,15 +154,20 @@ def check_measures(
     """
     from gem_ma.config.spelling import nearest
     from gem_ma.errors import ConfigError
+    from gem_ma.wrappers.around import rules_of
 
     if not names:
         return
     known: dict[str, None] = {}
     # cells that share a scenario have the same scores, so one play of it is enough
-    different = {id(scenario): at for at, scenario in scenarios.items()}
+    different = {
+        tuple(id(rules_of(world.scenario)) for world in of_cell.played): at
+        for at, of_cell in worlds.items()
+    }
     for cell in different.values():
         try:
-            known |= dict.fromkeys(_scores_of(scenarios[cell], loaded.cells[cell]))
+            for world in worlds[cell].played:
+                known |= dict.fromkeys(_scores_of(world))
         except Exception:
             # the play itself will say what is wrong; the names are checked again at its end
             return
@@ -126,18 +178,20 @@ def check_measures(
             )
 
 
-def _scores_of(scenario: Scenario, loaded: Loaded) -> list[str]:
-    """The names of the scores that plays of a cell will have."""
+def _scores_of(world: World) -> list[str]:
+    """The names of the scores that plays of a world will have."""
     from gem_ma.evaluation.judge import Judge
     from gem_ma.evaluation.kinds import SUCCESS
 
-    judge = Judge.of(scenario)
-    measures = judge.measures(_tried(scenario, loaded)) if judge.measures is not None else {}
-    returns = [f"return {agent}" for agent in scenario.agents]
-    return [*[SUCCESS] * (judge.success is not None), *returns, *measures]
+    judge = Judge.of(world.scenario)
+    measures = judge.measures(_tried(world)) if judge.measures is not None else {}
+    named = [f"return {world.named(agent)}" for agent in world.scenario.agents]
+    named += [world.named(measure) for measure in measures]
+    judged = dict.fromkeys((SUCCESS, f"{SUCCESS} {world.name}".strip()))
+    return [*(judged if judge.success is not None else ()), *named]
 
 
-def _tried(scenario: Scenario, loaded: Loaded) -> Episode:
+def _tried(world: World) -> Episode:
     import asyncio
     from dataclasses import replace
 
@@ -145,33 +199,38 @@ def _tried(scenario: Scenario, loaded: Loaded) -> Episode:
     from gem_ma.episode import Limits, Seat
     from gem_ma.rollout import play
 
-    plan = next(evaluation_plans(loaded.config, scenario))
-    silent = dict.fromkeys(scenario.agents, Seat("silent"))
+    plan = next(evaluation_plans(world.config, world.scenario))
+    silent = dict.fromkeys(world.scenario.agents, Seat("silent"))
     return asyncio.run(play(replace(plan, cast=silent, limits=Limits(max_steps=2)), {}))
 
 
 class Playing:
     """What all cells of one command share while they are played."""
 
-    def __init__(self, stopping: Any, progress: Any, measures: Sequence[str], fresh: bool) -> None:
+    def __init__(
+        self,
+        stopping: Any,
+        progress: Any,
+        measures: Sequence[str],
+        fresh: bool,
+        page: Callable[[Path, Judge], Any] | None = None,
+    ) -> None:
+        """`page` writes the page of a run folder; None: no cell gets one."""
         self.stopping, self.progress = stopping, progress
-        self.measures, self.fresh = measures, fresh
+        self.measures, self.fresh, self.page = measures, fresh, page
 
     async def cell(
-        self, loaded: Loaded, path: Path, scenario: Scenario, policies: Mapping[str, Policy]
+        self, loaded: Loaded, path: Path, worlds: Worlds, policies: Mapping[str, Policy]
     ) -> Cell:
         """Plays what this cell's run folder lacks and gives what came of it."""
-        from gem_ma.cli.runs import report_of
-        from gem_ma.config.plans import evaluation_plans
-        from gem_ma.evaluation.judge import Judge
         from gem_ma.evaluation.studies import cell_of
         from gem_ma.files import make_folder
         from gem_ma.running.folder import open_folder
         from gem_ma.running.playing import play_into
 
         make_folder(path, path.parent)  # no link below the study's folder
-        with open_folder("run", loaded, scenario, policies, path, self.fresh) as folder:
-            plans, done = list(evaluation_plans(loaded.config, scenario)), folder.done()
+        with open_folder("run", loaded, worlds, policies, path, self.fresh) as folder:
+            plans, done = list(worlds.plans()), folder.done()
             left = [plan for plan in plans if plan.id not in done]
             self.progress.skip(len(plans) - len(left))
             if left:
@@ -181,27 +240,34 @@ class Playing:
             # from the folder, since earlier commands have played some of it
             cell = cell_of(
                 folder.episodes(),
-                Judge.of(scenario),
-                world=_world(loaded, scenario),
+                worlds.judge,
+                world=_world(worlds),
                 run=path.name,
                 measures=self.measures,
             )
             # a cell that was finished before keeps its page: a large study is taken up in seconds
-            if not self.stopping.signal and (left or not (path / "report.html").exists()):
+            is_new = left or not (path / "summary.json").exists()
+            no_page = self.page is not None and not (path / "report.html").exists()
+            if not self.stopping.signal and (is_new or no_page):
                 planned = max(len(plans), len(folder.done()))
                 folder.write_summary(_summary(cell, loaded, folder.episodes, planned))
-                report_of(path, scenario)
+                if self.page is not None:
+                    self.page(path, worlds.judge)
         return cell
 
 
-def _world(loaded: Loaded, scenario: Scenario) -> str:
+def _world(worlds: Worlds) -> str:
     """Which tasks and data a cell plays on: only cells of the same world are compared by task."""
     import json
 
-    settings = loaded.config.scenario
-    # the provenance holds digests: a split of other data is another world
-    facts = [settings.id, settings.split, settings.options, scenario.provenance()]
-    return json.dumps(facts, sort_keys=True, default=str)
+    facts = []
+    for world in worlds.played:
+        settings = world.config.only
+        # the provenance holds digests: a split of other data is another world
+        about = [settings.id, settings.split, settings.options, world.scenario.provenance()]
+        facts.append([world.name, *about] if world.name else about)
+    # one scenario as it always was: old folders of cells are compared with new ones
+    return json.dumps(facts if worlds.several else facts[0], sort_keys=True, default=str)
 
 
 def _summary(cell: Cell, loaded: Loaded, episodes: Any, planned: int) -> dict[str, Any]:

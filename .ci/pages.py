@@ -1,0 +1,162 @@
+"""Writes the pages that are made from the code: docs/reference/config.md out of the settings,
+docs/reference/api.md out of the public names. With `--check` it says what is out of date.
+
+    python .ci/pages.py [--check]
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # the code of this checkout, whatever is installed
+
+import gem_ma  # noqa: E402
+from gem_ma.config.settings import Config  # noqa: E402
+from gem_ma.config.studies import StudySections  # noqa: E402
+
+FOLDER = ROOT / "docs" / "reference"
+MADE = "Made by `python .ci/pages.py` from the code; edit the descriptions there.\n"
+SHORT = {NoneType: "null", bool: "true or false", int: "whole number", float: "number", str: "text"}
+
+
+def kind(annotation: Any) -> str:
+    """What may be written, in words."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        return " or ".join(dict.fromkeys(kind(part) for part in inner))
+    if origin is Literal:
+        return ", ".join(f"`{value}`" for value in inner)
+    if origin in (list, tuple):
+        parts = [kind(part) for part in inner if part is not Ellipsis]
+        return f"list of {' or '.join(dict.fromkeys(parts))}" if parts else "list"
+    if origin is dict:
+        return f"name: {kind(inner[1])}"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "section"
+    return SHORT.get(annotation, "any value" if annotation is Any else _named(annotation))
+
+
+def _named(annotation: Any) -> str:
+    # Annotated[...] and the like: the first argument is the type, the rest are bounds
+    inner = get_args(annotation)
+    return kind(inner[0]) if inner else getattr(annotation, "__name__", "value").lower()
+
+
+def sections(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models that an annotation holds."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from sections(part)
+
+
+def default(field: FieldInfo) -> str:
+    value = field.get_default(call_default_factory=True, validated_data={})
+    if field.is_required():
+        return "must be there"
+    if isinstance(value, BaseModel) or value in ({}, [], (), "", None):
+        return ""
+    return f"`{value}`".replace("True", "true").replace("False", "false")
+
+
+def bounds(field: FieldInfo) -> str:
+    signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+    told = [
+        f"{sign} {getattr(limit, name)}"
+        for limit in field.metadata
+        for name, sign in signs.items()
+        if getattr(limit, name, None) is not None
+    ]
+    return f" ({', '.join(told)})" if told else ""
+
+
+def anchor(path: str) -> str:
+    """The link to a heading, as GitHub and MkDocs make it."""
+    return path.lower().replace(".", "")
+
+
+def cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def table(path: str, model: type[BaseModel], seen: dict[type, str]) -> Iterator[str]:
+    """The table of one section, then those of the sections in it. What stood before under another
+    path (`seen`) is named, in place of a second table."""
+    if path:
+        yield f"\n## `{path}`\n"
+    if model in seen:
+        yield f"As [`{seen[model]}`](#{anchor(seen[model])})."
+        return
+    seen[model] = path
+    text = re.split(r"\n\s*\n", (model.__doc__ or "").strip())[0]
+    yield f"{cell(text)}\n"
+    yield "| key | what may stand there | default | what it does |"
+    yield "|---|---|---|---|"
+    inner: list[tuple[str, type[BaseModel]]] = []
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        what = f"{kind(field.annotation)}{bounds(field)}"
+        row = (f"`{key}`", what, default(field), field.description or "")
+        yield f"| {' | '.join(map(cell, row))} |"
+        place = f"{path}.{key}" if path else key
+        named = get_origin(field.annotation) is dict
+        inner += [
+            (f"{place}.NAME" if named else place, part) for part in sections(field.annotation)
+        ]
+    for place, part in inner:
+        yield from table(place, part, seen)
+
+
+def config() -> str:
+    head = (
+        "# Every key of a config\n\n"
+        f"{MADE}\nA key is written as in YAML, or as an override on the command line:"
+        " `gem-ma run CONFIG run.seed=3`. Unknown keys are refused with the nearest name."
+        " `scenario` and `policies.NAME` also take the options of the scenario's and of the"
+        " engine's constructor: `gem-ma show scenario retail` lists those of retail.\n\n"
+    )
+    study = "\n\n# Every key of a study\n\nBeside those of a config.\n\n"
+    own = table("", StudySections, {})
+    return head + "\n".join(table("", Config, {})) + study + "\n".join(own) + "\n"
+
+
+def api() -> str:
+    places: dict[str, list[str]] = {}
+    for name, module in gem_ma._PUBLIC.items():
+        places.setdefault(module, []).append(name)
+    lines = ["# The names of `import gem_ma`\n", MADE.rstrip()]
+    for module, names in places.items():
+        for name in names:
+            home = getattr(getattr(gem_ma, name), "__module__", module)
+            # an alias of a type of Python's tells that type's module
+            lines += [f"\n::: {home if home.startswith('gem_ma') else module}.{name}"]
+            lines += ["    options: {heading_level: 2, show_root_full_path: false}"]
+    return "\n".join(lines) + "\n"
+
+
+def main(check: bool) -> int:
+    stale = []
+    for name, text in (("config.md", config()), ("api.md", api())):
+        page = FOLDER / name
+        if page.is_file() and page.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(name)
+        if not check:
+            page.parent.mkdir(parents=True, exist_ok=True)
+            page.write_text(text, encoding="utf-8")
+    how = "is old; type: python .ci/pages.py" if check else "is written"
+    print("\n".join(f"docs/reference/{name} {how}" for name in stale))
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main("--check" in sys.argv[1:]))

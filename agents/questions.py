@@ -1,0 +1,72 @@
+"""Players of `questions` that solve nothing, and one that knows the answers."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+from gem_ma import Action, Asked
+
+
+class _Player:
+    waits = False
+
+    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
+        self.agent, self.rng, self.task = agent, rng, task
+
+    async def act(self, asked: Asked) -> Action:
+        text = self.answer(asked)
+        return Action(text, (), text if text in (asked.legal or ()) else None)
+
+    def answer(self, asked: Asked) -> str:
+        raise NotImplementedError
+
+
+def _question(asked: Asked) -> str:
+    """What was asked first: later messages hold attempts and what came of them."""
+    shown = [message.text for message in asked.transcript if message.role("") == "user"]
+    return shown[0] if shown else ""
+
+
+class Constant(_Player):
+    """Says the same word to every question."""
+
+    def __init__(
+        self,
+        agent: str,
+        sample: Any,
+        rng: random.Random,
+        task: Any = None,
+        word: str | float = 0,
+    ) -> None:
+        super().__init__(agent, sample, rng, task)
+        self.word = str(word)
+
+    def answer(self, asked: Asked) -> str:
+        return self.word
+
+
+class Echo(_Player):
+    """Says the question."""
+
+    def answer(self, asked: Asked) -> str:
+        return _question(asked)
+
+
+class Random(_Player):
+    """Draws a choice; where there are none, a word of the question."""
+
+    def answer(self, asked: Asked) -> str:
+        words = re.findall(r"[\w.]+", _question(asked))
+        return self.rng.choice(asked.legal or words or ["0"])
+
+
+class Oracle(_Player):
+    """Knows the right answer: what it does not get, no grader pays."""
+
+    privileged = True
+
+    def answer(self, asked: Asked) -> str:
+        bare = asked.legal or self.task.functions
+        return str(self.task.right[0]) if bare else f"Answer: {self.task.right[0]}"

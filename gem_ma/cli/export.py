@@ -1,0 +1,116 @@
+"""`gem-ma export`: a run's plays as data for other tools."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gem_ma.cli.completion import RunName
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# as in gem_ma.exporting.writing, which takes numpy to import
+FORMATS = ("jsonl", "parquet", "hf", "messages", "sft", "preference", "tau1", "tau2")
+EXAMPLE = """\b
+Examples:
+  gem-ma export runs/dilemma-01616cee --to jsonl
+  gem-ma export runs/retail-5e0f71b2 --to sft --agent assistant -o train.jsonl"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("run", type=RunName())
+@click.option("--to", "form", type=click.Choice(FORMATS), required=True, help="The format.")
+@click.option(
+    "-o", "--out", type=click.Path(), help="The new file or folder.  [default: RUN-FORMAT here]"
+)
+@click.option(
+    "--agent",
+    "agents",
+    multiple=True,
+    metavar="NAME",
+    help="Whose conversations; may be given again.  [default: those that a policy plays, else all]",
+)
+@click.option(
+    "--only",
+    type=click.Choice(["all", "won", "lost"]),
+    help="Which plays.  [default: all; won for sft, where success is judged]",
+)
+@click.option(
+    "--scenario",
+    metavar="NAME|FILE",
+    help="Judge by this scenario: code that you name is run.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
+)
+def command(
+    run: str,
+    form: str,
+    out: str | None,
+    agents: tuple[str, ...],
+    only: str | None,
+    scenario: str | None,
+    as_json: bool,
+) -> int:
+    """Write the plays of RUN as data. Per-turn rewards and sampled tokens are kept.
+
+    \b
+    jsonl, parquet, hf   whole episodes, which gem_ma.read_episodes reads back without loss
+    messages             what one agent saw and said in one play, in the chat form
+    sft                  the same of won plays, up to its last word
+    preference           one prompt, and two acts of which one led to more
+    tau1, tau2           talks of assistant and user, as those benchmarks store results
+    """
+    from pathlib import Path
+
+    from gem_ma.cli.runs import run_folder
+    from gem_ma.cli.terminal import emit, emit_json, progress_line
+    from gem_ma.errors import ConfigError
+    from gem_ma.exporting.writing import FORMATS as ENDINGS
+    from gem_ma.exporting.writing import Wish, export, has_images
+    from gem_ma.files import damage
+    from gem_ma.running.stored import open_record
+    from gem_ma.store.lines import read_resolved
+
+    path = run_folder(run)
+    record = open_record(path, progress_line, scenario)
+    seated = sorted(read_resolved(path).get("agents") or {})
+    # a play without the named agent is no fault of the record
+    if seated and (strange := [name for name in agents if name not in seated]):
+        names = ", ".join(seated)
+        raise ConfigError(f"{path}: no agent is called {strange[0]!r}; its agents are {names}")
+    name = f"{path.resolve().name}-{form}{ENDINGS[form]}"
+    target = Path(out or name)
+    # a run folder holds its own files alone
+    if out and target.is_dir() and not (target / "manifest.json").exists():
+        target /= name
+    with damage(path / "episodes.jsonl"):
+        made = export(path, target, record.judge, Wish(form, only, agents, _facts(path)))
+    if has_images(path) and form != "hf":
+        progress_line(f"images are named by their digests; their bytes stay in {path / 'media'}")
+    if as_json:
+        emit_json({"run": str(path), **made})
+    else:
+        emit(f"{made['out']}: {made['rows']} rows of {made['episodes']} episodes")
+    return 0
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    """What a format says of the whole run."""
+    from gem_ma.store import read_manifest
+    from gem_ma.store.lines import read_resolved
+
+    manifest, resolved = read_manifest(path), read_resolved(path)
+    policies = resolved.get("policies") or {}
+    agents = resolved.get("agents") or {}
+    return {
+        "created": manifest.get("created"),
+        "commit": (manifest.get("git") or {}).get("commit"),
+        "seed": (resolved.get("run") or {}).get("seed"),
+        "models": {
+            agent: (policies.get(seat.get("policy")) or {}).get("model")
+            for agent, seat in agents.items()
+        },
+    }

@@ -1,0 +1,189 @@
+"""`gem-ma new scenario`, `new agent` and `new config`: files to begin with, which work as they
+are. A file that exists is never replaced."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gem_ma.cli.completion import Source
+
+if TYPE_CHECKING:
+    from gem_ma.scenario import Scenario
+
+TEMPLATES = Path(__file__).parent / "templates"
+TABLE = "table/softmax"
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+@click.command(name="scenario")
+@click.argument("name")
+@click.option(
+    "--agent", "agents", multiple=True, metavar="AGENT", help="An agent; may be given again."
+)
+@as_json_option
+def scenario(name: str, agents: tuple[str, ...], as_json: bool) -> int:
+    """Write NAME.py, the rules of a small game to change, and test_NAME.py, a test of them.
+
+    \b
+    Example:
+      gem-ma new scenario market --agent buyer --agent seller
+    """
+    _check_name(name)
+    cast = agents or ("caller", "listener")
+    for agent in cast:
+        if not agent.isidentifier() or keyword.iskeyword(agent):
+            raise click.UsageError(f"--agent {agent}: the name of an agent is a word, as in buyer")
+    if len(set(cast)) < len(cast):
+        raise click.UsageError("--agent names one agent twice")
+    title = _title(name)
+    if title in ("Ask", "Reward", "Scenario", "Tell"):
+        raise click.UsageError(f"{name}: a class {title} would hide the one that it builds on")
+    listed = ", ".join(f'"{agent}"' for agent in cast) + "," * (len(cast) == 1)
+    words = {"agents": f"({listed})", "ends": str(min(2, len(cast)))}
+    texts = {
+        f"{name}.py": _filled("scenario", name, words),
+        f"test_{name}.py": _filled("scenario_test", name, words),
+    }
+    commands = [f"gem-ma check {name}.py", f"gem-ma play {name}.py --as {cast[0]}"]
+    return _write(texts, [*commands, f"gem-ma new config {name} --scenario {name}.py"], as_json)
+
+
+@click.command(name="agent")
+@click.argument("name")
+@click.option("--model", is_flag=True, help="One that asks a model, instead of a script.")
+@as_json_option
+def agent(name: str, model: bool, as_json: bool) -> int:
+    """Write NAME.py, a behaviour to change: what turns what an agent is shown into what it does.
+
+    \b
+    Example:
+      gem-ma new agent stubborn
+    """
+    _check_name(name)
+    title, player = _title(name), f"{name}.py:{_title(name)}"
+    if title in ("Action", "Message"):
+        raise click.UsageError(f"{name}: a class {title} would hide the one that it builds on")
+    text = _filled("agent_model" if model else "agent", name, {})
+    seat = f'{{behaviour: "{player}", model: ENGINE/NAME}}' if model else player
+    return _write({f"{name}.py": text}, [f"gem-ma run SCENARIO 'agents.AGENT={seat}'"], as_json)
+
+
+@click.command(name="config")
+@click.argument("name")
+@click.option("--scenario", "source", type=Source(), required=True, help="A scenario, or game.py.")
+@click.option(
+    "--learns",
+    multiple=True,
+    metavar="AGENT",
+    help="A config that trains this agent (or all); may be given again.",
+)
+@click.option(
+    "--model", default=TABLE, show_default=True, help="With --learns: ENGINE/NAME of who learns."
+)
+@as_json_option
+def config(name: str, source: str, learns: tuple[str, ...], model: str, as_json: bool) -> int:
+    """Write NAME.yaml: who plays a scenario, or with --learns who learns it.
+
+    \b
+    Example:
+      gem-ma new config market --scenario market.py --learns all
+    """
+    from gem_ma import registry
+
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+        raise click.UsageError(f"{name}: the name of a config has letters, digits, _ and -")
+    file = name if name.endswith((".yaml", ".yml")) else f"{name}.yaml"
+    made = registry.make(source)
+    learners = list(made.agents) if learns == ("all",) else list(learns)
+    if strange := [learner for learner in learners if learner not in made.agents]:
+        names = ", ".join(made.agents)
+        raise click.UsageError(f"--learns {strange[0]}: no such agent; its agents are {names}")
+    words = {"scenario": _quoted(source), "file": file, "agents": _seats(made, learners)}
+    if learners:
+        engine = {"model": model, **({"optimizer": "adam"} if model == TABLE else {})}
+        words |= {
+            "learners": " and ".join(learners),
+            "learned": ", ".join(learners),
+            "policies": "\n".join(f"  {learner}: {_flow(engine)}" for learner in learners),
+            # a table takes a value per view and answer, so its steps are far larger
+            "lr": "0.1" if model == TABLE else "1.0e-3",
+            "steps": "60",
+        }
+    else:
+        words["count"] = str(_plays(made))
+    text = _filled("config_train" if learners else "config_run", name, words)
+    command = f"gem-ma {'train' if learners else 'run'} {file}"
+    return _write({file: text}, [f"gem-ma check {file}", command], as_json)
+
+
+def _seats(made: Scenario, learners: list[str]) -> str:
+    seats = []
+    for name in made.agents:
+        player = made.default_cast.get(name, "random_legal")
+        seat = {"policy": name} if name in learners else {"behaviour": player}
+        seats.append(f"  {name}: {_flow(seat)}")
+    return "\n".join(seats)
+
+
+def _plays(made: Scenario) -> int:
+    from gem_ma.config.fit_scenario import single
+
+    tasks = made.tasks("test")
+    return 50 if single(tasks) else min(50, len(tasks))
+
+
+def _flow(values: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"{key}: {_quoted(value)}" for key, value in values.items()) + "}"
+
+
+def _quoted(text: str) -> str:
+    # a colon or a brace in it would be YAML's
+    return text if re.fullmatch(r"[A-Za-z0-9_./-]+", text) else f'"{text}"'
+
+
+def _check_name(name: str) -> None:
+    """Raises UsageError for a name that Python cannot import."""
+    import sys
+
+    if not name.isidentifier() or keyword.iskeyword(name):
+        word = re.sub(r"\W+", "_", name.removesuffix(".py")).strip("_").lower()
+        meant = f", as in {word}" if word.isidentifier() and word != name else ""
+        raise click.UsageError(f"{name}: the name of a file that Python imports is a word{meant}")
+    if name in sys.stdlib_module_names or name in ("gem_ma", "numpy", "pytest"):
+        raise click.UsageError(f"{name}: a module is called so already; take another name")
+
+
+def _title(name: str) -> str:
+    return "".join(part[:1].upper() + part[1:] for part in name.split("_")) or "Mine"
+
+
+def _filled(template: str, name: str, words: Mapping[str, str]) -> str:
+    text = (TEMPLATES / f"{template}.txt").read_text(encoding="utf-8")
+    return Template(text).substitute(name=name, title=_title(name), **words)
+
+
+def _write(texts: Mapping[str, str], commands: list[str], as_json: bool) -> int:
+    """Writes the files, all or none, and says what to type next."""
+    from gem_ma.cli.terminal import emit, emit_json
+    from gem_ma.errors import ConfigError
+
+    for file in texts:
+        if Path(file).exists():
+            raise ConfigError(f"{file}: stands there already; take another name, or remove it")
+    for file, text in texts.items():
+        # x: a file that somebody has made meanwhile is not replaced
+        with open(file, "x", encoding="utf-8") as opened:
+            opened.write(text)
+    facts: dict[str, Any] = {"files": list(texts), "next": commands}
+    if as_json:
+        emit_json(facts)
+    else:
+        emit("\n".join([*(f"wrote {file}" for file in texts), *(f"next: {c}" for c in commands)]))
+    return 0

@@ -1,0 +1,98 @@
+"""`gem-ma play`: a person takes a seat at the terminal, the others play as they are set."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gem_ma.cli.completion import Source
+from gem_ma.cli.seats import OPEN
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gem_ma.config.settings import Config
+
+EXAMPLE = """\b
+Examples:
+  gem-ma play kuhn_poker --as player_0
+  gem-ma play retail --as user --assistant openai/gpt-4.1-mini"""
+
+
+@click.command(epilog=EXAMPLE, context_settings=OPEN)
+@click.argument("source", type=Source(), metavar="CONFIG|SCENARIO")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE|--AGENT WHO]...")
+@click.option("--as", "agent", metavar="AGENT", help="Your seat.  [default: the only agent]")
+@click.option("-n", "--plays", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), help="The start.  [default: drawn]")
+@click.option("--out", type=click.Path(), help="The run folder.  [default: runs/play-...]")
+@click.option(
+    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
+)
+def command(
+    source: str,
+    overrides: tuple[str, ...],
+    agent: str | None,
+    plays: int,
+    seed: int | None,
+    out: str | None,
+    as_json: bool,
+) -> int:
+    """Play one agent of a scenario or a config yourself.
+
+    What is new for you is shown, then you type: a move or its number, a tool call, or a text. A
+    typing error is no move and is asked again. Every play has a new start, unless --seed names
+    one; it is recorded as any run, and a model plays another seat by --AGENT ENGINE/NAME.
+    """
+    from pathlib import Path
+
+    from gem_ma.cli.run import play
+    from gem_ma.cli.seats import seated
+    from gem_ma.config.loading import load
+    from gem_ma.running.by_hand import drawn_seed, with_person
+    from gem_ma.store import run_path
+
+    if seed is None:
+        seed = drawn_seed()
+    source, words = seated(source, overrides)
+    config = load(source, words).without_training().config
+    seat = _seat_of(config, agent)
+    loaded = with_person(source, words, seat, plays=plays, seed=seed)
+    path = Path(out) if out else run_path(f"play-{loaded.stem}", loaded.identity())
+    code = play(loaded, path, as_json=as_json, quiet=True, say_score=as_json)
+    if not as_json:
+        _show(path, seat, seed)
+    return code
+
+
+def _seat_of(config: Config, agent: str | None) -> str:
+    """The seat that is wanted. Raises UsageError where there is no such one."""
+    from gem_ma.config.spelling import nearest
+
+    agents = list(config.agents)
+    if agent is None and len(agents) == 1:
+        return agents[0]
+    if agent is None:
+        raise click.UsageError(f"--as AGENT says who you are: {', '.join(agents)}")
+    if agent not in agents:
+        raise click.UsageError(f"--as {agent}: no agent has this name{nearest(agent, agents)}")
+    return agent
+
+
+def _show(path: Path, seat: str, seed: int) -> None:
+    """What came of it, in few lines: the person has just seen the play."""
+    from gem_ma.cli.episode import name_of
+    from gem_ma.cli.terminal import columns, emit
+    from gem_ma.store import read_episodes, read_summary
+
+    summary = read_summary(path) or {}
+    rows = []
+    if summary.get("success") is not None and summary["success"]["mean"] is not None:
+        rows.append(("success", f"{summary['success']['mean']:g} of {summary['success']['n']}"))
+    if seat in summary.get("returns", {}) and summary["returns"][seat]["mean"] is not None:
+        rows.append((f"your return ({seat})", f"{summary['returns'][seat]['mean']:g}"))
+    rows += [("the same start", f"--seed {seed}"), ("run folder", str(path))]
+    for episode in read_episodes(path):
+        rows.append(("look at it", f"gem-ma show {path} --episode {name_of(episode)}"))
+    emit(columns(rows))

@@ -1,0 +1,90 @@
+"""`gem-ma report`: writes the page of one or several runs, or of a study, anew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gem_ma.cli.completion import RunName
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EXAMPLE = """\b
+Examples:
+  gem-ma report runs/dilemma-01616cee
+  gem-ma report runs/kuhn-1 runs/kuhn-2 -o both.html"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("runs", type=RunName(), nargs=-1, required=True, metavar="RUN...")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(),
+    help="The file.  [default: report.html in the run folder; several: report.html here]",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
+)
+def command(runs: tuple[str, ...], out: str | None, as_json: bool) -> int:
+    """Write the page of a run: one file with scores, lost plays, curves and transcripts, which
+    needs no server. Also of several runs together, and of a study's folder."""
+    from pathlib import Path
+
+    from gem_ma.cli.terminal import emit, emit_json
+
+    target = Path(out) if out is not None else None
+    # the page of another run is not replaced
+    if target is not None and target.is_dir() and not (target / "manifest.json").exists():
+        target /= "report.html"
+    if len(runs) == 1 and _is_study(Path(runs[0])):
+        page = _study(Path(runs[0]), target)
+    else:
+        page = _runs(runs, target)
+    if as_json:
+        emit_json({"report": str(page), "runs": list(runs)})
+    else:
+        emit(str(page))
+    return 0
+
+
+def _runs(runs: tuple[str, ...], target: Path | None) -> Path:
+    """The page of runs that play or learn, each judged by its own scenario."""
+    from pathlib import Path
+
+    from gem_ma.cli.runs import run_folder
+    from gem_ma.cli.terminal import once
+    from gem_ma.running.stored import record_for_page
+    from gem_ma.view.report import Section, write_report
+
+    paths = [run_folder(run) for run in runs]
+    say = once()
+    judges = [record_for_page(path, say, say).judge for path in paths]
+    if len(paths) == 1:
+        return write_report(paths[0], target, judge=judges[0])
+    sections = [
+        Section(path.resolve().name, runs=(path,), judge=judge)
+        for path, judge in zip(paths, judges, strict=True)
+    ]
+    # the page of several lies beside none of them
+    return write_report(out=target or Path("report.html"), sections=sections)
+
+
+def _is_study(path: Path) -> bool:
+    return (path / "study.json").is_file() and not (path / "manifest.json").exists()
+
+
+def _study(path: Path, target: Path | None) -> Path:
+    from gem_ma.config.studies import StudyReportSettings
+    from gem_ma.errors import ConfigError
+    from gem_ma.files import damage, read_json
+    from gem_ma.view.study import write_study
+
+    if target is not None:
+        raise ConfigError(f"{path}: the page of a study lies in its folder; leave out --out")
+    settings = StudyReportSettings()  # a page that is made anew shows all there is
+    summary = read_json(path / "study.json", path)
+    with damage(path / "study.json"):
+        return write_study(path, summary, tables=settings.tables, plots=settings.plots)

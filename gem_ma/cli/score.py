@@ -1,0 +1,68 @@
+"""`gem-ma score`: what the stored plays of a run come to, computed anew without a model."""
+
+from __future__ import annotations
+
+import click
+
+from gem_ma.cli.completion import RunName
+
+_JUDGED = ("labels", "measures")  # of summary.json
+MOST_CHANGES = 10  # printed; --json has all
+EXAMPLE = """\b
+Examples:
+  gem-ma score runs/retail_scripted-2ee0fd2f
+  gem-ma score runs/auction-51d0c2aa --scenario auction.py"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("run", type=RunName())
+@click.option(
+    "--scenario",
+    metavar="NAME|FILE",
+    help="Judge by this scenario's success, measures and labels: code that you name is run.",
+)
+@click.option("--all", "whole", is_flag=True, help="Every measure and group.")
+@click.option(
+    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
+)
+def command(run: str, scenario: str | None, whole: bool, as_json: bool) -> int:
+    """Score the stored plays of RUN once more. No model is called and nothing is written.
+
+    The rules that are installed now judge: where they have changed, `changed` says what the run
+    recorded and what comes out now. A run whose scenario is code of its own needs --scenario.
+    """
+    from gem_ma.cli.runs import played_run, show_summary
+    from gem_ma.cli.terminal import progress_line
+    from gem_ma.files import damage
+    from gem_ma.running.stored import changes, open_record
+    from gem_ma.store import read_summary
+
+    path = played_run(run, "scored")
+    record = open_record(path, progress_line, scenario)
+    with damage(path / "episodes.jsonl"):
+        summary = record.summary()
+    stored = read_summary(path)
+    # the baselines are other plays, which a score of these cannot give
+    changed = {} if stored is None else changes(stored, _as_json(summary))
+    if record.worlds is None:
+        # only the rules could tell these of every play
+        changed = {key: of for key, of in changed.items() if key.split(".")[0] not in _JUDGED}
+    rows = [("as recorded", "the run has no summary.json yet")] * (stored is None)
+    if stored is not None:
+        equal = "equal" if record.worlds is not None else "equal, as far as it needs no rules"
+        rows.append(("as recorded", "not equal" if changed else equal))
+    first = list(changed.items())[:MOST_CHANGES]
+    rows += [(f"changed {key}", f"{before} -> {now}") for key, (before, now) in first]
+    rows += [("changed", f"{len(changed) - len(first)} more: --json")] * (len(changed) > len(first))
+    answer = {**summary, "changed": changed} if as_json else summary
+    show_summary(answer, path, as_json, whole=whole, more=rows)
+    return 0
+
+
+def _as_json(summary: dict[str, object]) -> dict[str, object]:
+    """As summary.json has it: tuples are lists there, and numbers that are not finite null."""
+    import json
+
+    from gem_ma.store.names import finite
+
+    return dict(json.loads(json.dumps(finite(summary))))

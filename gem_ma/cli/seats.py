@@ -1,0 +1,128 @@
+"""Short forms of the command line: `--assistant openai/X` seats a model, a behaviour or a person
+as that agent.
+
+A word that begins with two dashes and is no option of the command is taken for the name of an
+agent. What follows it becomes an override of `agents:`, so that the run's digest and its record
+know it as any other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from gem_ma.config.settings import Config
+
+# options that are unknown to click come as plain words, with what follows them
+OPEN: dict[str, Any] = {"ignore_unknown_options": True}
+
+
+def seated(source: str, words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """The source, and the overrides among these words, those of seats last. Raises UsageError for
+    a word that is neither an override nor an agent, ConfigError where the source cannot be
+    loaded."""
+    # a seat may stand in front of the source, and click takes the first word for it
+    plain, seats = _split((source, *words))
+    if not plain:
+        raise click.UsageError("name a config or a scenario, as in retail")
+    source, overrides = plain[0], plain[1:]
+    if not seats:
+        return source, overrides
+    config = _before(source, overrides)
+    return source, (*overrides, *(_seat(config, name, who) for name, who in seats))
+
+
+def _before(source: str, overrides: Sequence[str]) -> Config:
+    """The config before anybody is seated."""
+    from gem_ma.config.loading import load
+    from gem_ma.errors import ConfigError
+
+    try:
+        return load(source, overrides).config
+    except ConfigError as error:
+        # `policies.user.base_url=...` is of the policy that `--user openai/X` will make
+        others = [override for override in overrides if not override.startswith("policies.")]
+        if len(others) == len(overrides):
+            raise
+        try:
+            return load(source, others).config
+        except ConfigError:
+            raise error from None
+
+
+def _split(words: Sequence[str]) -> tuple[tuple[str, ...], list[tuple[str, str]]]:
+    """Plain overrides, and (name as typed, who) of each seat."""
+    overrides: list[str] = []
+    seats: list[tuple[str, str]] = []
+    left = iter(words)
+    for word in left:
+        if not word.startswith("-"):
+            overrides.append(word)
+        elif not word.startswith("--") or len(word) == 2:
+            raise click.UsageError(f"No such option: {word}")
+        else:
+            name, equals, who = word[2:].partition("=")
+            seats.append((name, who if equals else _next(name, left)))
+    return tuple(overrides), seats
+
+
+def _next(name: str, left: Iterator[str]) -> str:
+    who = next(left, "")
+    # `--asistant --json`: a typing error is no agent that is played by an option
+    if not who or who.startswith("-"):
+        raise click.UsageError(f"{_unknown(name)}; an agent wants a player: --{name} ENGINE/NAME")
+    return who
+
+
+def _seat(config: Config, name: str, who: str) -> str:
+    """The override that seats somebody as an agent of a config."""
+    from gem_ma import registry
+
+    # as most shells' users type it: player-0 for player_0
+    agent = next((a for a in (name, name.replace("-", "_")) if a in config.agents), None)
+    if agent is None:
+        raise click.UsageError(_unknown(name, config.agents))
+    engine, slash, _ = who.partition("/")
+    is_model = engine in registry.catalog("engines") and (slash or who == "human")
+    if not is_model:
+        return f"agents.{agent}={who}"
+    model = who if slash else f"{who}/me"
+    # a seat that a model has already keeps how it asks that model
+    if config.agents[agent].policy is not None:
+        return f"agents.{agent}.model={model}"
+    return f"agents.{agent}={json.dumps({'model': model, **_behaviour(config, agent, model)})}"
+
+
+def _behaviour(config: Config, agent: str, model: str) -> dict[str, str]:
+    """How this scenario wants a model to be asked in this seat; {} = shown what the agent sees.
+    A person is shown just that."""
+    from gem_ma import registry
+
+    if config.scenario is None or model.startswith("human/"):
+        return {}
+    factory = registry.load("scenarios", config.scenario.id)
+    named = getattr(factory, "model_cast", {}).get(agent)
+    return {"behaviour": named} if named else {}
+
+
+def _unknown(name: str, agents: Sequence[str] | dict[str, Any] = ()) -> str:
+    """That no option and no agent is called so, with the nearest of both."""
+    from difflib import get_close_matches
+
+    from gem_ma.config.schema import sections_of
+    from gem_ma.config.settings import Config
+
+    context = click.get_current_context()
+    options = [long[2:] for option in context.command.params for long in option.opts]
+    known = [*agents, *filter(None, options)]
+    near = get_close_matches(name, known, n=2, cutoff=0.6)
+    hint = f"agents: {', '.join(agents)}" if agents else f"see gem-ma {context.info_name} --help"
+    if keys := sections_of(name.replace("-", "_"), Config):
+        hint = f"did you mean {' or '.join(f'{key}=...' for key in keys)}?"
+    if near:
+        hint = f"did you mean {' or '.join(f'--{other}' for other in near)}?"
+    return f"No such option or agent: --{name} ({hint})"

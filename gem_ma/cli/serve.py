@@ -1,0 +1,160 @@
+"""`gem-ma serve`: seats for programs of somebody else. Plays a config as `run` does, or learns as
+`train` does, with one or more seats taken over HTTP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gem_ma.cli.completion import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gem_ma.config.loading import Loaded
+
+PORT = 8765
+EXAMPLE = """\b
+Example:
+  gem-ma serve configs/retail_scripted.yaml --seat assistant -n 5
+  gem-ma serve configs/retail_train.yaml --seat assistant --train"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("source", type=Source(), metavar="CONFIG")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option(
+    "--seat", "seats", multiple=True, required=True, help="The agent to take; several are allowed."
+)
+@click.option("--train", "learns", is_flag=True, help="Let the policies of the config learn.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0: a free one."
+)
+@click.option("--key-env", metavar="NAME", help="The variable with the key that clients send.")
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Seconds of silence until a program counts as gone.  [default: 300]",
+)
+@click.option("-n", "--tasks", type=click.IntRange(min=1), help="How many tasks (or seeds).")
+@click.option("-j", "--concurrency", type=click.IntRange(min=1), help="Episodes at once.")
+@click.option("--out", type=click.Path(), help="The run folder.  [default: runs/<config>-<digest>]")
+@click.option("--fresh", is_flag=True, help="Put an old run folder aside and start anew.")
+@click.option("--retry-failed", is_flag=True, help="Play failed episodes once more.")
+@click.option(
+    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
+)
+@click.option("--quiet", is_flag=True, envvar="GEM_MA_QUIET", help="No progress.")
+def command(
+    source: str,
+    overrides: tuple[str, ...],
+    seats: tuple[str, ...],
+    learns: bool,
+    tasks: int | None,
+    concurrency: int | None,
+    out: str | None,
+    **options: Any,
+) -> int:
+    """Let a program play one of the agents: it takes the seat over HTTP, play after play, and
+    calls the seat's policy as a model that speaks chat completions.
+
+    Programs in Python do so by gem_ma.integrations.seat, all others as docs/serve.md says. The
+    same command again continues where it stopped.
+    """
+    from pathlib import Path
+
+    from gem_ma.config.loading import load
+    from gem_ma.store import run_path
+
+    changes = {"scenario.tasks": tasks, "run.concurrency": concurrency}
+    # a program in place of the behaviour, whose options nobody reads then; the run's digest knows
+    extra = [
+        word
+        for seat in seats
+        for word in (f"agents.{seat}.behaviour=program", f"agents.{seat}.options={{}}")
+    ]
+    extra += [f"{key}={value}" for key, value in changes.items() if value is not None]
+    loaded = load(source, (*overrides, *extra), configs_first=True)
+    check(loaded, seats, learns)
+    if not learns:
+        loaded = loaded.without_training()
+    path = Path(out) if out else run_path(loaded.stem, loaded.identity())
+    return _serve(loaded, path, seats, learns, options)
+
+
+def _serve(
+    loaded: Loaded, path: Any, seats: Sequence[str], learns: bool, options: dict[str, Any]
+) -> int:
+    from gem_ma.cli.run import play
+    from gem_ma.cli.terminal import progress_line
+    from gem_ma.cli.train import learn
+    from gem_ma.errors import ConfigError
+    from gem_ma.serving.desk import DESK, PATIENCE_S, Desk
+    from gem_ma.serving.door import Door
+
+    retry = options.pop("retry_failed")
+    if retry and learns:
+        raise ConfigError(
+            "--retry-failed: the failed episodes of a training are part of what it has learned;"
+            " leave it out"
+        )
+    desk = Desk(patience_s=options.pop("patience") or PATIENCE_S, note=progress_line)
+    key = _key(options.pop("key_env"))
+    door = Door(desk, host=options.pop("host"), port=options.pop("port"), key=key)
+    token = DESK.set(desk)
+    try:
+        with door:
+            progress_line(
+                f"seat {', '.join(seats)} is free at {door.address} (POST /episodes takes it)"
+            )
+            again = "the same command"
+            if learns:
+                return learn(loaded, path, resume=again, **options)
+            return play(loaded, path, retry_failed=retry, resume=again, **options)
+    finally:
+        DESK.reset(token)
+
+
+def _key(name: str | None) -> str | None:
+    """The key in the variable of this name. Raises ConfigError."""
+    import os
+
+    from gem_ma.errors import ConfigError
+
+    if name is None:
+        return None
+    if not os.environ.get(name):
+        raise ConfigError(f"--key-env {name}: the variable is not set")
+    return os.environ[name]
+
+
+def check(loaded: Loaded, seats: Sequence[str], learns: bool) -> None:
+    """Raises ConfigError for what cannot be served."""
+    from gem_ma.errors import ConfigError
+
+    config, train = loaded.config, loaded.config.train
+    if loaded.study:
+        raise ConfigError(f"{loaded.path}: this is a study of several cells; serve a config of one")
+    if config.run.episode_timeout_s is not None:
+        raise ConfigError(
+            "run.episode_timeout_s counts from before a program takes its seat; set it to null, and"
+            " take --patience"
+        )
+    if not learns:
+        return
+    if train is None:
+        raise ConfigError(f"{loaded.stem}: no section train:, so nothing can learn")
+    if train.fork is not None:
+        raise ConfigError(
+            "train.fork: a program cannot be set back to an earlier turn; take it out"
+        )
+    for seat in seats:
+        policy = config.agents[seat].policy
+        # its prompts are its own, so nothing says what an id was chosen among
+        if policy in train.policies and config.policies[policy].options.get("constrain"):
+            raise ConfigError(
+                f"policies.{policy}.constrain: a program asks as it likes, so what it samples is"
+                f" bound to nothing; set policies.{policy}.constrain=null"
+            )

@@ -1,0 +1,46 @@
+"""`gem-ma view`: run folders in a browser."""
+
+from __future__ import annotations
+
+import click
+
+from gem_ma.cli.completion import RunName
+
+EXAMPLE = """\b
+Examples:
+  gem-ma view                    # all runs below runs/
+  gem-ma view runs/kuhn-1 --open"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("run", type=RunName(), required=False, metavar="[RUN|FOLDER]")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="[default: a free one]")
+@click.option("--scenario", metavar="FILE", help="Code that judges, forks and is played.")
+@click.option("--trust", is_flag=True, help="Forks use the models, tools and code of a run.")
+@click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
+def command(run: str | None, port: int, scenario: str | None, trust: bool, opens: bool) -> int:
+    """Show runs in a browser: all episodes in lanes, tokens by advantage, a run while it is played.
+    Type another action at a step, and the play goes on from there; or play an agent yourself. The
+    server listens on this machine alone; Ctrl-C ends it."""
+    from pathlib import Path
+
+    from gem_ma.cli.runs import run_folder
+    from gem_ma.cli.terminal import emit
+    from gem_ma.viewer.server import LOOPBACK, library, listen, serve
+    from gem_ma.viewer.site import Site
+
+    library()  # before anything is said
+    folder = Path(run if run is not None else "runs")
+    if run is None or (folder.is_dir() and not (folder / "manifest.json").exists()):
+        site, start = Site(folder, scenario=scenario, trusted=trust), ""
+    else:
+        folder = run_folder(run).resolve()
+        only, start = (folder.name,), f"run/{folder.name}"
+        site = Site(folder.parent, only, scenario=scenario, trusted=trust)
+    with listen(port) as bound:
+        address = f"http://{LOOPBACK}:{bound.getsockname()[1]}/{start}"
+        emit(f"{address}\nCtrl-C ends the viewer.")
+        if opens:
+            click.launch(address)
+        serve(site, bound)
+    return 0

@@ -1,0 +1,57 @@
+"""`--ray ADDRESS` and `--workers N` of `gem-ma train` and `gem-ma resume`: plays on the workers of
+a Ray cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from gem_ma.config.loading import Loaded
+    from gem_ma.training.processes.teams import Teams
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def worker_options(command: F) -> F:
+    """Gives a command both options, as keywords `ray` and `workers`."""
+    ray = click.option(
+        "--ray", metavar="ADDRESS", help="Play on the workers of a Ray cluster, or `local`."
+    )
+    number = click.IntRange(min=1)
+    workers = click.option(
+        "--workers", type=number, help="Of --ray: how many.  [default: one for each core]"
+    )
+    return ray(workers(command))
+
+
+def check_ray(ray: str | None, workers: int | None, processes: int) -> None:
+    """Raises ConfigError for options that do not go together."""
+    from gem_ma.errors import ConfigError
+
+    if workers is not None and ray is None:
+        raise ConfigError(f"--workers {workers}: these are workers of Ray; add --ray local")
+    if ray is not None and processes > 1:
+        raise ConfigError("--ray: one process learns from what its workers play; train with one")
+
+
+@contextmanager
+def joined(loaded: Loaded, ray: str | None, workers: int | None) -> Iterator[Teams]:
+    """The processes of a training: those of a launcher, or one that learns and workers that play.
+    However the training ends, no worker plays on. Raises ConfigError, EngineError."""
+    from gem_ma.training.processes.ray_workers import ray_hands
+    from gem_ma.training.processes.teams import Teams, join
+
+    if ray is None:
+        yield join()
+        return
+    # absolute: a worker begins in a folder of its own
+    base = "" if loaded.base is None else str(loaded.base.resolve())
+    hands = ray_hands(ray, loaded.config.model_dump_json(), base, workers)
+    try:
+        yield Teams(hands=hands)
+    finally:
+        hands.close()

@@ -1,0 +1,178 @@
+"""The worlds of a config, opened: each scenario with the config that holds in it alone, so that
+whoever plays or scores one world need not know that there are others.
+
+A config of one `scenario:` is one world without a name. Names stand in the record
+(`Episode.world`), in ids of episodes and before agents in scores.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gem_ma.config.paths import located
+from gem_ma.config.plans import count, evaluation_plans, with_tools
+from gem_ma.config.playing import ExamSettings, ScenarioSettings, WorldSettings
+from gem_ma.config.seating import seats_of
+from gem_ma.config.settings import Config
+from gem_ma.config.shares import due
+from gem_ma.episode import Episode
+from gem_ma.evaluation.judge import Judge
+from gem_ma.registry import make
+from gem_ma.rollout import Plan
+from gem_ma.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One scenario of a config. `config` is that of this world alone: its `scenario`, and a seat
+    for each of its agents by name."""
+
+    name: str  # "" where the config has one scenario
+    config: Config
+    scenario: Scenario
+    weight: float = 1.0
+
+    def placing(self, plans: Iterable[Plan]) -> Iterator[Plan]:
+        """The same plans, as plays of this world."""
+        return (replace(plan, world=self.name) for plan in plans)
+
+    def among(self, episodes: Iterable[Episode]) -> list[Episode]:
+        """Those that were played in this world."""
+        return [episode for episode in episodes if episode.world == self.name]
+
+    def named(self, name: str) -> str:
+        """A name with that of the world before it: `kuhn player_0`, as `Episode.whose`."""
+        return f"{self.name} {name}" if self.name else name
+
+    def label(self, name: str) -> str:
+        """A name with that of the world behind it, for keys of scores: `sampled kuhn`."""
+        return f"{name} {self.name}" if self.name else name
+
+
+@dataclass(frozen=True, slots=True)
+class Worlds:
+    """All worlds of a config: those that are played and trained on, and those of exams."""
+
+    played: tuple[World, ...]
+    examined: tuple[World, ...]
+
+    @classmethod
+    def of(cls, config: Config, scenario: Scenario | Worlds) -> Worlds:
+        """Of a config and its one scenario; worlds are given as they are."""
+        if isinstance(scenario, Worlds):
+            return scenario
+        alone = _seated(config, scenario)
+        return cls((alone,), (alone,))
+
+    @property
+    def several(self) -> bool:
+        """Whether plays of several scenarios may meet."""
+        return any(world.name for world in self.played)
+
+    @property
+    def configs(self) -> list[Config]:
+        """The configs of the worlds that are played."""
+        return [world.config for world in self.played]
+
+    @property
+    def judge(self) -> Judge:
+        """What judges plays of all of them."""
+        if not self.several:
+            return Judge.of(self.played[0].scenario)
+        return Judge.among({world.name: Judge.of(world.scenario) for world in self.played})
+
+    def of_episode(self, episode: Episode) -> World:
+        """The world that an episode was played in. Raises KeyError where it is none of these."""
+        for world in (*self.played, *self.examined):
+            if world.name == episode.world:
+                return world
+        raise KeyError(episode.world)
+
+    def success(self, episode: Episode) -> bool | None:
+        """What the scenario of its world says of an episode."""
+        return self.of_episode(episode).scenario.success(episode)
+
+    def plans(self) -> Iterator[Plan]:
+        """What `gem-ma run` plays: the plans of every world as if it were alone, in turn by their
+        weights, so that a run that was stopped holds a share of each."""
+        left = {w.name: w.placing(evaluation_plans(w.config, w.scenario)) for w in self.played}
+        weights = {world.name: world.weight for world in self.played}
+        number = 0
+        while left:
+            name = due(weights, number).name
+            number += 1
+            if (plan := next(left[name], None)) is not None:
+                yield plan
+            else:  # the others go on among themselves
+                del left[name], weights[name]
+                number = 0
+
+    def count(self) -> int:
+        """How many plans `plans` gives."""
+        return sum(count(world.config, world.scenario) for world in self.played)
+
+
+def worlds_of(
+    config: Config, *, base: Path | None = None, made: dict[str, Scenario] | None = None
+) -> Worlds:
+    """The worlds of a config, with the tools of their agents. Raises DataError where data of a
+    scenario is missing or damaged.
+
+    `made` keeps scenarios by what they were made of, for several configs that share some.
+    """
+    made = {} if made is None else made
+    opened = located(config, base)
+    played = tuple(_world(config, opened, made, name) for name in config.scenarios or ("",))
+    # an exam of a world that is trained on, too, may ask other tasks
+    exams = {
+        name: _world(config, opened, made, name, exam=True) for name in config.evaluate.scenarios
+    }
+    named = {world.name for world in played}
+    kept = [exams.get(world.name, world) for world in played]
+    return Worlds(played, (*kept, *(exams[name] for name in exams if name not in named)))
+
+
+def _world(
+    config: Config, opened: Config, made: dict[str, Scenario], name: str, *, exam: bool = False
+) -> World:
+    """`opened` is the config with its paths as seen from the working folder, to open what they
+    name; a world has what was written."""
+    if not name:
+        scenario = _made(opened.only, made)
+        seats = seats_of(scenario.agents, opened.agents)
+        return _seated(config, with_tools(scenario, seats))
+    block, there = (
+        (one.evaluate.scenarios if exam else one.scenarios)[name] for one in (config, opened)
+    )
+    scenario = _made(there, made)
+    seats = seats_of(scenario.agents, there.agents, opened.agents)
+    return _seated(config, with_tools(scenario, seats), name, block)
+
+
+def _made(block: ScenarioSettings, made: dict[str, Scenario]) -> Scenario:
+    key = json.dumps([block.id, block.options], sort_keys=True)
+    if key not in made:
+        made[key] = make(block.id, **block.options)
+    return made[key]
+
+
+def _seated(
+    config: Config, scenario: Scenario, name: str = "", block: ExamSettings | None = None
+) -> World:
+    """The world of a scenario that is made: its seats by name instead of pattern."""
+    if block is None:
+        seats = seats_of(scenario.agents, config.agents)
+        return World(name, config.model_copy(update={"agents": seats}), scenario)
+    seats = seats_of(scenario.agents, block.agents, config.agents)
+    alone = {
+        "scenario": block.scenario,
+        "scenarios": {},
+        "agents": seats,
+        "evaluate": config.evaluate.model_copy(update={"scenarios": {}}),
+    }
+    # an exam is held in each world with as many plays
+    weight = block.weight if isinstance(block, WorldSettings) else 1.0
+    return World(name, config.model_copy(update=alone), scenario, weight)

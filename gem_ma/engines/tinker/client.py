@@ -1,0 +1,319 @@
+"""A policy's way to a server of the Tinker API: its sampling and training clients, token ids in,
+numbers out.
+
+The only file that knows the client package. What is asked again, and what not: sampling, scoring
+and saving can be repeated, since the same request gives the same. A gradient or a step cannot: one
+whose answer is lost may have been taken or not (`Lost`). So the package's own repeats are taken out
+of training requests, and the learner goes back to weights that it saved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gem_ma.engines.http.hiding import Secret
+from gem_ma.engines.tinker.answers import Drawn, contexts, drawn, measured, path_of, scored
+from gem_ma.engines.tinker.faults import AGAIN, attempt_of, kind_of, raised
+from gem_ma.errors import ConfigError, EndpointError, EngineError
+from gem_ma.installing import install
+from gem_ma.types import Attempt, Sampling
+
+T = TypeVar("T")
+Array = NDArray[np.float64]
+HOSTED = "the hosted Tinker API"
+FIRST_CONTACT_S = 10.0
+LONGEST_WAIT_S = 30.0
+SEEDS = 1 << 31  # servers read a seed as a signed 32-bit integer
+
+
+class Lost(EngineError):
+    """A gradient or a step whose answer did not come: nobody knows whether it was taken."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, retryable=True)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Lost, (str(self),))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pull:
+    """One id sequence [T]: `logprobs` [T] are those of now, `pull` [T] is how much each
+    log-probability is to be raised; 0 at what does not learn."""
+
+    ids: NDArray[np.int64]
+    logprobs: Array
+    pull: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Adam:
+    """One step of the server's AdamW; `clip`: the largest norm of the gradient."""
+
+    lr: float
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-8
+    decay: float = 0.0
+    clip: float = 0.0  # none
+
+
+def sdk(where: str) -> Any:
+    """The client package. Raises ConfigError, one line, where it is missing."""
+    os.environ.setdefault("TINKER_TELEMETRY", "0")  # it would report what a run does
+    try:
+        import tinker
+    except ImportError as error:
+        raise ConfigError(
+            f"{where}: the tinker engine needs the package tinker ({error}): {install('tinker')}"
+        ) from error
+    return tinker
+
+
+def aside(ask: Callable[[], T]) -> T:
+    """What `ask` gives, in a thread of its own: the package's plain calls want no loop around them,
+    and a training runs in one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(ask).result()
+
+
+class Clients:
+    """What one policy asks of a server. `host` names it in messages.
+
+    The service behind it opens a session at the first request. Safe from several threads, and
+    whatever loop runs.
+    """
+
+    def __init__(
+        self, where: str, base_url: str | None, key: Secret, timeout_s: float, attempts: int
+    ) -> None:
+        self.where, self.base_url, self.key = where, base_url, key
+        self.host = urlsplit(base_url).netloc if base_url else HOSTED
+        self.timeout_s, self.attempts = timeout_s, attempts
+        self.sdk = sdk(where)
+        self._service: Any = None
+        self._opening = threading.Lock()
+
+    # -- opening ----------------------------------------------------------------------------------
+
+    @property
+    def service(self) -> Any:
+        """The session with the server. Raises EndpointError where nobody answers."""
+        with self._opening:
+            if self._service is None:
+                self._reach()
+                address = {} if self.base_url is None else {"base_url": self.base_url}
+                key = self.key.value
+                self._service = self.repeated(
+                    lambda: self.sdk.ServiceClient(api_key=key, max_retries=0, **address)
+                )
+            return self._service
+
+    def _reach(self) -> None:
+        """A connection, before the package waits for minutes for a server that is not there."""
+        if self.base_url is None:
+            return
+        parts = urlsplit(self.base_url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        try:
+            socket.create_connection((parts.hostname or "", port), FIRST_CONTACT_S).close()
+        except OSError as error:
+            raise EndpointError(
+                f"{self.where}: the server cannot be reached ({error}); start it, or correct"
+                f" base_url ({self.base_url})"
+            ) from error
+
+    def context(self, base: str) -> int | None:
+        """Tokens that a prompt and its answer may have together; None where the server does not
+        say. Raises ConfigError where it has another base model alone."""
+        known = contexts(self.repeated(lambda: self.service.get_server_capabilities()))
+        if known and base not in known:
+            listed = ", ".join(list(known)[:8]) + (" ..." if len(known) > 8 else "")
+            raise ConfigError(f"{self.where}: {self.host} has no model {base!r}; it has {listed}")
+        return known.get(base)
+
+    # -- sampling ---------------------------------------------------------------------------------
+
+    def sampler(self, *, base: str | None = None, path: str | None = None) -> Any:
+        """A client that samples a base model, or the weights at a path of the server."""
+        named = {"base_model": base} if path is None else {"model_path": path}
+        return self.repeated(lambda: self.service.create_sampling_client(**named))
+
+    async def draw(
+        self, sampler: Any, prompt: Sequence[int], how: Sampling, seed: int, ends: Sequence[int]
+    ) -> Drawn:
+        """One answer. Raises EngineError where it failed as often as it may."""
+        types, failed = self.sdk.types, list[Attempt]()
+        params = types.SamplingParams(
+            max_tokens=how.max_tokens,
+            temperature=how.temperature,
+            top_p=how.top_p,
+            top_k=how.top_k if how.top_k > 0 else -1,
+            seed=seed % SEEDS,
+            stop=list(ends),
+        )
+        asked = types.ModelInput.from_ints(list(prompt))
+        while True:
+            try:
+                answer = await asyncio.wait_for(
+                    sampler.sample_async(prompt=asked, num_samples=1, sampling_params=params),
+                    self.timeout_s,
+                )
+                return drawn(answer, failed)
+            except Exception as error:
+                await self._pause(self._wait(error, failed))
+
+    @staticmethod
+    async def _pause(seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    # -- training ---------------------------------------------------------------------------------
+
+    def trainer(self, base: str, rank: int, seed: int) -> Any:
+        """A client that trains a new adapter: attention and the layers behind it, as
+        `all-linear` of a local model."""
+        return self._once(
+            self.repeated(
+                lambda: self.service.create_lora_training_client(
+                    base_model=base, rank=rank, seed=seed % SEEDS, train_unembed=False
+                )
+            )
+        )
+
+    def restored(self, path: str) -> Any:
+        """A client that trains on from a saved state: weights and optimiser."""
+        return self._once(
+            self.repeated(
+                lambda: self.service.create_training_client_from_state_with_optimizer(path)
+            )
+        )
+
+    def _once(self, trainer: Any) -> Any:
+        """The same client without repeats of its own: they would take a gradient twice where the
+        answer to the first was lost."""
+        holder: Any = getattr(trainer, "holder", None)
+        if hasattr(holder, "execute_with_retries"):
+
+            async def once(function: Callable[..., Any], *args: Any, **more: Any) -> Any:
+                return await function(*args, **more)
+
+            holder.execute_with_retries = once
+        return trainer
+
+    def forward(self, trainer: Any, rows: Sequence[NDArray[np.int64]]) -> list[Array]:
+        """Log-probability of every id after its first, given those before it: rows [T] -> [T],
+        with 0 at the first. Takes no gradient."""
+        if not rows:
+            return []
+        data = [self._datum(Pull(ids, np.zeros(len(ids)), np.zeros(len(ids)))) for ids in rows]
+        done = self.repeated(
+            lambda: trainer.forward(data, "importance_sampling").result(self.timeout_s)
+        )
+        try:
+            return [np.concatenate([[0.0], score]) for score in scored(done, rows)]
+        except ValueError as error:
+            raise EngineError(f"{self.where}: {self.host} {error}") from error
+
+    def gradient(self, trainer: Any, rows: Sequence[Pull]) -> None:
+        """Adds the gradient of these pulls to those that wait for a step. Raises Lost."""
+        data = [self._datum(row) for row in rows]
+        self._unrepeated(
+            lambda: trainer.forward_backward(data, "importance_sampling").result(self.timeout_s)
+        )
+
+    def step(self, trainer: Any, how: Adam) -> dict[str, float]:
+        """One step along the gradients that wait; gives what the server measured. Raises Lost."""
+        params = self.sdk.types.AdamParams(
+            learning_rate=how.lr,
+            beta1=how.betas[0],
+            beta2=how.betas[1],
+            eps=how.eps,
+            weight_decay=how.decay,
+            grad_clip_norm=how.clip,
+        )
+        done = self._unrepeated(lambda: trainer.optim_step(params).result(self.timeout_s))
+        return measured(done)
+
+    def _datum(self, row: Pull) -> Any:
+        """A row as the API has it: each place predicts the id behind it. The ratio of the server's
+        loss is exp(its own log-probability - ours), 1 here, so that the slope is the pull."""
+        types, count = self.sdk.types, len(row.ids) - 1
+
+        def tensor(values: NDArray[Any], dtype: str) -> Any:
+            return types.TensorData(data=values.tolist(), dtype=dtype, shape=[count])
+
+        return types.Datum(
+            model_input=types.ModelInput.from_ints(row.ids[:-1].tolist()),
+            loss_fn_inputs={
+                "target_tokens": tensor(row.ids[1:], "int64"),
+                "logprobs": tensor(row.logprobs[1:], "float32"),
+                "advantages": tensor(row.pull[1:], "float32"),
+            },
+        )
+
+    # -- saving -----------------------------------------------------------------------------------
+
+    def published(self, trainer: Any, name: str) -> str:
+        """Writes the present weights for samplers; gives their path."""
+        return self._saved(lambda fresh: trainer.save_weights_for_sampler(fresh), name)
+
+    def saved(self, trainer: Any, name: str) -> str:
+        """Writes weights and optimiser; gives their path, from which training goes on."""
+        return self._saved(lambda fresh: trainer.save_state(fresh), name)
+
+    def _saved(self, save: Callable[[str], Any], name: str) -> str:
+        # a name of its own for each try: one whose answer was lost may have been taken
+        def once() -> str:
+            return path_of(save(f"{name}-{uuid.uuid4().hex[:8]}").result(self.timeout_s))
+
+        return self.repeated(once)
+
+    def drop(self, path: str) -> None:
+        """Deletes weights at the server, where it can: an old version costs its disk."""
+        try:
+            rest = aside(self.service.create_rest_client)
+            aside(lambda: rest.delete_checkpoint_from_tinker_path(path).result(self.timeout_s))
+        except Exception:  # no such route, or gone already: nothing depends on it
+            return
+
+    # -- repeats ----------------------------------------------------------------------------------
+
+    def repeated(self, ask: Callable[[], T]) -> T:
+        """What `ask` gives, asked again after faults that pass. Raises EngineError."""
+        failed: list[Attempt] = []
+        while True:
+            try:
+                return aside(ask)
+            except EngineError:
+                raise
+            except Exception as error:
+                time.sleep(self._wait(error, failed))
+
+    def _unrepeated(self, ask: Callable[[], T]) -> T:
+        try:
+            return aside(ask)
+        except Exception as error:
+            kind = kind_of(error)
+            refusal = raised(error, self.where, self.host, self.key)
+            # 429 too: some servers say it of an answer that is ready
+            raise (Lost(str(refusal)) if kind in AGAIN else refusal) from error
+
+    def _wait(self, error: Exception, failed: list[Attempt]) -> float:
+        """Seconds until the next try. Raises EngineError where there is none."""
+        wait_s = min(0.5 * 2.0 ** len(failed), LONGEST_WAIT_S)
+        failed.append(attempt_of(error, wait_s, self.key))
+        if kind_of(error) not in AGAIN or len(failed) >= self.attempts:
+            raise raised(error, self.where, self.host, self.key) from error
+        return wait_s

@@ -1,0 +1,278 @@
+"""The `tinker` engine: token ids in, token ids and log-probabilities out, at a server that speaks
+the Tinker API (the hosted one, SkyRL's, and others).
+
+It renders chat itself, so prompts grow by appending, as everywhere. What learns is an adapter at
+the server, one for each policy; weights never come here. A version is a path of the server, so old
+versions stay what they are, and a frozen policy has no training client at all.
+
+Nothing is masked: the API has no such thing, so ids of no text may be sampled. The learner's
+numbers are of the same distribution.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hashlib
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+from gem_ma.engines.http.budget import Budget, Price
+from gem_ma.engines.local.chat import Chat
+from gem_ma.engines.local.rendering import ChatOptions
+from gem_ma.engines.local.vocabulary import Vocabulary
+from gem_ma.engines.tinker.answers import Drawn
+from gem_ma.engines.tinker.client import HOSTED, Clients
+from gem_ma.engines.tinker.settings import Access, Weights
+from gem_ma.engines.vllm.model_folder import end_ids_of, read_json, tokenizer_of
+from gem_ma.errors import ConfigError, DataError, EngineError
+from gem_ma.options import flat
+from gem_ma.registry import load
+from gem_ma.types import Message, Reply, Request, Sampling, Usage
+
+NOTE = "tinker.json"  # of a folder that `save` wrote
+HELLO = (Message("hello"),)  # what a ping says
+# (server, training run at it) -> the learner in this process that trains it
+TRAINED: WeakValueDictionary[tuple[str, str], Versions] = WeakValueDictionary()
+
+
+class Versions(Protocol):
+    """A learner, as whoever samples an older version of its weights needs it."""
+
+    def keeps_versions(self) -> bool:
+        """Whether sampling an older version gives that version, and leaves what learns alone."""
+        ...
+
+
+def run_of(path: str) -> str:
+    """The training run that weights at the server are of."""
+    return path.removeprefix("tinker://").partition("/")[0]
+
+
+class Tinker:
+    """`tinker/MODEL`: a base model of a server, by the server's name of it, or a folder that `save`
+    wrote.
+
+    `access`: the server and its key, see `Access`. `model`: which weights, see `Weights`. Price
+    and budget are those of the openai engine. A config names the fields of these objects:
+    `base_url: ...`, `lora: {rank: 32}`. `offline`: no key is read and nothing is sent.
+
+    Raises ConfigError for options that do not fit, a missing package and a missing key, DataError
+    for a tokenizer that cannot be read.
+    """
+
+    exports = "tinker"
+    silence_fails = False  # ids are counted here, so an empty reply is an answer
+
+    @flat
+    def __init__(
+        self,
+        name: str,
+        *,
+        policy: str = "",
+        access: Access = Access(),  # noqa: B008  (frozen)
+        model: Weights = Weights(),  # noqa: B008  (frozen)
+        chat: ChatOptions = ChatOptions(),  # noqa: B008  (frozen)
+        price: dict[str, Any] | Price | None = None,
+        budget: Budget | None = None,
+        offline: bool = False,
+    ) -> None:
+        self.policy, self.version, self.unpublished = policy, 0, False
+        self.where = f"policy {policy!r}"
+        self.wanted = model.checked(self.where)
+        self.name, self.path, tokenizer = name, self.wanted.weights, self.wanted.tokenizer
+        if (Path(name) / NOTE).is_file():
+            note = read_json(name, NOTE, self.where)
+            self.name, self.path = str(note.get("base")), str(note.get("weights"))
+            tokenizer = tokenizer or str(note.get("tokenizer"))
+        self.tokenizer_name = tokenizer or self.name
+        self._read(chat)
+        self.price, self.budget = Price.of(price, self.where), budget
+        if budget is not None and budget.most_usd is not None and self.price is None:
+            raise ConfigError(
+                f"{self.where}: limits.usd cannot be kept without its price; add price: {{input:"
+                " ..., output: ...} (USD per million tokens)"
+            )
+        self.base_url = access.base_url or HOSTED
+        if not offline:
+            address, key = access.checked(self.where)
+            self.clients = Clients(self.where, address, key, access.timeout_s, int(access.attempts))
+        self.named: set[str] = set()  # paths that a folder names: never deleted
+        self._sampler: Any = None
+        self._context = self.wanted.context
+        self._opening = threading.Lock()
+
+    def _read(self, chat: ChatOptions) -> None:
+        folder = self.tokenizer_name
+        tokenizer = tokenizer_of(folder, self.where)
+        ends = end_ids_of(folder, tokenizer, self.where)
+        self.chat = Chat(tokenizer, ends, chat, f"{self.where} ({folder})")
+        self.vocabulary = Vocabulary.of(self.chat, len(tokenizer))
+        self.ends = sorted(self.vocabulary.ends)
+
+    # -- opening ----------------------------------------------------------------------------------
+
+    def open(self) -> Any:
+        """The client that samples the present weights, made at the first request. Blocks; raises
+        ConfigError, EndpointError."""
+        with self._opening:
+            if self._sampler is None:
+                self._check_versions()
+                self._measure_context()
+                self._sampler = self.clients.sampler(base=self.name, path=self.path)
+            return self._sampler
+
+    def _check_versions(self) -> None:
+        """Raises ConfigError for a snapshot of what is trained now, where the server has one place
+        for both: to sample it would put it in the place of what learns."""
+        learner = TRAINED.get((self.base_url, run_of(self.path or "")))
+        if learner is not None and not learner.keeps_versions():
+            raise ConfigError(
+                f"{self.where}: {self.clients.host} keeps one version of an adapter that is"
+                " trained, so no older one plays beside it; leave out the league"
+            )
+
+    def _measure_context(self) -> None:
+        known = self.clients.context(self.name)
+        folder = Path(self.tokenizer_name)
+        if known is None and (folder / "config.json").is_file():
+            known = read_json(str(folder), "config.json", self.where).get("max_position_embeddings")
+        self._context = self._context or known
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    async def sample(self, request: Request) -> Reply:
+        """One answer. A prompt that leaves no room for a token gives finish `context_overflow`,
+        unsampled.
+
+        Raises EngineError where this request failed, EndpointError where all would, ConfigError for
+        what the API cannot sample.
+        """
+        if self.unpublished:
+            raise EngineError(
+                f"{self.where}: its weights have changed and are not published; call publish() of"
+                " its learner first"
+            )
+        if request.sampling.stop:
+            raise ConfigError(
+                f"{self.where}: the Tinker API stops at ids or at texts, and the end of a turn is"
+                " an id; leave stop out"
+            )
+        if self._sampler is None:
+            await asyncio.to_thread(self.open)
+        # both now: a publish may come while this request is sampled
+        sampler, version = self._sampler, self.version
+        prompt = self.chat.prompt(request)
+        drawn = await self._paid(sampler, prompt, request.sampling, request.seed)
+        if drawn is None:
+            return Reply(prompt_ids=prompt, finish="context_overflow", usage=Usage(0, 0))
+        ids = drawn.ids
+        text, calls = self.chat.read(self.vocabulary.cut(ids), request.tools, drawn.finish)
+        reply = Reply(
+            text,
+            calls,
+            prompt_ids=prompt,
+            token_ids=ids,
+            # the likeliest id is certain
+            logprobs=(0.0,) * len(ids) if request.sampling.temperature == 0 else drawn.logprobs,
+            finish=drawn.finish,
+            policy=request.policy or self.policy,
+            version=version,
+            usage=Usage(len(prompt), len(ids)),
+            attempts=drawn.failed,
+        )
+        self.chat.sampled(request, reply)
+        return reply
+
+    async def _paid(
+        self, sampler: Any, prompt: tuple[int, ...], how: Sampling, seed: int
+    ) -> Drawn | None:
+        """What is sampled, out of the budget; None where there is no room."""
+        room = how.max_tokens
+        if self._context is not None:
+            room = min(room, self._context - len(prompt))
+        if room < 1:
+            return None
+        how = replace(how, max_tokens=room)
+        if self.budget is None:
+            return await self.clients.draw(sampler, prompt, how, seed, self.ends)
+        claim = await self.budget.claim(len(prompt) + room, self.price, len(prompt))
+        reply = None
+        try:
+            drawn = await self.clients.draw(sampler, prompt, how, seed, self.ends)
+            reply = Reply(usage=Usage(len(prompt), len(drawn.ids)))
+            return drawn
+        finally:
+            self.budget.settle(claim, reply, Usage(0, 0), self.price)
+
+    async def draw(self, prompt: tuple[int, ...], how: Sampling, seed: int) -> Drawn | None:
+        """Samples after a prompt, published or not; None where there is no room."""
+        sampler = await asyncio.to_thread(self.open)
+        return await self._paid(sampler, prompt, how, seed)
+
+    async def ping(self) -> Reply:
+        """Opens, and asks for one token. Raises EngineError or ConfigError."""
+        prompt = self.chat.render("x", HELLO)
+        drawn = await self.draw(prompt, Sampling(max_tokens=1), 0)
+        count = 0 if drawn is None else len(drawn.ids)
+        return Reply(usage=Usage(len(prompt), count))
+
+    def recall(self, request: Request, reply: Reply) -> None:
+        """A reply out of a record, in a play that goes on from it: the next prompt of this
+        conversation begins with its ids."""
+        self.chat.recall(request, reply)
+
+    def forget(self) -> None:
+        """See `Remembers`: what the server keeps is of one version, whoever asks."""
+
+    def usd(self, prompt: int, completion: int) -> float | None:
+        """See `Priced`."""
+        return None if self.price is None else self.price.of_usage(Usage(prompt, completion))
+
+    # -- weights ----------------------------------------------------------------------------------
+
+    def learner(self, sampling: Sampling, *, apart: bool = False) -> Any:
+        """See `Trains`. Its weights lie at the server, apart from those that are sampled."""
+        return load("learners", "tinker")(self, sampling, apart=apart)
+
+    def pinned(self) -> Tinker:
+        """See `Pins`: a version is a path of the server, which no publish changes."""
+        if self.path is not None:  # nobody says when its plays have ended
+            self.named.add(self.path)
+        other = copy.copy(self)
+        other._opening = threading.Lock()
+        other._sampler = other.open()
+        return other
+
+    def take(self, path: str) -> str | None:
+        """Samples the weights at this path from now on; gives the path of before."""
+        sampler, before = self.clients.sampler(path=path), self.path
+        if self._sampler is None:
+            self._measure_context()
+        self.path, self._sampler = path, sampler
+        return before
+
+    def fingerprint(self) -> str:
+        """A digest of the name of the weights at the server, which never names others; weights
+        are not held here."""
+        named = f"{self.base_url} {self.name} {self.path or ''}"
+        return hashlib.sha256(named.encode()).hexdigest()
+
+    def save(self, path: str | Path) -> None:
+        """Writes a folder that names the published weights; they stay at the server, which has to
+        be there whenever the folder is opened as `tinker/FOLDER`."""
+        if self.path is None:
+            raise DataError(f"{self.where}: a base model is named by itself: tinker/{self.name}")
+        folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.named.add(self.path)
+        tokenizer = self.tokenizer_name
+        if Path(tokenizer).is_dir():  # the folder is opened from anywhere
+            tokenizer = str(Path(tokenizer).resolve())
+        note = {"base": self.name, "weights": self.path, "tokenizer": tokenizer}
+        text = json.dumps(note, indent=1, sort_keys=True) + "\n"
+        (folder / NOTE).write_text(text, encoding="utf-8")

@@ -1,0 +1,298 @@
+"""Several vLLM servers as one: the same weights on each, conversations that stay where their
+beginning is cached, and servers that die, hang or come back with other weights.
+
+A sample is used only if the server held the weights of now when it gave it. An adapter is asked for
+by a name of its version alone, so a server without it refuses. All weights have a name too, which
+is asked for after the reply, for many replies at once; see `full_weights`.
+
+A server that fails is set aside and its requests go to the others, where the same seed draws the
+same tokens: no play is lost. From then on it is tried again every few seconds, beside the play. It
+is taken back once it has the weights again and answers the prompts of the last parity check as the
+others did. A learner checks one server against its own weights, and the others are held to that
+one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gem_ma.engines.base import stable_seed
+from gem_ma.engines.vllm.backend import Adapter, Draw
+from gem_ma.engines.vllm.carrying import read, written
+from gem_ma.engines.vllm.full_weights import Owner, claim
+from gem_ma.engines.vllm.replica import Replica, Weights
+from gem_ma.engines.vllm.server import Server
+from gem_ma.errors import ConfigError, EndpointError, EngineError, ModelNotFound
+from gem_ma.types import Attempt, Reply
+
+_log = logging.getLogger("gem_ma")
+
+
+class Replicas:
+    """Servers with the same model, as one backend. `wall_s`: how long a request waits where none of
+    them is there; `tries`: how often it is passed on where it alone fails. `bound`: nats that they
+    may be apart, see `replica`."""
+
+    def __init__(
+        self,
+        where: str,
+        policy: str,
+        servers: Sequence[Server],
+        *,
+        wall_s: float,
+        tries: int,
+        bound: float,
+    ) -> None:
+        self.where, self.wall_s, self.tries, self.context = where, wall_s, tries, 0
+        self.replicas = [
+            Replica(number, each, bound, lambda: self._now) for number, each in enumerate(servers)
+        ]
+        self.owner = Owner(policy)
+        self._now = Weights()  # what all of them must hold
+        # under a parity check: the one that is looked at, and those that disagree with it
+        self._lead: Replica | None = None
+        self._doubted: list[Replica] = []
+
+    @property
+    def here(self) -> list[Replica]:
+        """Those that are sampled from now."""
+        return [each for each in self.replicas if each.here]
+
+    # -- opening ----------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Opens all servers; one that is not there is set aside. Raises what stands in the way of
+        the first where none is left."""
+        opened = await asyncio.gather(
+            *(each.server.open() for each in self.replicas), return_exceptions=True
+        )
+        for each, failed in zip(self.replicas, opened, strict=True):
+            # flags or a tokenizer that are wrong at one of them are a mistake, no outage
+            if isinstance(failed, BaseException) and not isinstance(failed, EngineError):
+                raise failed
+            if failed is None:
+                each.welcome()
+            else:
+                _log.warning("%s; set aside", failed)
+                each.error = failed
+        if not self.here:
+            raise self._nobody()
+        self.context = min(each.server.context for each in self.here)
+        for each in self.replicas:
+            each.context = self.context
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    async def draw(self, wanted: Draw) -> Reply:
+        """Samples once, at the server of this conversation, or where that fails at another one.
+
+        Raises EngineError where the servers failed this request often enough, EndpointError where
+        none is there for as long as a request may wait.
+        """
+        end, passed, moved = time.monotonic() + self.wall_s, list[int](), list[Attempt]()
+        error: EngineError | None = None
+        while True:
+            # some may lose their weights again and again, and look well in between
+            if error is not None and time.monotonic() > end:
+                raise error if self.here else self._nobody()
+            replica = await self._server_of(wanted.conversation, passed, end)
+            life, now = replica.life, self._now
+            try:
+                reply = await replica.server.ask(wanted)
+            except EngineError as fault:
+                error = fault
+                self._judge(replica, life, error, wanted.adapter)
+                if replica.here and replica.life == life:  # this request alone fails there
+                    passed.append(replica.number)
+                    # each server is asked once at least, however few tries are allowed
+                    if len(passed) >= max(self.tries, len(self.here)):
+                        raise
+            else:
+                if now is self._now and await replica.holds(life, now):
+                    return replace(reply, attempts=(*moved, *reply.attempts)) if moved else reply
+                error = replica.lost("has other weights now")
+            moved.append(Attempt("moved", None, 0.0, str(replica.error or error)[:200]))
+
+    def _judge(
+        self, replica: Replica, life: int, error: EngineError, adapter: Adapter | None
+    ) -> None:
+        """Sets a server aside that failed for everybody. Raises the error where asking another one
+        would not help."""
+        if isinstance(error, ModelNotFound) and adapter is not None:
+            error = replica.lost(f"does not know the adapter {adapter.name}")
+        elif not isinstance(error, EndpointError):
+            if not error.retryable:
+                raise error
+            return
+        # a single server was given all the patience there is
+        elif len(self.replicas) == 1:
+            raise error
+        # it may have come back since this request was sent
+        if replica.life == life:
+            replica.set_aside(error)
+
+    async def _server_of(self, conversation: str, passed: Sequence[int], end: float) -> Replica:
+        """The server that this conversation stays at among those that are here, and that this
+        request was least often passed on from; all others are taken in beside it. Waits until `end`
+        for one; raises EndpointError then."""
+        for each in self.replicas:
+            each.come()
+        if not self.here:
+            await self._some(end)
+        least = min(passed.count(each.number) for each in self.here)
+        fit = [each for each in self.here if passed.count(each.number) == least]
+        # Of each pair the rank is the same whoever else is here: a server that goes moves its own
+        # conversations and no others (rendezvous hashing). By number, since addresses differ
+        # between two runs that shall be equal.
+        return max(fit, key=lambda each: stable_seed(conversation, each.number))
+
+    async def _some(self, end: float | None = None) -> None:
+        """Waits until one is here. Raises EndpointError where none has come by `end`.
+
+        Takes nothing in where one is here: between a publish and its check nobody knows what a
+        server must answer.
+        """
+        end = time.monotonic() + self.wall_s if end is None else end
+        while not self.here:
+            tasks = [task for task in (each.come() for each in self.replicas) if task is not None]
+            left = end - time.monotonic()
+            if left <= 0:
+                raise self._nobody()
+            if tasks:
+                await asyncio.wait(tasks, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                first = min(each.again_at for each in self.replicas) - time.monotonic()
+                await asyncio.sleep(min(left, max(first, 0.01)))
+
+    def _nobody(self) -> Exception:
+        """Why nothing can be sampled."""
+        errors = [each.error for each in self.replicas if each.error is not None]
+        if len(self.replicas) == 1 or any(isinstance(error, ConfigError) for error in errors):
+            return errors[0]
+        return EndpointError(
+            f"{self.where}: none of {len(self.replicas)} servers can be sampled from; the first:"
+            f" {errors[0]}"
+        )
+
+    # -- parity -----------------------------------------------------------------------------------
+
+    async def probe(self, wanted: Sequence[Draw]) -> list[Reply]:
+        """The answers of the first server that is here; those that answer otherwise are set aside.
+
+        Whoever checks the answers calls `spare` where they are wrong. What is taken in later must
+        give the same ones.
+        """
+        heard: list[tuple[Replica, list[Reply]]] = []
+        while not heard:
+            await self._some()
+            asked = self.here
+            answers = await asyncio.gather(*(self._probe(each, wanted) for each in asked))
+            heard = [pair for pair in zip(asked, answers, strict=True) if pair[1]]
+        self._lead, replies = heard[0]
+        self._now = replace(self._now, draws=tuple(wanted), replies=tuple(replies))
+        self._doubted = []
+        for each, others in heard[1:]:
+            try:
+                each.compare(others, self._now)
+            except EngineError as error:
+                each.set_aside(error)
+                self._doubted.append(each)
+        return replies
+
+    async def _probe(self, replica: Replica, wanted: Sequence[Draw]) -> list[Reply]:
+        """The answers of one server; [] where it failed, or does not hold the weights."""
+        life, now = replica.life, self._now
+        try:
+            replies = await replica.server.probe(wanted)
+        except EngineError as error:
+            if len(self.replicas) == 1 or not _gone(error):
+                raise
+            replica.set_aside(error)
+            return []
+        return replies if await replica.holds(life, now) else []
+
+    def spare(self) -> bool:
+        """Sets the server aside whose answers were wrong, and gives those another chance that did
+        not agree with it. False where there are none."""
+        if self._lead is None or not self._doubted:
+            return False
+        server = self._lead.server
+        self._lead.set_aside(
+            EngineError(f"{server.where}: {server.remote.host} has not the weights of the learner")
+        )
+        # whoever agreed with it is wrong as well
+        for each in self.here:
+            each.set_aside(self._lead.error or EngineError("wrong"))
+        for each in self._doubted:
+            each.gap = 0.0
+            each.welcome()
+        self._now = replace(self._now, draws=(), replies=())
+        return True
+
+    def numbers(self) -> dict[str, float]:
+        """What is logged of a parity check: how many agree, and how far they are apart (nats)."""
+        return {
+            "replicas": float(len(self.here)),
+            "replica_gap": max((each.gap for each in self.here), default=0.0),
+        }
+
+    # -- weights ----------------------------------------------------------------------------------
+
+    async def load(self, adapter: Adapter, *, in_place: bool = False) -> None:
+        """Loads it everywhere; a server that is gone is set aside. Raises ConfigError where one
+        takes no adapters, EngineError where it refuses this one."""
+        others = tuple(each for each in self._now.adapters if each.name != adapter.name)
+        # before the first await: a server that is being taken in meanwhile must not miss it
+        self._now = Weights(adapters=(*others, adapter))
+        await self._everywhere(lambda each: each.server.load(adapter, in_place=in_place))
+
+    async def unload(self, adapter: Adapter) -> None:
+        """Forgets it everywhere."""
+        now = self._now
+        left = tuple(each for each in now.adapters if each.name != adapter.name)
+        self._now = replace(now, adapters=left)
+        await self._everywhere(lambda each: each.server.unload(adapter))
+
+    def own(self) -> None:
+        """All weights will be published here; no other policy may sample from these servers."""
+        for each in self.replicas:
+            each.server.owner = self.owner
+            claim(each.server.base_url, self.owner)
+
+    async def reload(self, folder: str) -> None:
+        """Takes all weights from a model folder, everywhere, and drops what is cached."""
+        now = self._now = Weights(folder=folder, name=self.owner.next_name())
+        await self._everywhere(lambda each: each.publish(now))
+
+    def carried(self) -> dict[str, Any]:
+        """What another process needs to know of these servers, as JSON values."""
+        return {"prefix": self.owner.prefix, "weights": written(self._now)}
+
+    def carry(self, values: dict[str, Any]) -> None:
+        """From now on the servers must hold what another process has published."""
+        self.owner.prefix, self._now = values["prefix"], read(values["weights"])
+        for each in self.replicas:
+            each.server.owner = self.owner
+
+    async def _everywhere(self, give: Callable[[Replica], Awaitable[None]]) -> None:
+        """Gives something to all that are here. Raises where one refuses it, and where none is
+        there."""
+        asked = self.here
+        results = await asyncio.gather(*map(give, asked), return_exceptions=True)
+        for each, failed in zip(asked, results, strict=True):
+            if isinstance(failed, EngineError) and _gone(failed):
+                each.set_aside(failed)
+            elif failed is not None:
+                raise failed
+        # a server that comes now is given the weights of now
+        await self._some()
+
+
+def _gone(error: EngineError) -> bool:
+    """Whether another server might do what failed here."""
+    return isinstance(error, EndpointError) or error.retryable

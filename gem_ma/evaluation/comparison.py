@@ -1,0 +1,148 @@
+"""Two runs, play by play: which plays turned out otherwise, and which scores differ by more than
+chance.
+
+A is the run that B is compared with: every difference is B less A. There are two families of tests,
+main scores (success and returns) and measures, so that forty measures do not hide a difference in
+success. Within a family p is adjusted (Holm) and the second interval too (Bonferroni). A score that
+is equal in every play is no test: the permutation test keeps the sizes of the differences, and
+where all are 0 no flip of their signs could ever be called a finding. So the others do not pay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from gem_ma.errors import ConfigError
+from gem_ma.evaluation.kinds import RETURN, SUCCESS
+from gem_ma.evaluation.pairs import NO_PAIR, by_play, paired_difference
+from gem_ma.evaluation.stats import RESAMPLES, holm
+from gem_ma.evaluation.studies import Cell
+
+PAIRED_BY = ("task", "seed")
+SURE = 0.05  # an adjusted p below is called a difference
+FEWEST_TASKS = 6  # of n tasks that all differ one way p is 2 / 2^n at least
+
+
+def compare_cells(
+    first: Cell, second: Cell, scores: Sequence[str] = (), resamples: int = RESAMPLES
+) -> dict[str, Any]:
+    """The comparison as JSON values; of all scores, or of those that are named, which are then the
+    whole family. Raises ConfigError for a name that neither run has.
+
+    Keys: `same_tasks` (both played the same scenario with the same options), `pairs only_a only_b`
+    (plays with a score in both, in one), `flips` (`task seed a b`: plays whose success differs,
+    those that B lost first), `flipped` (`to_lost to_won`), `scores` (score -> `a b`, means over
+    the plays in both, and `difference low high p p_adjusted low_adjusted high_adjusted method
+    tasks pairs better main`), `differs` (scores whose adjusted p is below 0.05), `equal` (scores
+    without any difference).
+    """
+    names = _scores(first, second)
+    if strange := [name for name in scores if name not in names]:
+        known = ", ".join(names) or "none"
+        raise ConfigError(f"no score of these runs is called {strange[0]!r}; there are {known}")
+    names = [name for name in names if name in scores or not scores]
+    shared = {name: _pairs(first, second, name) for name in names}
+    flips = _flips(shared[SUCCESS] if SUCCESS in shared else _pairs(first, second, SUCCESS))
+    moved = {name for name, pairs in shared.items() if any(a != b for _, a, b in pairs)}
+    # a measure may be called "success without ..."
+    measures = {*first.summary.get("measures", ()), *second.summary.get("measures", ())}
+    main = {name for name in names if name.startswith((SUCCESS, RETURN)) and name not in measures}
+    # what the user names is one question
+    families = {name: name in main or bool(scores) for name in names}
+    rows: dict[str, dict[str, Any]] = {}
+    for name, pairs in shared.items():
+        better = first.kinds.better(name) or None
+        facts = {"pairs": len(pairs), "better": better, "main": name in main}
+        rows[name] = {"a": None, "b": None, **NO_PAIR, **facts}
+        if pairs:
+            # over the plays in both: their difference is the one that is printed beside them
+            rows[name] |= {"a": fmean([a for _, a, _ in pairs]), "b": fmean([b for *_, b in pairs])}
+            family = sum(families[other] == families[name] for other in moved)
+            rows[name] |= paired_difference(pairs, resamples, max(1, family))
+    for family_of in (True, False):
+        tested = [rows[name] for name in names if name in moved and families[name] == family_of]
+        for row, p in zip(tested, holm([row["p"] for row in tested]), strict=True):
+            row["p_adjusted"] = p
+    played = [{id_[:2] for ids in cell.values.values() for id_ in ids} for cell in (first, second)]
+    return {
+        "same_tasks": first.world == second.world,
+        "pairs": len(played[0] & played[1]),
+        "only_a": len(played[0] - played[1]),
+        "only_b": len(played[1] - played[0]),
+        "flips": flips,
+        "flipped": {
+            "to_lost": sum(flip["b"] < flip["a"] for flip in flips),
+            "to_won": sum(flip["b"] > flip["a"] for flip in flips),
+        },
+        "scores": rows,
+        # a single task gives a p and no interval, and calls nothing a difference
+        "differs": [
+            name
+            for name in names
+            if name in moved and rows[name]["low"] is not None and rows[name]["p_adjusted"] < SURE
+        ],
+        "equal": [name for name in names if shared[name] and name not in moved],
+    }
+
+
+Pair = tuple[tuple[Any, ...], float, float]  # the play, its value in A, in B
+
+
+def _scores(first: Cell, second: Cell) -> list[str]:
+    """Every score of either run: success, then returns, then measures in the scenario's order."""
+    names = dict.fromkeys([*first.values, *second.values])
+    return sorted(
+        names, key=lambda name: (not name.startswith(SUCCESS), not name.startswith(RETURN))
+    )
+
+
+def _pairs(first: Cell, second: Cell, score: str) -> list[Pair]:
+    before = by_play(first.values.get(score, {}), PAIRED_BY)
+    after = by_play(second.values.get(score, {}), PAIRED_BY)
+    return [(key, before[key], after[key]) for key in sorted(before.keys() & after.keys())]
+
+
+def _flips(pairs: Iterable[Pair]) -> list[dict[str, Any]]:
+    """The plays whose success differs, the worst loss first; of several repeats it is their
+    mean."""
+    flips = [
+        {"task": key[0], "seed": key[1], "a": before, "b": after}
+        for key, before, after in pairs
+        if before != after
+    ]
+    return sorted(flips, key=lambda flip: flip["b"] - flip["a"])
+
+
+def both_ways(flips: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
+    """At most so many of the flips, losses and gains: a long list of one kind would hide the
+    other."""
+    lost = [flip for flip in flips if flip["b"] < flip["a"]]
+    won = [flip for flip in reversed(flips) if flip["b"] > flip["a"]]
+    few = lost[: max(most // 2, most - len(won))]
+    return [*few, *won[: most - len(few)]]
+
+
+def outcome(success: float) -> str:
+    """The success of a play in a word; of several repeats it is a share."""
+    return {0.0: "lost", 1.0: "won"}.get(success, f"{success:.2f}")
+
+
+def verdict_of(comparison: Mapping[str, Any]) -> str:
+    """What came out, in one sentence."""
+    differs, rows = comparison["differs"], comparison["scores"]
+    tested = [row for row in rows.values() if row["p_adjusted"] is not None]
+    if not comparison["pairs"]:
+        return "the two runs have no play in common"
+    if not tested:
+        return "every score is the same in every play"
+    count = f"{len(tested)} {'score' if len(tested) == 1 else 'scores'} tested"
+    if differs:
+        parts = [f"{name} {rows[name]['difference']:+.3f}" for name in differs]
+        return f"B differs from A in {', '.join(parts)} ({count})"
+    tasks = max(row["tasks"] for row in tested)
+    if tasks >= FEWEST_TASKS:
+        return f"no difference is shown ({count})"
+    many = "1 task is" if tasks == 1 else f"{tasks} tasks are"
+    return f"no difference is shown ({count}): {many} too few for any; play {FEWEST_TASKS} or more"

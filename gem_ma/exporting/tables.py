@@ -1,0 +1,146 @@
+"""Episodes as rows of a table: one row an episode, its turns, rewards and tokens as nested columns,
+and its line of the record, from which `gem_ma.read_episodes` reads it back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from gem_ma.codec import dump_episode
+from gem_ma.credit import credit
+from gem_ma.episode import Episode
+from gem_ma.exporting.chats import identity, tokens
+from gem_ma.store.tables import RECORD, arrow
+
+Won = Callable[[Episode], bool | None]
+Fields = dict[str, Any]
+ROWS = 64  # episodes that are held at once: one of a long training talk may be megabytes
+
+
+def episode_row(episode: Episode, won: Won) -> Fields:
+    """One episode as plain values: what names it, what came of it, and its turns."""
+    returns = episode.returns()
+    return {
+        **identity(episode),
+        "end": episode.end.value,
+        "error": episode.error,
+        "success": won(episode) if episode.end.scored else None,
+        "returns": [{"agent": agent, "value": value} for agent, value in returns.items()],
+        "cast": [
+            {"agent": agent, "behaviour": seat.behaviour, "policy": seat.policy}
+            for agent, seat in episode.cast.items()
+        ],
+        "turns": list(_turns(episode)),
+    }
+
+
+def _turns(episode: Episode) -> Iterator[Fields]:
+    rewards = {agent: iter(credit(episode, agent).rewards) for agent in episode.cast}
+    for turn in episode.turns:
+        yield {
+            "step": turn.step,
+            "agent": turn.agent,
+            "text": turn.action.text,
+            "parsed": turn.action.parsed,
+            "calls": json.dumps([_call(call) for call in turn.action.tool_calls]),
+            "reward": float(next(rewards[turn.agent])),
+            "replies": [tokens(reply) for reply in turn.replies],
+        }
+
+
+def _call(call: Any) -> Fields:
+    if hasattr(call, "reason"):
+        return {"malformed": call.text, "reason": call.reason}
+    return {"name": call.name, "arguments": call.arguments}
+
+
+def flat_row(episode: Episode, won: Won) -> Fields:
+    """One row an episode, flat: for data frames."""
+    whole = episode_row(episode, won)
+    returns = {f"return {entry['agent']}": entry["value"] for entry in whole.pop("returns")}
+    del whole["cast"]  # it is the same in all plays of a run
+    return {**whole, **returns, "turns": len(episode.turns)}
+
+
+def turn_rows(episode: Episode, won: Won) -> Iterator[Fields]:
+    """One row a turn, flat: for data frames."""
+    whole = episode_row(episode, won)
+    names = ("task", "seed", "repeat", "scenario", "success", "end")
+    common = {name: whole[name] for name in names}
+    for number, row in enumerate(whole["turns"]):
+        replies = row.pop("replies")
+        # the last reply is the one that was acted on; drafts and judgements came before it
+        last = replies[-1] if replies else {}
+        yield {
+            **common,
+            "turn": number,
+            **row,
+            "policy": last.get("policy"),
+            "version": last.get("version"),
+            "tokens": sum(len(reply["token_ids"]) for reply in replies),
+        }
+
+
+_REPLY = {
+    "policy": "string",
+    "version": "int64",
+    "finish": "string",
+    "prompt_ids": ["int64"],
+    "token_ids": ["int64"],
+    "logprobs": ["float64"],
+}
+_TURN = {
+    "step": "int64",
+    "agent": "string",
+    "text": "string",
+    "parsed": "string",
+    "calls": "string",
+    "reward": "float64",
+    "replies": [_REPLY],
+}
+# the same for every run, so that files of several runs go together
+COLUMNS: dict[str, Any] = {
+    "task": "string",
+    "seed": "string",
+    "repeat": "int64",
+    "scenario": "string",
+    "version": "int64",
+    "end": "string",
+    "error": "string",
+    "success": "bool_",
+    "returns": [{"agent": "string", "value": "float64"}],
+    "cast": [{"agent": "string", "behaviour": "string", "policy": "string"}],
+    "turns": [_TURN],
+    RECORD: "string",
+}
+
+
+def _type(spelled: Any) -> Any:
+    """The type of pyarrow that a name, [entry] or {field: type} stands for."""
+    pa = arrow()
+    if isinstance(spelled, list):
+        return pa.list_(_type(spelled[0]))
+    if isinstance(spelled, dict):
+        return pa.struct([(name, _type(inner)) for name, inner in spelled.items()])
+    return getattr(pa, spelled)()
+
+
+def write_table(episodes: Iterable[Episode], won: Won, out: Path) -> int:
+    """Writes a parquet file and gives its number of rows. Raises ConfigError where pyarrow is
+    missing."""
+    pa = arrow()
+    from pyarrow import parquet
+
+    columns = pa.schema([(name, _type(spelled)) for name, spelled in COLUMNS.items()])
+    count = 0
+    # an empty run is a file too, whose columns can be read
+    with parquet.ParquetWriter(out, columns, compression="zstd") as writer:
+        source = iter(episodes)
+        while batch := list(islice(source, ROWS)):
+            rows = [{**episode_row(one, won), RECORD: dump_episode(one)} for one in batch]
+            writer.write_table(pa.Table.from_pylist(rows, schema=columns))
+            count += len(rows)
+    return count

@@ -1,0 +1,218 @@
+"""Writes one export: a run folder's episodes, in one of the formats, to a file or a folder that
+stands there whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gem_ma.codec import dump_episode
+from gem_ma.episode import Episode
+from gem_ma.errors import ConfigError
+from gem_ma.evaluation.judge import Judge
+from gem_ma.exporting.chats import conversation, identity, speakers
+from gem_ma.exporting.preference import pairs
+from gem_ma.exporting.tables import write_table
+from gem_ma.exporting.taus import tau1, tau2
+from gem_ma.files import oserror
+from gem_ma.json_text import dump_json
+from gem_ma.store import read_episodes
+from gem_ma.store.tables import DATA
+
+# format -> how the name of its file ends; "" = a folder
+FORMATS = {
+    "jsonl": ".jsonl",
+    "parquet": ".parquet",
+    "hf": "",
+    "messages": ".jsonl",
+    "sft": ".jsonl",
+    "preference": ".jsonl",
+    "tau1": ".json",
+    "tau2": ".json",
+}
+WHICH = ("all", "won", "lost")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to be exported: a format of FORMATS; which episodes (all, or by how they were judged;
+    None = what the format is for); whose conversations."""
+
+    format: str
+    which: str | None = None
+    agents: tuple[str, ...] = ()
+    facts: Mapping[str, Any] | None = None  # of the run, for tau2
+
+
+def export(run: Path, out: Path, judge: Judge, wish: Wish) -> dict[str, Any]:
+    """Writes `out`, which may not exist, and gives `{out, format, episodes, rows}`: how many
+    episodes were taken and how many rows came of them.
+
+    Raises ConfigError where the format cannot hold such plays or its library is missing,
+    StoreError where something cannot be read or written.
+    """
+    won = judge.success or (lambda episode: None)
+    which = wish.which or ("won" if wish.format == "sft" and judge.success else "all")
+    if which != "all" and judge.success is None:
+        raise ConfigError(
+            f"{run}: which plays were {which} is unknown: its scenario has no notion of success,"
+            " or is not installed"
+        )
+    if out.exists():
+        raise ConfigError(f"{out}: stands there already; name another file by --out")
+    source = _Source(run, which, won)
+    part = out.with_name(f".{out.name}.part")
+    with oserror(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            rows = _write(source, part, wish)
+            os.replace(part, out)
+        finally:
+            # a killed export leaves a hidden file, never half of a named one
+            if part.is_dir():
+                shutil.rmtree(part)
+            else:
+                part.unlink(missing_ok=True)
+    return {"out": str(out), "format": wish.format, "episodes": source.count, "rows": rows}
+
+
+class _Source:
+    """The chosen episodes of a run, read anew at every walk, and how many the last one gave."""
+
+    def __init__(self, run: Path, which: str, won: Callable[[Episode], bool | None]) -> None:
+        self.run, self.won, self.count = run, won, 0
+        self._wanted = {"won": True, "lost": False}.get(which)
+
+    def __iter__(self) -> Iterator[Episode]:
+        self.count = 0
+        for episode in read_episodes(self.run):
+            success = self.won(episode) if episode.end.scored else False
+            if self._wanted is None or success is self._wanted:
+                self.count += 1
+                yield episode
+
+
+def _write(source: _Source, out: Path, wish: Wish) -> int:
+    if wish.format == "parquet":
+        return write_table(source, source.won, out)
+    if wish.format == "hf":
+        return _write_folder(source, out)
+    if wish.format in ("tau1", "tau2"):
+        made: Any = tau1(source, source.won)
+        if wish.format == "tau2":
+            made = tau2(source, source.won, wish.facts)
+        out.write_text(
+            json.dumps(made, ensure_ascii=False, allow_nan=False, indent=1) + "\n", "utf-8"
+        )
+        return source.count
+    count = 0
+    with out.open("w", encoding="utf-8", newline="\n") as file:
+        for line in _lines(source, wish):
+            file.write(line + "\n")
+            count += 1
+    return count
+
+
+def _lines(source: _Source, wish: Wish) -> Iterator[str]:
+    if wish.format == "jsonl":
+        yield from map(dump_episode, source)
+    elif wish.format == "preference":
+        yield from map(dump_json, pairs(source, source.won, wish.agents))
+    else:
+        for episode in source:
+            for agent in speakers(episode, wish.agents):
+                row = _talk(episode, agent, source.won, until_last=wish.format == "sft")
+                yield dump_json(row)
+
+
+def _talk(
+    episode: Episode, agent: str, won: Callable[[Episode], bool | None], *, until_last: bool
+) -> dict[str, Any]:
+    row = conversation(episode, agent)
+    if until_last:
+        # what came after its last word teaches it nothing
+        row["messages"] = row["messages"][: row["turns"][-1]["message"] + 1]
+    seat = episode.cast[agent]
+    facts = {
+        "agent": agent,
+        "behaviour": seat.behaviour,
+        "policy": seat.policy,
+        "end": episode.end.value,
+        "success": won(episode) if episode.end.scored else None,
+        "return": episode.returns()[agent],
+    }
+    return {**row, **identity(episode), **facts}
+
+
+CARD = """---
+configs:
+- config_name: default
+  data_files:
+{files}---
+
+{count} episodes of {scenarios}, written by gem_ma. A row is an episode: `turns` holds what each
+agent said, what that turn was paid and which tokens a policy sampled; `record` is the whole of it,
+which `gem_ma.read_episodes` reads back.
+"""
+
+
+def _write_folder(source: _Source, out: Path) -> int:
+    """A folder that `datasets.load_dataset` opens: a file per split, and a card that names
+    them."""
+    ids: dict[str, set[tuple[str, int, int]]] = {}
+    scenarios: dict[str, None] = {}
+    for episode in source:
+        ids.setdefault(episode.task.partition("/")[0], set()).add(episode.id)
+        scenarios[episode.scenario] = None
+    (out / DATA).mkdir(parents=True)
+    files = ""
+    names = _safe_names(ids)
+    for split, wanted in ids.items():
+        # read once more for each split, so that no more than a few episodes are held
+        chosen = (episode for episode in source if episode.id in wanted)
+        write_table(chosen, source.won, out / DATA / f"{names[split]}.parquet")
+        # quoted: `no` is false in YAML, and `1` a number
+        files += f'  - split: "{names[split]}"\n    path: "{DATA}/{names[split]}.parquet"\n'
+    named = ", ".join(json.dumps(name, ensure_ascii=False) for name in scenarios) or "nothing"
+    count = sum(map(len, ids.values()))
+    text = CARD.format(files=files, count=count, scenarios=named)
+    (out / "README.md").write_text(text, encoding="utf-8")
+    _copy_images(source.run, out)
+    return count
+
+
+def _safe_names(splits: Iterable[str]) -> dict[str, str]:
+    """Split -> the name of its file and of the split in a data set: letters, digits and `_`, and
+    each name once, whatever a record calls its splits."""
+    names: dict[str, str] = {}
+    taken = {"all"}  # datasets means the union of all splits by it, and takes no file of this name
+    for split in splits:
+        # a file's name has 255 bytes at most, and a letter four; some disks know no case
+        plain = re.sub(r"\W", "_", split[:50]) or "plays"
+        name = plain
+        while name.lower() in taken:
+            name = f"{name}_{len(taken)}"
+        taken.add(name.lower())
+        names[split] = name
+    return names
+
+
+def _copy_images(run: Path, out: Path) -> None:
+    """The run's images, under the digests that its messages name."""
+    from gem_ma.store import read_media
+
+    names: Sequence[str] = os.listdir(run / "media") if (run / "media").is_dir() else ()
+    for name in names:
+        (out / "media").mkdir(exist_ok=True)
+        (out / "media" / name).write_bytes(read_media(run, name))
+
+
+def has_images(run: Path) -> bool:
+    """Whether a run stores images, which a single file does not hold."""
+    return (run / "media").is_dir() and any(os.scandir(run / "media"))

@@ -1,0 +1,69 @@
+"""Two run folders, compared play by play without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gem_ma.evaluation.judge import Judge
+    from gem_ma.evaluation.studies import Cell
+    from gem_ma.running.stored import Say
+
+
+def compare_runs(first: Path, second: Path, say: Say, scores: Sequence[str] = ()) -> dict[str, Any]:
+    """The keys of `gem_ma.evaluation.comparison.compare_cells`, with `a` and `b` (the folders) and
+    `settings`: what differs between their configs, in words.
+
+    Raises ConfigError where no play is in both, StoreError for damage.
+    """
+    from gem_ma.running.stored import open_record
+
+    cells = [judged_cell(path, open_record(path, say).judge) for path in (first, second)]
+    return compared(first, second, cells[0], cells[1], scores)
+
+
+def compared(
+    first: Path, second: Path, before: Cell, after: Cell, scores: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What `compare_runs` gives, of two folders whose cells are made already."""
+    from gem_ma.errors import ConfigError
+    from gem_ma.evaluation.comparison import compare_cells
+    from gem_ma.store.lines import read_resolved
+    from gem_ma.store.names import changed_keys
+
+    comparison = compare_cells(before, after, scores)
+    if not comparison["pairs"]:
+        raise ConfigError(
+            f"{second}: it has no play in common with {first}: no task with the same seed; play"
+            " both with the same scenario and the same run.seed"
+        )
+    settings = changed_keys(read_resolved(first), read_resolved(second))
+    return {"a": str(first), "b": str(second), "settings": settings, **comparison}
+
+
+def judged_cell(path: Path, judge: Judge) -> Cell:
+    """The scores of a run folder's plays, each judged now; without a summary but for the names of
+    the measures. Raises StoreError for damage."""
+    from gem_ma.evaluation.studies import Cell, scores_of
+    from gem_ma.files import damage
+    from gem_ma.store import read_episodes
+
+    with damage(path / "episodes.jsonl"):
+        values, measures = scores_of(read_episodes(path), judge)
+    named = {"measures": dict.fromkeys(measures)}
+    return Cell(named, values, world_of(path), str(path), judge.kinds)
+
+
+def world_of(path: Path) -> str:
+    """The scenario's settings of a run folder: equal where equal tasks are the same problems."""
+    import json
+
+    from gem_ma.store.lines import read_resolved
+
+    resolved = read_resolved(path)
+    scenario = resolved.get("scenarios") or resolved.get("scenario") or {}
+    # how many tasks were asked for changes none of them
+    same = {key: value for key, value in dict(scenario).items() if key != "tasks"}
+    return json.dumps(same, sort_keys=True, default=str)

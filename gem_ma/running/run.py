@@ -1,0 +1,111 @@
+"""A run in Python: its score as a dict, with its folder, episodes and data frames behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gem_ma.errors import ConfigError
+from gem_ma.installing import install
+
+if TYPE_CHECKING:
+    from gem_ma.episode import Episode
+    from gem_ma.running.stored import Recorded
+
+
+class Run(dict[str, Any]):
+    """What a run came to: the keys of its summary.json, and `run`, its folder.
+
+    >>> run = Run("runs/x", {"episodes": 2, "failed": 0, "success": {"mean": 0.5}})
+    >>> run, run.success, run["episodes"]
+    (Run(runs/x: 2 episodes, success 0.5), 0.5, 2)
+    """
+
+    def __init__(self, path: str | Path, summary: dict[str, Any]) -> None:
+        super().__init__({"run": str(path), **summary})
+        self.path = Path(path)
+
+    @classmethod
+    def of(cls, path: str | Path) -> Run:
+        """The run of a folder, as its summary.json has it; of a run that has none yet, the score of
+        what was played so far. Raises StoreError where it is no run folder, or damaged."""
+        from gem_ma.store import read_manifest, read_summary
+
+        path = Path(path)
+        read_manifest(path)
+        summary = read_summary(path)
+        return cls(path, summary) if summary is not None else cls(path, cls(path, {}).score())
+
+    def episodes(self) -> Iterator[Episode]:
+        """Every episode, the last attempt of each, one at a time."""
+        from gem_ma.store import read_episodes
+
+        return read_episodes(self.path)
+
+    @property
+    def success(self) -> float | None:
+        """The share of plays that succeeded; of a training, of the last exam, as sampled. None
+        where nothing judges them."""
+        if "after" in self:
+            exam = self["after"].get("sampled") or {}
+            success: float | None = exam.get("success")
+            return success
+        judged = self.get("success") or {}
+        mean: float | None = judged.get("mean")
+        return mean
+
+    def score(self) -> dict[str, Any]:
+        """The score of the stored plays, computed anew without a model, as `gem-ma score`."""
+        return self._record().summary()
+
+    def to_frame(self, rows: str = "episodes") -> Any:
+        """A pandas data frame with a row for each of the `episodes`, or of their `turns`.
+
+        Columns of episodes: `task seed repeat scenario version end error success`, `return AGENT`
+        and `turns`; of turns: `task seed repeat scenario success end turn step agent text parsed
+        calls reward policy version tokens`. Raises ConfigError where pandas is missing.
+        """
+        from gem_ma.exporting.tables import flat_row, turn_rows
+
+        try:
+            import pandas
+        except ImportError:
+            raise ConfigError(f"a data frame needs pandas: {install('pandas')}") from None
+        if rows not in ("episodes", "turns"):
+            raise ConfigError(f"to_frame: rows are episodes or turns; got {rows!r}")
+        won = self._record().judge.success or (lambda episode: None)
+        if rows == "turns":
+            played = [row for episode in self.episodes() for row in turn_rows(episode, won)]
+        else:
+            played = [flat_row(episode, won) for episode in self.episodes()]
+        return pandas.DataFrame(played)
+
+    def _record(self) -> Recorded:
+        from gem_ma.running.stored import open_record
+
+        # a program reads no stderr; a run that nobody judges has no success
+        return open_record(self.path, lambda line: None)
+
+    def __repr__(self) -> str:
+        facts = [f"{self[key]} {key}" for key in ("episodes", "failed") if self.get(key)]
+        # a run that plays has steps too: their mean
+        if "after" in self:
+            facts.append(f"{self['steps']} training steps")
+        facts += [f"success {self.success:.3g}"] if self.success is not None else []
+        return f"Run({self['run']}: {', '.join(facts) or 'nothing played'})"
+
+    def _repr_html_(self) -> str:
+        """The score as a table: names of agents and measures come from others, and are escaped."""
+        from gem_ma.evaluation.summary_rows import table
+
+        rows = []
+        if "returns" in self:
+            rows = table(self)
+        elif "after" in self:
+            rows = [(name, str(value)) for name, value in self["after"].items()]
+        cells = "".join(
+            f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in rows
+        )
+        return f"<div><p><code>{escape(repr(self))}</code></p><table>{cells}</table></div>"

@@ -1,0 +1,157 @@
+"""A run folder as it is read again: the config that it was made with, who judges its plays, what
+they come to. It plays nothing, writes nothing, and runs no code that a folder names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gem_ma.errors import ConfigError, DataError, StoreError
+
+if TYPE_CHECKING:
+    from gem_ma.config.settings import Config
+    from gem_ma.config.worlds import Worlds
+    from gem_ma.evaluation.judge import Judge
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What stands behind the episodes of a run folder.
+
+    `config` and `worlds` are None where the scenario may not be asked; then `judge` repeats what
+    summary.json says of the plays, and knows nothing where that file says nothing.
+    """
+
+    path: Path
+    judge: Judge
+    config: Config | None = None
+    worlds: Worlds | None = None
+
+    def summary(self) -> dict[str, Any]:
+        """The score of all episodes of the folder, computed anew without a model: the keys of
+        summary.json, less `baselines`, which other plays gave. Raises StoreError for damage."""
+        from gem_ma.running.costs import costs_of, other_models
+        from gem_ma.store import read_ends, read_episodes
+
+        summary = self.judge.summarise(read_episodes(self.path))
+        if self.config is None or self.worlds is None:
+            return summary
+        planned = {"planned": max(self.worlds.count(), len(read_ends(self.path)))}
+        costs = costs_of(self.config, lambda: read_episodes(self.path))
+        return {**planned, **summary, **costs, **other_models(self.config, summary)}
+
+
+def open_record(path: Path, say: Say, scenario: str | None = None) -> Recorded:
+    """What judges the plays of a run folder. Where the scenario may not be asked, the record
+    stands without it, and one line to `say` tells why.
+
+    Only a scenario that is built in or installed judges: any other is code that the folder names,
+    and a command that reads runs none. `scenario`: the user names the code that judges, in place
+    of the folder's. Raises ConfigError or DataError where that cannot be made, StoreError for
+    damage.
+    """
+    from gem_ma.evaluation.judge import Judge
+    from gem_ma.files import damage
+    from gem_ma.store import read_ends, read_summary
+
+    if scenario is not None:
+        config = _with_scenario(recorded_config(path), scenario, path)
+        worlds = _made(config, scenario)
+        return Recorded(path, worlds.judge, config, worlds)
+    try:
+        config = recorded_config(path)
+        worlds = _trusted(config)
+        return Recorded(path, worlds.judge, config, worlds)
+    except (ConfigError, DataError, StoreError) as error:
+        say(f"the plays are not judged again, what was recorded is shown: {error}")
+    with damage(path / "summary.json"):
+        return Recorded(path, Judge.recorded(read_summary(path) or {}, len(read_ends(path))))
+
+
+def record_for_page(path: Path, say: Say, warn: Say, scenario: str | None = None) -> Recorded:
+    """`open_record` for a page, which shows what there is: where the record of how the plays came
+    out is damaged, one line to `warn` names the file, and nothing is known of success."""
+    from gem_ma.evaluation.judge import Judge
+
+    try:
+        return open_record(path, say, scenario)
+    except StoreError as error:
+        warn(str(error))
+        return Recorded(path, Judge())
+
+
+def _trusted(config: Config) -> Worlds:
+    """The worlds of a recorded config. Raises ConfigError where one is code of the folder."""
+    from gem_ma import registry
+
+    blocks = [config.only] if config.scenario is not None else [*config.scenarios.values()]
+    for name in (block.id for block in blocks):
+        if not registry.known("scenarios", name):
+            raise ConfigError(
+                f"the scenario {name!r} is code that the run folder names, which a command that"
+                " reads never runs (`gem-ma resume` does, and `gem-ma score RUN --scenario FILE`)"
+            )
+    return _made(config, blocks[-1].id)
+
+
+def _made(config: Config, name: str) -> Worlds:
+    from gem_ma.config.worlds import worlds_of
+
+    # exams are not judged again, so that their worlds need not be there
+    exams = config.evaluate.model_copy(update={"scenarios": {}})
+    try:
+        return worlds_of(config.model_copy(update={"evaluate": exams}))
+    except (ConfigError, DataError):
+        raise
+    except Exception as error:
+        # options of a stranger's file make a scenario raise what it likes
+        fault = (str(error) or type(error).__name__).splitlines()[0]
+        raise ConfigError(f"the scenario {name!r} cannot be made: {fault}") from error
+
+
+def _with_scenario(config: Config, name: str, path: Path) -> Config:
+    """The config with the scenario's code exchanged, its options as they were recorded."""
+    if config.scenario is None:
+        raise ConfigError(f"{path}: it has several scenarios, and one is named; leave it out")
+    block = config.scenario.model_copy(update={"id": name})
+    return config.model_copy(update={"scenario": block})
+
+
+def recorded_config(path: Path) -> Config:
+    """The config of a run as resolved.yaml and the manifest have it; nothing that it names is
+    looked up. Raises StoreError."""
+    from pydantic import ValidationError
+
+    from gem_ma.config.settings import Config
+    from gem_ma.store import read_manifest
+    from gem_ma.store.lines import read_resolved
+    from gem_ma.store.names import with_changes
+
+    try:
+        return Config.model_validate(
+            with_changes(read_resolved(path), read_manifest(path).get("resumed"))
+        )
+    except ValidationError as error:
+        # the first is enough: nobody has typed this file
+        fault = error.errors(include_url=False)[0]
+        where = ".".join(map(str, fault["loc"]))
+        raise StoreError(f"{path / 'resolved.yaml'}: {where}: {fault['msg']}") from None
+
+
+def changes(stored: Mapping[str, Any], scored: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Dotted key -> [stored, now] of what a run's summary.json says otherwise than a score that
+    was computed now. Both are JSON values; a key that a stored one lacks is of a newer version."""
+    differences: dict[str, list[Any]] = {}
+    for key, before in stored.items():
+        if key not in scored:
+            continue
+        if isinstance(before, Mapping) and isinstance(scored[key], Mapping):
+            inner = changes(before, scored[key]).items()
+            differences |= {f"{key}.{name}": pair for name, pair in inner}
+        elif before != scored[key]:
+            differences[key] = [before, scored[key]]
+    return differences

@@ -1,0 +1,58 @@
+"""Episodes out of parquet files, as `gem-ma export --to parquet` and `--to hf` write them. Every
+row holds the line of its episode, so nothing of it is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from pathlib import Path
+from typing import Any
+
+from gem_ma.codec import load_episode
+from gem_ma.episode import Episode
+from gem_ma.errors import ConfigError, StoreError
+from gem_ma.installing import install
+
+RECORD = "record"  # the column of the lines
+DATA = "data"  # the folder of the files of an export for Hugging Face's datasets
+
+
+def arrow() -> Any:
+    """pyarrow. Raises ConfigError with what to type where it is missing."""
+    try:
+        import pyarrow
+    except ImportError:
+        raise ConfigError(
+            f"parquet files need pyarrow: {install('parquet')}; jsonl needs nothing"
+        ) from None
+    return pyarrow
+
+
+def table_files(path: Path) -> list[Path]:
+    """The parquet files that a path means: itself, or those of an exported folder; [] for any
+    other path."""
+    if path.suffix == ".parquet":
+        return [path]
+    return sorted((path / DATA).glob("*.parquet")) if path.is_dir() else []
+
+
+def read_table(
+    files: list[Path], only: Container[tuple[str, int, int]] | None = None
+) -> Iterator[Episode]:
+    """The episodes of these files, one at a time; those of `only` where it is there. Raises
+    StoreError for a file that is none of ours."""
+    pa = arrow()
+    from pyarrow import parquet
+
+    for file in files:
+        try:
+            table = parquet.ParquetFile(file)
+            if RECORD not in table.schema_arrow.names:
+                raise StoreError(f"{file}: no column {RECORD!r}: gem-ma export did not write it")
+            for batch in table.iter_batches(batch_size=16, columns=[RECORD]):
+                for line in batch.column(0).to_pylist():
+                    episode = load_episode(line)
+                    if only is None or episode.id in only:
+                        yield episode
+        except (pa.ArrowException, OSError) as error:
+            what = str(error).splitlines()[0]
+            raise StoreError(f"{file}: cannot be read as parquet: {what}") from error

@@ -1,0 +1,94 @@
+"""The passages of a folder's text files, and which of them fit a query best by their words (BM25).
+
+BM25 as in Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009), equation 3.15,
+with k1 = 1.2, b = 0.75 and the logarithm of Lucene, which is never negative.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import nsmallest
+from math import log
+from pathlib import Path
+
+from gem_ma.errors import ConfigError
+
+K1, B = 1.2, 0.75
+SUFFIXES = (".txt", ".md")
+PASSAGE = 1_000  # characters after which a paragraph ends a passage
+MOST_BYTES = 256 << 20  # of a folder; more wants a server
+MOST_WORDS = 64  # of a query
+
+
+def words(text: str) -> list[str]:
+    """The words that are compared: no case, no punctuation.
+
+    >>> words("The cat's mat, No. 9")
+    ['the', 'cat', 's', 'mat', 'no', '9']
+    """
+    return re.findall(r"\w+", text.casefold())
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A part of a file, from one blank line to another."""
+
+    file: str
+    text: str
+
+
+class Index:
+    """Passages by their words."""
+
+    def __init__(self, passages: list[Passage]) -> None:
+        self.passages = passages
+        counts = [Counter(words(passage.text)) for passage in passages]
+        lengths = [count.total() for count in counts]
+        mean = sum(lengths) / max(1, len(lengths)) or 1.0
+        # of a passage's part in a score everything but the rarity of the word
+        self.weights: dict[str, list[tuple[int, float]]] = defaultdict(list)
+        for number, count in enumerate(counts):
+            damping = K1 * (1 - B + B * lengths[number] / mean)
+            for word, times in count.items():
+                self.weights[word].append((number, times / (times + damping)))
+
+    def best(self, query: str, most: int) -> list[Passage]:
+        """Up to `most` passages that hold a word of the query, the best first; ties in the order
+        of files."""
+        scores: dict[int, float] = defaultdict(float)
+        for word in dict.fromkeys(words(query)[:MOST_WORDS]):
+            holders = self.weights.get(word, ())
+            rarity = log(1 + (len(self.passages) - len(holders) + 0.5) / (len(holders) + 0.5))
+            for number, weight in holders:
+                scores[number] += rarity * weight
+        order = nsmallest(most, scores, key=lambda number: (-scores[number], number))
+        return [self.passages[number] for number in order]
+
+
+def read(folder: Path) -> Iterator[Passage]:
+    """The passages of a folder's text files, by name. Raises ConfigError for a folder that cannot
+    be searched."""
+    if not folder.is_dir():
+        raise ConfigError(f"search: no such folder: {folder}")
+    # no links: a folder that came from elsewhere may point anywhere
+    files = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix in SUFFIXES and path.is_file() and not path.is_symlink()
+    )
+    if not files:
+        raise ConfigError(f"search: {folder} holds no {' or '.join(SUFFIXES)} file")
+    if (size := sum(path.stat().st_size for path in files)) > MOST_BYTES:
+        raise ConfigError(f"search: {folder} holds {size >> 20} MiB, of {MOST_BYTES >> 20} at most")
+    for path in files:
+        name, held = path.relative_to(folder).as_posix(), ""
+        for part in re.split(r"\n\s*\n", path.read_text(encoding="utf-8", errors="replace")):
+            held = f"{held}\n\n{part.strip()}".strip()
+            if len(held) >= PASSAGE:
+                yield Passage(name, held)
+                held = ""
+        if held:
+            yield Passage(name, held)

@@ -1,0 +1,272 @@
+"""A learner whose weights, gradients and moments lie in parts, one in each process of a team, and
+the way from those to samplers that hold whole weights.
+
+Every process calls the same methods with the same data: a pass is a meeting of all, also one that
+only scores. What is sampled are other weights than what learns, so each publish puts them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from gem_ma.errors import EngineError, GemMaError
+from gem_ma.training.learner.forward import Scorer
+from gem_ma.training.learner.packing import Pack, packs
+from gem_ma.training.learner.rows import Row
+from gem_ma.training.learner.sharding import Whole, mesh_of, shard
+from gem_ma.training.learner.torch_critic import TorchCritic
+from gem_ma.training.learner.torch_learner import TorchLearner
+from gem_ma.training.learner.weights import note_of
+from gem_ma.training.processes.teams import Team, lost
+from gem_ma.types import Sampling
+
+if TYPE_CHECKING:
+    from gem_ma.engines.local.transformers import Transformers
+
+T = TypeVar("T")
+
+
+class Drawn(NamedTuple):
+    """What a sampler drew after a prompt."""
+
+    ids: list[int]
+    logprobs: list[float]
+
+
+class Published:
+    """The sampler of a sharded learner: in each process an engine with `whole` weights; or a
+    `server`, to which the first process alone publishes what lies in its engine then.
+
+    What is drawn for a check is what the first process draws.
+    """
+
+    def __init__(self, whole: Transformers, team: Team, server: Any = None) -> None:
+        self.whole, self.team, self.server = whole, team, server
+        self.engine: Any = whole if server is None else server
+        self.parity, self.route = self.engine.parity, self.engine.route
+
+    @property
+    def version(self) -> int:
+        """See `Sampler`."""
+        return int(self.engine.version)
+
+    @version.setter
+    def version(self, number: int) -> None:
+        self.engine.version = number
+
+    @property
+    def unpublished(self) -> bool:
+        """See `Sampler`."""
+        return bool(self.engine.unpublished)
+
+    @unpublished.setter
+    def unpublished(self, doubt: bool) -> None:
+        self.engine.unpublished = doubt
+
+    @property
+    def probes(self) -> Sequence[tuple[int, ...]]:
+        """See `Sampler`."""
+        return [tuple(probe) for probe in self._first(lambda: list(self.engine.probes))]
+
+    def take(self, weights: Mapping[str, Any]) -> None:
+        """Puts these weights together, and gives them to the engine."""
+        # one after the other: all of them at once would be one model more
+        self.whole.take(_Together(weights))
+        if self.server is not None:
+            self._first(lambda: self.server.take(self.whole.weights()))
+
+    def sample_ids(
+        self,
+        prompts: Sequence[tuple[int, ...]],
+        samplings: Sequence[Sampling],
+        seeds: Sequence[int],
+    ) -> Sequence[Drawn]:
+        """See `Sampler`."""
+
+        def drawn() -> list[Any]:
+            draws = self.engine.sample_ids(prompts, samplings, seeds)
+            return [[list(map(int, one.ids)), list(map(float, one.logprobs))] for one in draws]
+
+        return [Drawn(*draw) for draw in self._first(drawn)]
+
+    def _first(self, work: Callable[[], T]) -> T:
+        """What the first process computes; in all of them its error, or else they would wait."""
+        answer: dict[str, Any] = {}
+        if self.team.first:
+            try:
+                answer = {"result": work()}
+            except GemMaError as error:
+                answer = {"fault": str(error)}
+        answer = self.team.agree(answer)
+        if "fault" in answer:
+            raise EngineError(answer["fault"])
+        result: T = answer["result"]
+        return result
+
+
+class _Together(Mapping[str, Any]):
+    """Sharded weights by name, each put together when it is asked for. All processes ask for the
+    same ones in the same order."""
+
+    def __init__(self, weights: Mapping[str, Any]) -> None:
+        self.weights = weights
+
+    def __getitem__(self, name: str) -> Any:
+        return _together(self.weights[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.weights)
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+
+def _together(weight: Any) -> Any:
+    return weight.detach().full_tensor()
+
+
+class ShardedScorer(Scorer):
+    """A `Scorer` whose passes are meetings of all processes: each takes as many."""
+
+    def __init__(
+        self, engine: Transformers, temperature: float, whole: Whole, dtype: str | None
+    ) -> None:
+        self.whole, self.dtype = whole, dtype or str(engine.model.dtype)
+        super().__init__(engine, temperature)
+
+    def together(self, work: Callable[[], T]) -> T:
+        """See `Scorer.together`."""
+        return self.whole.run(work)
+
+    def rest(self) -> None:
+        """See `Scorer.rest`."""
+        self.whole.rest()
+
+    def packs(self, chosen: Sequence[Row], team: Team | None = None) -> Iterator[Pack]:
+        """The share of this process, and idle passes where another one has more."""
+        mine = self.team if team is None else team
+        yield from super().packs(chosen, mine)
+        if mine.size == 1 or not chosen:
+            return
+        counts = [
+            sum(1 for _ in super(ShardedScorer, self).packs(chosen, Team(rank, mine.size)))
+            for rank in range(mine.size)
+        ]
+        shortest = min(chosen, key=lambda row: len(row.ids))
+        (pack,) = packs([shortest], tokens=self.pass_tokens)
+        nothing = np.zeros(0, np.int64)
+        for _ in range(max(counts) - counts[mine.rank]):
+            yield replace(pack, token=nothing, order=nothing, used=0)
+
+
+class ShardedLearner(TorchLearner):
+    """A `TorchLearner` in parts. What learns is a copy of `engine` that is taken apart; `engine`
+    keeps what was published, and is sampled from where there is no `server`.
+
+    Full weights have float32 masters and are computed in the engine's dtype. Of a policy with an
+    adapter the base is taken apart too, in its own dtype.
+    """
+
+    def __init__(
+        self, engine: Transformers, sampling: Sampling, team: Team, server: Any = None
+    ) -> None:
+        learned = engine.alone()
+        self.team, self.computes = team, None
+        if learned.adapter is None and learned.model.dtype != engine.torch.float32:
+            self.computes = learned.model.dtype
+            learned.model.float()
+        # before it is taken apart: a part that is frozen then stays so
+        for weight in learned.weights().values():
+            weight.requires_grad_(True)
+        self.mesh = mesh_of(team.group, learned.device)
+        self.whole = shard(learned.model, self.mesh, self.computes)
+        learned.base.adapters.renew()
+        super().__init__(learned, sampling, Published(engine, team, server))
+        self.sampled, self.group = engine, team.group
+        if self.computes is not None:
+            self.dtype = str(self.computes).removeprefix("torch.")
+
+    def new_scorer(self) -> Scorer:
+        """See `Trained.new_scorer`."""
+        dtype = None if self.computes is None else str(self.computes)
+        return ShardedScorer(self.engine, self.temperature, self.whole, dtype)
+
+    def critic(self) -> TorchCritic:
+        """A copy of the whole model, in every process."""
+        return TorchCritic(self.sampled)
+
+    @contextmanager
+    def holding(self, weights: Mapping[str, Any]) -> Iterator[None]:
+        """See `Trained.holding`."""
+        # copied: what is gathered is read from where the parts lie
+        now = {name: weight.detach().clone() for name, weight in self.parameters.items()}
+        try:
+            self._put(weights)
+            yield
+        finally:
+            self._put(now)
+
+    def _put(self, weights: Mapping[str, Any]) -> None:
+        with self.torch.no_grad():
+            for name, weight in self.parameters.items():
+                weight.copy_(weights[name].to(weight.device))
+
+    def stamp(self) -> tuple[float, ...]:
+        """Nothing: what is sampled are other weights, which are looked at apart."""
+        return ()
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the weights as they were published last."""
+        return str(self.sampled.fingerprint())
+
+    def sum_gradients(self) -> None:
+        """Each backward pass has done so."""
+
+    def clip(self, grad_clip: float) -> float:
+        """See `Trained.clip`."""
+        norm = self.torch.nn.utils.clip_grad_norm_(self.masters.values(), grad_clip)
+        return float(norm.full_tensor())
+
+    def placed(self, name: str, whole: Any) -> Any:
+        """See `Trained.placed`."""
+        from torch.distributed.tensor import DTensor, distribute_tensor
+
+        if isinstance(whole, DTensor):
+            return whole
+        device, placements = self.masters[name].device, self.masters[name].placements
+        # each takes its part of what all have read: files give their tensors in any order, so an
+        # exchange of them would mix them up
+        return distribute_tensor(whole.to(device), self.mesh, placements, src_data_rank=None)
+
+    # -- with the others ----------------------------------------------------------------------
+
+    def update(self, *work: Any, **how: Any) -> dict[str, float]:
+        """See `TorchLearner.update`. Raises LostError where another process has ended."""
+        with lost():
+            return super().update(*work, **how)
+
+    def divergence(self, *work: Any) -> Any:
+        """See `TorchLearner.divergence`. Raises LostError as `update`."""
+        with lost():
+            return super().divergence(*work)
+
+    def clone(self, *work: Any) -> dict[str, float]:
+        """See `TorchLearner.clone`. Raises LostError as `update`."""
+        with lost():
+            return super().clone(*work)
+
+    def publish(self) -> dict[str, float]:
+        """See `TorchLearner.publish`. Raises LostError as `update`."""
+        with lost():
+            return super().publish()
+
+    # -- checkpoints ------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, bytes]:
+        """What all processes have alike; the rest is in `tensors`."""
+        return {"learner.json": note_of(self)}

@@ -1,0 +1,133 @@
+"""Players in other processes: chunks of plans go out as JSON, episodes come back as lines of a
+record. What a role promises is in `gem_ma.training.loop.roles`.
+
+A play is a function of its plan and the weights. So a chunk that was lost with its worker is played
+again, and its records are the same to the byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from typing import Any
+
+from gem_ma.config.settings import Config
+from gem_ma.config.worlds import Worlds
+from gem_ma.engines.base import Policy
+from gem_ma.engines.capabilities import Carries, Pins
+from gem_ma.episode import Episode
+from gem_ma.errors import ConfigError
+from gem_ma.rollout import Plan
+from gem_ma.training.loop.local import LocalPlayers, Members
+from gem_ma.training.loop.roles import Players
+from gem_ma.training.processes.chunks import SIZE, cut, share_out
+from gem_ma.training.processes.hands import Hands, Job
+from gem_ma.training.processes.orders import order_of
+from gem_ma.training.processes.reports import episodes_of, error_of
+from gem_ma.training.processes.teams import Teams
+
+
+class RemotePlayers:
+    """Plays on the workers of `hands`. `learned` names the policies that learn, whose weights go
+    along. Raises ConfigError for what another process cannot play."""
+
+    def __init__(
+        self,
+        config: Config,
+        worlds: Worlds,
+        policies: Mapping[str, Policy],
+        learned: Iterable[str],
+        hands: Hands,
+    ) -> None:
+        self.config, self.worlds, self.policies, self.hands = config, worlds, policies, hands
+        self.learned = list(learned)
+        self._sent: dict[str, tuple[str, Any]] = {}  # policy -> (stamp, what was put)
+        self._fixed: dict[str, tuple[str, Any]] = {}  # the same, of players that are pinned
+        check_remote(config, policies)
+
+    async def play(
+        self, plans: Sequence[Plan], *, learning: bool = False, temperature: float | None = None
+    ) -> list[Episode]:
+        """See `Players.play`."""
+        weights = self._fixed or {name: self._weights(name) for name in self._carried()}
+        train = self.config.train
+        size = train.chunk if train is not None and train.chunk is not None else SIZE
+        jobs: list[Job] = []
+        for chunk in cut(plans, size):
+            order = {
+                "plans": [order_of(plan, self.worlds) for plan in chunk],
+                "weights": {name: stamp for name, (stamp, _) in weights.items()},
+                "learned": self.learned if learning else [],
+                "temperature": temperature,
+            }
+            jobs.append((json.dumps(order), [put for _, put in weights.values()]))
+        reports = [json.loads(text) for text in await share_out(jobs, self.hands.workers)]
+        failed = next((report for report in reports if report["kind"]), None)
+        if failed is not None:
+            raise error_of(failed)
+        return [episode for report in reports for episode in episodes_of(report)]
+
+    def pinned(self) -> RemotePlayers | None:
+        """See `Players.pinned`: the weights of now go along with every later chunk."""
+        engines = [self.policies[name].core for name in self.learned]
+        if not all(isinstance(engine, Pins) for engine in engines):
+            return None
+        other = copy(self)
+        other._fixed = {name: self._weights(name) for name in self._carried()}
+        return other
+
+    def _carried(self) -> list[str]:
+        # a policy that was cloned, and does not learn, has other weights than its file as well
+        warm = self.config.train.warm_start if self.config.train is not None else {}
+        return list(dict.fromkeys((*self.learned, *warm)))
+
+    def _weights(self, name: str) -> tuple[str, Any]:
+        """(a name for the weights of now, what was put)."""
+        engine = self.policies[name].core
+        assert isinstance(engine, Carries)  # `check_remote` has refused others
+        data = engine.carried()
+        stamp = hashlib.sha256(data).hexdigest()
+        if self._sent.get(name, ("",))[0] != stamp:
+            self._sent[name] = (stamp, self.hands.put(data))
+        return self._sent[name]
+
+
+def players_of(
+    config: Config,
+    worlds: Worlds,
+    policies: Mapping[str, Policy],
+    members: Members,
+    teams: Teams,
+) -> Players:
+    """The players of a training: workers where there are some, else this process and its team."""
+    learned = config.train.policies if config.train is not None else []
+    if teams.hands is not None:
+        return RemotePlayers(config, worlds, policies, learned, teams.hands)
+    return LocalPlayers(config, policies, learned, members=members, team=teams.play)
+
+
+def check_remote(config: Config, policies: Mapping[str, Policy]) -> None:
+    """Raises ConfigError for a training whose plays no other process can do."""
+    train = config.train
+    if config.limits.usd is not None or config.limits.tokens is not None:
+        raise ConfigError("limits: each worker would spend the whole budget; remove limits")
+    if train is None:
+        return
+    if train.admission == "continuous":
+        raise ConfigError(
+            "train.admission: workers take chunks of one step after those of another; remove it, or"
+            " play in this process"
+        )
+    if train.opponents is not None:
+        raise ConfigError(
+            "train.opponents: workers know no members of a league; play it in one process"
+        )
+    for name in dict.fromkeys((*train.policies, *train.warm_start)):
+        engine = policies[name].core
+        if not isinstance(engine, Carries):
+            raise ConfigError(
+                f"policies.{name}: workers cannot take the weights of a {type(engine).__name__};"
+                " play it in one process"
+            )

@@ -1,0 +1,73 @@
+"""Plans as JSON values, for a process that has the same config: a scenario is named by its world,
+and all else of a plan stands as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from gem_ma.branches import Branch
+from gem_ma.codec import dump_episode, load_episode
+from gem_ma.config.worlds import World, Worlds
+from gem_ma.episode import Limits, Seat
+from gem_ma.errors import EngineError
+from gem_ma.rollout import Plan
+from gem_ma.scenario import Scenario
+
+
+def order_of(plan: Plan, worlds: Worlds) -> dict[str, Any]:
+    """A plan as JSON values. Raises EngineError for a scenario that is none of these worlds."""
+    branch = plan.branch
+    return {
+        "world": plan.world,
+        "scenario": _place_of(plan.scenario, worlds),
+        "cast": {agent: asdict(seat) for agent, seat in plan.cast.items()},
+        "task": plan.task,
+        "seed": plan.seed,
+        "repeat": plan.repeat,
+        "group": plan.group,
+        "limits": asdict(plan.limits),
+        "call_timeout_s": plan.call_timeout_s,
+        "options": dict(plan.options),
+        "branch": None
+        if branch is None
+        else {
+            "of": dump_episode(branch.of),
+            "step": branch.step,
+            "seed": branch.seed,
+            "first": branch.first,
+        },
+    }
+
+
+def plan_of(order: Mapping[str, Any], worlds: Worlds) -> Plan:
+    """The inverse of `order_of`."""
+    branch = order["branch"]
+    if branch is not None:
+        branch = Branch(load_episode(branch["of"]), branch["step"], branch["seed"], branch["first"])
+    return Plan(
+        _scenarios(worlds)[order["scenario"]].scenario,
+        {agent: Seat(**seat) for agent, seat in order["cast"].items()},
+        order["task"],
+        order["seed"],
+        order["repeat"],
+        order["group"],
+        Limits(**order["limits"]),
+        order["call_timeout_s"],
+        order["options"],
+        branch,
+        order["world"],
+    )
+
+
+def _scenarios(worlds: Worlds) -> list[World]:
+    # a world may be examined on other tasks than it is played on, as another object
+    return [*worlds.played, *worlds.examined]
+
+
+def _place_of(scenario: Scenario, worlds: Worlds) -> int:
+    for place, world in enumerate(_scenarios(worlds)):
+        if world.scenario is scenario:
+            return place
+    raise EngineError(f"{scenario.id}: no world of this config, so no other process knows it")

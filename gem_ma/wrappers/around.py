@@ -1,0 +1,152 @@
+"""A scenario around a scenario: it says of itself what the inner one says, and passes every effect
+on until a subclass does otherwise.
+
+What is judged are the rules: success, measures and labels see the ledger as the rules paid it.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gem_ma.effects import Effect, Play, Scenario
+from gem_ma.episode import Episode
+from gem_ma.errors import CallError
+from gem_ma.types import Message, Turn
+
+FACTS = [
+    name
+    for name, value in vars(Scenario).items()
+    if not name.startswith("_") and not callable(value) and not isinstance(value, property)
+]
+# how the reasons of payments begin that the rules know nothing of
+ADDED = ("wrapper: ", "tool: ")
+# yields effects in place of one of the inner scenario's, and gives what that is answered
+Handler = Callable[[Effect], Generator[Any, Any, Any]]
+
+
+def rules_of(scenario: Scenario) -> Scenario:
+    """The scenario that knows the rules: itself, or the one that wrappers stand around."""
+    while isinstance(inner := getattr(scenario, "inner", None), Scenario):
+        scenario = inner
+    return scenario
+
+
+def layers_of(scenario: Scenario) -> list[Scenario]:
+    """The scenario, and those that it stands around, the rules last."""
+    layers = [scenario]
+    while isinstance(inner := getattr(layers[-1], "inner", None), Scenario):
+        layers.append(inner)
+    return layers
+
+
+def relay(inner: Play, handle: Handler) -> Play:
+    """Plays the inner play on, each of its effects as `handle` has it. The error of a call goes
+    to the rules, which made it."""
+    answer, failed = None, None
+    try:
+        while True:
+            try:
+                effect = inner.send(answer) if failed is None else inner.throw(failed)
+            except StopIteration:
+                return
+            answer, failed = None, None
+            try:
+                answer = yield from handle(effect)
+            except CallError as error:
+                failed = error
+    finally:
+        # a play that is closed from outside frees what the rules hold
+        inner.close()
+
+
+class Around(Scenario):
+    """A scenario that stands around `inner`."""
+
+    def __init__(self, inner: Scenario) -> None:
+        self.inner = inner
+        for name in FACTS:
+            setattr(self, name, getattr(inner, name))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "inner":  # not made yet
+            raise AttributeError(name)
+        return getattr(self.inner, name)  # what behaviours and pages ask of it by name
+
+    def play(self, rng: random.Random, task: Any) -> Play:
+        return self.played(rng, task)
+
+    def played(self, rng: random.Random, task: Any) -> Play:
+        """The play of the inner scenario."""
+        inner = self.inner
+        if "deal" in vars(self):
+            # who deals anew (the kit does) sets it on the outermost; the rules are to use it
+            inner = copy.copy(inner)
+            object.__setattr__(inner, "deal", self.deal)
+        return inner.play(rng, task)
+
+    def deal(self, rng: random.Random, task: Any) -> Mapping[str, Any]:
+        return self.inner.deal(rng, task)
+
+    def tasks(self, split: str) -> Sequence[Any]:
+        return self.inner.tasks(split)
+
+    def success(self, episode: Episode) -> bool | None:
+        return self.inner.success(self.as_ruled(episode))
+
+    def measures(self, episode: Episode) -> Mapping[str, float | None]:
+        return self.inner.measures(self.as_ruled(episode))
+
+    def labels(self, episode: Episode) -> Mapping[str, str | Sequence[str]]:
+        return self.inner.labels(self.as_ruled(episode))
+
+    def as_ruled(self, episode: Episode) -> Episode:
+        """The episode without what this layer added: what the inner scenario judges."""
+        return as_paid(episode)
+
+    def provenance(self) -> dict[str, Any]:
+        return self.inner.provenance()
+
+    @property
+    def summary(self) -> str:
+        return self.inner.summary
+
+    def pays_otherwise(self, *, alike: bool = False) -> None:
+        """Takes back what the rules declare of their rewards. `alike`: sums stay sums, so that
+        what is equal or adds up to 0 still does."""
+        rewards = ("return ", "return*", "return *")
+        self.rates = tuple(name for name in self.rates if not name.startswith(rewards))
+        if not alike:
+            self.zero_sum = self.cooperative = False
+        if type(rules_of(self)).success is Scenario.success:
+            self.baselines = {}  # returns of the rules; where there is a success they are shares
+
+
+def as_paid(episode: Episode) -> Episode:
+    """The episode with the ledger as the rules paid it."""
+    if all(entry.original is None for entry in episode.ledger):
+        return episode
+    ledger = tuple(
+        entry if entry.original is None else replace(entry, value=entry.original, original=None)
+        for entry in episode.ledger
+        # rules may pay 0 too, and ask how often
+        if entry.original != 0 or not entry.why.startswith(ADDED)
+    )
+    return replace(episode, ledger=ledger)
+
+
+def without(episode: Episode, turns: Collection[Turn]) -> Episode:
+    """The episode as if these turns, by identity, had never been taken: what their agent was shown
+    then stands in its next turn."""
+    gone, others = set(map(id, turns)), []
+    unread: dict[str, tuple[Message, ...]] = {}
+    for turn in episode.turns if gone else ():
+        observed = (*unread.pop(turn.agent, ()), *turn.observed)
+        if id(turn) in gone:
+            unread[turn.agent] = observed
+        else:
+            others.append(replace(turn, observed=observed))
+    return replace(episode, turns=tuple(others)) if gone else episode

@@ -1,0 +1,1 @@
+"""Questions out of any data set, with graders that junk cannot please."""

@@ -1,0 +1,115 @@
+r"""The answer in what a model wrote, by a declared rule.
+
+`auto` takes the first of these that is there:
+1. the last closed `\boxed{...}`;
+2. what the last `<answer>...</answer>` holds;
+3. what follows the last "Answer:", "the answer is", "the correct option is" or "####", on its line
+   or the next;
+4. the last line.
+Two different answers on one line or on neighbouring lines are a list, and a list is no answer; of
+answers that stand apart the last one counts, because whoever reasons may correct itself.
+"""
+
+from __future__ import annotations
+
+import re
+
+RULES = ("auto", "boxed", "marked", "last", "whole")
+_BOX = "\\boxed{"
+_MARK = re.compile(
+    # possessive: what is passed over is never looked at again
+    r"(?:\b(?:answer|(?:correct|right|best)\s(?:option|choice))[*_]*+"
+    r"(?:\s*+(?:is\b\s*+:?|[:=])|\s-(?=\s))|^[ \t]*+####)[*_\s]*+([^*_\s][^\n]*)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_TAG, _END = "<answer>", "</answer>"
+_NESTED = 3  # marks in what follows a mark: "Answer: the answer is B"
+_NEAR = 1  # newlines between two marks of which the second answers nothing new
+
+
+def answer_of(text: str, rule: str = "auto") -> str:
+    r"""The answer, "" where there is none.
+
+    >>> answer_of("The sum is 12, so \\boxed{12}.")
+    '12'
+    >>> answer_of("I add both.\nAnswer: 12")
+    '12'
+    >>> answer_of("\\boxed{11} or \\boxed{12}")
+    ''
+    """
+    if rule == "whole":
+        return text.strip()
+    if rule in ("auto", "boxed"):
+        answer = _boxed(text)
+        if answer is not None or rule == "boxed":
+            return answer or ""
+    if rule in ("auto", "marked"):
+        answer = _tagged(text)
+        answer = _marked(text) if answer is None else answer
+        if answer is not None or rule == "marked":
+            return answer or ""
+    return _last(text)
+
+
+def _boxed(text: str) -> str | None:
+    start, later = text.rfind(_BOX), len(text)
+    # from the end: a text full of boxes that are never closed costs no more than its length
+    while start >= 0:
+        content = _closed(text, start, later)
+        if content is not None:
+            earlier = text.rfind(_BOX, 0, start)
+            before = _closed(text, earlier, start) if earlier >= 0 else None
+            near = text.count("\n", earlier, start) <= _NEAR
+            listed = before is not None and near and before != content
+            return "" if listed else content
+        start, later = text.rfind(_BOX, 0, start), start
+    return None
+
+
+def _closed(text: str, start: int, end: int) -> str | None:
+    """What stands in the box that opens at `start`; None where it is not closed before `end`."""
+    depth = 0
+    for place in range(start + len(_BOX) - 1, end):
+        depth += {"{": 1, "}": -1}.get(text[place], 0)
+        if not depth:
+            return text[start + len(_BOX) : place].strip()
+    return None
+
+
+def _tagged(text: str) -> str | None:
+    end = text.rfind(_END)
+    start = text.rfind(_TAG, 0, max(end, 0))
+    if start < 0:
+        return None
+    content = text[start + len(_TAG) : end].strip()
+    before = text.rfind(_END, 0, start)
+    if before >= 0 and text.count("\n", before, start) <= _NEAR:
+        earlier = text[text.rfind(_TAG, 0, before) + len(_TAG) : before].strip()
+        return content if earlier == content else ""
+    return content
+
+
+def _marked(text: str) -> str | None:
+    marks = list(_MARK.finditer(text))
+    if not marks:
+        return None
+    content = marks[-1][1].strip()
+    for _ in range(_NESTED):
+        if inner := _MARK.search(content):
+            content = inner[1].strip()
+    if len(marks) > 1:
+        near = text.count("\n", marks[-2].start(1), marks[-1].start()) <= _NEAR
+        if near and marks[-2][1].strip() != content:
+            return ""
+    return content
+
+
+def _last(text: str) -> str:
+    lines = text.strip().rsplit("\n", 1)
+    last = lines[-1].strip()
+    if len(lines) > 1:
+        before = lines[0].rstrip().rsplit("\n", 1)[-1].split()
+        # reasons are longer than their answer; lines that are as short are answers too
+        if len(before) <= len(last.split()) + 1 and " ".join(before) != last:
+            return ""
+    return last

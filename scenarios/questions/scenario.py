@@ -1,0 +1,225 @@
+"""Questions of any data set: one agent answers, a grader pays. `docs/questions.md` has the options.
+
+Type `gem-ma run questions` for questions of our own: sums, facts and choices.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from gem_ma.scenarios.questions import graders
+from gem_ma.scenarios.questions.answers import RULES
+from gem_ma.scenarios.questions.calls import read_tools
+from gem_ma.scenarios.questions.calls import score as calls_score
+from gem_ma.scenarios.questions.items import Item, item_of
+from gem_ma.scenarios.questions.numbers import number
+from gem_ma.scenarios.rows import SPLITS, Data, read, splits_of
+
+from gem_ma import Ask, Call, ConfigError, Episode, Message, Reward, Scenario, task_of
+from gem_ma.errors import CallError
+from gem_ma.installing import install
+from gem_ma.scenario import Play
+from gem_ma.tools.sandbox import grade, require
+from gem_ma.tools.walls import MIB, Wall
+
+NAMES = (*graders.GRADERS, "calls")
+OWN = Path(__file__).with_name("own.jsonl")
+WORKER = Path(__file__).with_name("mathematics.py")
+BRIEFS = {
+    "letter": "Answer with the letter of the one choice that is right.",
+    "number": "Answer with a number.",
+}
+CALLS = "Answer by calls of the functions that you are offered: all that are needed, and no others."
+BRIEF = "Answer the question. {how} Put the answer on a line of its own at the end: Answer: ..."
+NONE, WRONG = "There is no single answer in what you wrote.", "That is not right."
+ENOUGH = 0.999  # of a score, to be right
+COLUMNS = ("question", "answer", "choices", "kind")
+
+
+class Questions(Scenario):
+    """Questions out of a file or a data set, each with an answer that a grader knows."""
+
+    agents = ("solver",)
+    chance = False
+    default_cast = {"solver": "question_random"}
+    baseline_casts = {
+        "the same word always": {"solver": "question_constant"},
+        "echoes the question": {"solver": "question_echo"},
+        "the first choice": {"solver": "first_legal"},
+        "at random": {"solver": "question_random"},
+    }
+
+    def __init__(
+        self,
+        data: Data = "",
+        grader: str = "",
+        take: str = "auto",
+        attempts: int = 1,
+        held_out: float = 0.2,
+        shuffle: int | None = 0,
+        sandbox: str = "bubblewrap",
+        timeout_s: float = 5.0,
+        **columns: str,
+    ) -> None:
+        """`data`: a file, files by split, or an id of the hub; else ours. `grader`: one of `NAMES`;
+        each row decides where none is said. `take`: how the answer is found (`answers.py`). An
+        answer at attempt k pays its score / k. Further options name columns: `question: prompt`,
+        `answer: target`, `choices: options`, `kind: subject`.
+
+        Raises ConfigError, and DataError for the row that is no question.
+        """
+        if grader and grader not in NAMES:
+            raise ConfigError(f"scenario.grader: one of {', '.join(NAMES)}; got {grader!r}")
+        if take not in RULES:
+            raise ConfigError(f"scenario.take: one of {', '.join(RULES)}; got {take!r}")
+        if attempts < 1 or not 0 <= held_out <= 1 or not 0 < timeout_s < math.inf:
+            raise ConfigError(
+                "scenario: attempts is at least 1, held_out a share from 0 to 1, timeout_s above 0;"
+                f" got {attempts}, {held_out:g}, {timeout_s:g}"
+            )
+        if unknown := columns.keys() - set(COLUMNS):
+            known = "data, grader, take, attempts, held_out, shuffle, sandbox, timeout_s"
+            raise ConfigError(
+                f"scenario: no option {min(unknown)!r}; there are {known}, and the columns"
+                f" {', '.join(COLUMNS)}"
+            )
+        self.data, self.grader, self.take = data or str(OWN), grader, take
+        self.attempts = self.ends_within = attempts
+        self.share, self.shuffle = held_out, shuffle
+        self.columns = {name: columns.get(name, name) for name in COLUMNS}
+        self.tier, self.timeout_s = sandbox, timeout_s
+        self._check()
+
+    def _check(self) -> None:
+        """Reads the data, so that what is wrong is said before anything is played."""
+        items = self.tasks("all")
+        formulas = any(
+            item.grader == "math" and number(text, item.question) is None
+            for item in items
+            for text in item.right
+        )
+        if formulas and find_spec("math_verify") is None:
+            raise ConfigError(
+                "scenario.grader: math needs math-verify for answers that are no plain numbers;"
+                f" type {install('math')}"
+            )
+        if formulas:
+            require(self.tier)
+        right = Counter(item.right[0] for item in items)
+        self.baselines = {
+            "the commonest answer (success)": right.most_common(1)[0][1] / len(items),
+        }
+        if all(item.choices for item in items):
+            drawn = sum(1 / len(item.choices) for item in items) / len(items)
+            self.baselines["a choice at random (success)"] = drawn
+
+    # -- data -------------------------------------------------------------------------------------
+
+    def _items(self) -> Mapping[str, Sequence[Item]]:
+        columns = tuple(self.columns.items())
+        digest = read(self.data, "questions")[1]
+        data = self.data if isinstance(self.data, str) else tuple(self.data.items())
+        return _prepared(data, digest, self.grader, columns, self.share, self.shuffle)
+
+    def tasks(self, split: str) -> Sequence[Item]:
+        """A split's questions, shuffled by `shuffle`; `all` are those of all splits."""
+        items = self._items()
+        if split == "all":
+            return [item for name in SPLITS for item in items[name]]
+        if split not in items:
+            raise ConfigError(f"questions: no split {split!r}; there are {', '.join(SPLITS)}, all")
+        return items[split]
+
+    def provenance(self) -> dict[str, Any]:
+        names = self.data if isinstance(self.data, str) else dict(self.data)
+        name = "our own questions" if names == str(OWN) else names
+        return {"name": name, "digest": read(self.data, "questions")[1]}
+
+    # -- the play ---------------------------------------------------------------------------------
+
+    def play(self, rng: random.Random, task: Item) -> Play:
+        how = BRIEFS.get(task.grader, "")
+        message: Any = (Message.system(" ".join(BRIEF.format(how=how).split())), task.text)
+        legal = task.letters if task.grader == "letter" else None
+        tools = read_tools(task.functions, "questions") if task.functions else None
+        if tools:
+            message = (Message.system(CALLS), task.text)
+        for attempt in range(1, self.attempts + 1):
+            action = (yield Ask({"solver": message}, legal=legal, tools=tools))["solver"]
+            answer = graders.read(task, action.text, self.take)
+            score = calls_score(task.calls, action) if tools else graders.score(task, answer)
+            if score is None:
+                score = yield from self._verified(task, answer)
+            if score >= ENOUGH or attempt == self.attempts:
+                yield Reward(
+                    {"solver": score / attempt}, why="right" if score >= ENOUGH else "score"
+                )
+                return
+            message = f"{WRONG if answer or tools else NONE} Try again."
+
+    def _verified(self, task: Item, answer: str) -> Any:
+        """What math-verify says, in a worker that ends with its time."""
+        packages = ("math_verify",)
+        wall = Wall(self.tier, packages, packages, 1024 * MIB)
+        source = WORKER.read_text("utf-8")
+        for right in task.right:
+            with suppress(CallError):  # it took too long, or its worker ended
+                call = Call(
+                    grade,
+                    "mathematics:same",
+                    right,
+                    answer,
+                    wall=wall,
+                    source=source,
+                    timeout_s=self.timeout_s,
+                )
+                if (yield call) is True:
+                    return 1.0
+        return 0.0
+
+    # -- how its numbers are read -----------------------------------------------------------------
+
+    rates = ("first try",)
+    more_is_better = ("first try",)
+
+    def success(self, episode: Episode) -> bool | None:
+        return any(pay.why == "right" for pay in episode.ledger) if episode.ledger else None
+
+    def labels(self, episode: Episode) -> Mapping[str, str | Sequence[str]]:
+        """The kind of a question, where its row names one."""
+        kind = task_of(self, episode.task).kind
+        return {"kind": kind} if kind else {}
+
+    def measures(self, episode: Episode) -> Mapping[str, float | None]:
+        """`attempts`, and how often the first one was right."""
+        right = any(pay.why == "right" for pay in episode.ledger)
+        tries = len({turn.step for turn in episode.turns})
+        return {"attempts": tries, "first try": float(right and tries == 1)} if tries else {}
+
+
+@lru_cache(maxsize=8)
+def _prepared(
+    data: Any,
+    digest: str,  # of the data: a file that is written anew is another one
+    grader: str,
+    columns: tuple[tuple[str, str], ...],
+    share: float,
+    shuffle: int | None,
+) -> dict[str, list[Item]]:
+    """The questions of each split."""
+    return splits_of(
+        data,
+        "questions",
+        lambda row, where: item_of(row, dict(columns), grader, where),
+        lambda item: item.question,
+        share,
+        shuffle,
+    )

@@ -1,0 +1,167 @@
+"""A real model plays tasks of every family, beside players that need no model.
+
+    python tests/benchmarks/model_plays.py models/smollm2 [--tasks 20] [--only retail kuhn_poker]
+
+Every scenario of the registry is played once for each of its agents: the model in that seat, the
+others as the scenario casts them (at random where it casts nobody); the shop once more with the
+model in both. Ids of other libraries (`FOREIGN`) are played where this Python can import them, else
+the line says what to install.
+`success` stands with a 95 % interval (Wilson), or else the agent's mean return with one of the
+mean. The trivial columns are random legal answers and the best of the scenario's own
+`baseline_casts` in that seat; "-" where it has none, or where no answer is listed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from gem_ma import Episode, Scenario, play_many, registry
+from gem_ma.config.loading import load
+from gem_ma.config.plans import evaluation_plans, scenario_of
+from gem_ma.engines.base import Policy
+from gem_ma.engines.opening import open_engine
+from gem_ma.errors import GemMaError
+from gem_ma.evaluation.stats import t_interval, wilson
+from gem_ma.types import Sampling
+
+FOREIGN = (
+    "openspiel:kuhn_poker",
+    "openspiel:leduc_poker",
+    "gymnasium:FrozenLake-v1",
+    "gymnasium:Blackjack-v1",
+    "gymnasium:CliffWalking-v1",
+    "pettingzoo:connect_four_v3",
+    "textarena:TicTacToe-v0",
+    "textarena:KuhnPoker-v0",
+    "gem:game:GuessTheNumber-v0-easy",
+    "gem:game:Mastermind-v0-easy",
+    "reasoning_gym:letter_counting",
+    "reasoning_gym:chain_sum",
+    "reasoning_gym:spell_backward",
+)
+# how the model sits where a bare prompt is not enough: tools as text, and customers of the shop
+SEATS = {
+    ("retail", "assistant"): {"behaviour": "act"},
+    ("retail", "user"): {"behaviour": "retail_user_llm"},
+}
+# what a world may be asked for beside its own options, so that a model of 135M fits into it
+OVERRIDES = {"retail": ["scenario.data=own"]}
+# steps; a small model never says goodbye, and scripts of the shop need 5 to 9
+LONGEST = {"retail": 10}
+TOKENS = 32  # of a reply
+STEPS = 60
+
+
+def config_of(name: str, seats: Mapping[str, Any], tasks: int) -> tuple[Any, Scenario]:
+    """A config that seats agents in a scenario, and its scenario."""
+    named = (
+        ["policies.main.model=transformers/."] if any("main" in s for s in seats.values()) else []
+    )
+    lines = [*named, *(f"agents.{agent}={seat}" for agent, seat in seats.items())]
+    limits = [f"scenario.tasks={tasks}", f"run.max_steps={LONGEST.get(name, STEPS)}"]
+    loaded = load(name, (*OVERRIDES.get(name, ()), *lines, *limits)).without_training()
+    return loaded.config, scenario_of(loaded.config)
+
+
+def played(
+    name: str, seats: Mapping[str, Any], tasks: int, policies: Mapping[str, Policy]
+) -> tuple[Scenario, list[Episode]]:
+    async def work() -> list[Episode]:
+        plans = list(evaluation_plans(config, scenario))[:tasks]
+        return [episode async for episode in play_many(plans, policies, concurrency=tasks)]
+
+    config, scenario = config_of(name, seats, tasks)
+    return scenario, asyncio.run(work())
+
+
+def score(scenario: Scenario, agent: str, episodes: list[Episode]) -> str:
+    """Success, or the agent's mean return, with an interval."""
+    done = [episode for episode in episodes if episode.end.scored]
+    judged = [scenario.success(episode) for episode in done]
+    if done and None not in judged:
+        low, high = wilson(sum(map(bool, judged)), len(judged))
+        return f"success {sum(map(bool, judged)) / len(judged):.2f} [{low:.2f}, {high:.2f}]"
+    returns = [episode.returns()[agent] for episode in done]
+    if not returns:
+        return f"none of {len(episodes)} ended"
+    low, high = t_interval(returns) if len(returns) > 1 else (returns[0], returns[0])
+    return f"return {sum(returns) / len(returns):.2f} [{low:.2f}, {high:.2f}]"
+
+
+def line(name: str, agents: Sequence[str], tasks: int, policies: Mapping[str, Policy]) -> str:
+    """A row of the table: the model in these seats, then those who need no model."""
+    start, agent = time.process_time(), agents[0]
+    mine = {seat: _yaml({**SEATS.get((name, seat), {}), "policy": "main"}) for seat in agents}
+    scenario, episodes = played(name, mine, tasks, policies)
+    failed = [episode for episode in episodes if episode.error]
+    replies = [r for e in episodes for turn in e.turns for r in turn.replies if r.policy == "main"]
+    seconds = time.process_time() - start
+    cells = [name, " and ".join(agents), str(len(episodes)), score(scenario, agent, episodes)]
+    # what fills one seat at random is no measure of a model in all of them
+    cells += trivial(name, agent, scenario, tasks) if len(agents) == 1 else ["-", "-"]
+    cells += [str(sum(len(reply.token_ids or ()) for reply in replies)), f"{seconds:.0f}"]
+    if failed:
+        print(f"  {name}: {len(failed)} failed: {failed[0].error}", file=sys.stderr)
+    return f"| {' | '.join(cells)} |"
+
+
+def trivial(name: str, agent: str, scenario: Scenario, tasks: int) -> Iterator[str]:
+    """The score of random answers, and of the best of the scenario's baselines."""
+    yield score(scenario, agent, played(name, {agent: "{behaviour: random_legal}"}, tasks, {})[1])
+    best = []
+    for label, cast in scenario.baseline_casts.items():
+        seats = {seat: _yaml({"behaviour": who}) for seat, who in cast.items()}
+        try:
+            best.append((score(scenario, agent, played(name, seats, tasks, {})[1]), label))
+        except GemMaError as error:
+            print(f"  {name}, {label}: {error}", file=sys.stderr)
+    top = max(best, key=lambda pair: float(pair[0].split()[1]), default=None)
+    yield f"{top[1]}: {top[0]}" if top else "-"
+
+
+def _yaml(seat: Mapping[str, Any]) -> str:
+    return "{" + ", ".join(f"{key}: {value}" for key, value in seat.items()) + "}"
+
+
+def rows(names: list[str], tasks: int, policies: Mapping[str, Policy]) -> Iterator[str]:
+    for name in names:
+        try:
+            agents = config_of(name, {}, 1)[1].agents
+        except GemMaError as error:
+            yield f"| {name} | - | 0 | not here: {error} | | | | |"
+            continue
+        for seats in [*((agent,) for agent in agents), *([agents] if name == "retail" else [])]:
+            try:
+                yield line(name, seats, tasks, policies)
+            except GemMaError as error:
+                yield f"| {name} | {' and '.join(seats)} | 0 | {str(error).splitlines()[0]} | | | | |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", help="a model folder")
+    parser.add_argument("--tasks", type=int, default=20)
+    parser.add_argument("--only", nargs="+", help="ids; else every id of the registry and FOREIGN")
+    parser.add_argument("--dtype", default="bfloat16")
+    given = parser.parse_args()
+    engine = open_engine("main", f"transformers/{given.model}", dtype=given.dtype, constrain="auto")
+    policies = {"main": Policy("main", engine, Sampling(max_tokens=TOKENS))}
+    print("| id | agent | tasks | the model | random | best of its baselines | tokens | CPU s |")
+    print("| --- | --- | ---: | --- | --- | --- | ---: | ---: |")
+    names = given.only or [*registry.catalog("scenarios"), *FOREIGN]
+    for row in rows(names, given.tasks, policies):
+        print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""The weights of the best exam are kept (`train.checkpoints.best`): they are those of its step, a
+killed run keeps the same, and a score that exams lack is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from gem_ma import config
+from gem_ma.crew import play_many
+from gem_ma.episode import Seat
+from gem_ma.errors import ConfigError
+from gem_ma.registry import make
+from gem_ma.rollout import Plan
+from gem_ma.store import RunFolder, read_metrics
+from gem_ma.training.entry import run_training
+from gem_ma.training.loop.best import Best
+from gem_ma.training.loop.measures import measures_of
+from gem_ma.training.loop.step import Step
+
+SMALL = (
+    "train.steps=6",
+    "train.episodes=8",
+    "train.save_every=2",
+    "train.lr=0.5",
+    "evaluate.episodes=8",
+    "evaluate.every=1",
+    "run.baselines=false",
+)
+
+
+def trained(path: Path, *words: str, name: str = "kuhn_table", **options) -> dict:
+    settings = config.load(name, [*SMALL, *words]).config
+    resolved = settings.model_dump(mode="json")
+    with RunFolder.open(path, config_text="", resolved=resolved) as folder:
+        return run_training(settings, folder, **options)
+
+
+def weights(path: Path) -> dict[str, bytes]:
+    """A model is a file or a folder."""
+    files = [path] if path.is_file() else [f for f in sorted(path.rglob("*")) if f.is_file()]
+    assert files
+    return {str(file.relative_to(path)): file.read_bytes() for file in files}
+
+
+@pytest.mark.parametrize("measure", ["nash_conv", "sampled.return.player_0"])
+@pytest.mark.parametrize("words", [(), ("train.overlap=2",)], ids=["plain", "overlap"])
+def test_the_best_exam_is_kept_with_the_weights_of_its_step(tmp_path, measure, words):
+    best = f"train.checkpoints.best={measure}"
+    summary = trained(tmp_path / "whole", best, *words)
+
+    def score(row):
+        for word in measure.split("."):
+            row = row[word]
+        return row
+
+    exams = [row for row in read_metrics(tmp_path / "whole") if row["kind"] == "evaluation"]
+    pick = min if measure == "nash_conv" else max
+    wanted = pick(exams, key=score)  # of equals the first
+    kept = summary["best"]
+    assert (kept["step"], kept["score"]) == (wanted["step"], score(wanted))
+    # a run that ends at that step has these weights as its last
+    if wanted["step"]:
+        trained(tmp_path / "short", f"train.steps={wanted['step']}", *words)
+        assert weights(tmp_path / "whole/models/main.best") == weights(
+            tmp_path / "short/models/main"
+        )
+
+    class Killed(BaseException):
+        pass
+
+    def kill(step, metrics):
+        if step == 5:
+            raise Killed
+
+    with pytest.raises(Killed):
+        trained(tmp_path / "broken", best, *words, on_step=kill)
+    assert trained(tmp_path / "broken", best, *words)["best"] == kept
+    for part in ("models", "checkpoints/step-000006"):
+        assert weights(tmp_path / "broken" / part) == weights(tmp_path / "whole" / part)
+    assert json.loads((tmp_path / "broken/summary.json").read_text())["best"] == kept
+
+
+def test_of_several_policies_and_worlds_each_is_kept(tmp_path):
+    words = ("train.checkpoints.best=sampled numbers.success", "evaluate.scenarios={}")
+    summary = trained(tmp_path / "run", "train.episodes=16", *words, name="mixture")
+    assert all((tmp_path / "run" / path).exists() for path in summary["best"]["models"].values())
+
+
+def test_a_score_that_exams_lack_is_refused_before_anything_is_learned():
+    settings = config.load("kuhn_table", [*SMALL, "train.checkpoints.best=sampled.elo"]).config
+    with pytest.raises(
+        ConfigError, match=r"no score 'sampled.elo'; such as .*nash_conv"
+    ) as refused:
+        run_training(settings, on_step=lambda *_: pytest.fail("it learned"))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("measure", ["nash_conv", "score"])
+def test_a_score_that_is_no_number_is_no_best(measure):
+    best, nothing = Best(measure, {}, None), float("nan")
+    for number, score in enumerate([nothing, 2.0, nothing, 2.0, nothing]):
+        best.examined(Step(number, scores={measure: score}))
+    assert best.kept == {"step": 1.0, "score": 2.0}
+
+
+def test_an_exam_whose_plays_all_failed_is_no_best():
+    scenario = make("kuhn_poker")
+
+    cast = dict.fromkeys(scenario.agents, Seat("random_legal"))
+
+    async def exam(count: int):
+        plans = [Plan(scenario, cast, seed=seed) for seed in range(count)]
+        return measures_of([episode async for episode in play_many(plans)], scenario)
+
+    exams = [asyncio.run(exam(count)) for count in (0, 2, 0, 6, 0)]
+    best = Best("sampled.return.player_0", {}, None)
+    for number, exam in enumerate(exams):
+        best.examined(Step(number, scores={"sampled": exam}))
+    returns = [exam["return"]["player_0"] for exam in exams]
+    assert returns[::2] == [None] * 3
+    wanted = max((1, 3), key=lambda number: returns[number])
+    assert best.kept == {"step": wanted, "score": returns[wanted]}

@@ -1,0 +1,277 @@
+"""Two runs compared, and one scored anew: what was planted is found, nothing else is, no model is
+called."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gem_ma import registry
+from gem_ma.cli.main import main
+from gem_ma.evaluation.comparison import compare_cells, verdict_of
+from gem_ma.evaluation.studies import Cell
+from tests.hostile import one_line
+
+TASKS = 40
+NOISE = [f"measure {number}" for number in range(10)]
+GAME = """
+from gem_ma import Ask, Reward, Scenario
+
+class Game(Scenario):
+    agents = ("a",)
+
+    def tasks(self, split):
+        return tuple(range(6))
+
+    def play(self, rng, task):
+        said = yield Ask({"a": f"task {task}"}, legal=("x", "y"))
+        yield Reward({"a": float(said["a"].parsed == "x")})
+
+    def success(self, episode):
+        return episode.returns()["a"] WIN
+
+    def measures(self, episode):
+        return {"turns taken": 1.0}
+"""
+
+
+def cell(values: dict[str, list[float]], tries: int = 1) -> Cell:
+    ids = [
+        (f"test/{task}", 1000 + task, repeat) for task in range(TASKS) for repeat in range(tries)
+    ]
+    return Cell({}, {name: dict(zip(ids, row, strict=True)) for name, row in values.items()})
+
+
+def noise(rng: random.Random) -> dict[str, list[float]]:
+    return {name: [rng.gauss(0, 1) for _ in range(TASKS)] for name in NOISE}
+
+
+def test_the_planted_difference_is_found_and_no_other() -> None:
+    rng = random.Random(3)
+    won = [float(rng.random() < 0.6) for _ in range(TASKS)]
+    planted = [*[1.0] * 20, *won[20:]]
+    before = cell({**noise(rng), "success": won, "return a": won})
+    after = cell({**noise(rng), "success": planted, "return a": won})
+    result = compare_cells(before, after, resamples=2000)
+    flipped = {f"test/{task}" for task in range(20) if not won[task]}
+    assert result["differs"] == ["success"] and result["equal"] == ["return a"]
+    assert {flip["task"] for flip in result["flips"]} == flipped
+    assert result["flipped"] == {"to_lost": 0, "to_won": len(flipped)}
+    row = result["scores"]["success"]
+    assert row["difference"] == pytest.approx(len(flipped) / TASKS) and row["low"] > 0
+    assert verdict_of(result).startswith("B differs from A in success +")
+
+
+def test_chance_is_called_a_difference_in_one_of_twenty_comparisons_at_most() -> None:
+    rng = random.Random(0)
+    false = sum(
+        bool(compare_cells(cell(noise(rng)), cell(noise(rng)), resamples=400)["differs"])
+        for _ in range(60)
+    )
+    # 3 are expected; 9 or more would come once in two hundred times
+    assert false <= 8
+
+
+def test_twelve_plays_that_turned_are_found_whatever_the_noise() -> None:
+    others = 0
+    for seed in range(20):
+        rng = random.Random(seed)
+        won = [0.0] * 12 + [float(rng.random() < 0.6) for _ in range(TASKS - 12)]
+        planted = [1.0] * 12 + won[12:]
+        before, after = (
+            cell({**noise(rng), "success": won}),
+            cell({**noise(rng), "success": planted}),
+        )
+        differs = compare_cells(before, after, resamples=400)["differs"]
+        assert differs[:1] == ["success"]
+        others += len(differs) > 1
+    # measures are a family of their own: one of twenty is expected, four come once in sixty times
+    assert others <= 3
+
+
+def test_only_plays_with_the_same_task_and_seed_are_compared() -> None:
+    before, after = cell({"success": [1.0] * TASKS}), cell({"success": [0.0] * TASKS})
+    others = {
+        (task, seed + (seed > 1009), 0): value
+        for (task, seed, _), value in after.values["success"].items()
+    }
+    result = compare_cells(before, Cell({}, {"success": others}))
+    assert (result["pairs"], result["only_a"], result["only_b"]) == (10, 30, 30)
+    assert len(result["flips"]) == 10 and result["scores"]["success"]["a"] == 1.0
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two runs of a scenario that is a file, B with another player."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "game.py").write_text(GAME.replace("WIN", "> 0"))
+    for name, player in (("a", "first_legal"), ("b", "random_legal")):
+        typed = ["run", "game.py", f"agents.a={player}", "--out", f"runs/{name}", "--quiet"]
+        assert main(typed) == 0
+    return tmp_path / "runs"
+
+
+def printed(capsys: pytest.CaptureFixture[str], *typed: str) -> Any:
+    capsys.readouterr()
+    assert main([*typed, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_two_runs_are_compared_and_the_flips_can_be_opened(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = printed(capsys, "compare", "a", "b")
+    lost = {
+        row["task"] for row in json.loads((runs / "b/summary.json").read_text())["lost"]["episodes"]
+    }
+    assert {flip["task"] for flip in result["flips"]} == lost and lost
+    assert result["settings"] == ['agents.a.behaviour (was "first_legal", now "random_legal")']
+    assert main(["compare", "a", "b"]) == 0
+    text = capsys.readouterr().out
+    typed = text.split("one of them: gem-ma ")[1].splitlines()[0].split()
+    assert main(typed) == 0 and "verdict      lost" in capsys.readouterr().out
+    assert printed(capsys, "compare", "a", "a")["differs"] == []
+    # what can be typed and is no comparison
+    assert main(["run", "game.py", "run.seed=9", "--out", "runs/c", "--quiet"]) == 0
+    assert one_line(capsys, ["compare", "a", "c"]) == 2
+    assert one_line(capsys, ["compare", "a", "b", "--score", "nonsense"]) == 2
+
+
+def test_a_score_equals_that_of_the_run_and_says_what_a_changed_rule_changes(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = json.loads((runs / "b/summary.json").read_text())
+    scored = printed(capsys, "score", "b", "--scenario", "game.py")
+    assert scored.pop("changed") == {}
+    assert {key: scored[key] for key in stored if key != "baselines"} == {
+        key: value for key, value in stored.items() if key != "baselines"
+    }
+    (runs.parent / "stricter.py").write_text(GAME.replace("WIN", "> 5"))
+    changed = printed(capsys, "score", "b", "--scenario", "stricter.py")
+    assert changed["success"]["mean"] == 0 and "success.mean" in changed["changed"]
+    # nothing is written, and a folder's own code is not run
+    assert json.loads((runs / "b/summary.json").read_text()) == stored
+    (runs.parent / "game.py").write_text("raise SystemExit(3)")
+    assert printed(capsys, "score", "b")["success"] is not None
+
+
+def test_a_score_without_the_rules_calls_unequal_only_what_needs_none(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labelled = """
+    def labels(self, episode):
+        if len(episode.turns) > 1:
+            raise ValueError
+        return {"cause": episode.turns[0].action.text if episode.turns else "none"}
+"""
+    failing = labelled + "\n    def tasks(self, split): return (0, 1, 2, 3, 'x')\n"
+    rules = GAME.replace("WIN", "> 0").replace(
+        "        said", "        1 / (task != 'x')\n        said"
+    )
+    (runs.parent / "odd.py").write_text(rules + failing)
+    assert main(["run", "odd.py", "--out", "runs/odd", "--quiet"]) == 1
+    assert printed(capsys, "score", "odd")["changed"] == {}
+    assert main(["score", "odd"]) == 0
+    assert "equal, as far as it needs no rules" in capsys.readouterr().out
+    # what the record alone tells is still looked at
+    path = runs / "odd/summary.json"
+    stored = json.loads(path.read_text())
+    stored["returns"]["a"]["mean"] += 1.0
+    path.write_text(json.dumps(stored))
+    assert "returns.a.mean" in printed(capsys, "score", "odd")["changed"]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "words"),
+    [
+        (1, "(1 score tested): 1 task is too few for any; play 6 or more"),
+        (5, "(1 score tested): 5 tasks are too few for any; play 6 or more"),
+        (6, "B differs from A in success -1.000 (1 score tested)"),
+        (7, "B differs from A in success -1.000 (1 score tested)"),
+    ],
+)
+def test_few_tasks_are_named_where_they_cannot_show_anything(tasks: int, words: str) -> None:
+    ids = [(f"test/{task}", 1, repeat) for task in range(tasks) for repeat in range(4)]
+    first, second = (Cell({}, {"success": dict.fromkeys(ids, won)}) for won in (1.0, 0.0))
+    assert verdict_of(compare_cells(first, second)).endswith(words)
+
+
+def test_what_two_runs_have_in_common_is_told_once(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for typed in (["compare", "a", "b"], ["report", "runs/a", "runs/b", "--out", "x.html"]):
+        assert main(typed) == 0
+        assert capsys.readouterr().err.count("not judged again") == 1
+
+
+def test_a_shipped_run_is_scored_without_a_word_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "retail_scripted", "-n", "3", "--out", "run", "--quiet"]) == 0
+    assert printed(capsys, "score", "run")["changed"] == {}
+    assert main(["score", "run"]) == 0
+    out, err = capsys.readouterr()
+    assert "as recorded" in out and "equal" in out and not err
+    # forty measures are one row, and all of them by --all
+    assert "part database" not in out and "--all" in out
+    assert main(["show", "run", "--all"]) == 0 and "part database" in capsys.readouterr().out
+    shutil.copytree("run", "other")
+    page = printed(capsys, "report", "run", "other", "-o", "both.html")
+    assert page["report"] == "both.html" and "test/2" in Path("both.html").read_text()
+
+
+@pytest.mark.parametrize("scenario", sorted(registry.builtin("scenarios")))
+def test_the_score_of_every_shipped_scenario_is_that_of_its_run(
+    scenario: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = ["-n", "3", "run.baselines=false", "--out", "run", "--quiet"]
+    assert main(["run", scenario, *small]) == 0
+    stored = json.loads((tmp_path / "run/summary.json").read_text())
+    scored = printed(capsys, "score", "run")
+    assert scored["changed"] == {} and scored["episodes"] == stored["episodes"] == 3
+    del stored["baselines"]  # played beside a run, and no part of its own score
+    assert {key: scored[key] for key in stored} == stored
+
+
+def test_a_training_has_no_plays_to_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = ["train.steps=1", "train.episodes=4", "evaluate.episodes=2"]
+    assert main(["train", "kuhn_table", *small, "--out", "run", "--quiet"]) == 0
+    for typed in (["score", "run"], ["compare", "run", "run"]):
+        assert one_line(capsys, typed) == 2
+    assert main(["report", "run"]) == 0
+    # what the message says to type plays the model that was learned
+    assert main(["score", "run"]) == 2
+    advice = capsys.readouterr().err.split("gem-ma ")[1].split()
+    assert main([*advice, "-n", "2", "--out", "learned", "--quiet"]) == 0
+    capsys.readouterr()
+    assert printed(capsys, "score", "learned")["episodes"] == 2
+
+
+def test_show_lists_the_lost_plays_by_names_that_open_them(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(["show", "b"]) == 0
+    rows = [
+        line.split()[1]
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("lost test")
+    ]
+    stored = json.loads((runs / "b/summary.json").read_text())["lost"]
+    assert [row.rpartition("/")[0] for row in rows] == [
+        row["task"] for row in stored["episodes"][:5]
+    ]
+    assert main(["show", "b", "--episode", rows[-1]]) == 0

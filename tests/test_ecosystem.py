@@ -1,0 +1,180 @@
+"""Other libraries' habits: Gymnasium's registry, numbered actions with a mask, plain texts, and
+GEM's calls."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import gem_ma
+from gem_ma import gym_like, registry
+from gem_ma.envs.registration import FIRST, VERSIONS
+from gem_ma.errors import ActionError, ConfigError
+from tests.command_line import environment
+
+TRY = "env = gymnasium.make('{}'); env.reset(seed=1); print(env.spec.id)"
+
+
+@pytest.mark.parametrize(
+    ("first", "env_id"),
+    [
+        ("import gem_ma, gymnasium", "gem_ma/kuhn_poker-v1"),
+        ("import gymnasium, gem_ma", "gem_ma/kuhn_poker-v1"),
+        ("import gymnasium", "gem_ma:gem_ma/kuhn_poker-v1"),
+    ],
+)
+def test_an_id_is_there_in_whichever_order_things_are_imported(first: str, env_id: str) -> None:
+    command = [sys.executable, "-W", "error", "-c", f"{first}\n{TRY.format(env_id)}"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    assert done.stdout == "gem_ma/kuhn_poker-v1\n", done.stderr
+
+
+def test_gem_ma_waits_for_gymnasium_without_importing_it() -> None:
+    code = (
+        "import sys, gem_ma; assert 'gymnasium' not in sys.modules and 'numpy' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], env=environment(), check=True)
+
+
+def test_every_scenario_is_registered_in_its_version() -> None:
+    ids = {env_id for env_id in gymnasium.registry if env_id.startswith("gem_ma/")}
+    made = {name: registry.load("scenarios", name) for name in registry.builtin("scenarios")}
+    assert ids == {f"gem_ma/{name}-v{made[name].version}" for name in made}
+    assert all(VERSIONS.get(name, FIRST) == factory.version for name, factory in made.items())
+
+
+def test_views_of_an_id_pass_the_checker_and_seat_everybody() -> None:
+    for obs in ("chat", "text", "discrete"):
+        check_env(gymnasium.make("gem_ma/kuhn_poker-v1", obs=obs).unwrapped, skip_render_check=True)
+    env = gymnasium.make(
+        "gem_ma/tic_tac_toe-v1", agent="o", others={"x": "first_legal"}, obs="text"
+    )
+    text, _ = env.reset(seed=1)
+    assert text.startswith("Tic-tac-toe. You are o.") and "Board: x 2 3" in text
+    # only what is new, and nothing of what it said itself
+    text, *_ = env.step("5")
+    assert text == "Board: x x 3 / 4 o 6 / 7 8 9 Your move."
+    with pytest.raises(ConfigError, match="chat, text, discrete"):
+        gymnasium.make("gem_ma/kuhn_poker-v1", obs="pixels")
+
+
+def test_numbers_stand_for_legal_strings_and_the_mask_says_which() -> None:
+    env = gem_ma.discrete("tic_tac_toe", agent="x", others={"o": "random_legal"}, window=16)
+    assert env.actions == tuple("123456789")
+    rng = np.random.default_rng(0)
+    for seed in range(20):
+        vector, info = env.reset(seed=seed)
+        ended = False
+        while not ended:
+            assert env.observation_space.contains(vector) and vector.sum() == 16
+            legal = env.chat.game.pending["x"].legal
+            assert [env.actions[n] for n in np.flatnonzero(env.action_masks())] == list(legal)
+            action = rng.choice(np.flatnonzero(info["action_mask"]))
+            vector, _, terminated, truncated, info = env.step(action)
+            ended = terminated or truncated
+        assert info["illegal"] is False and info["action_mask"].all()
+    # the same play as that of texts
+    chat = gem_ma.gym_env("tic_tac_toe", agent="x", others={"o": "random_legal"})
+    env.reset(seed=3), chat.reset(seed=3)
+    assert env.step(4)[1:4] == chat.step("5")[1:4]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "wrapper", ["OrderEnforcingWrapper", "AssertOutOfBoundsWrapper", "BaseWrapper"]
+)
+def test_wrappers_of_pettingzoo_pass_its_suite(wrapper: str) -> None:
+    from pettingzoo.test import api_test
+    from pettingzoo.utils import wrappers
+
+    api_test(getattr(wrappers, wrapper)(gem_ma.aec_env("kuhn_poker")), 10)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("options", [None, {"num_episodes": 2}])
+def test_wrappers_of_parallel_environments_pass_its_suite(options: dict[str, int] | None) -> None:
+    from pettingzoo.test import parallel_api_test
+    from pettingzoo.utils import wrappers
+
+    wrapper = wrappers.MultiEpisodeParallelEnv if options else wrappers.BaseParallelWrapper
+    parallel_api_test(wrapper(gem_ma.parallel_env("dilemma"), **(options or {})), 20)
+
+
+@pytest.mark.parametrize("others", ["random_legal", 5, ["random_legal"]])
+def test_who_plays_is_named_agent_by_agent(others: Any) -> None:
+    for make in (gem_ma.gym_env, gym_like.make):
+        with pytest.raises(ConfigError, match="others is "):
+            make("kuhn_poker", agent="player_0", others=others)
+    with pytest.raises(ConfigError, match="at least one"):
+        gym_like.make_vec("kuhn_poker", 0)
+
+
+def test_what_has_no_numbers_says_so() -> None:
+    with pytest.raises(ConfigError, match="free text"):
+        gem_ma.discrete("retail", agent="assistant")
+    with pytest.raises(ConfigError, match="seated already"):
+        gem_ma.discrete(gem_ma.gym_env("guess_number", agent="player"), agent="player")
+    env = gem_ma.discrete("tic_tac_toe", agent="x", actions=["1", "2"])
+    with pytest.raises(ActionError, match="actions="):
+        env.reset(seed=1)
+    env = gem_ma.discrete("kuhn_poker", agent="player_0")
+    env.reset(seed=1)
+    with pytest.raises(ActionError, match="0 to 3"):
+        env.step(7)
+    # an array of 2^31 letters would be asked for
+    chat = gem_ma.gym_env("guess_number", agent="player")
+    for space in (chat.observation_space, chat.action_space):
+        with pytest.raises((TypeError, ValueError), match=r"no flat form|cannot be flattened"):
+            gymnasium.spaces.flatdim(space)
+
+
+def test_a_vector_of_ones_own_takes_the_place_of_the_words() -> None:
+    def count(seen: dict) -> np.ndarray:  # type: ignore[type-arg]
+        return np.array([len(seen["messages"])], np.float32)
+
+    env = gem_ma.discrete("guess_number", agent="player", encode=count)
+    vector, _ = env.reset(seed=1)
+    assert vector.tolist() == [1.0] and env.observation_space.shape == (1,)
+    assert env.step(0)[0].tolist() == [3.0]
+
+
+# -- GEM's calls ---------------------------------------------------------------------------------
+
+
+def test_a_loop_of_gem_plays_and_a_copy_goes_on_alike() -> None:
+    for env_id in ("game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy", "kuhn_poker"):
+        env = gym_like.make(env_id)
+        text, _ = env.reset(seed=3)
+        assert isinstance(text, str) and text
+        ended = False
+        while not ended:
+            copy = env.spawn(same_state=True)
+            action = env.sample_random_action()
+            assert copy.sample_random_action() == action
+            step = env.step(action)
+            assert copy.step(action)[:4] == step[:4]
+            ended = step[2] or step[3]
+        with pytest.raises(ActionError):
+            env.step(action)
+
+
+def test_many_are_stepped_together_and_what_ended_begins_anew() -> None:
+    envs = gym_like.make_vec("game:GuessTheNumber-v0-easy", 3, wrappers=["concat"], seed=5)
+    texts, _ = envs.reset()
+    assert len(texts) == envs.num_envs == 3 and len({id(env) for env in envs.envs}) == 3
+    for _ in range(4):
+        _, _, over, _, infos = envs.step(["\\boxed{1}"] * 3)
+    assert any(over) and all(
+        ("final_obs" in info) == ended for info, ended in zip(infos, over, strict=True)
+    )
+    assert len(envs.step({1: "2"})[0]) == 1
+    gym_like.register("mine:Game-v0", "guess_number", numbers=3)
+    assert "1 to 3" in gym_like.make("mine:Game-v0").reset(seed=1)[0]
+    with pytest.raises(ConfigError, match="registered already"):
+        gym_like.register("mine:Game-v0", "dilemma")

@@ -1,0 +1,200 @@
+"""A run's plays as data for others: what comes back is what was played, rewards sum to returns, and
+nothing half-written stays behind."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gem_ma
+from gem_ma.cli.export import FORMATS as TYPED
+from gem_ma.cli.main import main
+from gem_ma.exporting.preference import pairs
+from gem_ma.exporting.writing import FORMATS
+from tests.hostile import one_line
+
+GAME = """
+from gem_ma import Ask, Reward, Scenario, Tell
+
+class Game(Scenario):
+    agents = ("player_0", "player_1")
+
+    def tasks(self, split):
+        return ("cat", "dog", "owl", "fox")
+
+    def play(self, rng, task):
+        yield Reward({"player_1": 0.5}, why="for being here")
+        for number in (1, 2):
+            said = yield Ask({"player_1": f"{task}, {number}"}, legal=("x", "y"))
+            yield Reward({"player_1": float(said["player_1"].parsed == "x")})
+        yield Ask({"player_0": "And you?"}, legal=("well", "ill"))
+        yield Reward({"player_1": 0.25})
+"""
+
+
+def played(path: Path) -> Iterator[Path]:
+    """A run of a shop, and one of a game with tokens and repeats."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(path)
+        (path / "game.py").write_text(GAME)
+        shop = [
+            "agents.assistant.behaviour=retail_forgets_to_confirm",
+            "run.seed=3",
+            "run.baselines=false",
+        ]
+        assert main(["run", "retail_scripted", "-n", "8", *shop, "--out", "shop", "--quiet"]) == 0
+        game = ["policies.player_1={model: table/softmax}", "agents.player_1={policy: player_1}"]
+        repeats = ["agents.player_0=first_legal", "run.episodes_per_task=6"]
+        assert main(["run", "game.py", *game, *repeats, "-n", "4", "--out", "game", "--quiet"]) == 0
+        yield path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    yield from played(tmp_path_factory.mktemp("export"))
+
+
+@pytest.fixture
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def exported(out: Path, run: str, form: str, *more: str) -> Path:
+    assert main(["export", run, "--to", form, "-o", str(out), *more]) == 0
+    return out
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_the_command_offers_every_format_and_each_is_one_line_of_help() -> None:
+    assert tuple(FORMATS) == TYPED
+
+
+@pytest.mark.parametrize("run", ["shop", "game"])
+def test_lines_come_back_as_they_were(here: Path, tmp_path: Path, run: str) -> None:
+    out = exported(tmp_path / "a.jsonl", run, "jsonl")
+    again = list(gem_ma.read_episodes(out))
+    assert again == list(gem_ma.read_episodes(run)) and again
+    # the very bytes: a digest of the record is a digest of the export
+    assert out.read_bytes() == (here / run / "episodes.jsonl").read_bytes()
+
+
+def test_a_missing_pyarrow_is_one_line_and_leaves_nothing(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for form in ("parquet", "hf"):
+        typed = ["export", "shop", "--to", form, "-o", str(tmp_path / form)]
+        assert one_line(capsys, typed, most=1) == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_an_agent_was_paid_at_its_turns_sums_to_its_return(here: Path, tmp_path: Path) -> None:
+    for run in ("shop", "game"):
+        out = exported(tmp_path / f"{run}.jsonl", run, "messages", *_agents(run))
+        for row in rows(out):
+            paid = row["before"] + sum(turn["reward"] for turn in row["turns"])
+            assert paid == pytest.approx(row["return"])
+            for turn in row["turns"]:
+                assert row["messages"][turn["message"]]["role"] == "assistant"
+    sampled = [
+        reply
+        for row in rows(tmp_path / "game.jsonl")
+        for turn in row["turns"]
+        for reply in turn["replies"]
+    ]
+    assert sampled and all(len(r["token_ids"]) == len(r["logprobs"]) > 0 for r in sampled)
+
+
+def _agents(run: str) -> list[str]:
+    names = gem_ma.read_episodes(run).__next__().cast
+    return [word for name in names for word in ("--agent", name)]
+
+
+def test_what_is_imitated_was_won_and_ends_with_a_word_of_its_speaker(
+    here: Path, tmp_path: Path
+) -> None:
+    won = json.loads((here / "shop/summary.json").read_text())["success"]
+    out = exported(tmp_path / "a.jsonl", "shop", "sft", "--agent", "assistant")
+    assert len(rows(out)) == round(won["mean"] * won["n"]) < 8
+    assert all(row["success"] and row["messages"][-1]["role"] == "assistant" for row in rows(out))
+    assert all(row["tools"] for row in rows(out))
+    lost = exported(tmp_path / "b.jsonl", "shop", "messages", "--only", "lost", "--agent", "user")
+    assert len(rows(lost)) == 8 - len(rows(out))
+
+
+def test_of_two_acts_in_one_view_the_one_that_led_to_more_is_preferred(
+    here: Path, tmp_path: Path
+) -> None:
+    out = exported(tmp_path / "a.jsonl", "game", "preference", "--agent", "player_1")
+    made = rows(out)
+    assert made
+    plays = {(e.id[0], str(e.seed), e.repeat): e for e in gem_ma.read_episodes("game")}
+    for row in made:
+        better = plays[row["task"], row["seed"], row["repeat"]]
+        worse = plays[row["task"], row["rejected_seed"], row["rejected_repeat"]]
+        gap = better.returns()["player_1"] - worse.returns()["player_1"]
+        assert row["margin"] == gap > 0
+        assert row["chosen"] != row["rejected"] and row["prompt"][-1]["role"] != "assistant"
+        assert len(row["chosen"]) == len(row["rejected"]) == 1
+    # plays of one start that went alike prefer nothing
+    same = [next(gem_ma.read_episodes("game"))] * 2
+    assert not list(pairs(same, lambda episode: None))
+
+
+def test_talks_are_written_as_the_benchmarks_store_them(
+    here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = json.loads(exported(tmp_path / "1.json", "shop", "tau1").read_text())
+    second = json.loads(exported(tmp_path / "2.json", "shop", "tau2").read_text())
+    summary = json.loads((here / "shop/summary.json").read_text())
+    for results in (first, [run["reward_info"] for run in second["simulations"]]):
+        mean = sum(result["reward"] for result in results) / len(results)
+        assert mean == pytest.approx(summary["success"]["mean"])
+    for episode, run in zip(gem_ma.read_episodes("shop"), second["simulations"], strict=True):
+        calls = [c for m in run["messages"] for c in m.get("tool_calls") or ()]
+        answered = {m["id"] for m in run["messages"] if m["role"] == "tool"}
+        assert {call["id"] for call in calls} >= answered and answered
+        said = [m["content"] or "" for m in run["messages"] if m["role"] in ("assistant", "user")]
+        assert said == [turn.action.text for turn in episode.turns]
+    assert one_line(capsys, ["export", "game", "--to", "tau2", "-o", str(tmp_path / "3")]) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1.json", "2.json"]
+
+
+def test_a_folder_gets_the_file_and_a_strange_agent_none(
+    here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", "shop", "--to", "messages", "-o", str(tmp_path)]) == 0
+    assert main(["report", "shop", "--out", str(tmp_path)]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"shop-messages.jsonl", "report.html"}
+    before = Path("shop/report.html").read_bytes()
+    assert one_line(capsys, ["report", "game", "--out", "shop"]) == 1
+    assert Path("shop/report.html").read_bytes() == before
+    # of a run whose rules may not be asked, too
+    shutil.copytree("shop", tmp_path / "own")
+    resolved = tmp_path / "own/resolved.yaml"
+    resolved.write_text(resolved.read_text().replace("id: retail", "id: code.py:Shop"))
+    assert one_line(capsys, ["export", f"{tmp_path}/own", "--to", "messages", "--agent", "x"]) == 2
+
+
+@pytest.mark.parametrize(
+    "more",
+    [["--agent", "nobody"], ["--only", "won"], ["-o", "shop"], ["--to", "xml"]],
+    ids=lambda words: " ".join(words),
+)
+def test_what_cannot_be_exported_is_one_line(
+    here: Path, tmp_path: Path, more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = "game" if "--only" in more else "shop"
+    typed = ["export", run, "--to", "messages", "-o", str(tmp_path / "x"), *more]
+    assert one_line(capsys, typed) == 2
+    assert not list(tmp_path.iterdir())

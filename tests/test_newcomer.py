@@ -1,0 +1,65 @@
+"""The first minutes of somebody who has just installed the package: the demo, one line edited, run,
+compared and looked at, in a folder with a blank and a letter beyond ASCII in its name."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import environment, gem_ma
+
+
+def typed(here: Path, *words: str) -> str:
+    done = gem_ma(*words, cwd=here)
+    assert done.returncode == 0, (words, done.stderr)
+    return done.stdout
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    folder = tmp_path / "first try, naïve"
+    folder.mkdir()
+    return folder
+
+
+def test_from_the_demo_to_a_compared_run_in_a_browser(here: Path) -> None:
+    shown = typed(here, "demo", "--tasks", "4", "--quiet")
+    # both lessons of it: who does nothing is paid nothing, and who learns gets better
+    assert "do-nothing  0.000" in shown and (here / "runs/demo/report.html").is_file()
+    again = json.loads(typed(here, "demo", "--tasks", "4", "--json", "--quiet"))
+    sampled = {row[0]: float(row[1].split()[0]) for row in again["referential_table"]["rows"]}
+    assert sampled["both"] > 0.9 > 0.6 > sampled["speaker only"] > sampled["none"]
+
+    typed(here, "new", "config", "mine", "--scenario", "dilemma")
+    before = json.loads(typed(here, "run", "mine.yaml", "--json", "--quiet"))
+    text = (here / "mine.yaml").read_text(encoding="utf-8")
+    edited = text.replace("random_legal", "first_legal", 1)
+    assert edited != text
+    (here / "mine.yaml").write_text(edited, encoding="utf-8")
+    # the same command: what was changed is another run, and what was not is taken up
+    runs = [json.loads(typed(here, "run", "mine.yaml", "--json", "--quiet")) for _ in range(2)]
+    assert runs[0] == runs[1] and runs[0]["run"] != before["run"]
+    compared = json.loads(typed(here, "compare", before["run"], runs[0]["run"], "--json"))
+    assert compared["pairs"] == 50 and compared["differs"]
+    names = [Path(run["run"]).name for run in (before, runs[0])]
+    assert all(name in typed(here, "list", "runs") for name in names)
+
+    command = [sys.executable, "-m", "gem_ma", "view"]
+    viewer = subprocess.Popen(
+        command, cwd=here, env=environment(), stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    try:
+        assert viewer.stdout is not None
+        address = viewer.stdout.readline().strip()
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            page = answer.read().decode()
+        assert all(name in page for name in names)
+    finally:
+        viewer.send_signal(signal.SIGINT)
+    assert viewer.wait(timeout=30) in (0, 130)

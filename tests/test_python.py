@@ -1,0 +1,131 @@
+"""gem_ma used from Python: a run is a dict with its plays behind it, what is shown is short, and what
+others wrote is text."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gem_ma
+from gem_ma.errors import ConfigError, StoreError
+
+HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(2)>\" ' & <!--"
+GAME = f"""
+from gem_ma import Ask, Reward, Scenario, Tell
+
+class Game(Scenario):
+    agents = ("a<b>", "b")
+
+    def play(self, rng, task):
+        yield Tell({{"a<b>": {HOSTILE!r}}})
+        said = yield Ask({{"a<b>": "Say.", "b": "Say."}})
+        yield Reward({{"b": 1.0}}, why={HOSTILE!r})
+        yield Tell({{"b": said["a<b>"].text * 500}})
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+class Shown(HTMLParser):
+    """The elements and attributes of a text of HTML, and its words."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.names: set[str] = set()
+        self.words = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.names |= {name for name, _ in attrs}
+
+    def handle_comment(self, data: str) -> None:
+        self.tags.add("comment")
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+
+
+def test_a_run_is_a_dict_with_its_plays_behind_it() -> None:
+    run = gem_ma.run("retail_one_order", ["scenario.tasks=3", "run.seed=2"])
+    assert isinstance(run, gem_ma.Run) and json.loads(json.dumps(run))["episodes"] == 3
+    played = list(run.episodes())
+    won = [gem_ma.make("retail_one_order").success(episode) for episode in played]
+    assert len(played) == 3 and run.success == sum(map(bool, won)) / 3
+    assert repr(run) == f"Run({run.path}: 3 episodes, success {run.success:.3g})"
+    again = gem_ma.open_run(run.path.name)  # the name below runs/ will do
+    assert dict(again) == json.loads(json.dumps(run)) and again.score()["success"] == run["success"]
+    with pytest.raises(StoreError):
+        gem_ma.open_run("nothing")
+
+
+def test_runs_are_compared_and_a_study_is_played(here: Path) -> None:
+    runs = [
+        gem_ma.run("dilemma", [f"agents.player_0={player}", "scenario.tasks=6"])
+        for player in ("first_legal", "random_legal")
+    ]
+    result = gem_ma.compare(*runs)
+    assert result["pairs"] == 6 and result["a"] == runs[0]["run"]
+    assert gem_ma.compare(runs[0].path, runs[0].path)["differs"] == []
+    with pytest.raises(ConfigError, match="no score of these runs"):
+        gem_ma.compare(*runs, scores=["nonsense"])
+    (here / "study.yaml").write_text(
+        "scenario: {id: dilemma, tasks: 2}\nagents: {player_0: first_legal, player_1: first_legal}\n"
+        "grid: {agents.player_0: {kind: first_legal, any: random_legal}}\n"
+    )
+    made = gem_ma.study("study.yaml")
+    assert len(made["cells"]) == 2
+    cells = [gem_ma.open_run(Path(made["study"]) / row["run"]) for row in made["cells"]]
+    assert [cell["episodes"] for cell in cells] == [2, 2]
+    # nothing is played again, and the command takes it up
+    before = {path: path.read_bytes() for path in Path(made["study"]).rglob("episodes.jsonl")}
+    assert gem_ma.study("study.yaml")["cells"] == made["cells"]
+    from gem_ma.cli.main import main
+
+    assert main(["study", "study.yaml", "--quiet"]) == 0
+    assert before == {path: path.read_bytes() for path in before}
+
+
+def test_what_is_shown_is_short_and_every_word_of_others_is_text(here: Path) -> None:
+    (here / "game.py").write_text(GAME)
+    words = HOSTILE.replace('"', "'")
+    (here / "player.py").write_text(
+        f"from gem_ma import Action\nclass Player:\n    def __init__(self, agent, sample, rng, task=None): ...\n"
+        f"    async def act(self, asked): return Action({words!r})\n"
+    )
+    seats = ['agents.a<b>="player.py:Player"', 'agents.b="player.py:Player"', "scenario.tasks=1"]
+    run = gem_ma.run("game.py", seats)
+    (episode,) = run.episodes()
+    assert len(repr(episode)) < 200 and "1 turns" not in repr(episode)
+    for html in (episode._repr_html_(), run._repr_html_()):
+        shown = Shown(html)
+        assert shown.tags <= {"div", "p", "code", "table", "tr", "th", "td", "b"}, shown.tags
+        assert shown.names <= {"style"} and "a<b>" in shown.words
+    lanes = Shown(episode._repr_html_()).words
+    assert HOSTILE in lanes and words in lanes and "more characters]" in lanes
+    assert len(episode._repr_html_()) < 20_000
+
+
+def test_a_frame_without_pandas_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    run = gem_ma.run("dilemma", ["scenario.tasks=1"])
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ConfigError, match=r"needs pandas: pip install"):
+        run.to_frame()
+
+
+def test_a_training_has_the_success_of_its_last_exam() -> None:
+    small: list[Any] = ["train.steps=1", "train.episodes=8", "evaluate.episodes=8"]
+    trained = gem_ma.train("guess_number_table", small)
+    assert trained.success == trained["after"]["sampled"]["success"]
+    assert "steps" in gem_ma.open_run(trained.path) and "before" not in repr(trained)

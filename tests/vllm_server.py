@@ -1,0 +1,133 @@
+"""A server on loopback that speaks vLLM's routes and samples a tiny model for real, so that other
+weights give other log-probabilities. It can die, hang, be restarted, and keep old weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from gem_ma.engines.local.transformers import Transformers
+from gem_ma.types import Sampling
+from tests.fault_server import Answer, Asked, FaultServer, drop, status
+
+CONTEXT = 96
+
+
+class FakeVllm:
+    """One server. `forgets`: it says that it took weights, and keeps the old ones; `dev`: it is
+    in development mode."""
+
+    def __init__(self, model: Path, *, dev: bool = True, forgets: bool = False) -> None:
+        self.model, self.dev, self.forgets = model, dev, forgets
+        self.dead = self.hangs = False
+        self.refuses: set[str] = set()  # paths that are answered with 500
+        self.paths: list[str] = []
+        self.sampled: list[tuple[str, tuple[int, ...]]] = []  # (weights, prompt) of each reply
+        self.after = None  # called once, before the n-th completion
+        self.restart()
+        self.server = FaultServer(self._answer)
+
+    def restart(self) -> None:
+        """The weights of its start, under the name of its start."""
+        self.engine = Transformers(str(self.model), policy="served", kv_tokens=0)
+        self.engine.own()
+        self.name, self.adapters, self.paused = "default", dict[str, str](), False
+
+    @property
+    def url(self) -> str:
+        return self.server.url
+
+    def __enter__(self) -> FakeVllm:
+        self.server.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.server.__exit__(*exc)
+
+    def asked_for(self, path: str) -> int:
+        return sum(one.partition("?")[0] == path for one in self.paths)
+
+    def _answer(self, asked: Asked) -> Answer:
+        if self.hangs:
+            return Answer(then="hang", promised=-1)
+        if self.dead:
+            return drop()
+        path = asked.path.partition("?")[0]
+        self.paths.append(asked.path)
+        if path in self.refuses:
+            return status(500, "scripted")
+        answer = getattr(self, "_" + path.removeprefix("/v1").strip("/"), None)
+        if answer is None or (not self.dev and not path.startswith(("/v1", "/tokenize"))):
+            return Answer(404, json.dumps({"detail": "Not Found"}).encode())
+        made = answer(asked.body)
+        return made if isinstance(made, Answer) else Answer(body=json.dumps(made).encode())
+
+    def _models(self, body: dict[str, Any]) -> Any:
+        return {"data": [{"id": "base", "parent": None, "max_model_len": CONTEXT}]}
+
+    def _tokenize(self, body: dict[str, Any]) -> Any:
+        ids = self.engine.chat.tokenizer(body["prompt"], add_special_tokens=False)["input_ids"]
+        return {"tokens": list(ids)}
+
+    def _completions(self, body: dict[str, Any]) -> Any:
+        prompt = tuple(body["prompt"])
+        if body["model"] not in {"base", *self.adapters}:
+            return status(404, f"The model `{body['model']}` does not exist.")
+        allowed = body.get("allowed_token_ids")
+        if allowed:
+            ids, logprobs, finish = allowed, [0.0], "length"
+        else:
+            how = Sampling(temperature=body["temperature"], max_tokens=body["max_tokens"])
+            (drawn,) = self.engine.sample_ids([prompt], [how], [body["seed"]])
+            ids, logprobs, finish = drawn.ids, drawn.logprobs, drawn.finish
+            self.sampled.append((self.name, prompt))
+        choice = {
+            "index": 0,
+            "text": "?",
+            "finish_reason": finish,
+            "token_ids": list(ids),
+            "prompt_token_ids": list(prompt),
+            "logprobs": {"token_logprobs": [float(each) for each in logprobs]},
+        }
+        usage = {"prompt_tokens": len(prompt), "completion_tokens": len(ids)}
+        return {"choices": [choice], "usage": usage}
+
+    # -- weights ----------------------------------------------------------------------------------
+
+    def _load_lora_adapter(self, body: dict[str, Any]) -> Any:
+        self.adapters[body["lora_name"]] = body["lora_path"]
+        return Answer(body=b"Success", content_type="text/plain")
+
+    def _unload_lora_adapter(self, body: dict[str, Any]) -> Any:
+        self.adapters.pop(body["lora_name"], None)
+        return Answer(body=b"Success", content_type="text/plain")
+
+    def _weight_info(self, body: dict[str, Any]) -> Any:
+        return {"weight_version": self.name}
+
+    def _pause(self, body: dict[str, Any]) -> Any:
+        self.paused = True
+        return {"status": "paused"}
+
+    def _resume(self, body: dict[str, Any]) -> Any:
+        self.paused = False
+        return {"status": "resumed"}
+
+    def _reset_prefix_cache(self, body: dict[str, Any]) -> Any:
+        return Answer(body=b"")
+
+    def _collective_rpc(self, body: dict[str, Any]) -> Any:
+        from safetensors.torch import load_file
+
+        assert self.paused and body["method"] == "reload_weights"
+        folder = Path(body["kwargs"]["weights_path"])
+        if not folder.is_dir():
+            return status(500, f"no such folder: {folder}")
+        if not self.forgets:
+            self.engine.take(load_file(folder / "model.safetensors"))
+        return {"results": [None]}
+
+    def _update_weight_version(self, body: dict[str, Any]) -> Any:
+        self.name = body["new_version"]
+        return {"success": True}
