@@ -4,6 +4,7 @@ functions included."""
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -415,6 +416,15 @@ def test_every_room_has_a_floor() -> None:
         Path(file).parts[1].removesuffix(".py") for file in files() if file.startswith("gem_ma")
     }
     assert rooms - {"__init__"} <= FLOOR_OF.keys()
+
+
+def test_the_page_of_the_design_has_every_folder_on_its_floor() -> None:
+    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d) \| (`.*?`) \|", page, re.MULTILINE)
+    shown = {name: int(floor) for floor, names in rows for name in re.findall(r"`(.+?)`", names)}
+    folders = {path.parent.name for path in (ROOT / "gem_ma").glob("*/__init__.py")}
+    assert folders <= shown.keys()
+    assert shown == {name: FLOOR_OF[name] for name in shown}
 
 
 @pytest.mark.parametrize(
