@@ -17,7 +17,7 @@ from gem_ma.parsing import clean
 from gem_ma.parsing.text import first_sentence
 from gem_ma.types import Message, Tool
 
-Shown = str | Message | Sequence[str | Message]
+Content = str | Message | Sequence[str | Message]
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class Ask:
     `legal` (strings) and `tools` are one value for all asked agents, or `{agent: value}`.
     """
 
-    to: Mapping[str, Shown]
+    to: Mapping[str, Content]
     # a tuple that is written once costs the kernel least: it is checked once
     legal: Sequence[str] | Mapping[str, Sequence[str] | None] | None = None
     tools: Sequence[Tool] | Mapping[str, Sequence[Tool]] | None = None
@@ -38,7 +38,7 @@ class Ask:
 class Tell:
     """A visible message without asking. Nothing but Ask and Tell ever reaches an agent's view."""
 
-    to: Mapping[str, Shown]
+    to: Mapping[str, Content]
 
 
 @dataclass(slots=True)

@@ -93,7 +93,7 @@ def kind(path: Path, root: Path | None = None) -> str | None:
     except StoreError:
         raise
     except OSError as error:
-        raise _told(path, error) from None
+        raise _in_words(path, error) from None
 
 
 def is_file(path: Path, root: Path | None = None) -> bool:
@@ -136,7 +136,7 @@ def open_file(path: Path, flags: int, root: Path | None = None) -> int:
     except (StoreError, FileNotFoundError):
         raise
     except OSError as error:
-        raise _told(path, error) from None
+        raise _in_words(path, error) from None
     try:
         # once more, of what is open now: the name may have been exchanged in between
         _check(path, os.fstat(descriptor), flags)
@@ -344,7 +344,7 @@ def _folder(path: Path, root: Path | None) -> Iterator[tuple[int | None, str]]:
             except FileNotFoundError:
                 raise
             except OSError as error:
-                raise _told(place, error, "no folder") from None
+                raise _in_words(place, error, "no folder") from None
             os.close(descriptor)
             descriptor = inner
         yield descriptor, name
@@ -363,7 +363,7 @@ def _check(path: Path, status: os.stat_result, flags: int) -> None:
         )
 
 
-def _told(path: Path, error: OSError, wanted: str = "no regular file") -> OSError:
+def _in_words(path: Path, error: OSError, wanted: str = "no regular file") -> OSError:
     """The error in words where something that is no file stands there; itself otherwise."""
     try:
         there = _KINDS.get(stat.S_IFMT(os.lstat(path).st_mode), "of an unknown kind")

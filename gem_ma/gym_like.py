@@ -69,7 +69,7 @@ class Env:
         self._make, self.history = make, history
         self._env = make()
         self._seed: int | None = None
-        self._said: list[str] = []
+        self._actions: list[str] = []
         self._random = random.Random()
         self._seen = 0
 
@@ -77,14 +77,14 @@ class Env:
         """Starts a play; without a seed the next one of those that the last seed began."""
         if seed is not None:
             self._random = random.Random(f"{seed}/actions")
-        self._said, self._seen = [], 0
+        self._actions, self._seen = [], 0
         seen, info = self._env.reset(seed=seed)
         # kept, so that a copy can play the same play
         self._seed = self._env.game.seed
         return self._text(seen), info
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        self._said.append(action)
+        self._actions.append(action)
         seen, reward, terminated, truncated, info = self._env.step(action)
         return self._text(seen), reward, terminated, truncated, info
 
@@ -100,7 +100,7 @@ class Env:
         other = Env(self._make, self.history)
         if same_state and self._seed is not None:
             other.reset(self._seed)
-            for action in self._said:
+            for action in self._actions:
                 other.step(action)
             other._random.setstate(self._random.getstate())
         return other

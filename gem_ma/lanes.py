@@ -15,8 +15,8 @@ from typing import Any
 MOST_TEXT, MOST_STEPS = 1_200, 60  # characters of one message; steps of a play
 _CELL = "vertical-align:top;text-align:left;padding:4px 8px;border-top:1px solid #8884;"
 _TEXT = "white-space:pre-wrap;overflow-wrap:anywhere;"
-_SHOWN = f"opacity:.65;font-size:90%;{_TEXT}"
-_SAID = f"border-left:3px solid #888a;padding-left:6px;{_TEXT}"
+_SEEN_STYLE = f"opacity:.65;font-size:90%;{_TEXT}"
+_ACT_STYLE = f"border-left:3px solid #888a;padding-left:6px;{_TEXT}"
 
 
 def lanes(episode: Any) -> str:
@@ -31,7 +31,7 @@ def lanes(episode: Any) -> str:
         rows.append(_row(str(step), cells, agents, _paid(episode, step)))
     if len(steps) > MOST_STEPS:
         rows.append(_row("...", {}, agents, f"{len(steps) - MOST_STEPS} more steps"))
-    final = {agent: _shown(messages) for agent, messages in episode.final.items() if messages}
+    final = {agent: _seen(messages) for agent, messages in episode.final.items() if messages}
     rows += [_row("end", final, agents, "")] if final else []
     head = escape(repr(episode))
     return f'<div><p><code>{head}</code></p><table style="width:100%">{"".join(rows)}</table></div>'
@@ -52,12 +52,13 @@ def _turn(turn: Any) -> str:
     if turn.legal is not None and turn.action.parsed is None:
         acts.append("(none of the legal moves)")
     text = escape("\n".join(acts) or "(said nothing)")
-    return f'{_shown(turn.observed)}<div style="{_SAID}">{text}</div>'
+    return f'{_seen(turn.observed)}<div style="{_ACT_STYLE}">{text}</div>'
 
 
-def _shown(messages: Iterable[Any]) -> str:
+def _seen(messages: Iterable[Any]) -> str:
     return "".join(
-        f'<div style="{_SHOWN}"><b>{escape(message.sender)}</b> {escape(_cut(message.text))}</div>'
+        f'<div style="{_SEEN_STYLE}"><b>{escape(message.sender)}</b>'
+        f" {escape(_cut(message.text))}</div>"
         for message in messages
     )
 

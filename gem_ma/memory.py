@@ -23,7 +23,7 @@ ORDER = (
     "You keep the memory of a player. Write in a few sentences what the player must still know:"
     " facts, promises, what was tried and what came of it. Write nothing else."
 )
-SHOWN = "What happened before, in short: "
+HEAD = "What happened before, in short: "
 THOUGHT = "</think>"
 
 
@@ -95,7 +95,7 @@ def summarist(settings: Mapping[str, Any]) -> str | None:
     return None if not isinstance(summary, str) or names_code(summary) else summary
 
 
-def shown(seat: Seat, agent: str, messages: Sequence[Message]) -> Sequence[Message]:
+def remembered(seat: Seat, agent: str, messages: Sequence[Message]) -> Sequence[Message]:
     """What the model in this seat is shown of a recorded view, less any summary."""
     if not seat.memory:
         return messages
@@ -123,7 +123,7 @@ class Remembering:
         old, text = await self._summary(whole[first:start], thread)
         # what is folded in already is never shown beside its summary
         rest = whole[first + len(old) :]
-        short = (Message(SHOWN + text),) if text else ()
+        short = (Message(HEAD + text),) if text else ()
         return await self._sample((*whole[:first], *short, *rest), thread=thread, **how)
 
     async def _summary(
@@ -131,7 +131,7 @@ class Remembering:
     ) -> tuple[tuple[Message, ...], str]:
         """The messages that are folded in, of those before the window, and their summary."""
         if self._rule is not None:
-            return old, self._said(self._rule(old)) if old else ""
+            return old, self._checked_text(self._rule(old)) if old else ""
         folded, text = self._folded.get(thread, ((), ""))
         if old[: len(folded)] != folded:
             folded, text = (), ""  # another conversation under the same name
@@ -151,7 +151,7 @@ class Remembering:
             self._folded[thread] = (folded, text)
         return folded, text
 
-    def _said(self, text: Any) -> str:
+    def _checked_text(self, text: Any) -> str:
         if not isinstance(text, str):
             raise ConfigError(
                 f"agent {self._agent!r}: memory.summary: {self._memory.summary} gives a text; got"

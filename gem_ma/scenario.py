@@ -13,7 +13,7 @@ from copy import deepcopy
 from typing import Any
 
 from gem_ma.effect_values import Misfit, Pending, agents_problem, amount, twice
-from gem_ma.effects import Ask, Call, Effect, Leave, Play, Reward, Scenario, Shown, Tell
+from gem_ma.effects import Ask, Call, Content, Effect, Leave, Play, Reward, Scenario, Tell
 from gem_ma.episode import CallResult, Entry
 from gem_ma.errors import ActionError, CallError, ReplayError, ScenarioError
 from gem_ma.exchange import Views, mismatch, private_copy, read
@@ -23,7 +23,7 @@ from gem_ma.transcript import Transcript
 from gem_ma.types import MAX_SAID, Action, Message, Reply, Turn
 
 # the effects stand here too: this is the module that authors import from
-__all__ = ["Ask", "Call", "Effect", "Leave", "Play", "Reward", "Scenario", "Shown", "Tell"]
+__all__ = ["Ask", "Call", "Content", "Effect", "Leave", "Play", "Reward", "Scenario", "Tell"]
 __all__ += ["Game", "replay"]
 
 MAX_EFFECTS = 10_000  # between two Asks; more is an endless loop of the author

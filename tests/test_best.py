@@ -104,7 +104,7 @@ def test_a_score_that_is_no_number_is_no_best(measure):
     best, nothing = Best(measure, {}, None), float("nan")
     for number, score in enumerate([nothing, 2.0, nothing, 2.0, nothing]):
         best.examined(Step(number, scores={measure: score}))
-    assert best.kept == {"step": 1.0, "score": 2.0}
+    assert best.exam == {"step": 1.0, "score": 2.0}
 
 
 def test_an_exam_whose_plays_all_failed_is_no_best():
@@ -123,4 +123,4 @@ def test_an_exam_whose_plays_all_failed_is_no_best():
     returns = [exam["return"]["player_0"] for exam in exams]
     assert returns[::2] == [None] * 3
     wanted = max((1, 3), key=lambda number: returns[number])
-    assert best.kept == {"step": wanted, "score": returns[wanted]}
+    assert best.exam == {"step": wanted, "score": returns[wanted]}

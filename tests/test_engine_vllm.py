@@ -627,7 +627,7 @@ def test_policies_share_one_vllm_in_process_until_all_weights_of_one_are_to_chan
     # vLLM makes room for 8 at least
     assert one.core is other.core and one.core is not adapted.core and adapted.core.rank == 8
     shared = one.core
-    one.own()
+    one.unshare()
     asyncio.run(one.open())
     assert one.core is not shared and other.core is shared
 

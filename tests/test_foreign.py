@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from gem_ma.adapters import asked, line, trial
+from gem_ma.adapters import line, option_values, trial
 from gem_ma.adapters.foreign import FOUL, MISREAD, Foreign
 from gem_ma.adapters.guest import library
 from gem_ma.adapters.line import Stop
@@ -239,4 +239,4 @@ def test_a_library_that_ends_its_process_is_asked_in_another_one(monkeypatch) ->
 def test_a_number_of_tasks_is_bounded() -> None:
     for size in (0, -1, 10**9, True, 1.5, "5"):
         with pytest.raises(ConfigError, match=r"^chess: size wants a whole number, 1 to 1,000,000"):
-            asked.check(ReasoningGym, "chess", {"size": size})
+            option_values.check(ReasoningGym, "chess", {"size": size})

@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 from gem_ma.engines.batching import Batched  # noqa: E402
 from gem_ma.engines.local.constrained import allowed_along, tree_of  # noqa: E402
 from gem_ma.engines.local.decoding import Decoder  # noqa: E402
-from gem_ma.engines.local.kv_cache import Kept  # noqa: E402
+from gem_ma.engines.local.kv_cache import KVCache  # noqa: E402
 from gem_ma.engines.local.sampling import Draw, Source  # noqa: E402
 from gem_ma.errors import EngineError  # noqa: E402
 from gem_ma.types import Action, Message, Reply, Request, Sampling, spoken  # noqa: E402
@@ -34,7 +34,7 @@ def states_of(ids: Sequence[int], start: int = 0) -> Any:
     return torch.stack([ID[list(ids[start:])], places])[:, None, :, None]
 
 
-def told(kept: Kept, owner: str, ids: Sequence[int]) -> tuple[list[int], list[int]]:
+def told(kept: KVCache, owner: str, ids: Sequence[int]) -> tuple[list[int], list[int]]:
     path, length = kept.find(owner, ids)
     parts = [segment.states[:, 0, :count, 0] for segment, count in path]
     found = torch.cat(parts, 1) if parts else torch.zeros(2, 0)
@@ -53,7 +53,7 @@ def told(kept: Kept, owner: str, ids: Sequence[int]) -> tuple[list[int], list[in
 def test_what_is_found_is_the_longest_kept_beginning_with_its_own_states(
     sequences: list[tuple[str, list[int]]], data: Any
 ) -> None:
-    kept = Kept(10_000)
+    kept = KVCache(10_000)
     for owner, ids in sequences:
         kept.keep(owner, tuple(ids), lambda start, ids=ids: states_of(ids, start))
     asked = data.draw(st.lists(st.integers(0, 2), max_size=12))
@@ -79,7 +79,7 @@ def test_what_is_found_is_the_longest_kept_beginning_with_its_own_states(
 def test_never_more_than_the_limit_is_kept_and_what_is_left_is_whole(
     sequences: list[list[int]], limit: int
 ) -> None:
-    kept = Kept(limit)
+    kept = KVCache(limit)
     for ids in sequences:
         kept.keep("a", tuple(ids), lambda start, ids=ids: states_of(ids, start))
         assert kept.tokens <= limit
@@ -88,7 +88,7 @@ def test_never_more_than_the_limit_is_kept_and_what_is_left_is_whole(
 
 
 def test_what_was_used_longest_ago_goes_first() -> None:
-    kept = Kept(16)
+    kept = KVCache(16)
     for first in (1, 2, 3):
         kept.keep("a", (first, *range(10, 14)), lambda start: states_of(range(5), start))
     assert kept.find("a", (1, 10))[1] == 2  # used again
@@ -97,7 +97,7 @@ def test_what_was_used_longest_ago_goes_first() -> None:
 
 
 def test_what_one_owner_has_computed_can_be_dropped_alone() -> None:
-    kept = Kept(100)
+    kept = KVCache(100)
     for owner in "ab":
         kept.keep(owner, (1, 2, 3), lambda start: states_of((1, 2, 3), start))
         kept.keep(owner, (1, 2, 4, 5), lambda start: states_of((1, 2, 4, 5), start))
@@ -238,7 +238,7 @@ def test_what_other_weights_have_computed_is_never_used(decoder: Decoder) -> Non
     decoder.finish([after])
     assert after.cached == 0 and plain(decoder, after) < 1e-5
     # the rest is gone, not only hidden
-    assert decoder.kept.tokens == len(after.prompt) + len(after.ids) - 1
+    assert decoder.kv_cache.tokens == len(after.prompt) + len(after.ids) - 1
     apart = [
         decoder.draw(after.prompt, after.sampling, 0, Source(None, version), keep=True)
         for version in (1, 2)
@@ -249,19 +249,19 @@ def test_what_other_weights_have_computed_is_never_used(decoder: Decoder) -> Non
 
 def test_forgetting_and_rows_that_are_not_kept_leave_nothing(decoder: Decoder) -> None:
     decoder.finish([row(decoder, some(5, 30))])
-    assert decoder.kept.tokens > 30 - 1
+    assert decoder.kv_cache.tokens > 30 - 1
     decoder.forget()
-    assert decoder.kept.tokens == 0
+    assert decoder.kv_cache.tokens == 0
     decoder.finish([row(decoder, some(5, 30), keep=False)])
-    assert decoder.kept.tokens == 0
+    assert decoder.kv_cache.tokens == 0
 
 
 def test_what_is_kept_is_bounded_by_the_option(decoder: Decoder) -> None:
     decoder.kv_tokens = 100
     for seed in range(12):
         decoder.finish([row(decoder, some(seed, 40))])
-        assert decoder.kept.tokens <= 100
-    assert decoder.kept.find(Source(), some(11, 40))[1] == 40
+        assert decoder.kv_cache.tokens <= 100
+    assert decoder.kv_cache.find(Source(), some(11, 40))[1] == 40
 
 
 def test_where_the_memory_is_full_all_that_is_kept_goes_and_the_pass_is_made_again(
@@ -353,7 +353,7 @@ def test_a_model_whose_cache_slides_is_sampled_without_reuse(
     given = iter([draws[:2], [], draws[2:]])
     decoder.run(lambda: next(given, []), lambda draw: None)
     assert max(plain(decoder, draw) for draw in draws) < 1e-5
-    assert decoder.joins is False and decoder.kept.tokens == 0
+    assert decoder.joins is False and decoder.kv_cache.tokens == 0
     again = row(decoder, (*draws[3].prompt, *draws[3].ids, 40))
     decoder.finish([again])
     assert again.cached == 0 and plain(decoder, again) < 1e-5

@@ -25,7 +25,7 @@ from gem_ma.engines.batching import Batched
 from gem_ma.engines.opening import open_engine
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.errors import ConfigError
-from gem_ma.memory import SHOWN, Memory
+from gem_ma.memory import HEAD, Memory
 from gem_ma.training.learner.rows import rows
 from gem_ma.types import Request, Sampling
 
@@ -134,7 +134,7 @@ def test_a_function_says_what_falls_out(tmp_path: Path) -> None:
     )
     noted, _ = played({"window": 1, "summary": f"{tmp_path}/notes.py:count"})
     assert noted.prompts[0] == ["Be kind.", "customer 0"]
-    assert noted.prompts[-1] == ["Be kind.", SHOWN + "10 lines", "customer 5"]
+    assert noted.prompts[-1] == ["Be kind.", HEAD + "10 lines", "customer 5"]
 
 
 def test_a_policy_writes_the_summary_and_reads_the_one_before() -> None:
@@ -144,7 +144,7 @@ def test_a_policy_writes_the_summary_and_reads_the_one_before() -> None:
     assert len(shown) == 6 and 2 <= len(orders) <= 5
     assert "customer 0" in orders[0][1] and "The memory so far" not in orders[0][1]
     assert "The memory so far:\nsummary" in orders[1][1] and "customer 0" not in orders[1][1]
-    assert shown[-1][0] == "Be kind." and shown[-1][1].startswith(SHOWN + "summary")
+    assert shown[-1][0] == "Be kind." and shown[-1][1].startswith(HEAD + "summary")
     assert shown[-1][-1] == "customer 5"
     # each call of the model is on record, in the turn that made it
     assert sum(len(turn.replies) for turn in episode.turns) == len(noted.prompts)
@@ -158,7 +158,7 @@ def test_a_summary_is_repeated_from_the_record_by_a_branch() -> None:
     forked = asyncio.run(play(replace(plan, branch=branch), {"main": noted.policy()}))
     assert forked.error is None and forked.turns[:4] == episode.turns[:4]
     assert 2 <= len(noted.prompts) - before <= 4  # the last two turns alone asked a model
-    assert noted.prompts[-1][1].startswith(SHOWN)
+    assert noted.prompts[-1][1].startswith(HEAD)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 from gem_ma.training.learner.small_moments import (  # noqa: E402
     FIRST,
     SECOND,
-    _kept,
     _read,
+    _rounded,
     kept_shapes,
     small_adamw,
 )
@@ -40,7 +40,7 @@ def test_what_is_kept_lies_one_place_of_the_grid_away_and_right_in_the_mean(
     values = values if sign < 0 else values.abs()
     total = torch.zeros(shape)
     for seed in range(64):
-        places, scale = _kept(values, *grid, dice(seed))
+        places, scale = _rounded(values, *grid, dice(seed))
         read = _read(places, scale, *grid)
         top, power = grid
         # by numbers, not by blocks
@@ -58,10 +58,10 @@ def test_what_is_kept_lies_one_place_of_the_grid_away_and_right_in_the_mean(
 def test_zeros_stay_zeros_and_a_small_second_moment_never_becomes_one() -> None:
     zeros = torch.zeros(300)
     for grid in (FIRST, SECOND):
-        assert not _read(*_kept(zeros, *grid, dice()), *grid).any()
+        assert not _read(*_rounded(zeros, *grid, dice()), *grid).any()
     mixed = torch.full((300,), 1e-30)
     mixed[0] = 1.0
-    assert bool((_read(*_kept(mixed, *SECOND, dice()), *SECOND)[:256] > 0).all())
+    assert bool((_read(*_rounded(mixed, *SECOND, dice()), *SECOND)[:256] > 0).all())
 
 
 def descended(kind: str, betas: tuple[float, float], steps: int) -> tuple[Any, float, int]:

@@ -231,7 +231,7 @@ def test_a_session_that_gave_up_its_process_is_built_again(monkeypatch: pytest.M
         for session in sessions:
             session.plan("python", {"code": cell})
             result = session.run()
-            assert session.shown(result) == ("2\n" if cell == "x" else "")
+            assert session.text_of(result) == ("2\n" if cell == "x" else "")
     assert sum(session.worker is not None for session in sessions) == 1
     for session in sessions:
         session.close()

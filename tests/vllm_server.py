@@ -31,7 +31,7 @@ class FakeVllm:
     def restart(self) -> None:
         """The weights of its start, under the name of its start."""
         self.engine = Transformers(str(self.model), policy="served", kv_tokens=0)
-        self.engine.own()
+        self.engine.unshare()
         self.name, self.adapters, self.paused = "default", dict[str, str](), False
 
     @property

@@ -25,7 +25,7 @@ NAMES = {  # of toy_text, whose actions are numbers
 MOST = 4096  # choices of several numbers at once that are listed
 MOST_ALONE = 65_536  # of one number
 TRIED = ("0", "0.5", "a")  # of a text
-SHOWN = 160  # characters of a space in a text
+LONGEST = 160  # characters of a space in a text
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _KINDS = ("Discrete", "MultiBinary", "MultiDiscrete", "Box", "Dict", "Tuple", "Text")
 # the least and the greatest number at a place of a row, and whether it is a choice of whole numbers
@@ -60,8 +60,8 @@ def places_of(space: Any, name: str) -> tuple[Place, ...] | None:
     parts = [places_of(part, name) for part in _parts(space)]
     if not parts or None in parts:
         raise ConfigError(
-            f"{name}: no answer in words is an action of {shown(space)}; it wants Text, or numbers:"
-            " Discrete, MultiBinary, MultiDiscrete, Box, and Dict or Tuple of them"
+            f"{name}: no answer in words is an action of {space_line(space)}; it wants Text, or"
+            " numbers: Discrete, MultiBinary, MultiDiscrete, Box, and Dict or Tuple of them"
         )
     return tuple(chain.from_iterable(part for part in parts if part))
 
@@ -73,10 +73,10 @@ def _parts(space: Any) -> Sequence[Any]:
     return space.spaces if kind == "Tuple" else ()
 
 
-def shown(space: Any) -> str:
+def space_line(space: Any) -> str:
     """A space on one line; bounds of many numbers are cut."""
     line = " ".join(str(space).split())
-    return line if len(line) <= SHOWN else f"{line[:SHOWN]}..."
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
 
 
 def form(space: Any, places: tuple[Place, ...] | None) -> str:
@@ -84,7 +84,7 @@ def form(space: Any, places: tuple[Place, ...] | None) -> str:
     if kind_of(space) == "Discrete" and rows_of(places) is not None:
         return ""
     what = "a text" if places is None else f"{len(places)} number{'s' * (len(places) != 1)}"
-    return f"An action is {what}, of {shown(space)}."
+    return f"An action is {what}, of {space_line(space)}."
 
 
 @lru_cache(64)  # asked at each step; chess has 4,672

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Self
 
-from gem_ma.adapters.asked import check
 from gem_ma.adapters.guest import guest
 from gem_ma.adapters.line import Line, Stop
+from gem_ma.adapters.option_values import check
 from gem_ma.effects import Ask, Play, Reward, Scenario
 from gem_ma.episode import Episode, Limits
 from gem_ma.parsing import parse_legal

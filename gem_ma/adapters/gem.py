@@ -11,7 +11,7 @@ import json
 from typing import Any
 
 from gem_ma.adapters.guest import guest, library, starting
-from gem_ma.adapters.solo import AGENT, Held, Solo
+from gem_ma.adapters.solo import AGENT, Solo, SoloState
 from gem_ma.adapters.wordlists import words_lent
 from gem_ma.episode import Episode
 from gem_ma.errors import ConfigError
@@ -45,16 +45,16 @@ class Gem(Solo):
     def _made(self) -> Any:
         return library("gem", "gem").make(self.env, **self.options)
 
-    def opened(self, seed: int) -> Held:
+    def opened(self, seed: int) -> SoloState:
         with words_lent("gem"):
             env = self._made()
             shown, info = env.reset(seed=seed)
-        return Held(env, _whole(shown, info))
+        return SoloState(env, _whole(shown, info))
 
-    def stepped(self, state: Held, move: Any, seed: int) -> Held:
+    def stepped(self, state: SoloState, move: Any, seed: int) -> SoloState:
         shown, paid, over, cut, info = state.env.step(move[AGENT])
         state.steps += 1
-        state.shown, state.paid = _whole(shown, info), float(paid)
+        state.view, state.paid = _whole(shown, info), float(paid)
         state.why = "win" if paid == 1 and over and not cut else "step"
         # GEM says both at its limit of turns; there the driver cuts, and the value of what would
         # follow counts

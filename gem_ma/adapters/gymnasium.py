@@ -15,9 +15,9 @@ from typing import Any
 from gem_ma.adapters.actions import action_names, chosen, form, kind_of, move_of, places_of, tries
 from gem_ma.adapters.copies import whole_copy
 from gem_ma.adapters.foreign import FOUL, LISTED
-from gem_ma.adapters.given import STEP, amount, begun, flag, noted, parts, step_limit
 from gem_ma.adapters.guest import guest, library, quiet, starting
-from gem_ma.adapters.solo import AGENT, Held, Solo
+from gem_ma.adapters.results import STEP, amount, begun, flag, noted, parts, step_limit
+from gem_ma.adapters.solo import AGENT, Solo, SoloState
 from gem_ma.adapters.spaces import text_of
 from gem_ma.episode import End, Episode
 
@@ -81,20 +81,20 @@ class Gymnasium(Solo):
                 self.env, max_episode_steps=-1, disable_env_checker=True, **mode, **self.options
             )
 
-    def opened(self, seed: int) -> Held:
+    def opened(self, seed: int) -> SoloState:
         env = self._made()
         seen, info = begun(env, seed)
-        return Held(env, text_of(env, seen), info)
+        return SoloState(env, text_of(env, seen), info)
 
-    def copied(self, state: Held) -> Held:
+    def copied(self, state: SoloState) -> SoloState:
         return whole_copy(state)
 
-    def stepped(self, state: Held, move: Any, seed: int) -> Held:
+    def stepped(self, state: SoloState, move: Any, seed: int) -> SoloState:
         env, state.steps = state.env, state.steps + 1
         action = self._action(env, move[AGENT])
         if action is None:
             state.paid, state.why = self.foul, FOUL
-            state.shown = self.form
+            state.view = self.form
             return state
         if self.seeded and getattr(env.unwrapped, "_np_random", None) is not None:
             env.unwrapped.np_random = library("numpy", "gymnasium").random.default_rng(seed)
@@ -104,7 +104,7 @@ class Gymnasium(Solo):
         # a limit of the environment's own that nobody declared ends the play; at the declared one
         # the driver cuts it
         state.over = ends or (cut and state.steps < self.turns)
-        state.shown = text_of(env, seen)
+        state.view = text_of(env, seen)
         return state
 
     def _action(self, env: Any, choice: Any) -> Any:
@@ -116,7 +116,7 @@ class Gymnasium(Solo):
         text = self.actions[choice] if isinstance(choice, int) and self.actions else str(choice)
         return move_of(space, text)
 
-    def moves(self, state: Held) -> Mapping[str, Any] | None:
+    def moves(self, state: SoloState) -> Mapping[str, Any] | None:
         if self.actions is None:  # numbers, which are read out of the text
             return None
         mask = state.info.get("action_mask")

@@ -18,7 +18,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from gem_ma.adapters.guest import guest
-from gem_ma.effects import Reward, Shown, Tell
+from gem_ma.effects import Content, Reward, Tell
 
 STOPS_KEPT, STATES_KEPT = 4096, 256  # what forks are made of; the oldest are forgotten
 MOST_KEPT = 1 << 26  # characters of stops: an environment may show a picture's numbers as text
@@ -33,7 +33,7 @@ class Stop:
     asked."""
 
     before: tuple[Reward | Tell, ...] = ()
-    asks: Mapping[str, Shown] | None = None
+    asks: Mapping[str, Content] | None = None
     moves: Mapping[str, Mapping[str, Any]] | None = None
     outcomes: Sequence[tuple[Any, float]] = ()
 

@@ -14,9 +14,9 @@ from gem_ma.adapters.actions import chosen, form, kind_of, move_of, places_of, r
 from gem_ma.adapters.boards import Drawn, drawn
 from gem_ma.adapters.copies import whole_copy
 from gem_ma.adapters.foreign import LISTED, Foreign
-from gem_ma.adapters.given import noted
 from gem_ma.adapters.guest import guest, library, starting
 from gem_ma.adapters.line import Stop
+from gem_ma.adapters.results import noted
 from gem_ma.adapters.tables import Table
 from gem_ma.effects import Reward, Tell
 from gem_ma.errors import ConfigError

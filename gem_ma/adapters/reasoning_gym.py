@@ -19,8 +19,8 @@ from importlib import import_module
 from typing import Any
 
 from gem_ma import Ask, Call, ConfigError, Episode, Message, Reward, Scenario
-from gem_ma.adapters.asked import check
 from gem_ma.adapters.guest import guest, library
+from gem_ma.adapters.option_values import check
 from gem_ma.adapters.ordered import in_order
 from gem_ma.errors import CallError
 from gem_ma.parsing.boxed import boxed

@@ -1,4 +1,4 @@
-"""What adapters of one-agent worlds share: what is held of a play, and how a stop is made of it."""
+"""What adapters of one-agent worlds share: the state of a play, and how a stop is made of it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ AGENT = "player"
 
 
 @dataclass(slots=True)
-class Held:
-    """An environment, and what its last step gave."""
+class SoloState:
+    """An environment, and what its last step gave; `view` is what the agent is shown of it."""
 
     env: Any
-    shown: str
+    view: str
     info: Mapping[str, Any] = field(default_factory=dict)
     paid: float = 0.0
     over: bool = False
@@ -27,17 +27,17 @@ class Held:
 
 
 class Solo(Foreign):
-    """A world of one agent. An adapter writes `opened` and `stepped`, both of which give a `Held`,
-    and `moves` where it lists its moves."""
+    """A world of one agent. An adapter writes `opened` and `stepped`, which give a `SoloState`, and
+    `moves` where it lists its moves."""
 
     agents = (AGENT,)
     brief = ""  # what the agent is told first
 
-    def moves(self, state: Held) -> Mapping[str, Any] | None:
+    def moves(self, state: SoloState) -> Mapping[str, Any] | None:
         """Legal strings, and what the library calls each; None where it reads for itself."""
         return None
 
-    def stop(self, state: Held) -> Stop:
+    def stop(self, state: SoloState) -> Stop:
         before: tuple[Reward | Tell, ...] = ()
         if state.paid:
             before = (Reward({AGENT: state.paid}, why=state.why),)
@@ -47,4 +47,4 @@ class Solo(Foreign):
             return Stop(before)
         moves = self.moves(state)
         listed = None if moves is None else {AGENT: moves}
-        return Stop(before, {AGENT: state.shown or "Go on."}, listed)
+        return Stop(before, {AGENT: state.view or "Go on."}, listed)

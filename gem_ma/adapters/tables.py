@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.adapters.given import RESET, STEP, amount, noted, parts
+from gem_ma.adapters.results import RESET, STEP, amount, noted, parts
 
 ALL = "__all__"  # some environments say with this key that the play is over
 
@@ -22,7 +22,7 @@ class Table:
 
     env: Any
     ids: Mapping[str, Any]
-    shown: dict[str, Any] = field(default_factory=dict)
+    observations: dict[str, Any] = field(default_factory=dict)
     infos: Mapping[str, Any] = field(default_factory=dict)
     paid: dict[str, float] = field(default_factory=dict)
     steps: int = 0
@@ -52,9 +52,9 @@ class Table:
 
     def seen(self, name: str) -> Any:
         """What an agent who has to act is shown."""
-        if name not in self.shown:
+        if name not in self.observations:
             raise ValueError(f"agent {name!r} has to act, and got no observation")
-        return self.shown[name]
+        return self.observations[name]
 
     def begin(self, seed: int) -> None:
         first = self.env.reset(seed=seed)
@@ -62,7 +62,10 @@ class Table:
             self._wait()
         else:
             seen, infos = parts(first, RESET, "reset")
-            self.shown, self.infos = _named(seen, "observations"), _named(noted(infos), "infos")
+            self.observations, self.infos = (
+                _named(seen, "observations"),
+                _named(noted(infos), "infos"),
+            )
 
     def go(self, move: Mapping[str, Any]) -> None:
         """Steps by the actions of all who were asked."""
@@ -75,7 +78,7 @@ class Table:
         else:
             result = self.env.step({self.ids[name]: action for name, action in move.items()})
             seen, paid, ends, cuts, infos = parts(result, STEP, "step")
-            self.shown, paid = _named(seen, "observations"), _named(paid, "rewards")
+            self.observations, paid = _named(seen, "observations"), _named(paid, "rewards")
             self.infos = _named(noted(infos), "infos")
             self._note(_named(ends, "terminations"), _named(cuts, "truncations"))
         if strangers := paid.keys() - self.ids.keys():
@@ -104,7 +107,7 @@ class Table:
             env.step(None)
         self.infos = _named(noted(env.infos), "infos")
         if env.agents and env.agent_selection in env.agents:
-            self.shown = {str(env.agent_selection): env.observe(env.agent_selection)}
+            self.observations = {str(env.agent_selection): env.observe(env.agent_selection)}
 
 
 def _named(values: Any, what: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class Arena:
 
     env: Any
     player: int = 0
-    said: list[Any] = field(default_factory=list)
+    news: list[Any] = field(default_factory=list)
     over: bool = False
     paid: dict[int, float] = field(default_factory=dict)
     why: str = "end"
@@ -77,7 +77,7 @@ class TextArena(Foreign):
         return self._next(Arena(env))
 
     def stepped(self, state: Arena, move: Any, seed: int) -> Arena:
-        (text,), state.said = move.values(), []
+        (text,), state.news = move.values(), []
         try:
             state.over = bool(state.env.step(action=text)[0])
             if state.over:
@@ -91,23 +91,23 @@ class TextArena(Foreign):
 
     @staticmethod
     def _next(state: Arena) -> Arena:
-        state.player, [*state.said] = state.env.get_observation()
+        state.player, [*state.news] = state.env.get_observation()
         return state
 
     def stop(self, state: Arena) -> Stop:
         if not state.over:
-            messages = self._shown(state.said, state.player) or "Your move."
+            messages = self._messages(state.news, state.player) or "Your move."
             return Stop((), {self.agents[state.player]: messages})
         last = getattr(getattr(state.env, "state", None), "observations", None) or {}
-        late = {self.agents[seat]: self._shown(said, seat) for seat, said in last.items()}
+        late = {self.agents[seat]: self._messages(lines, seat) for seat, lines in last.items()}
         values = {self.agents[seat]: value for seat, value in state.paid.items()}
         tells = (Tell({a: messages for a, messages in late.items() if messages}),)
         rewards = (Reward(values, why=state.why),)
         return Stop(tells * any(late.values()) + rewards * bool(values))
 
-    def _shown(self, said: Any, player: int) -> tuple[Message | str, ...]:
+    def _messages(self, lines: Any, player: int) -> tuple[Message | str, ...]:
         messages: list[Message | str] = []
-        for who, text, kind in said:
+        for who, text, kind in lines:
             # some games write who and what in another order; then nobody's name stands there
             name = self.agents[who] if isinstance(who, int) and 0 <= who < self.players else ""
             # what a player did itself stands in its view already

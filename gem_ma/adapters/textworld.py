@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from gem_ma.adapters.guest import library, unknown
-from gem_ma.adapters.solo import AGENT, Held, Solo
+from gem_ma.adapters.solo import AGENT, Solo, SoloState
 from gem_ma.episode import Episode
 from gem_ma.errors import ConfigError
 
@@ -64,27 +64,27 @@ class TextWorld(Solo):
         split, _, number = task.partition(":")
         return SEEDS[split] + int(number)
 
-    def opened(self, seed: int) -> Held:
+    def opened(self, seed: int) -> SoloState:
         textworld = library("textworld", "textworld")
         path = self.name if self.is_file else _made(self.name, self.settings, seed)
         env = textworld.start(path, textworld.EnvInfos(**dict.fromkeys(ASKED, True)))
         state = env.reset()
         # instead of the feedback, which begins with a banner
         parts = (state.objective, state.description) if state.objective else (state.feedback,)
-        return Held(env, "\n\n".join(part.strip() for part in parts), state)
+        return SoloState(env, "\n\n".join(part.strip() for part in parts), state)
 
-    def copied(self, state: Held) -> Held:
+    def copied(self, state: SoloState) -> SoloState:
         return replace(state, env=state.env.copy())
 
-    def stepped(self, state: Held, move: Any, seed: int) -> Held:
+    def stepped(self, state: SoloState, move: Any, seed: int) -> SoloState:
         before = state.info["score"] or 0
         state.info, score, state.over = state.env.step(move[AGENT])
         state.steps, state.paid = state.steps + 1, float((score or 0) - before)
         state.why = "win" if state.info["won"] else "step"
-        state.shown = _STATUS.sub("", state.info["feedback"].rstrip()).strip()
+        state.view = _STATUS.sub("", state.info["feedback"].rstrip()).strip()
         return state
 
-    def moves(self, state: Held) -> Mapping[str, Any] | None:
+    def moves(self, state: SoloState) -> Mapping[str, Any] | None:
         commands = state.info["admissible_commands"]  # none where nobody knows the game's rules
         return {command: command for command in commands} if commands else None
 

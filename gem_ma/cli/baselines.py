@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gem_ma.scenario import Scenario
 
 # of the summary of a baseline
-KEPT = ("episodes", "ok", "failed", "excluded", "success", "returns")
+FIELDS = ("episodes", "ok", "failed", "excluded", "success", "returns")
 # of one baseline, one try each: 0 of 120 is [0, .031]; the largest public split of retail has 115
 MOST_TASKS = 120
 
@@ -144,7 +144,7 @@ async def _play(
     return {
         "cast": {agent: seat.behaviour for agent, seat in cast.items()},
         "run": f"baselines/{baseline.path.name}",
-        **{key: summary[key] for key in KEPT},
+        **{key: summary[key] for key in FIELDS},
     }
 
 
@@ -153,7 +153,7 @@ def _whole(summary: dict[str, Any] | None) -> dict[str, Any] | None:
     is made again."""
     if (
         summary is None
-        or not all(key in summary for key in KEPT)
+        or not all(key in summary for key in FIELDS)
         or not isinstance(summary["returns"], dict)
     ):
         return None
@@ -161,7 +161,7 @@ def _whole(summary: dict[str, Any] | None) -> dict[str, Any] | None:
         *summary["returns"].values(),
         *([] if summary["success"] is None else [summary["success"]]),
     ]
-    counts = all(type(summary[key]) is int for key in KEPT[:4])
+    counts = all(type(summary[key]) is int for key in FIELDS[:4])
     return summary if counts and all(map(_is_score, scores)) else None
 
 

@@ -34,7 +34,7 @@ def ping(engines: Mapping[str, Reachable]) -> dict[str, str | Exception]:
     Policies with one model at one endpoint ask once."""
     from gem_ma.errors import EngineError
 
-    async def one(engine: Reachable) -> str | Exception:
+    async def answer_of(engine: Reachable) -> str | Exception:
         began = time.monotonic()
         try:
             reply = await engine.ping()
@@ -49,7 +49,7 @@ def ping(engines: Mapping[str, Reachable]) -> dict[str, str | Exception]:
     async def every() -> dict[tuple[str, str], str | Exception]:
         # a key that is wrong would be asked, and counted, once per policy
         different = {(engine.base_url, engine.name): engine for engine in engines.values()}
-        answers = await asyncio.gather(*map(one, different.values()))
+        answers = await asyncio.gather(*map(answer_of, different.values()))
         return dict(zip(different, answers, strict=True))
 
     answers = asyncio.run(every())

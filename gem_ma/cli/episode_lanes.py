@@ -52,14 +52,14 @@ class Lanes:
         # agents of one step acted at once: none of them saw the others' words
         for step, turns in groupby(self.episode.turns, key=lambda turn: turn.step):
             yield from self._step(str(step), list(turns), step)
-        shown = {agent: self._shown(messages) for agent, messages in self.episode.final.items()}
+        shown = {agent: self._observed(messages) for agent, messages in self.episode.final.items()}
         yield from self._block("end", shown)
 
     def _step(self, name: str, turns: Iterable[Turn], step: int) -> Iterator[str]:
         cells: dict[str, list[str]] = {}
         words: dict[str, str] = {}
         for turn in turns:
-            cells[turn.agent] = [*self._shown(turn.observed), *self._acted(turn)]
+            cells[turn.agent] = [*self._observed(turn.observed), *self._acted(turn)]
             words[turn.agent] = turn.action.text
         self._spoken |= words
         for entry in self.episode.ledger:
@@ -90,7 +90,7 @@ class Lanes:
             yield f"{name:<{STEP}}{'  '.join(padded)}".rstrip()
             name = ""
 
-    def _shown(self, messages: Iterable[Message]) -> list[str]:
+    def _observed(self, messages: Iterable[Message]) -> list[str]:
         lines: list[str] = []
         for message in messages:
             text = message.text

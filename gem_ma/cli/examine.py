@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gem_ma.evaluation.judge import Judge
     from gem_ma.scenario import Scenario
 
-SHOWN = 20  # lost episodes that are printed
+MOST_LOST = 20  # lost episodes that are printed
 
 
 def examine(
@@ -200,10 +200,10 @@ def _show(
         ),
         (f"ceiling ({result['score']})", ceiling),
         *group_rows(summary),
-        *(("lost", _loss_text(loss)) for loss in result["lost"][:SHOWN]),
+        *(("lost", _loss_text(loss)) for loss in result["lost"][:MOST_LOST]),
     ]
-    if len(result["lost"]) > SHOWN:
-        rows.append(("lost", f"and {len(result['lost']) - SHOWN} more; --json has all"))
+    if len(result["lost"]) > MOST_LOST:
+        rows.append(("lost", f"and {len(result['lost']) - MOST_LOST} more; --json has all"))
     if record is not None:
         rows.append(("recorded in", f"{record}/manifest.json"))
     emit(columns(rows))

@@ -18,7 +18,7 @@ RECENT = 20  # steps whose mean time the rest is reckoned by
 PHASES = ("play", "credit", "update", "publish", "record")
 # column -> name of the number; entropies are of decision tokens, of all others of such answers, and
 # of all tokens
-SHOWN = {
+COLUMNS = {
     "decision": "decision_entropy",
     "format": "format_entropy",
     "entropy": "entropy",
@@ -39,7 +39,7 @@ class Live:
         self._policy: dict[str, dict[str, float]] = {name: {} for name in policies}
         self._time: dict[str, float] = {}
         self._seconds: deque[float] = deque(maxlen=RECENT)
-        self._said: float | None = None
+        self._last_line: float | None = None
         self._drawn: Any = None
 
     def __enter__(self) -> Live:
@@ -91,9 +91,13 @@ class Live:
     def _say(self) -> None:
         now = time.monotonic()
         # whatever the clock says, the first step and the last one get their line
-        due = self._said is None or now - self._said >= LINE_EVERY_S or self.step == self.steps
+        due = (
+            self._last_line is None
+            or now - self._last_line >= LINE_EVERY_S
+            or self.step == self.steps
+        )
         if not self._quiet and self._drawn is None and due:
-            self._said = now
+            self._last_line = now
             progress_line(self.line())
 
     def line(self) -> str:
@@ -132,7 +136,7 @@ class Live:
             pad_edge=False,
             padding=(0, 1, 0, 0),
         )
-        for name in ("policy", "return", "success", *SHOWN):
+        for name in ("policy", "return", "success", *COLUMNS):
             words = name in ("policy", "return")
             table.add_column(
                 name, justify="left" if words else "right", no_wrap=not words, overflow="fold"
@@ -152,7 +156,7 @@ class Live:
             for agent, value in paid.items()
         ]
         success = [f"{value:.3f}" for value in _under(numbers_of, "success").values()]
-        numbers = [numbers_of.get(key) for key in SHOWN.values()]
+        numbers = [numbers_of.get(key) for key in COLUMNS.values()]
         told = ["-" if value is None else _short(value) for value in numbers]
         return [one_line(name, 20), "\n".join(returns) or "-", "\n".join(success) or "-", *told]
 

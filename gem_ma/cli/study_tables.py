@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-SHOWN = 12  # names of scores that are not compared
+MOST_NAMES = 12  # names of scores that are not compared
 TABLES = ("success_matrix", "paired_diff")
 
 
@@ -43,9 +43,9 @@ def _other_scores(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     rest = [score for score in summary["scores"] if score not in summary["compared"]]
     if not rest:
         return []
-    names = ", ".join(rest[:SHOWN])
-    if len(rest) > SHOWN:
-        names += f" and {len(rest) - SHOWN} more"
+    names = ", ".join(rest[:MOST_NAMES])
+    if len(rest) > MOST_NAMES:
+        names += f" and {len(rest) - MOST_NAMES} more"
     # a scenario has dozens of measures, and tables of all would bury the one that counts
     return [("other scores", f"{names} (in study.json; compare one with --measure NAME)")]
 

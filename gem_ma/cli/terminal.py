@@ -134,7 +134,7 @@ class Progress:
     ) -> None:
         self.total, self.done, self.started, self.unit = total, done, 0, unit
         self.ends: Counter[str] = Counter()
-        self._quiet, self._began, self._said = quiet, time.monotonic(), time.monotonic()
+        self._quiet, self._began, self._last_line = quiet, time.monotonic(), time.monotonic()
         # what earlier commands played is no part of this one's speed
         self._before = done
         self._bar: Any = None
@@ -196,8 +196,8 @@ class Progress:
     def tick(self) -> None:
         """Prints the line that is due, if one is."""
         now = time.monotonic()
-        if not self._quiet and self._bar is None and now - self._said >= LINE_EVERY_S:
-            self._said = now
+        if not self._quiet and self._bar is None and now - self._last_line >= LINE_EVERY_S:
+            self._last_line = now
             progress_line(self.line())
 
     def line(self) -> str:

@@ -29,7 +29,7 @@ Keys = tuple[str | int, ...]
 # the C parser is ten times as fast; some builds of PyYAML lack it
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 COMMAND_LINE = "command line"  # the file of what was typed there
-SHOWN = 40  # faults of one config that are printed
+MOST_FAULTS = 40  # faults of one config that are printed
 # each pattern reads a text in one way only, so that none of them tries a long row of digits twice
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)")
 _OTHER_BASE = re.compile(r"0x[0-9a-fA-F_]+|0o[0-7_]+")
@@ -90,8 +90,8 @@ def refuse(faults: Iterable[Fault], first: str = "") -> None:
     )
     # two faults at different columns may read the same
     lines = list(dict.fromkeys(map(str, different)))
-    if len(lines) > SHOWN:
-        lines = [*lines[:SHOWN], f"and {len(lines) - SHOWN} more faults"]
+    if len(lines) > MOST_FAULTS:
+        lines = [*lines[:MOST_FAULTS], f"and {len(lines) - MOST_FAULTS} more faults"]
     if lines:
         raise ConfigError("\n".join(lines))
 

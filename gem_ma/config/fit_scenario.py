@@ -111,7 +111,7 @@ def _make(document: Document, world: Keys, base: Path | None) -> Scenario | None
             path = ("wrappers", int(named[2])) if named[2] else tuple(named[1].split("."))
             document.fault((*world, *path), str(error)[named.end() :])
         else:
-            document.fault(world, f"cannot be made: {_said(error)}")
+            document.fault(world, f"cannot be made: {_reason(error)}")
     return None
 
 
@@ -121,7 +121,7 @@ def _data_error(document: Document, world: Keys, error: DataError) -> DataError:
     return DataError(f"{document.place(path)}: {dotted(path)}: {error}")
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     # authors refuse a value with a ValueError in words; any other name tells what went wrong
     if isinstance(error, (ConfigError, ValueError)):
         return str(error)
@@ -174,7 +174,7 @@ def _split(
     except Exception as error:  # the author's way to refuse a split
         document.fault(
             path,
-            _said(error).removeprefix(f"{'.'.join(map(str, path))}: ") or f"no split {split!r}",
+            _reason(error).removeprefix(f"{'.'.join(map(str, path))}: ") or f"no split {split!r}",
         )
         return None
     if not tasks:

@@ -82,14 +82,14 @@ def _scenario(block: Block, base: Path | None) -> Block:
 
 def _seats(seats: Mapping[str, AgentSettings], base: Path | None) -> dict[str, AgentSettings]:
     return {
-        name: seat.model_copy(update={"tools": [_found(tool, base) for tool in seat.tools]})
+        name: seat.model_copy(update={"tools": [_with_folders(tool, base) for tool in seat.tools]})
         if seat.tools
         else seat
         for name, seat in seats.items()
     }
 
 
-def _found(tool: ToolSettings, base: Path | None) -> ToolSettings:
+def _with_folders(tool: ToolSettings, base: Path | None) -> ToolSettings:
     """The tool with the folders that it searches and embeds with, where it has any, as seen from
     the working folder."""
     if tool.search is None:

@@ -100,7 +100,7 @@ class SearchSettings(ToolOptions):
     results: int = Field(3, ge=1, description="Passages in an answer.")
 
     @model_validator(mode="after")
-    def _one(self) -> SearchSettings:
+    def _folder_or_url(self) -> SearchSettings:
         if (self.folder is None) == (self.url is None):
             raise ValueError("should have either a folder or a url")
         if self.url is not None and self.model is not None:
@@ -118,7 +118,7 @@ class McpSettings(ToolOptions):
     timeout_s: float = Field(30.0, gt=0, description="Seconds of one call.")
 
     @model_validator(mode="after")
-    def _one(self) -> McpSettings:
+    def _command_or_url(self) -> McpSettings:
         if (self.command is None) == (self.url is None):
             raise ValueError("should have either a command or a url")
         return self
@@ -132,7 +132,7 @@ class ToolSettings(Settings):
     mcp: McpSettings | None = None
 
     @model_validator(mode="after")
-    def _one(self) -> ToolSettings:
+    def _single_tool(self) -> ToolSettings:
         if len([name for name in ToolSettings.model_fields if getattr(self, name)]) != 1:
             raise ValueError("should be one tool with its options, as {python: {uses: 3}}")
         return self
@@ -165,7 +165,7 @@ class MemorySettings(Settings):
     )
 
     @model_validator(mode="after")
-    def _one(self) -> MemorySettings:
+    def _window_or_turns(self) -> MemorySettings:
         if (self.window is None) == (self.turns is None):
             raise ValueError("should have either window (messages) or turns (of the agent)")
         return self

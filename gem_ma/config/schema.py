@@ -16,7 +16,7 @@ from gem_ma.config.spelling import nearest
 M = TypeVar("M", bound=BaseModel)
 # a list of a million wrong items needs no million explanations, each of which searches for near
 # names
-SHOWN = 1000  # faults that are explained
+MOST_FAULTS = 1000  # faults that are explained
 
 
 def validate(document: Document, model: type[M]) -> M | None:
@@ -36,7 +36,8 @@ def validate(document: Document, model: type[M]) -> M | None:
     for number, path in enumerate(wrong):
         # no more are printed
         document.fault(
-            path, _explain(path, problems[path], document, model) if number < SHOWN else "a fault"
+            path,
+            _explain(path, problems[path], document, model) if number < MOST_FAULTS else "a fault",
         )
     return None
 

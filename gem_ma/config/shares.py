@@ -33,13 +33,13 @@ def due(weights: Mapping[str, float], number: int) -> Due:
     left = sum(Fraction(str(weights[name])) for name in names)
     for name in names[:-1]:
         share = Fraction(str(weights[name])) / left
-        before = _own(share, number)
-        if _own(share, number + 1) > before:
+        before = _turns_before(share, number)
+        if _turns_before(share, number + 1) > before:
             return Due(name, before)
         number, left = number - before, left - Fraction(str(weights[name]))
     return Due(names[-1], number)
 
 
-def _own(share: Fraction, number: int) -> int:
+def _turns_before(share: Fraction, number: int) -> int:
     """How many of the first so many are its own."""
     return floor(share * number + Fraction(1, 2))

@@ -224,13 +224,13 @@ class Batched:
         self.engine = engine
         # asked here, not for every request: such a look costs microseconds
         self._mixes = engine if isinstance(engine, Mixes) else None
-        self._own = _Lane(max_batch, wait_s)
+        self._lane = _Lane(max_batch, wait_s)
 
     @property
     def lane(self) -> _Lane:
         """Where its requests wait: with those of the engines that it shares something with."""
         shared = self._mixes.shares if self._mixes is not None else None
-        return self._own if shared is None else _LANES.setdefault(shared, self._own)
+        return self._lane if shared is None else _LANES.setdefault(shared, self._lane)
 
     async def sample(self, request: Request) -> Reply:
         gate = GATE.get()

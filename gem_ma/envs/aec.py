@@ -41,7 +41,7 @@ class ChatAEC(Projection, pettingzoo.AECEnv[str, dict[str, Any], "str | Action |
         self.terminations = dict.fromkeys(self.agents, False)
         self.truncations = dict.fromkeys(self.agents, False)
         self.infos = {agent: self._session.info(agent) for agent in self.agents}
-        self._said: dict[str, Action] = {}
+        self._actions: dict[str, Action] = {}
         # a field of PettingZoo's own: it would send the next step to an agent of the last episode
         self._skip_agent_selection = None
         self.agent_selection = next(iter(game.pending))
@@ -82,7 +82,7 @@ class ChatAEC(Projection, pettingzoo.AECEnv[str, dict[str, Any], "str | Action |
                 f"{session.name}, step {game.step}: {agent!r} must act; None is for agents whose"
                 " part is over"
             )
-        actions, asked = self._said, game.pending
+        actions, asked = self._actions, game.pending
         try:
             actions[agent] = read(action, asked[agent])
         except ActionError as error:
@@ -97,7 +97,7 @@ class ChatAEC(Projection, pettingzoo.AECEnv[str, dict[str, Any], "str | Action |
             if other not in actions:
                 self.agent_selection = other
                 return
-        self._said = {}
+        self._actions = {}
         session.commit(actions)
         self._publish(game)
 

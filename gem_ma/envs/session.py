@@ -76,7 +76,7 @@ class Session:
         # the stream of later resets, made when one is drawn: that takes longer than a turn
         self._seeds: random.Random | None = random.Random()
         self._seed = 0
-        self._paid = self._shown = 0
+        self._paid = self._printed = 0
         self._started = 0.0
         self._schemas: tuple[tuple[Tool, ...], str] = ((), "[]")
 
@@ -102,7 +102,7 @@ class Session:
             seed = self._seeds.randrange(2**31)
         asked_for = options.get("task") if isinstance(options, Mapping) else None
         task = self._task(asked_for) if asked_for is not None else self._task_of_seed(seed)
-        self.end, self._paid, self._shown = None, 0, 0
+        self.end, self._paid, self._printed = None, 0, 0
         self.turns, self.illegal = dict.fromkeys(self.agents, 0), dict.fromkeys(self.agents, False)
         self._encoded: dict[str, list[dict[str, str]]] = {agent: [] for agent in self.agents}
         self._started = time.monotonic()
@@ -279,7 +279,7 @@ class Session:
         prints what is new since it last printed."""
         lines = self._lines()
         if self.render_mode == "human":
-            new, self._shown = lines[self._shown :], len(lines)
+            new, self._printed = lines[self._printed :], len(lines)
             text = "".join(f"{line}\n" for line in new)
             # a terminal of another encoding would raise for a letter that it lacks
             encoding = getattr(sys.stdout, "encoding", None) or "utf-8"

@@ -21,11 +21,11 @@ from gem_ma.turn_table import TurnTable
 EPSILON = 1e-8
 Array = NDArray[np.float64]
 Key = Sequence[str] | str
-Given = TurnTable | ArrayLike
+TableLike = TurnTable | ArrayLike
 State = dict[str, float]  # by the name of a group; JSON values, since a checkpoint holds it
 
 
-def groups(table: Given, key: Key) -> NDArray[np.int64]:
+def groups(table: TableLike, key: Key) -> NDArray[np.int64]:
     """Number of the group of each row [N]. `key` is a tuple of column names, or "global" (= no
     column) for one group."""
     if not isinstance(table, TurnTable):
@@ -62,14 +62,14 @@ def numbered(rows: Sequence[tuple[Any, ...]]) -> tuple[list[int], list[tuple[Any
     return [names[row] for row in rows], list(names)
 
 
-def group_names(table: Given, key: Key) -> list[str]:
+def group_names(table: TableLike, key: Key) -> list[str]:
     """The names of the groups in the order of their numbers, as a `State` has them."""
     if not isinstance(table, TurnTable):
         return [""]  # a bare array is one group
     return ["/".join(map(str, row)) for row in numbered(key_rows(table, key))[1]]
 
 
-def values_of(table: Given, column: str) -> Array:
+def values_of(table: TableLike, column: str) -> Array:
     """A column of numbers [N]; a bare array stands for any. Raises ValueError for another shape."""
     if isinstance(table, TurnTable):
         # checked, since numpy would broadcast a column that is too short instead of failing
@@ -96,7 +96,7 @@ def by_group(values: Array, group: NDArray[np.int64], function: Callable[[Array]
     return result
 
 
-def episodes(table: Given) -> list[NDArray[np.int64]]:
+def episodes(table: TableLike) -> list[NDArray[np.int64]]:
     """Row numbers of each (episode, agent), in the order of episode ids; of a bare array every
     element is its own episode."""
     if not isinstance(table, TurnTable):
@@ -110,7 +110,7 @@ def episodes(table: Given) -> list[NDArray[np.int64]]:
     return [np.array(rows[name]) for name in sorted(rows)]
 
 
-def per_episode(table: Given, key: Key, function: Callable[[Array], Array]) -> Array:
+def per_episode(table: TableLike, key: Key, function: Callable[[Array], Array]) -> Array:
     """Applies `function` to R, each (episode, agent) once in its group, and gives its value to
     all its turns."""
     values, group, members = values_of(table, "total"), groups(table, key), episodes(table)

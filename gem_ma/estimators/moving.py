@@ -10,9 +10,9 @@ import numpy as np
 from gem_ma.credit import Gamma, discount_of
 from gem_ma.estimators.groups import (
     Array,
-    Given,
     Key,
     State,
+    TableLike,
     episodes,
     group_names,
     groups,
@@ -22,7 +22,7 @@ from gem_ma.turn_table import TurnTable
 
 
 def rae(
-    table: Given,
+    table: TableLike,
     key: Key = ("scenario", "agent"),
     *,
     state: Mapping[str, float] | None = None,

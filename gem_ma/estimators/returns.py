@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from gem_ma.estimators.groups import (
     Array,
-    Given,
     Key,
+    TableLike,
     by_group,
     centred,
     groups,
@@ -19,7 +19,7 @@ from gem_ma.estimators.groups import (
 )
 
 
-def reinforce(table: Given, key: Key = ()) -> Array:
+def reinforce(table: TableLike, key: Key = ()) -> Array:
     """No baseline:  A_n = G_n.  (Williams 1992.) [N] -> [N]; the scale is the user's problem, `key`
     groups nothing.
 
@@ -30,7 +30,7 @@ def reinforce(table: Given, key: Key = ()) -> Array:
     return values_of(table, "ret").copy()
 
 
-def rebn(table: Given, key: Key = ("policy", "scenario", "agent")) -> Array:
+def rebn(table: TableLike, key: Key = ("policy", "scenario", "agent")) -> Array:
     """Return batch normalisation:  A_n = (G_n - mean G) / (std G + 1e-8) in each group.  (GEM,
     arXiv 2510.01051.) [N] -> [N]
 
@@ -46,7 +46,7 @@ def rebn(table: Given, key: Key = ("policy", "scenario", "agent")) -> Array:
     return by_group(values, groups(table, key), normalised)
 
 
-def grpo(table: Given, key: Key = ("group", "agent"), ddof: int = 0) -> Array:
+def grpo(table: TableLike, key: Key = ("group", "agent"), ddof: int = 0) -> Array:
     """Group-relative:  A = (R - mean R) / (std R + 1e-6), one value per episode and agent.
     (DeepSeekMath, arXiv 2402.03300, 4.1.2.) [N] -> [N]
 
@@ -60,7 +60,7 @@ def grpo(table: Given, key: Key = ("group", "agent"), ddof: int = 0) -> Array:
     return per_episode(table, key, lambda values: normalised(values, 1e-6, ddof))
 
 
-def dr_grpo(table: Given, key: Key = ("group", "agent")) -> Array:
+def dr_grpo(table: TableLike, key: Key = ("group", "agent")) -> Array:
     """Group-relative without the division:  A = R - mean R, one value per episode and agent.  (Dr.
     GRPO, arXiv 2503.20783.) [N] -> [N]
 
@@ -70,7 +70,7 @@ def dr_grpo(table: Given, key: Key = ("group", "agent")) -> Array:
     return per_episode(table, key, centred)
 
 
-def rloo(table: Given, key: Key = ("group", "agent")) -> Array:
+def rloo(table: TableLike, key: Key = ("group", "agent")) -> Array:
     """Leave one out:  A = (n R - sum R) / (n - 1), one value per episode and agent.  (RLOO, arXiv
     2402.14740.) [N] -> [N]
 
@@ -83,7 +83,7 @@ def rloo(table: Given, key: Key = ("group", "agent")) -> Array:
     )
 
 
-def agent_norm(table: Given, key: Key = ("group", "agent"), ddof: int = 0) -> Array:
+def agent_norm(table: TableLike, key: Key = ("group", "agent"), ddof: int = 0) -> Array:
     """Each agent against itself:  A = (R - mean R) / (std R + 1e-8), over all turns of the agent in
     the group.  (Dr. MAS, arXiv 2602.08847.)
 

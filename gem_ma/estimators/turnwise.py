@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 from gem_ma.credit import Gamma, discount_of
 from gem_ma.estimators.groups import (
     Array,
-    Given,
     Key,
+    TableLike,
     by_group,
     centred,
     columns,
@@ -160,7 +160,7 @@ def mt_grpo(
     return result
 
 
-def turn_grpo(table: Given, key: Key = ("group", "agent", "k")) -> Array:
+def turn_grpo(table: TableLike, key: Key = ("group", "agent", "k")) -> Array:
     """Group-relative per turn index:  A = (G - mean G) / (std G + 1e-6) over the k-th turns of a
     group. [N] -> [N]
 
@@ -176,7 +176,7 @@ def turn_grpo(table: Given, key: Key = ("group", "agent", "k")) -> Array:
     )
 
 
-def at_grpo(table: Given, key: Key = ("group", "agent", "k")) -> Array:
+def at_grpo(table: TableLike, key: Key = ("group", "agent", "k")) -> Array:
     """Group-relative over actions from one state:  A = (r - mean r) / (std r + 1e-6), r the turn's
     own reward.  (AT-GRPO, arXiv 2510.11062.)
 

@@ -23,7 +23,7 @@ Measures = Callable[[Episode], Mapping[str, float | None]]
 Labels = Callable[[Episode], Mapping[str, str | Sequence[str]]]
 
 MANY_ZEROS = 3  # measures that are 0 everywhere, from which on they share a row
-SHOWN = 6  # names of measures that are 0 everywhere, in a printed table
+MOST_ZEROS = 6  # names of measures that are 0 everywhere, in a printed table
 _PLAIN = Kinds()
 CAUSES = ("blame", "cause")  # labels of these names are always read as causes
 
@@ -293,8 +293,8 @@ def _measure_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
             part = estimate["n"] < summary["ok"]  # then it says of how many
             rows.append((name, _of(estimate) if part else interval_text(estimate)))
     if zero:
-        more = f" and {len(zero) - SHOWN} more" if len(zero) > SHOWN else ""
-        rows.append(("0 in every episode", ", ".join(zero[:SHOWN]) + more))
+        more = f" and {len(zero) - MOST_ZEROS} more" if len(zero) > MOST_ZEROS else ""
+        rows.append(("0 in every episode", ", ".join(zero[:MOST_ZEROS]) + more))
     return rows
 
 

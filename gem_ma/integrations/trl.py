@@ -62,7 +62,7 @@ class Rollouts:
             )
         self.engine = engine
         self._check_sampling()
-        self.engine.own()
+        self.engine.unshare()
         self.checked: Any = None  # the trainer that was looked at
 
     def dataset(self, count: int) -> Dataset:

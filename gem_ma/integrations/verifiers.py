@@ -126,7 +126,7 @@ class _Role:
         new = list(asked.new)
         if self.interaction is None:
             await self._open(asked, new)
-        text = "\n\n".join(_shown(self.agent, message) for message in new)
+        text = "\n\n".join(_text_of(self.agent, message) for message in new)
         if asked.tools and asked.tools != self._tools:  # others than were offered before
             text = f"{tools_as_text(asked.tools)}\n\n{text}".strip()
             self._tools = asked.tools
@@ -150,7 +150,7 @@ class _Role:
         self.interaction = await self._stack.enter_async_context(open_role)
 
 
-def _shown(agent: str, message: Message) -> str:
+def _text_of(agent: str, message: Message) -> str:
     if message.sender == TOOL:
         return f"{BEFORE_RESULT}{message.text}{BEHIND_RESULT}"
     calls = [call_as_text(call) for call in message.tool_calls if isinstance(call, ToolCall)]

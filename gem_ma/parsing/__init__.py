@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gem_ma.parsing.calls import DECODED, SHOWN, offered, read_call
+from gem_ma.parsing.calls import DECODED, EXCERPT, offered, read_call
 from gem_ma.parsing.formats import FORMATS, OPENS, Calls
 from gem_ma.parsing.legal import parse_legal
 from gem_ma.parsing.strict_json import MAX_CALLS, MAX_DEPTH, MAX_DIGITS, MAX_TEXT
@@ -18,12 +18,12 @@ from gem_ma.types import Action, Malformed, Tool
 
 __all__ = [
     "DECODED",
+    "EXCERPT",
     "FORMATS",
     "MAX_CALLS",
     "MAX_DEPTH",
     "MAX_DIGITS",
     "MAX_TEXT",
-    "SHOWN",
     "clean",
     "fold",
     "offered",
@@ -73,6 +73,8 @@ def parse_tool_calls(
         return text, ()
     if len(text) > MAX_TEXT:  # plain text may be long
         return "", (
-            Malformed(text[:SHOWN], f"too_large: {len(text)} characters, the limit is {MAX_TEXT}"),
+            Malformed(
+                text[:EXCERPT], f"too_large: {len(text)} characters, the limit is {MAX_TEXT}"
+            ),
         )
     return FORMATS[tool_format](text, tools, finish == "length")

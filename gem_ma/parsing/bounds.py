@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gem_ma.parsing.calls import SHOWN
+from gem_ma.parsing.calls import EXCERPT
 from gem_ma.parsing.text import clean
 from gem_ma.types import Malformed, ToolCall
 
@@ -53,7 +53,7 @@ def _unread(call: Any, number: int, limit: int) -> Malformed:
     excerpt = call.text if isinstance(call, Malformed) else str(getattr(call, "name", ""))
     many = "" if number == 1 else f" in {number} calls"
     return Malformed(
-        clean(excerpt[:SHOWN]),
+        clean(excerpt[:EXCERPT]),
         f"too_large: more than {limit} characters of arguments{many} (run.max_said)",
     )
 

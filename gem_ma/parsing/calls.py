@@ -17,7 +17,7 @@ from gem_ma.parsing.strict_json import DECODER, MAX_TEXT, TOO_DEEP, clean_json, 
 from gem_ma.parsing.text import clean
 from gem_ma.types import Malformed, Tool, ToolCall
 
-SHOWN = 200  # characters of a malformed call that are kept
+EXCERPT = 200  # characters of a malformed call that are kept
 DECODED = "arguments were JSON text"  # the one repair
 
 
@@ -29,8 +29,8 @@ def read_call(call_id: str, name: Any, arguments: Any) -> ToolCall | Malformed:
     ToolCall(id='a', name='add', arguments={'x': 1})
     """
     # only the start is quoted; ascii, since a server may send half letters
-    words = arguments if isinstance(arguments, str) else ascii(arguments)[: 2 * SHOWN]
-    raw = clean(f"{name}({words})"[:SHOWN])
+    words = arguments if isinstance(arguments, str) else ascii(arguments)[: 2 * EXCERPT]
+    raw = clean(f"{name}({words})"[:EXCERPT])
     if not isinstance(name, str) or not name:
         return Malformed(raw, "missing_name: a call needs a string 'name'")
     # before it is decoded: an attacker's server may send any size
@@ -65,7 +65,7 @@ def json_call(
     # not strip(): positions count in the whole text
     while start < len(text) and text[start] in " \t\r\n":
         start += 1
-    raw = text[start : start + SHOWN]
+    raw = text[start : start + EXCERPT]
     try:
         value, end = DECODER.raw_decode(text, start)
     except RecursionError:
@@ -115,7 +115,7 @@ def _arguments(arguments: Any, key: str) -> tuple[dict[str, Any], str] | str:
 def cut_off(call: ToolCall | Malformed, raw: str) -> Malformed:
     """The last call of a reply that its token limit ended."""
     why = f" ({call.reason})" if isinstance(call, Malformed) else ""
-    return Malformed(clean(raw[:SHOWN]), f"truncated_call: cut by max_tokens{why}")
+    return Malformed(clean(raw[:EXCERPT]), f"truncated_call: cut by max_tokens{why}")
 
 
 def offered(
@@ -139,10 +139,10 @@ def offered(
 
 def _unknown(call: ToolCall, names: list[str]) -> Malformed:
     # the name is cut first: the comparison takes the square of its length
-    near = get_close_matches(call.name[:SHOWN], names, n=3, cutoff=0.5)
+    near = get_close_matches(call.name[:EXCERPT], names, n=3, cutoff=0.5)
     hint = f"nearest: {', '.join(near)}" if near else f"tools are {', '.join(names[:20]) or 'none'}"
     return Malformed(
-        f"{call.name}({call.arguments!a})"[:SHOWN],
+        f"{call.name}({call.arguments!a})"[:EXCERPT],
         f"unknown_tool: no tool is called {call.name[:50]!r}; {hint}",
     )
 

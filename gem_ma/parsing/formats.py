@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from gem_ma.parsing.calls import SHOWN, cut_off, json_call, numbered, read_call
+from gem_ma.parsing.calls import EXCERPT, cut_off, json_call, numbered, read_call
 from gem_ma.parsing.python_calls import python_calls
 from gem_ma.parsing.strict_json import DECODER, MAX_CALLS, MAX_DEPTH
 from gem_ma.parsing.text import after_space, clean
@@ -185,7 +185,7 @@ def _array_of_calls(text: str, position: int, calls: list[ToolCall | Malformed],
                 calls.append(call)
                 if cut or following < len(text):
                     why = "truncated_call: cut by max_tokens" if cut else "bad_json: no ] or ,"
-                    calls.append(Malformed(text[following : following + SHOWN], why))
+                    calls.append(Malformed(text[following : following + EXCERPT], why))
             else:
                 calls.append(cut_off(call, text[position:]) if cut else call)
             return ""
@@ -200,7 +200,7 @@ def _named_calls(text: str, calls: list[ToolCall | Malformed], cut: bool) -> str
         if len(calls) == MAX_CALLS:
             calls.append(_too_many(text, position))
             return ""
-        raw = text[position : position + SHOWN]
+        raw = text[position : position + EXCERPT]
         name = _NAME.match(text, position)
         if name is None:
             fault = Malformed(raw, "missing_name: a call is [TOOL_CALLS]name[ARGS]{...}")
@@ -227,7 +227,7 @@ def _is_object(text: str) -> bool:
 
 def _too_many(text: str, position: int) -> Malformed:
     return Malformed(
-        clean(text[position : position + SHOWN]),
+        clean(text[position : position + EXCERPT]),
         f"too_many: more than {MAX_CALLS} calls in one turn",
     )
 

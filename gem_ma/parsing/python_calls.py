@@ -8,7 +8,7 @@ import re
 from math import isfinite
 from typing import Any
 
-from gem_ma.parsing.calls import SHOWN
+from gem_ma.parsing.calls import EXCERPT
 from gem_ma.parsing.strict_json import MAX_CALLS, MAX_DEPTH, MAX_DIGITS
 from gem_ma.parsing.text import clean
 from gem_ma.types import Malformed, ToolCall
@@ -40,10 +40,12 @@ def python_calls(text: str, *, drop: str = "") -> tuple[ToolCall | Malformed, ..
         # its str names a file and a line, of which there are none
         if isinstance(error, SyntaxError):
             why = error.msg
-        return (Malformed(clean(text[:SHOWN]), f"bad_python: {why}"),)
+        return (Malformed(clean(text[:EXCERPT]), f"bad_python: {why}"),)
     if not isinstance(body, ast.List) or not body.elts:
         return (
-            Malformed(clean(text[:SHOWN]), "bad_python: calls are written [name(key=value), ...]"),
+            Malformed(
+                clean(text[:EXCERPT]), "bad_python: calls are written [name(key=value), ...]"
+            ),
         )
     calls: list[ToolCall | Malformed] = []
     for number, node in enumerate(body.elts):
@@ -56,7 +58,7 @@ def python_calls(text: str, *, drop: str = "") -> tuple[ToolCall | Malformed, ..
             # positions of a syntax tree count bytes of UTF-8, within its line
             part = plain.encode()[node.col_offset : node.end_col_offset]
             raw = part.decode("utf-8", "replace") if node.lineno == 1 else text
-            calls.append(Malformed(clean(raw)[:SHOWN], str(refused)))
+            calls.append(Malformed(clean(raw)[:EXCERPT], str(refused)))
     return tuple(calls)
 
 

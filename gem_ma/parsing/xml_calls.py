@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from gem_ma.parsing.calls import SHOWN
+from gem_ma.parsing.calls import EXCERPT
 from gem_ma.parsing.strict_json import DECODER, MAX_DEPTH, clean_json, depth_exceeds
 from gem_ma.parsing.text import after_space
 from gem_ma.types import Malformed, ToolCall
@@ -34,7 +34,7 @@ def xml_call(
 ) -> XmlCall:
     """The call that begins with what follows `<function=`. `schemas`: tool -> its parameters."""
     # what a message quotes begins where the call does
-    raw = text[position - len("<function=") : position + SHOWN]
+    raw = text[position - len("<function=") : position + EXCERPT]
     following = FUNCTION.search(text, position)
     # a call without an end may not swallow the one behind it
     limit = following.start() if following else len(text)

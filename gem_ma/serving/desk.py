@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from gem_ma.serving.program import Program
 
 PATIENCE_S = 300.0  # without a word of a program, until its play has failed
-KEPT = 256  # plays that are over and still answered for: their programs may ask how they ended
+MOST_ENDED = (
+    256  # plays that are over and still answered for: their programs may ask how they ended
+)
 
 
 class Desk:
@@ -95,7 +97,7 @@ class Desk:
         program.seat(secrets.token_urlsafe(12))
         self._taken[program.key] = program
         ended = [key for key, each in self._taken.items() if each.end is not None]
-        for key in ended[:-KEPT]:
+        for key in ended[:-MOST_ENDED]:
             del self._taken[key]
 
 

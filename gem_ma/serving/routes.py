@@ -28,7 +28,7 @@ from gem_ma.serving.desk import Desk
 from gem_ma.serving.program import Ending, News, OverError, Program, ProtocolFault
 from gem_ma.serving.refused import Refused
 from gem_ma.serving.requests import wanted
-from gem_ma.serving.sayings import Sayings, shown
+from gem_ma.serving.sayings import Sayings, chat_messages
 
 WAIT_S = 20.0  # for a seat or a turn, until the client asks again: proxies cut at 30
 LOOK_S = 0.25  # between two looks whether the client is still there
@@ -135,7 +135,7 @@ class Routes:
         return {
             "state": "turn",
             "turn": news.turn,
-            "messages": shown(program.agent, news.asked.new),
+            "messages": chat_messages(program.agent, news.asked.new),
             "tools": [tool.schema for tool in news.asked.tools],
             "legal": None if news.asked.legal is None else list(news.asked.legal),
         }

@@ -93,7 +93,7 @@ class Sayings:
             raise Refused(f"{where}.role: one of {', '.join(ROLES)}; got {role!r}")
         text = _text(entry.get("content"), f"{where}.content")
         if role == "assistant":
-            return self._own(entry, text, where, ids)
+            return self._own_line(entry, text, where, ids)
         if role == "tool":
             call = entry.get("tool_call_id")
             if not isinstance(call, str):
@@ -101,7 +101,9 @@ class Sayings:
             return Message.tool(ids.get(call, call), text)
         return Message(text) if role == "user" else Message.system(text)
 
-    def _own(self, entry: dict[str, Any], text: str, where: str, ids: dict[str, str]) -> Message:
+    def _own_line(
+        self, entry: dict[str, Any], text: str, where: str, ids: dict[str, str]
+    ) -> Message:
         listed = entry.get("tool_calls") or []
         if not isinstance(listed, list):
             raise Refused(f"{where}.tool_calls: a list of calls")
@@ -118,7 +120,7 @@ class Sayings:
         return Message(text, self.agent, tuple(calls))
 
 
-def shown(agent: str, messages: Sequence[Message]) -> list[dict[str, Any]]:
+def chat_messages(agent: str, messages: Sequence[Message]) -> list[dict[str, Any]]:
     """What is new for an agent, as messages of chat completions. Another agent's line begins with
     its name, so a model reads the same words from a program as from a behaviour of the house."""
     return [_entry(agent, message) for message in messages if message.sender != agent]

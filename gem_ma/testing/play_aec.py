@@ -62,7 +62,7 @@ class _Aec:
                 played.ended[agent] = "terminated" if terminated else "truncated"
                 played.final[agent] = observation
             else:
-                action = self._said(agent, observation, info, cast)
+                action = self._answer(agent, observation, info, cast)
             self._stepped(agent, action)
         if list(env.possible_agents) != possible:
             watch.fail(6, "possible_agents never changes")
@@ -119,7 +119,7 @@ class _Aec:
             watch.reward(other, value)
         return observation, terminated, truncated, info
 
-    def _said(self, agent: str, observation: Any, info: Any, cast: Cast) -> str:
+    def _answer(self, agent: str, observation: Any, info: Any, cast: Cast) -> str:
         """The action of a live agent, noted as a turn."""
         known = info if isinstance(info, Mapping) else {}
         active = tuple(known.get("active_agents", ()))

@@ -229,7 +229,7 @@ class _Watched(random.Random):
     made: list[_Watched] = []
 
     def __init__(self, *args: Any) -> None:
-        self.given = self.seeded = 0
+        self.draws = self.seeded = 0
         super().__init__(*args)
         self.seeded = 0  # the first seed is the one it was made with
         _Watched.made.append(self)
@@ -244,11 +244,11 @@ class _Watched(random.Random):
         super().setstate(state)
 
     def random(self) -> float:
-        self.given += 1
+        self.draws += 1
         return super().random()
 
     def getrandbits(self, k: int, /) -> int:
-        self.given += 1
+        self.draws += 1
         return super().getrandbits(k)
 
 
@@ -284,12 +284,12 @@ def own_streams(kit: Kit, seed: int) -> None:
         with _watching(kit.scenario):
             game = kit.start(seed)
             # draws before the first Ask are part of the start, which a fork repeats
-            counts = {id(stream): stream.given for stream in _Watched.made}
+            counts = {id(stream): stream.draws for stream in _Watched.made}
             kit.finish(game, cast)
             late = [
                 stream
                 for stream in _Watched.made
-                if stream is not game.rng and stream.given > counts.get(id(stream), 0)
+                if stream is not game.rng and stream.draws > counts.get(id(stream), 0)
             ]
             # the kernel gives `rng` its seed before `play` gets it, so that any further one is the
             # author's

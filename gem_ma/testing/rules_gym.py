@@ -71,7 +71,7 @@ def gym(kit: Kit, factory: Factory) -> None:
             env = seats.make(agent)
         if env is None:
             continue
-        seat = agent or _own(kit, env)
+        seat = agent or _own_seat(kit, env)
         for seed in kit.within(kit.seeds[:6]):
             for player in ("random", "mixed", "fuzz1"):
                 seats.player, seats.stream = player, seed
@@ -106,7 +106,7 @@ def _abandon(env: Any, actions: int) -> None:
             info = env.step(info.get("action_mask", ("hello",))[0])[4]
 
 
-def _own(kit: Kit, env: Any) -> str:
+def _own_seat(kit: Kit, env: Any) -> str:
     """The agent of an environment that was made without naming one."""
     agent = getattr(getattr(env, "unwrapped", env), "agent", None)
     return agent if agent in kit.agents else "?"

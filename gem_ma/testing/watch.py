@@ -35,7 +35,7 @@ class Watch:
 
     def __init__(self, kit: Kit, env: Any, name: str, seed: int, light: bool = False) -> None:
         self.kit, self.env, self.name, self.seed, self.light = kit, env, name, seed, light
-        self.kept: list[tuple[str, Any, Any]] = []
+        self.observations: list[tuple[str, Any, Any]] = []
         self.last: dict[str, Any] = {}
         self.step = self.count = 0
 
@@ -78,7 +78,7 @@ class Watch:
                 dict(message) if isinstance(message, dict) else message for message in messages
             )
         # as text: a copy would share what an environment edits deep inside
-        self.kept.append((agent, observation, repr(observation)))
+        self.observations.append((agent, observation, repr(observation)))
 
     def reward(self, agent: str, value: Any) -> float:
         """Rule 7: a finite number for an agent that is known."""
@@ -129,7 +129,9 @@ class Watch:
     def unchanged(self) -> None:
         """Rule 3: what was handed out stays as it was."""
         # some forty of an episode: each text holds all before it
-        for agent, observation, copied in self.kept[:: max(1, len(self.kept) // 40)]:
+        for agent, observation, copied in self.observations[
+            :: max(1, len(self.observations) // 40)
+        ]:
             if repr(observation) != copied:
                 self.fail(3, "an observation that was handed out never changes afterwards", agent)
                 return

@@ -31,7 +31,7 @@ class Use:
         """What the call planned last comes to, a JSON value; it may raise."""
         raise NotImplementedError
 
-    def shown(self, result: Any) -> str:
+    def text_of(self, result: Any) -> str:
         """The result as the agent sees it; None where the call failed. A pure function of what
         was planned and of earlier results."""
         return "" if result is None else str(result)
@@ -176,9 +176,9 @@ def _called(agent: str, action: Action, hand: Hand) -> Generator[Any, Any, Any]:
         use = hand.take(index)
         use.plan(call.name, call.arguments)
         try:
-            text = use.shown((yield Call(use.run)))
+            text = use.text_of((yield Call(use.run)))
         except CallError as error:
-            text = use.shown(None) or f"Error: {error}"
+            text = use.text_of(None) or f"Error: {error}"
         results.append(Message.tool(call.id, text))
         if reward := hand.equipment[index].reward:
             yield Reward({agent: reward}, why=f"tool: {call.name}", original={agent: 0.0})

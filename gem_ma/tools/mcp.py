@@ -19,7 +19,7 @@ from gem_ma.tools.belt import Equipment, Use
 from gem_ma.types import Tool
 
 START_S = 60.0  # until a server has started and named its tools
-SHOWN = 8_000  # characters of a result
+LONGEST = 8_000  # characters of a result
 MOST_PAGES = 32  # of a list of tools: a server may name a next page for ever
 
 
@@ -134,9 +134,9 @@ class Session(Use):
             self.close()  # what the server did of it is not known
             raise
         self.done = len(calls)
-        return text[:SHOWN]
+        return text[:LONGEST]
 
-    def shown(self, result: Any) -> str:
+    def text_of(self, result: Any) -> str:
         if result is None:
             self.calls.pop()  # never made, for what comes later
             return ""

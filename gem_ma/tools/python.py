@@ -14,7 +14,7 @@ from textwrap import dedent
 from typing import Any
 
 from gem_ma.tools.belt import Equipment, Use
-from gem_ma.tools.sandbox import POOL, TIMEOUT_S, Worker, require, shown
+from gem_ma.tools.sandbox import POOL, TIMEOUT_S, Worker, cut_output, require
 from gem_ma.tools.walls import Wall, mounts
 from gem_ma.types import Tool
 
@@ -60,7 +60,7 @@ class Session(Use):
             for cell in cells[:-1]:
                 self._cell(cell, 3 * self.timeout_s)  # it has ended in its time before
         answer = self._cell(cells[-1], self.timeout_s)
-        return shown(answer)
+        return cut_output(answer)
 
     def _cell(self, code: str, timeout_s: float) -> dict[str, Any]:
         if self.closed:  # the play is over, and nobody waits for this call any more
@@ -75,7 +75,7 @@ class Session(Use):
             self.release()
         return answer
 
-    def shown(self, result: Any) -> str:
+    def text_of(self, result: Any) -> str:
         if result is None or result["status"] not in ("ok", "error"):
             # never typed: what comes later finds the state that was there before
             self.cells.pop()

@@ -249,7 +249,7 @@ def run(
     middle at `OUTPUT` characters.
     """
     with _leased(wall or Wall()) as worker:
-        return shown(worker.ask({"code": code, "stdin": stdin}, timeout_s))
+        return cut_output(worker.ask({"code": code, "stdin": stdin}, timeout_s))
 
 
 def grade(
@@ -276,7 +276,7 @@ def grade(
     raise CallError(f"{function}: {why.get(answer['status'], 'its process ended')}")
 
 
-def shown(answer: Result) -> Result:
+def cut_output(answer: Result) -> Result:
     """The answer of a worker as callers get it."""
     text, cut = answer["out"], answer["cut"]
     if cut or len(text) > OUTPUT:

@@ -113,8 +113,8 @@ def command(wall: Wall, folder: str, info: int, filter_: int) -> tuple[list[str]
         # before what is shown: a checkout may lie under /tmp, with its packages
         *("--perms", "1777", "--size", str(wall.file), "--tmpfs", "/tmp"),
         *_system(),
-        *(part for source, place in sources.items() for part in _shown(source, place)),
-        *_shown(str(INSIDE), "/inside.py"),
+        *(part for source, place in sources.items() for part in _mount(source, place)),
+        *_mount(str(INSIDE), "/inside.py"),
         # bubblewrap would make the folder for its first user alone, who is given up inside
         *("--proc", "/proc", "--perms", "0755", "--dir", "/dev"),
         *(part for name in DEVICES for part in ("--dev-bind", f"/dev/{name}", f"/dev/{name}")),
@@ -124,20 +124,20 @@ def command(wall: Wall, folder: str, info: int, filter_: int) -> tuple[list[str]
 
 def _system() -> list[str]:
     """The interpreter and the libraries that it is linked to."""
-    parts = _shown("/usr", "/usr")
+    parts = _mount("/usr", "/usr")
     for name in ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"):
         if os.path.islink(name):
             parts += ["--symlink", os.readlink(name), name]
         elif os.path.isdir(name):
-            parts += _shown(name, name)
+            parts += _mount(name, name)
     parts += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     for home in {os.path.realpath(sys.base_prefix), os.path.realpath(sys.base_exec_prefix)}:
         if not home.startswith("/usr/"):
-            parts += _shown(home, home)
+            parts += _mount(home, home)
     return parts
 
 
-def _shown(source: str, place: str) -> list[str]:
+def _mount(source: str, place: str) -> list[str]:
     """A file or folder, read-only, below folders that everybody may pass through."""
     above = [str(parent) for parent in reversed(Path(place).parents)][1:]
     parts = [part for parent in above for part in ("--perms", "0755", "--dir", parent)]

@@ -10,12 +10,12 @@ from gem_ma import files
 from gem_ma.errors import StoreError
 from gem_ma.json_text import dump_json, load_json
 
-Kept = TypeVar("Kept")
+Entry = TypeVar("Entry")
 
 
 def read_rows(
-    path: Path, make: Callable[[Any], Kept], warn: Callable[[str], None]
-) -> Iterator[Kept]:
+    path: Path, make: Callable[[Any], Entry], warn: Callable[[str], None]
+) -> Iterator[Entry]:
     """What `make` makes of each line; nothing where there is no such file. A line that is damaged
     is passed over, and `warn` is told file and line."""
     try:
@@ -33,7 +33,7 @@ def read_rows(
         warn(str(error))
 
 
-def _made(where: str, line: bytes, make: Callable[[Any], Kept]) -> Kept:
+def _made(where: str, line: bytes, make: Callable[[Any], Entry]) -> Entry:
     try:
         with files.damage(Path(where)):
             return make(load_json(line))

@@ -71,7 +71,7 @@ _ELSEWHERE = {
 _NO_OPTIONS = ("id", "split", "tasks", "weight")  # of a scenario's block
 # digests and lists of task ids would push the rest off the page
 LONG = 160  # characters of one value
-SHOWN = 12  # hex digits of a digest
+DIGITS = 12  # hex digits of a digest
 
 
 def facts_block(
@@ -180,7 +180,7 @@ def _made(manifest: Facts) -> Iterator[tuple[str, Any]]:
     git, versions = _mapping(manifest, "git"), _mapping(manifest, "versions")
     if git.get("commit"):
         changed = ", with changes that are not committed" if git.get("dirty") else ""
-        yield "commit", f"{git['commit'][:SHOWN]}{changed}"
+        yield "commit", f"{git['commit'][:DIGITS]}{changed}"
     yield "versions", ", ".join(f"{name} {version}" for name, version in versions.items())
     yield "begun", manifest.get("created", "")
 
@@ -233,7 +233,7 @@ def _episodes(resolved: Facts, summary: Facts) -> str:
 def _data(data: Facts) -> str:
     named = [str(data[key]) for key in ("name", "folder") if data.get(key)]
     if data.get("digest"):
-        named.append(f"digest {str(data['digest'])[:SHOWN]}")
+        named.append(f"digest {str(data['digest'])[:DIGITS]}")
     rest = {
         key: value
         for key, value in data.items()
@@ -271,7 +271,7 @@ def _policy(name: str, policy: object, weights: object) -> str:
     words = [
         *sampling,
         *([_options(rest)] if _options(rest) else []),
-        *([f"weights {str(digest)[:SHOWN]}"] if digest else []),
+        *([f"weights {str(digest)[:DIGITS]}"] if digest else []),
     ]
     return f"{name}: {policy.get('model', '?')}, {', '.join(words)}"
 

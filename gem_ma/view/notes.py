@@ -42,10 +42,10 @@ def note_of(wish: Mapping[str, Any]) -> Note:
 
 def read_notes(folder: Path, warn: Callable[[str], None]) -> dict[str, Note]:
     """The notes of a run folder by the keys of their episodes; `warn` is told of damage."""
-    return dict(read_rows(folder / FILE, _kept, warn))
+    return dict(read_rows(folder / FILE, _of_row, warn))
 
 
-def _kept(row: Any) -> tuple[str, Note]:
+def _of_row(row: Any) -> tuple[str, Note]:
     return str(row["episode"]), Note(str(row["text"]), tuple(map(str, row["tags"])))
 
 

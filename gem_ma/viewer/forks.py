@@ -192,10 +192,10 @@ def base_of(episode: Episode) -> Fork:
 
 def read_forks(folder: Path, warn: Callable[[str], None]) -> dict[tuple[str, int, int], Fork]:
     """The forks of a run folder by their ids; `warn` is told of damage."""
-    return {fork.episode.id: fork for fork in read_rows(folder / FILE, _kept, warn)}
+    return {fork.episode.id: fork for fork in read_rows(folder / FILE, _of_row, warn)}
 
 
-def _kept(row: Any) -> Fork:
+def _of_row(row: Any) -> Fork:
     task, seed, repeat = row["of"]
     return Fork(
         from_json(row["episode"]),

@@ -38,7 +38,7 @@ class HideNames(Around):
             return (yield effect)
         hide = {agent: _words(self.aliases.get(agent, {})) for agent in effect.to}
         to = {
-            agent: _shown(shown, hide[agent], self.aliases.get(agent, {}))
+            agent: _hidden(shown, hide[agent], self.aliases.get(agent, {}))
             for agent, shown in effect.to.items()
         }
         if isinstance(effect, Tell):
@@ -89,7 +89,7 @@ def _words(names: Mapping[str, str]) -> Words:
     return lambda text: found.sub(lambda match: names[match[0]], text)
 
 
-def _shown(content: Any, hide: Words, aliases: Mapping[str, str]) -> Any:
+def _hidden(content: Any, hide: Words, aliases: Mapping[str, str]) -> Any:
     if isinstance(content, str):
         return hide(content)
     if isinstance(content, Message):
@@ -101,7 +101,7 @@ def _shown(content: Any, hide: Words, aliases: Mapping[str, str]) -> Any:
         )
         return replace(content, content=hidden, sender=aliases.get(content.sender, content.sender))
     if isinstance(content, (list, tuple)):
-        return tuple(_shown(part, hide, aliases) for part in content)
+        return tuple(_hidden(part, hide, aliases) for part in content)
     return content  # the kernel says what is wrong with it
 
 

@@ -83,8 +83,8 @@ class Fault(Exception):
     ) -> None:
         self.kind, self.status, self.retry_after = kind, status, retry_after
         # kept long until the key is out of it: cut first, half of one would stay
-        self.said = _one_line(detail)
-        self.detail = self.said[:DETAIL]
+        self.sentence = _one_line(detail)
+        self.detail = self.sentence[:DETAIL]
 
     def __str__(self) -> str:
         return f"{self.kind}{f' ({self.status})' if self.status else ''}: {self.detail}"
@@ -92,7 +92,9 @@ class Fault(Exception):
     def without(self, hide: Callable[[str], str]) -> Fault:
         """The same fault, its sentence hidden before it is cut: half a key would be a secret
         still."""
-        return Fault(self.kind, hide(self.said), status=self.status, retry_after=self.retry_after)
+        return Fault(
+            self.kind, hide(self.sentence), status=self.status, retry_after=self.retry_after
+        )
 
     def attempt(self, wait_s: float = 0.0) -> Attempt:
         """The line of the record; `wait_s` = seconds waited before the next try."""
@@ -109,7 +111,7 @@ def _one_line(text: str) -> str:
 
 def of_status(status: int, headers: Mapping[str, str], text: str) -> Fault:
     """The fault behind a status that is no success."""
-    message, codes = _said(text)
+    message, codes = _sentence_and_codes(text)
     after = retry_after(headers)
     if 300 <= status < 400:  # a redirect is not followed: the key would travel with it
         where = headers.get("location", "").split("?")[0]
@@ -150,7 +152,7 @@ def of_error_within(error: Any) -> Fault:
     would refuse it for good is the server's matter."""
     fault = of_error_body(error)
     holds = fault.kind in RETRIED or fault.kind in ("context_overflow", "content_filter", "quota")
-    return fault if holds else Fault("server", fault.said, status=200)
+    return fault if holds else Fault("server", fault.sentence, status=200)
 
 
 def of_error_body(error: Any) -> Fault:
@@ -163,8 +165,8 @@ def of_error_body(error: Any) -> Fault:
         code = int(code)
     if isinstance(code, int) and not isinstance(code, bool) and 400 <= code < 600:
         inner = of_status(code, {}, text)
-        return Fault(inner.kind, _said(text)[0], status=200)
-    message, codes = _said(text)
+        return Fault(inner.kind, _sentence_and_codes(text)[0], status=200)
+    message, codes = _sentence_and_codes(text)
     for marks, kind in _BY_CODE:
         if any(mark in codes for mark in marks):
             return Fault(kind, message, status=200)
@@ -175,7 +177,7 @@ def of_error_body(error: Any) -> Fault:
     )
 
 
-def _said(text: str) -> tuple[str, str]:
+def _sentence_and_codes(text: str) -> tuple[str, str]:
     """(the server's sentence, everything that may hold a code, folded) of an error body of any
     shape."""
     try:

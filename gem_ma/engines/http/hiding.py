@@ -48,7 +48,7 @@ _CUT = rf"{_CUT_ESCAPE}?(?=[{re.escape(_CLOSERS)}]*\Z)"
 class Secret:
     """A key that shows itself to nobody but `value`."""
 
-    __slots__ = ("_coded", "_codes", "_cut", "_found", "_longest", "value")
+    __slots__ = ("_coded", "_codes", "_cut", "_longest", "_pattern", "value")
 
     def __init__(self, value: str) -> None:
         self.value = value
@@ -58,7 +58,7 @@ class Secret:
         # A model in a loop writes key behind key. A `+` would find them too, in the square of
         # their number where the last is a part of a word.
         begins, ends = f"(?:{_BEFORE}|(?<={re.escape(value)}))", f"(?:{_AFTER}|(?={whole}))"
-        self._found = re.compile(begins + whole + ends, re.IGNORECASE) if hidden else None
+        self._pattern = re.compile(begins + whole + ends, re.IGNORECASE) if hidden else None
         self._codes = _codes(value) if hidden else []
         self._coded = re.compile("|".join(map(re.escape, self._codes))) if hidden else None
         self._cut = re.compile(_beginning(letters), re.IGNORECASE) if hidden else None
@@ -75,10 +75,10 @@ class Secret:
         >>> key.hide(r'"sk\\/0123456789abcdef", sk%2F0123456789ABCDEF and xsk/0123456789abcdef')
         '"***", *** and xsk/0123456789abcdef'
         """
-        if self._found is None or self._coded is None:
+        if self._pattern is None or self._coded is None:
             return text
         if self.value.lower() in text.lower() or _ESCAPES.search(text) is not None:
-            text = self._replaced(self._found, text)
+            text = self._replaced(self._pattern, text)
         return self._coded.sub(HIDDEN, text)
 
     def hide_at_cut(self, text: str) -> str:
@@ -120,7 +120,7 @@ class Secret:
 
     def hide_in(self, value: Any) -> Any:
         """A JSON value without the key in any of its strings; keys of objects too."""
-        if self._found is None:  # nothing is hidden, and a reply has hundreds of values
+        if self._pattern is None:  # nothing is hidden, and a reply has hundreds of values
             return value
         return _in_strings(value, self.hide)
 
@@ -130,7 +130,7 @@ class Secret:
         A reply that was cut (by `max_tokens`, by a filter) may end inside the key: there its
         beginning goes as well. What ends by itself may say how keys begin.
         """
-        if self._found is None:
+        if self._pattern is None:
             return reply
         at_end = self.hide if reply.finish == "stop" else self.hide_at_cut
         *whole, last = reply.tool_calls or (None,)
@@ -147,7 +147,7 @@ class Secret:
 
     def stands_in(self, text: str) -> bool:
         """Whether the key is there as a whole token."""
-        return self._found is not None and self._found.search(text) is not None
+        return self._pattern is not None and self._pattern.search(text) is not None
 
 
 def _in_strings(value: Any, hide: Callable[[str], str]) -> Any:

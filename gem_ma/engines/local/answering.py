@@ -155,7 +155,7 @@ def _draw(row: Asked) -> Draw:
     how = engine.binding.bound(request)
     sight, prompt, pictures = engine.vocabulary.sight, row.prompt, list[Any]()
     if sight is not None:
-        prompt, pictures = sight.shown(prompt, request.messages)
+        prompt, pictures = sight.with_pictures(prompt, request.messages)
     draw: Draw = engine.decoder.draw(
         prompt,
         how.sampling,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gem_ma.engines.local.chat import Chat
-from gem_ma.engines.local.constrained import KEPT, Choices, IdSet, Tree, Walk, allowed_along
+from gem_ma.engines.local.constrained import MOST_TREES, Choices, IdSet, Tree, Walk, allowed_along
 from gem_ma.engines.local.tool_grammar import ToolGrammar
 from gem_ma.engines.local.vocabulary import Vocabulary
 from gem_ma.errors import ConfigError
@@ -101,7 +101,7 @@ class Binding:
             if why not in self._free.values():
                 LOG.warning("%s: such choices are sampled freely (constrain: auto)", why)
             # Bounded: strings that name prices or orders never come twice.
-            if len(self._free) < KEPT:
+            if len(self._free) < MOST_TREES:
                 self._free[legal] = why
             return False
         return True

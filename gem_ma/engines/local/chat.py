@@ -27,7 +27,7 @@ from gem_ma.engines.local.rendering import ChatOptions, Rendering
 from gem_ma.errors import EngineError
 from gem_ma.types import Image, Malformed, Message, Reply, Request, Tool, ToolCall
 
-KEPT = 4096  # conversations kept; the oldest goes first
+MOST_CONVERSATIONS = 4096  # conversations kept; the oldest goes first
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class Chat(Rendering):
             self.restarts += suffix is None
         if key:
             self._conversations[key] = _Conversation(tuple(request.messages), request.tools, ids)
-            while len(self._conversations) > KEPT:
+            while len(self._conversations) > MOST_CONVERSATIONS:
                 self._conversations.popitem(last=False)
         return ids
 

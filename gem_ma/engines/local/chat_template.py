@@ -32,7 +32,7 @@ from gem_ma.types import Image, Message, Tool, ToolCall
 
 # what templates that take a date print, where `template: {date_string: ...}` says nothing else
 DAY = "26 Jul 2024"
-KEPT = 4096  # layouts kept
+MOST_LAYOUTS = 4096  # layouts kept
 PLAIN = (  # `template: plain`, for models without a template of their own
     "{{- bos_token or '' -}}{%- for message in messages -%}{{- message['role'] | capitalize + ': '"
     " + message['content'] + (eos_token if message['role'] == 'assistant' else '') + '\\n\\n'"
@@ -188,7 +188,7 @@ class ChatTemplate:
         layout = self._layouts.get(key) if key is not None else None
         if layout is None:
             layout = self._layout(chat, described, len(slots.contents))
-            if key is not None and len(self._layouts) < KEPT:
+            if key is not None and len(self._layouts) < MOST_LAYOUTS:
                 self._layouts[key] = layout
         return self._filled(layout, slots.contents, images)
 

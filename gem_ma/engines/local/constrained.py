@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gem_ma.errors import ConfigError
 from gem_ma.parsing import parse_legal
 
-KEPT = 4096  # sets of legal strings whose trees are kept; the oldest goes first
+MOST_TREES = 4096  # sets of legal strings whose trees are kept; the oldest goes first
 
 Tree = dict[int, Any]  # id -> what may follow it; {} after the last
 
@@ -138,7 +138,7 @@ class Choices:
             known = tree_of(answers.values()), max(map(len, answers.values()))
             self._known[legal] = known
             # By age, not by use: a game asks for the same few sets all the time.
-            if len(self._known) > KEPT:
+            if len(self._known) > MOST_TREES:
                 self._known.popitem(last=False)
         return known
 

@@ -6,7 +6,7 @@ that has ended leaves it, and a row that waits joins it at the next token. Rows 
 left, with an explicit mask, position ids and a KV cache. Every row has its own random generator and
 draws one uniform number per token (inverse of the cumulated distribution).
 
-KV reuse: rows with `keep` leave what was computed for them to `Kept`, and begin from what is kept
+KV reuse: rows with `keep` leave what was computed for them to `KVCache`, and begin from what it has
 of their prompts. A row's columns in the cache are then [padding | kept | padding | new]. The mask
 leaves out the padding, and positions count the row's tokens alone. The last sampled token was never
 fed, so it is always among the new ones. Everything kept is dropped when the weights are not those
@@ -23,7 +23,7 @@ from typing import Any
 
 from gem_ma.engines.local.batch import Batch, joined
 from gem_ma.engines.local.constrained import Tree, Walk
-from gem_ma.engines.local.kv_cache import Kept, Path, stamp, token_bytes, usual_limit
+from gem_ma.engines.local.kv_cache import KVCache, Path, stamp, token_bytes, usual_limit
 from gem_ma.engines.local.prefill import different, feed, filled, fitting, groups
 from gem_ma.engines.local.sampling import Draw, Source, drawn, stopped
 from gem_ma.engines.local.settings import Memory
@@ -65,7 +65,7 @@ class Decoder:
         self._nothing_kept()
 
     def _nothing_kept(self) -> None:
-        self.kept = Kept(0)
+        self.kv_cache = KVCache(0)
         # Rows may be cut out of the cache, put together and kept; None = not looked at yet.
         self.joins: bool | None = None
         # The stamp of the weights that computed what is kept.
@@ -84,7 +84,7 @@ class Decoder:
         a policy that wants none marks its rows so."""
         if kv_tokens:
             self.kv_tokens = kv_tokens if not self.kv_tokens else min(kv_tokens, self.kv_tokens)
-            self.kept.limit = min(self.kept.limit, self.kv_tokens)
+            self.kv_cache.limit = min(self.kv_cache.limit, self.kv_tokens)
 
     def draw(
         self,
@@ -156,7 +156,7 @@ class Decoder:
 
     def forget(self) -> None:
         """Drops all kept KV."""
-        self.kept.clear()
+        self.kv_cache.clear()
 
     # -- what is kept -----------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ class Decoder:
         self.joins = size is not None
         if size is not None:
             wanted = self.kv_tokens
-            self.kept = Kept(
+            self.kv_cache = KVCache(
                 usual_limit(self.torch, self.device, size) if wanted is None else wanted
             )
 
@@ -183,7 +183,7 @@ class Decoder:
         for other, before in list(self._computed.items()):
             # What older versions of the same adapter have computed is stale as well.
             if other.adapter == source.adapter and before != now:
-                self.kept.drop(other)
+                self.kv_cache.drop(other)
                 del self._computed[other]
         self._computed[source] = now
 
@@ -193,7 +193,7 @@ class Decoder:
             return [], 0
         self._check(draw.source)
         # The last token is always fed, since the logits after it are wanted.
-        return self.kept.find(draw.source, draw.prompt, len(draw.prompt) - 1)
+        return self.kv_cache.find(draw.source, draw.prompt, len(draw.prompt) - 1)
 
     # -- rows that begin --------------------------------------------------------------------------
 
@@ -211,7 +211,7 @@ class Decoder:
             return self._prefill(draws)
         parts = [] if batch is None else [batch]
         # One by one: what a group leaves behind is used by the next.
-        for group in groups(draws, lambda draw: self._known(draw)[1], self.kept.limit):
+        for group in groups(draws, lambda draw: self._known(draw)[1], self.kv_cache.limit):
             parts.append(self._prefill(group))
         whole = joined(self.torch, parts)
         whole.tidy()
@@ -232,7 +232,7 @@ class Decoder:
         for row, draw in enumerate(rows):
             draw.cached = known[row]
             if draw.keep and self.joins:
-                self.kept.keep(draw.source, draw.prompt, batch.states(self.torch, row))
+                self.kv_cache.keep(draw.source, draw.prompt, batch.states(self.torch, row))
         if len(rows) == len(draws):
             return batch
         number = {prompt: row for row, prompt in enumerate(prompts)}
@@ -290,7 +290,7 @@ class Decoder:
             if draw.keep and self.joins:
                 # Less the last id: it was sampled and never fed, so the cache has no column of it.
                 ids = (*draw.prompt, *draw.ids[:-1])
-                self.kept.keep(draw.source, ids, batch.states(self.torch, row))
+                self.kv_cache.keep(draw.source, ids, batch.states(self.torch, row))
         return staying, ended
 
     # -- the module -------------------------------------------------------------------------------
@@ -303,9 +303,9 @@ class Decoder:
         try:
             return self._module(ids, mask, places, cache, sources)
         except self.torch.OutOfMemoryError:
-            if not self.kept.tokens:
+            if not self.kv_cache.tokens:
                 raise
-            self.kept.clear()
+            self.kv_cache.clear()
             self.torch.cuda.empty_cache()
             # Some layers may have taken the new tokens already.
             before = mask.shape[1] - ids.shape[1] if mask is not None else int(places[0, 0])

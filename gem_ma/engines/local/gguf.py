@@ -70,7 +70,7 @@ class Gguf:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._at = 0
+        self._place = 0
         try:
             self._bytes: Bytes = np.memmap(path, np.uint8, "r")
             self._read_head()
@@ -88,7 +88,7 @@ class Gguf:
         self._tensors = [self._tensor() for _ in range(tensors)]
         step = int(self.facts.get("general.alignment", ALIGNMENT))
         # the numbers begin at the next multiple behind the head
-        self._numbers = -(-self._at // step) * step
+        self._numbers = -(-self._place // step) * step
 
     def weights(self) -> Iterator[tuple[str, Weights]]:
         """Every weight of the model, in the order of the file, one in memory at a time."""
@@ -113,8 +113,8 @@ class Gguf:
     # -- bytes -----------------------------------------------------------------------------------
 
     def _take(self, count: int) -> bytes:
-        self._at += count
-        return self._bytes[self._at - count : self._at].tobytes()
+        self._place += count
+        return self._bytes[self._place - count : self._place].tobytes()
 
     def _number(self, kind: str) -> Any:
         [value] = struct.unpack(f"<{kind}", self._take(struct.calcsize(f"<{kind}")))

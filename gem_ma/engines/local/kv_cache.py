@@ -37,7 +37,7 @@ class Segment:
 Path = list[tuple[Segment, int]]  # segments in their order, and how many tokens of each
 
 
-class Kept:
+class KVCache:
     """At most `limit` tokens. `owner` keeps apart what different weights have computed: one base
     may carry many adapters."""
 

@@ -44,7 +44,7 @@ class Sight:
         EngineError for what is no image."""
         return [self.images.picture(image) for image in images]
 
-    def shown(
+    def with_pictures(
         self, ids: Sequence[int], messages: Sequence[Message]
     ) -> tuple[tuple[int, ...], list[Picture]]:
         """The prompt of these messages, with seen ids; and its images, to be held. Raises

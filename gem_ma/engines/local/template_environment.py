@@ -80,7 +80,7 @@ def _joined(_: Any, parts: Any) -> str:
 
 
 @pass_context
-def _shown(_: Any, value: Any) -> str:
+def _rendered(_: Any, value: Any) -> str:
     charge(weight(value))
     return str(value)
 
@@ -95,7 +95,7 @@ COUNTERS = {
     "zq_counted": _counted,
     "zq_compared": _compared,
     "zq_joined": _joined,
-    "zq_shown": _shown,
+    "zq_shown": _rendered,
     "zq_written": _written,
 }
 

@@ -16,7 +16,7 @@ DEPTH, HEADS, FEED_FORWARD = 2, 4, 2  # of the vision tower, whose width is that
 LEAST_PIXELS, MOST_PIXELS = 16 * 16, 64 * 64
 START, END, IMAGE, VIDEO = "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"
 IMAGE_TOKENS = (START, END, IMAGE, VIDEO)
-_SHOWN = (
+_CONTENT_MACRO = (
     "{%- macro shown(content) -%}"
     "{%- if content is string -%}{{- content -}}"
     "{%- else -%}{%- for part in content or [] -%}"
@@ -32,7 +32,7 @@ def showing(template: str) -> str:
     for content in ("(message['content'] or '')", "message['content'] +"):
         end = content[-2:] if content.endswith("+") else ""
         template = template.replace(content, f"shown(message['content']){end}")
-    return _SHOWN + template
+    return _CONTENT_MACRO + template
 
 
 def vision_config(transformers: Any, tokenizer: Any, text: dict[str, Any]) -> Any:

@@ -249,7 +249,7 @@ class Transformers:
         base."""
         return self.base.routed(self.adapter)
 
-    def own(self) -> None:
+    def unshare(self) -> None:
         """Takes weights of its own where all of them are to change: a shared base is loaded once
         more. An adapter is the policy's own already."""
         if self.adapter is None and self.base.shared:
@@ -258,7 +258,7 @@ class Transformers:
     def take(self, weights: Mapping[str, Any]) -> None:
         """Copies these weights over its own, in place. The learner then checks parity and raises
         the version."""
-        self.own()
+        self.unshare()
         with self.lock, self.torch.no_grad():
             for name, weight in self.weights().items():
                 weight.copy_(weights[name])
@@ -373,7 +373,7 @@ class Transformers:
 
             # The layers of a base are wrapped for the adapters of others; one's own are not.
             if self.base.adapters.configs:
-                self.own()
+                self.unshare()
             with quiet(transformers):
                 self.model.save_pretrained(path)
                 self.tokenizer.save_pretrained(path)

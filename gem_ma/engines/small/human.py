@@ -59,7 +59,7 @@ class Human:
                 " file or a pipe set force: true"
             )
         self._turn = asyncio.Lock()  # one person, one question
-        self._shown: dict[str, int] = {}  # conversation -> messages already printed
+        self._printed: dict[str, int] = {}  # conversation -> messages already printed
         self._tools: dict[str, tuple[Tool, ...]] = {}  # conversation -> tools that were shown last
         self._reading: Future[str] | None = None
 
@@ -107,10 +107,10 @@ class Human:
 
     def _show(self, request: Request) -> None:
         # a person scrolls up; only what is new is printed
-        already = self._shown.get(request.conversation, 0)
+        already = self._printed.get(request.conversation, 0)
         if already > len(request.messages):  # the conversation is played again
             already = 0
-        self._shown[request.conversation] = len(request.messages)
+        self._printed[request.conversation] = len(request.messages)
         lines = [f"--- {request.agent} ---" if already else _heading(request)]
         lines += [
             spoken_line(message)

@@ -29,8 +29,8 @@ from gem_ma.types import Message, Reply, Request, Sampling, Usage
 
 Array = NDArray[np.float64]
 SCHEMA = 1
-_KEPT = 100_000  # views whose probabilities are kept ready
-_ONE = Usage(prompt_tokens=1, completion_tokens=1)
+_MOST_VIEWS = 100_000  # views whose probabilities are kept ready
+_ONE_TOKEN = Usage(prompt_tokens=1, completion_tokens=1)
 
 
 class Table:
@@ -72,7 +72,7 @@ class Table:
         known = self._known.get((key, len(legal), request.sampling))
         if known is None:
             # all at once: keeping an order would cost every request, and this is rare
-            if len(self._known) > _KEPT:
+            if len(self._known) > _MOST_VIEWS:
                 self._known.clear()
             chances = self._chances(key, len(legal), request.sampling)
             with np.errstate(divide="ignore"):  # a choice that top_k cut has log-probability -inf
@@ -94,7 +94,7 @@ class Table:
             (logprobs[index],),
             policy=self.policy,
             version=self.version,
-            usage=_ONE,
+            usage=_ONE_TOKEN,
         )
 
     def publish(self, logits: Mapping[int, Array], version: int) -> None:

@@ -65,7 +65,7 @@ class Backend(Protocol):
     async def unload(self, adapter: Adapter) -> None:
         """Forgets an adapter; one that is not there is forgotten already."""
 
-    def own(self) -> None:
+    def unshare(self) -> None:
         """All weights will be published here: from now on they are shared with no other policy.
         Raises ConfigError where that cannot be."""
 

@@ -108,11 +108,11 @@ class VLLM:
         self.folder = Path(publishing.adapters) if publishing.adapters is not None else None
         # Names of adapters are used once: a server may remember those of a run before.
         self._tag, self._published = uuid.uuid4().hex[:8], 0
-        self._given: Adapter | None = None  # what the config names
+        self._configured: Adapter | None = None  # what the config names
         if isinstance(self.lora, str):
             path = str(Path(self.lora).resolve())
-            self._given = Adapter(f"{plain_name(policy)}.{self._tag}.given", path)
-        self._now = self._given  # the adapter of this version
+            self._configured = Adapter(f"{plain_name(policy)}.{self._tag}.given", path)
+        self._now = self._configured  # the adapter of this version
         # Kept until the next publish: requests may still run on it.
         self._before: Adapter | None = None
         self._salt = ""
@@ -149,8 +149,8 @@ class VLLM:
             try:
                 if not self.backend.context:
                     await self.backend.open()
-                    if self._given is not None:
-                        await self.backend.load(self._given)
+                    if self._configured is not None:
+                        await self.backend.load(self._configured)
             finally:
                 self._opening.release()
 
@@ -254,7 +254,7 @@ class VLLM:
             # a server is looked after even where it is the only one: it may go back to its own
             if self.base_url != HERE and not isinstance(self.backend, Several):
                 self.backend = self._replicas([self.backend])
-            self.backend.own()
+            self.backend.unshare()
         return self._trained
 
     @cached_property
@@ -379,7 +379,7 @@ class VLLM:
         since no weights are held here."""
         return (
             str(self._trained.fingerprint())
-            if "_trained" in self.__dict__ or self._given is not None
+            if "_trained" in self.__dict__ or self._configured is not None
             else f"served:{self.path}"
         )
 

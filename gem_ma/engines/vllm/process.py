@@ -32,7 +32,7 @@ FINISHES = ("stop", "length")  # of an answer; aborted and failed requests bring
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM makes room for
 ADAPTERS = 4  # in one batch; options may say otherwise
 # set here
-OWN = (
+FIXED = (
     "model",
     "tokenizer",
     "logprobs_mode",
@@ -124,7 +124,7 @@ class Process:
         )
         self.rank = next((room for room in RANKS if room >= rank), rank) if rank else 0
         self.alone = 0
-        fixed = sorted(set(self.options) & set(OWN))
+        fixed = sorted(set(self.options) & set(FIXED))
         if fixed:
             raise ConfigError(
                 f"{where}: engine may not hold {fixed[0]!r}, which is set by this engine"
@@ -134,10 +134,10 @@ class Process:
 
     async def open(self) -> None:
         """Starts vLLM, or finds the one that another policy has started."""
-        self._core = await asyncio.to_thread(self._found)
+        self._core = await asyncio.to_thread(self._opened)
         self.context = int(self._core.llm.model_config.max_model_len)
 
-    def _found(self) -> Core:
+    def _opened(self) -> Core:
         key = (
             str(Path(self.path).resolve()),
             json.dumps(self.options, sort_keys=True, default=str),
@@ -149,7 +149,7 @@ class Process:
                 _OPEN[key] = Core(self.path, self.options, self.rank, self.where)
             return _OPEN[key]
 
-    def own(self) -> None:
+    def unshare(self) -> None:
         """All weights will change, so they are shared with no other policy."""
         if not self.alone:
             self.alone, self.context, self._core = id(self), 0, None

@@ -258,7 +258,7 @@ class Replicas:
         self._now = replace(now, adapters=left)
         await self._everywhere(lambda each: each.server.unload(adapter))
 
-    def own(self) -> None:
+    def unshare(self) -> None:
         """All weights will be published here; no other policy may sample from these servers."""
         for each in self.replicas:
             each.server.owner = self.owner

@@ -237,12 +237,12 @@ class Server:
             if "cannot be found" not in str(error):
                 raise
 
-    def own(self) -> None:
-        """See `Backend.own`: one server is looked after as several are."""
+    def unshare(self) -> None:
+        """See `Backend.unshare`: one server is looked after as several are."""
         raise EngineError(f"{self.where}: all weights come to a server by way of Replicas")
 
     async def reload(self, folder: str) -> None:
-        self.own()
+        self.unshare()
 
     async def ping(self) -> Reply:
         """One tiny request, tried few times. Raises EngineError or ConfigError."""

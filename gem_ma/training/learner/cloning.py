@@ -129,7 +129,7 @@ def _example(learner: Trained, demonstration: Demonstration) -> Row:
     request = demonstration.request
     chat = learner.engine.chat
     prompt = chat.render(request.agent, request.messages, request.tools)
-    prompt = learner.shown(prompt, request.messages)
+    prompt = learner.with_pictures(prompt, request.messages)
     target = chat.answer(demonstration.text, demonstration.calls, request.tools)
     if bool((learner.engine.banned[list(target)] < 0).any()):
         raise ConfigError(

@@ -35,15 +35,15 @@ class _Hidden:
 
 
 @cache
-def _given() -> Any:
-    """A module that stands where the trunk was, and says what it is given."""
+def _trunk() -> Any:
+    """A module that stands where the trunk was, and hands on what it gets."""
     import torch
 
-    class Given(torch.nn.Module):
+    class PassThrough(torch.nn.Module):
         def forward(self, *_: Any, inputs_embeds: Any = None, **__: Any) -> Any:
             return _Hidden(inputs_embeds)
 
-    return Given()
+    return PassThrough()
 
 
 def behind(model: Any) -> Callable[[Any], Any]:
@@ -54,7 +54,7 @@ def behind(model: Any) -> Callable[[Any], Any]:
     itself stays as it is.
     """
     shell = copy.copy(model)  # shallow: it shares all weights
-    shell.__dict__["_modules"] = {**model._modules, model.base_model_prefix: _given()}
+    shell.__dict__["_modules"] = {**model._modules, model.base_model_prefix: _trunk()}
     shell.__dict__.pop("forward", None)  # bound to the whole model where something has wrapped it
     return lambda hidden: shell(inputs_embeds=hidden[None], use_cache=False).logits[0]
 

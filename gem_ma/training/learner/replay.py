@@ -102,7 +102,7 @@ def _crowded(engine: Transformers, prompts: Sequence[tuple[int, ...]], longest: 
     """Whether these prompts are cut into batches, or what is kept of them is dropped, by what
     else there is."""
     decoder, tokens = engine.decoder, len(prompts) * (longest + max(map(len, prompts)))
-    return tokens > decoder.padded_tokens or 2 * tokens > decoder.kept.limit > 0
+    return tokens > decoder.padded_tokens or 2 * tokens > decoder.kv_cache.limit > 0
 
 
 def share(learner: Trained, asked: Asked, draws: Sequence[Any]) -> float | None:

@@ -23,7 +23,7 @@ from gem_ma.types import Message, Sampling
 
 DRAWS, TOKENS = 8, 16  # replies of a check, tokens of each
 PROMPTS = 4  # of the last update that a check asks after
-KEPT = 2  # versions whose weights stay at the server
+MOST_VERSIONS = 2  # versions whose weights stay at the server
 
 
 class Checks:
@@ -116,7 +116,7 @@ class Checks:
         """Deletes the weights of versions that nobody samples any more; `path` is the last one."""
         if path is not None and path not in self.old:
             self.old.append(path)
-        gone, self.old = self.old[:-KEPT], self.old[-KEPT:]
+        gone, self.old = self.old[:-MOST_VERSIONS], self.old[-MOST_VERSIONS:]
         for each in gone:
             if each not in self.engine.named:
                 self.learner.clients.drop(each)

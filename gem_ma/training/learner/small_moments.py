@@ -65,8 +65,8 @@ def move(weight: Any, state: dict[str, Any], group: Mapping[str, Any], place: in
     weight.mul_(1 - group["lr"] * group["weight_decay"])
     weight.addcdiv_(first, size, value=-group["lr"] / (1 - keep**count))
     dice = torch.Generator(weight.device).manual_seed(1_000_003 * count + place)
-    state["exp_avg"], state["exp_avg_scale"] = _kept(first, *FIRST, dice)
-    state["exp_avg_sq"], state["exp_avg_sq_scale"] = _kept(second, *SECOND, dice)
+    state["exp_avg"], state["exp_avg_scale"] = _rounded(first, *FIRST, dice)
+    state["exp_avg_sq"], state["exp_avg_sq_scale"] = _rounded(second, *SECOND, dice)
 
 
 def kept_shapes(shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
@@ -84,7 +84,7 @@ def _blocks(values: Any) -> Any:
     return torch.nn.functional.pad(flat, (0, -len(flat) % BLOCK)).view(-1, BLOCK)
 
 
-def _kept(values: Any, top: int, power: int, dice: Any) -> tuple[Any, Any]:
+def _rounded(values: Any, top: int, power: int, dice: Any) -> tuple[Any, Any]:
     """(places on the grid, scales [B]) of some numbers."""
     import torch
 

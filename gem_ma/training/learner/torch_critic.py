@@ -21,7 +21,7 @@ from gem_ma.config.learning import CriticSettings
 from gem_ma.engines.local.images import Picture
 from gem_ma.episode import Episode
 from gem_ma.errors import DataError
-from gem_ma.memory import shown
+from gem_ma.memory import remembered
 from gem_ma.training.learner.adam import BETAS
 from gem_ma.training.learner.critic import Array, cut_views, fit_quality
 from gem_ma.training.learner.layers import recomputed
@@ -88,7 +88,7 @@ class TorchCritic:
         """See `Critic.tails`."""
         cut = cut_views(episodes, policy)
         views = [
-            shown(episodes[index].cast[agent], agent, episodes[index].transcript(agent))
+            remembered(episodes[index].cast[agent], agent, episodes[index].transcript(agent))
             for index, agent in cut
         ]
         prompts = [
@@ -97,7 +97,7 @@ class TorchCritic:
         ]
         pictures: list[Picture] = []  # held until all are read
         if self.sight is not None:
-            seen = [self.sight.shown(*pair) for pair in zip(prompts, views, strict=True)]
+            seen = [self.sight.with_pictures(*pair) for pair in zip(prompts, views, strict=True)]
             prompts = [prompt for prompt, _ in seen]
             pictures += (picture for _, opened in seen for picture in opened)
         fits = [

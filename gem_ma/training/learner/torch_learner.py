@@ -317,7 +317,7 @@ class TorchLearner(Trained):
 
     def prompt(self, agent: str, view: Sequence[Message]) -> tuple[int, ...]:
         """The ids of what an agent saw, as its engine renders them, without tools."""
-        return self.shown(self.engine.chat.render(agent, view, ()), view)
+        return self.with_pictures(self.engine.chat.render(agent, view, ()), view)
 
     def spell(self, text: str) -> tuple[int, ...]:
         """The ids of a text as an answer, the end of turn included."""

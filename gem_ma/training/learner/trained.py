@@ -87,7 +87,7 @@ class Trained:
         self.sampler: Sampler = engine if sampler is None else sampler
         check_sampling(self.policy, how)
         self.temperature, self.longest = how.temperature, how.max_tokens
-        engine.own()  # a base that others share is loaded once more, since all of it is to change
+        engine.unshare()  # all weights of its base will change
         self.parameters = engine.weights()
         if any(weight.dtype == self.torch.float16 for weight in self.parameters.values()):
             raise ConfigError(
@@ -229,11 +229,13 @@ class Trained:
         if self.sight is not None:
             self.pictures = pictures_of(table, self.policy, self.sight)
 
-    def shown(self, prompt: tuple[int, ...], messages: Sequence[Message]) -> tuple[int, ...]:
+    def with_pictures(
+        self, prompt: tuple[int, ...], messages: Sequence[Message]
+    ) -> tuple[int, ...]:
         """The prompt of these messages as rows have it; its images are held until `look`."""
         if self.sight is None:
             return prompt
-        prompt, pictures = self.sight.shown(prompt, messages)
+        prompt, pictures = self.sight.with_pictures(prompt, messages)
         self.pictures += pictures
         return prompt
 

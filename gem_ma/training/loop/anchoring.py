@@ -31,7 +31,7 @@ class Anchoring:
     state that the update before left, {} at the first."""
 
     def __init__(self, learner: Learner, loss: LossSettings, past: Mapping[str, float]) -> None:
-        self.learner, self.given = learner, loss
+        self.learner, self.settings = learner, loss
         self.weight = past.get("weight", loss.kl)
         self.updates = past.get("updates", 0.0)
         every = loss.kl_refresh
@@ -41,11 +41,11 @@ class Anchoring:
     @property
     def loss(self) -> LossSettings:
         """The settings of the update: with the weight of now, or none where the reward has it."""
-        return self.given.model_copy(update={"kl": 0.0 if self._paid else self.weight})
+        return self.settings.model_copy(update={"kl": 0.0 if self._paid else self.weight})
 
     @property
     def _paid(self) -> bool:
-        return bool(self.given.kl) and self.given.kl_in == "reward"
+        return bool(self.settings.kl) and self.settings.kl_in == "reward"
 
     def charged(self, turns: TurnTable, gamma: Gamma) -> tuple[TurnTable, dict[str, float]]:
         """The turns, where the reward has it with what each costs taken off; and what is logged.
@@ -53,7 +53,7 @@ class Anchoring:
         A turn costs weight x (log p sampled - log p reference), summed over its tokens: an
         estimate without bias of how far the policy is away there (arXiv 2009.01325, section 3.4).
         """
-        numbers = {} if self.given.kl_target is None else {"kl_weight": self.weight}
+        numbers = {} if self.settings.kl_target is None else {"kl_weight": self.weight}
         if not self._paid or not len(turns) or not isinstance(self.learner, Anchors):
             return turns, numbers
         away, tokens = self.learner.divergence(turns)
@@ -72,7 +72,7 @@ class Anchoring:
 
     def after(self, numbers: Mapping[str, Any]) -> dict[str, float]:
         """The state for the next update; `numbers` are what is logged of this one."""
-        weight, target, away = self.weight, self.given.kl_target, numbers.get("kl_reference")
+        weight, target, away = self.weight, self.settings.kl_target, numbers.get("kl_reference")
         if target is not None and away is not None:
             weight *= 1 + min(MOST, max(-MOST, away / target - 1))
         return {"weight": weight, "updates": self.updates + 1}

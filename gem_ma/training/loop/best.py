@@ -31,7 +31,7 @@ class Best(Attendant):
         self, measure: str, policies: Mapping[str, Policy], folder: RunFolder | None
     ) -> None:
         self.measure, self.policies, self.folder = measure, policies, folder
-        self.kept: dict[str, float] = {}  # `step` and `score`
+        self.exam: dict[str, float] = {}  # `step` and `score`
 
     def examined(self, step: Step) -> None:
         """Compares an exam, and writes the weights where it is the best so far."""
@@ -42,9 +42,9 @@ class Best(Attendant):
         if score is None or math.isnan(score):
             return
         falls = self.measure.startswith(FALLING)
-        if self.kept and (score >= self.kept["score"] if falls else score <= self.kept["score"]):
+        if self.exam and (score >= self.exam["score"] if falls else score <= self.exam["score"]):
             return
-        self.kept = {"step": float(step.number), "score": score}
+        self.exam = {"step": float(step.number), "score": score}
         # a run that was killed after this exam holds it once more, and writes the same
         for name, policy in self.policies.items():
             if self.folder is not None and isinstance(policy.core, Weighs):
@@ -70,12 +70,12 @@ class Best(Attendant):
         """Its step and score, and where the weights lie."""
         names = [n for n, policy in self.policies.items() if isinstance(policy.core, Weighs)]
         models = {name: f"models/{name}.best" for name in names}
-        return {"best": {"measure": self.measure, **self.kept, "models": models}}
+        return {"best": {"measure": self.measure, **self.exam, "models": models}}
 
     def state(self) -> Mapping[str, Any]:
         """See `Attendant.state`."""
-        return self.kept
+        return self.exam
 
     def load(self, state: Any, files: Mapping[str, bytes] = NO_FILES) -> None:
         """See `Attendant.load`."""
-        self.kept = dict(state)
+        self.exam = dict(state)

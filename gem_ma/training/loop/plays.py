@@ -53,7 +53,7 @@ def plays(parts: Parts, index: int, players: Players) -> Callable[[], Coroutine[
             full.refills,
             full.aside,
             full.metrics,
-            choices.told() if choices is not None else None,
+            choices.record() if choices is not None else None,
         )
         check_some(played.episodes)  # of the whole step: a level of it may be few plays
         return played

@@ -121,7 +121,7 @@ class Choices:
             }
         return self.weights[world]
 
-    def told(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Any]:
         """What the record says of the step: how many starts were drawn for which reason, and each
         start with its task, the reason and the estimate."""
         known = [chance(tally) for tally in self.tallies.values()]

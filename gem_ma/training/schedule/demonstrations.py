@@ -10,7 +10,7 @@ from gem_ma.config.training import WarmStartSettings
 from gem_ma.config.worlds import World, Worlds
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.episode import Episode, Seat
-from gem_ma.memory import shown
+from gem_ma.memory import remembered
 from gem_ma.rollout import Plan
 from gem_ma.training.learner.rows import Demonstration
 from gem_ma.training.loop.playing import check_some
@@ -39,7 +39,7 @@ async def demonstrations(
         for episode in episodes
         if episode.end.scored
         for agent, seat in _seats(seated[episode.world], policy).items()
-        for demonstration in _shown(episode, agent, seat, policy)
+        for demonstration in _demonstrations(episode, agent, seat, policy)
     ]
 
 
@@ -60,14 +60,16 @@ def _plan(world: World, warm: WarmStartSettings, count: int, seed: int) -> Plan:
     return plan_of(config, scenario, cast, task, seed)
 
 
-def _shown(episode: Episode, agent: str, seat: Seat, policy: Policy) -> Iterator[Demonstration]:
+def _demonstrations(
+    episode: Episode, agent: str, seat: Seat, policy: Policy
+) -> Iterator[Demonstration]:
     """Each turn of the agent as the request that the behaviour `direct` would send from the seat
     that the policy will have, with its answer."""
     seen: tuple[Message, ...] = ()
     for turn in (turn for turn in episode.turns if turn.agent == agent):
         # the view only grows: what a script was shown in an earlier turn a model still sees
         seen = (*seen, *turn.observed)
-        prompt = tuple(shown(seat, agent, seen))
+        prompt = tuple(remembered(seat, agent, seen))
         asked = Request(agent, prompt, turn.tools, turn.legal, policy.sampling, policy=policy.name)
         yield Demonstration(asked, turn.action.text, turn.action.tool_calls)
         seen = (*seen, spoken(agent, turn.action))

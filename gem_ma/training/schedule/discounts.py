@@ -32,11 +32,11 @@ def discounts(gamma: Any, step: int) -> Gamma:
     {'assistant': 0.0, 'user': 1.0}
     """
     if isinstance(gamma, Mapping) and not is_schedule(gamma):
-        return {agent: _at(part, step) for agent, part in gamma.items()}
-    return _at(gamma, step)
+        return {agent: _value_at(part, step) for agent, part in gamma.items()}
+    return _value_at(gamma, step)
 
 
-def _at(gamma: Any, step: int) -> float:
+def _value_at(gamma: Any, step: int) -> float:
     if not isinstance(gamma, Mapping):
         return float(gamma)
     # the last of n steps is n - 1; the config refuses a schedule of one step

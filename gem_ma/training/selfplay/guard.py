@@ -76,7 +76,7 @@ class Guard(Attendant):
         self.brake = dict.fromkeys(settings.policies, 1.0)  # of the learning rate
         # policy -> `healthy` and `candidate`, each (step, state); a collapse shows late, so the
         # candidate may be ill already, and becomes healthy once the next one is taken
-        self.kept: dict[str, dict[str, tuple[int, Files]]] = {}
+        self.saved: dict[str, dict[str, tuple[int, Files]]] = {}
         self.counts: dict[str, int] = {}  # policy and signal -> alarms so far
         self._alarms: list[Alarm] = []  # since the last `settle`; empty in every checkpoint
 
@@ -144,7 +144,7 @@ class Guard(Attendant):
             way = "warn" if last or alarm.signal in HARMLESS else self.settings.on_collapse
             # a policy that has been deaf from the start would be rolled back at every exam
             if way == "rollback" and (alarm.signal != "deaf" or self.watch.heard(alarm.policy)):
-                back[alarm.policy] = line["rolled_back_to"] = self.kept[alarm.policy]["healthy"][0]
+                back[alarm.policy] = line["rolled_back_to"] = self.saved[alarm.policy]["healthy"][0]
             elif way == "mix_pool" and not self.league.mixed:
                 self.league.mixed = line["mixed_pool"] = True
             lines.append(line)
@@ -161,25 +161,26 @@ class Guard(Attendant):
     def _keep(self, name: str, step: int) -> None:
         # the first state is both: until there is a second one, there is nothing older
         now = (step, self.learners[name].state())
-        self.kept[name] = {
-            "healthy": self.kept.get(name, {}).get("candidate", now),
+        self.saved[name] = {
+            "healthy": self.saved.get(name, {}).get("candidate", now),
             "candidate": now,
         }
 
     def _restore(self, name: str) -> None:
-        learner, (_, files) = self.learners[name], self.kept[name]["healthy"]
+        learner, (_, files) = self.learners[name], self.saved[name]["healthy"]
         # a version names one set of weights, so the publish must raise the present number
         note = {**json.loads(files["learner.json"]), "version": learner.version}
         learner.load({**files, "learner.json": json.dumps(note).encode()})
         learner.publish()
-        self.kept[name]["candidate"] = self.kept[name]["healthy"]
+        self.saved[name]["candidate"] = self.saved[name]["healthy"]
         self.brake[name] /= 2
         self.watch.forget(name)
 
     def state(self) -> dict[str, Any]:
         """Everything but the kept weights, as JSON values."""
         steps = {
-            name: {age: step for age, (step, _) in kept.items()} for name, kept in self.kept.items()
+            name: {age: step for age, (step, _) in ages.items()}
+            for name, ages in self.saved.items()
         }
         return {
             "past": self.watch.past,
@@ -193,20 +194,20 @@ class Guard(Attendant):
         """The kept weights, as files of a checkpoint."""
         ages = [
             (f"{name}@{age}", files)
-            for name, kept in self.kept.items()
-            for age, (_, files) in kept.items()
+            for name, ages in self.saved.items()
+            for age, (_, files) in ages.items()
         ]
         return {f"{where}.{file}": data for where, files in ages for file, data in files.items()}
 
     def load(self, state: Any, files: Files = NO_FILES) -> None:
         """The inverse of `state` and `files`; `files` may hold those of others."""
         self.watch.past, self.watch.active = state["past"], state["active"]
-        self.brake, self.counts, self.kept = state["brake"], state["told"], {}
+        self.brake, self.counts, self.saved = state["brake"], state["told"], {}
         for name, ages in state["kept"].items():
-            self.kept[name] = {}
+            self.saved[name] = {}
             for age, step in ages.items():
                 prefix = f"{name}@{age}."
-                self.kept[name][age] = (
+                self.saved[name][age] = (
                     step,
                     {
                         file.removeprefix(prefix): data
