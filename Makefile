@@ -28,8 +28,8 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM = false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: help demo demo-model model-curves test test-all test-model test-learning test-sharded test-vllm test-worlds $(WORLDS:%=test-worlds-%) test-trl test-tinker test-serve test-verifiers test-verl test-ray test-sb3 test-rllib test-litellm \
-  worlds worlds-reasoning_gym $(TABLES:%=worlds-%) data check docs benchmark benchmark-games benchmark-trl sandbox clean
+.PHONY: help demo demo-model model-curves test test-all test-browser test-model test-learning test-sharded test-vllm test-worlds $(WORLDS:%=test-worlds-%) test-trl test-tinker test-serve test-verifiers test-verl test-ray test-sb3 test-rllib test-litellm \
+  worlds worlds-reasoning_gym $(TABLES:%=worlds-%) data check docs benchmark benchmark-games benchmark-trl sandbox chromium clean
 
 help:            ## what can be made
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile
@@ -61,6 +61,9 @@ test: .venv/dev.done sandbox  ## the suite, without the tests that take over a C
 
 test-all: .venv/dev.done sandbox  ## the suite with these
 	$(SUITE) -m "$(HERE)"
+
+test-browser: .venv/dev.done chromium  ## every page in a real Chromium; without one these tests fail, where make test skips them; two minutes
+	$(BIN)/python -m pytest -q -m browser $$(grep -lw "browser: Browser" tests/test_*.py)
 
 test-learning: .venv/dev.done  ## learning bars over several seeds; minutes
 	$(BIN)/python -m pytest -q -n 2 -m learning tests
@@ -151,11 +154,19 @@ benchmark-games: .venv-gem/world.done  ## what a step of our games costs beside 
 benchmark-trl: .venv-trl/done  ## the learner's update beside TRL's, in an environment of its own; minutes
 	.venv-trl/bin/python tests/benchmarks/trl_update.py
 
+# a package of the system. Where it cannot be installed one line says so, and tests that need it fail or are skipped
+package = if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+  apt-get install --yes --quiet $(1) || { apt-get update --quiet && apt-get install --yes --quiet $(1); }; \
+  else echo "$(1) is missing; type: sudo apt-get install $(1) (Fedora: sudo dnf install $(1))"; fi
+
 # Not refused here: the tests of the wall fail where it is missing, and all others run.
 sandbox:         ## bubblewrap, behind which runs what a model writes
-	@command -v bwrap >/dev/null || if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  apt-get install --yes --quiet bubblewrap || { apt-get update --quiet && apt-get install --yes --quiet bubblewrap; }; \
-	else echo "bubblewrap is missing; type: sudo apt-get install bubblewrap (Fedora: sudo dnf install bubblewrap)"; fi
+	@command -v bwrap >/dev/null || $(call package,bubblewrap)
+
+# the names by which tests/browser.py looks for it
+chromium:        ## Chromium, in which the tests of the pages run; Chrome serves as well
+	@for name in chromium chromium-browser google-chrome google-chrome-stable; do ! command -v $$name >/dev/null || exit 0; done; \
+	  $(call package,chromium)
 
 .venv/train.done: pyproject.toml constraints.txt
 	@$(call begin,.venv)

@@ -1,7 +1,8 @@
 """A real Chromium, driven over two pipes (its DevTools protocol): clicks, keys, sizes, dark mode,
 pictures. No port, no library.
 
-`Browser.find()` gives the program, or None where none is installed; tests skip then and say so.
+A test takes the fixture `browser` and has the mark of this name by that (`tests/conftest.py`). Where
+no Chromium is installed it is skipped, and says so; `make test-browser` lets it fail.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ FLAGS = (
     " --disable-component-update --no-first-run --disable-extensions --disable-dev-shm-usage"
     " --hide-scrollbars --remote-debugging-pipe"
 )
+MISSING = "no Chromium is installed; type: make chromium"
 PATIENCE_S = 60.0
 KEYS = {"ArrowDown": 40, "ArrowUp": 38, "Tab": 9, "Escape": 27, "Enter": 13}
 
@@ -41,7 +43,7 @@ class Browser:
 
     def __enter__(self) -> Browser:
         program = self.find()
-        assert program is not None
+        assert program is not None, MISSING
         theirs_in, self.ours_out = os.pipe()
         self.ours_in, theirs_out = os.pipe()
 

@@ -17,6 +17,7 @@ import pytest
 
 from gem_ma.import_folders import _FOLDERS
 from tests import unsynced
+from tests.browser import MISSING, Browser
 
 HERE = Path(__file__).parent
 
@@ -39,10 +40,16 @@ LONG = {f"tests/{name}" for name in TIMED if "::" in name}
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # whoever asks for these tests alone wants them to run
+    skipped = Browser.find() is None and config.getoption("markexpr") != "browser"
     for item in items:
         if item.nodeid in LONG:
             item.add_marker("long")
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker("browser")
+            if skipped:
+                item.add_marker(pytest.mark.skip(reason=MISSING))
 
 
 def pytest_collection() -> None:
@@ -114,6 +121,13 @@ def leaves_no_trace() -> Iterator[None]:
     after = _surroundings()
     changed = {name: (before[name], after[name]) for name in after if before[name] != after[name]}
     assert not changed, f"the test leaves changed, with what was before and after: {changed}"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A Chromium for the tests of one file."""
+    with Browser(tmp_path_factory.mktemp("chromium")) as one:
+        yield one
 
 
 def _model(

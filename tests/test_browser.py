@@ -1,10 +1,9 @@
 """The page in a real Chromium: clicks, search, keys, links, phone width, what it asks the
-network. Skipped where no Chromium is installed."""
+network."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +17,12 @@ from tests.browser import Browser
 from tests.test_chosen import JUDGE, page_of
 from tests.test_chosen import episode as plain
 
-pytestmark = pytest.mark.skipif(
-    Browser.find() is None, reason="no Chromium is installed (apt-get install chromium)"
-)
-
 RESULT = (
     '{"id": 12345678901234567890, "total": 1.0, "name": "a, {b} \\"c\\"", "id": 7, "none": {},'
     ' "list": [1e3, [ ], [2.50]]}'
 )
 LONG_NAME = "a_very_long_argument_name_that_nobody_would_want_to_read_at_all"
 BRIEFING = "You are the customer. " * 40
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with Browser(tmp_path_factory.mktemp("chromium")) as one:
-        yield one
 
 
 def talk(task: int, won: bool, **more: Any) -> Episode:

@@ -33,9 +33,8 @@ def sent(site: Site, path: str, **fields: str) -> tuple[int, str, str]:
     return answer.status, answer.to, answer.body.decode()
 
 
-@pytest.mark.skipif(Browser.find() is None, reason="no Chromium here")
-def test_a_whole_play_without_scripts(site: Site, tmp_path: Path) -> None:
-    with served(site) as port, Browser(tmp_path / "profile") as browser:
+def test_a_whole_play_without_scripts(browser: Browser, site: Site, tmp_path: Path) -> None:
+    with served(site) as port:
         here = f"http://127.0.0.1:{port}"
         browser.ask("Emulation.setScriptExecutionDisabled", value=True)
         browser.size(390)

@@ -31,8 +31,6 @@ from tests.payloads import (
 )
 from tests.served import served
 
-pytestmark = pytest.mark.skipif(Browser.find() is None, reason="no Chromium is installed")
-
 # all that our own code makes; what else stands in a page was made of a text
 OURS = """a article b body br button caption circle code dd details dialog div dl dt figcaption
     figure footer form g h1 h2 h3 head header html img input kbd label li line link main meta nav
@@ -102,12 +100,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for payload in PAYLOADS[:1] + PAYLOADS[2:]:
         hostile_run(root / folder_name(payload), episodes=False)
     return root
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with Browser(tmp_path_factory.mktemp("chromium")) as one:
-        yield one
 
 
 @pytest.fixture

@@ -6,10 +6,13 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+
+from tests import browser
 
 ROOT = Path(__file__).resolve().parents[1]
 # a Python whose `-m venv --clear FOLDER` makes a pip that notes what it is asked for
@@ -169,3 +172,60 @@ def test_one_library_that_fails_does_not_hide_the_others(place: Place) -> None:
     assert sum("venv" in line for line in did) == 2
     code, said, did = place.make("test-worlds-sklearn")
     assert code == 0 and "tests/worlds/test_sklearn" in did[-1]
+
+
+def asked_to_install(place: Place, target: str) -> list[str]:
+    """What a target installs on Debian, for root, where the programs that are found are stubs."""
+    for name, text in (("apt-get", 'echo "apt-get $*" >> "$LOG"'), ("id", "echo 0")):
+        (place.folder / "stub" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (place.folder / "stub" / name).chmod(0o755)
+    shell = shutil.which("sh")
+    place.make(target, f"SHELL={shell}", f"PATH={place.folder}/stub")
+    return [line for line in place.log.read_text().splitlines() if line.startswith("apt-get")]
+
+
+@pytest.mark.parametrize(
+    ("target", "package", "programs"),
+    [("sandbox", "bubblewrap", ("bwrap",)), ("chromium", "chromium", browser.NAMES)],
+)
+def test_what_the_system_lacks_is_installed_once(
+    place: Place, target: str, package: str, programs: tuple[str, ...]
+) -> None:
+    assert asked_to_install(place, target) == [f"apt-get install --yes --quiet {package}"]
+    for name in programs:  # any of them will do
+        (place.folder / "stub" / name).write_text("#!/bin/sh\n")
+        (place.folder / "stub" / name).chmod(0o755)
+        assert asked_to_install(place, target) == []
+        (place.folder / "stub" / name).unlink()
+
+
+def test_the_tests_of_the_pages_are_those_that_take_a_browser(place: Place) -> None:
+    wanted = place.make("-n", "test-browser")[1]
+    found = re.search(r"\$\(grep .*\)", wanted)
+    assert found and "-m browser" in wanted
+    files = subprocess.run(
+        ["sh", "-c", f"echo {found[0]}"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    texts = {f"tests/{path.name}": path.read_text() for path in ROOT.glob("tests/test_*.py")}
+    # as the fixture, which has the mark, and nowhere beside it
+    using = {name for name, text in texts.items() if re.search(r"\bimport Browser\b", text)}
+    assert set(files) == using and len(using) > 8
+    assert not [name for name, text in texts.items() if re.search(r"\bBrowser\(", text)]
+
+
+@pytest.mark.parametrize(("chosen", "ends"), [("", "1 skipped"), ("browser", "1 error")])
+def test_without_chromium_they_are_skipped_unless_they_are_asked_for(
+    chosen: str, ends: str, tmp_path: Path
+) -> None:
+    (tmp_path / "test_one.py").write_text("def test_one(browser): ...")
+    hooks = "from tests.conftest import browser, pytest_collection_modifyitems"
+    (tmp_path / "conftest.py").write_text(hooks)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", chosen]
+    done = subprocess.run(
+        [*command, "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), str(tmp_path)],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert ends in done.stdout and browser.MISSING in done.stdout, done.stdout

@@ -141,9 +141,10 @@ def test_two_viewers_that_write_at_once_lose_no_note(runs: Path) -> None:
     assert sorted(int(json.loads(line)["text"]) for line in lines) == [*range(100)]
 
 
-@pytest.mark.skipif(Browser.find() is None, reason="no Chromium here")
-def test_a_note_is_written_in_the_browser_and_its_tag_is_a_chip(runs: Path, tmp_path: Path) -> None:
-    with served(Site(runs)) as port, Browser(tmp_path / "profile") as browser:
+def test_a_note_is_written_in_the_browser_and_its_tag_is_a_chip(
+    browser: Browser, runs: Path
+) -> None:
+    with served(Site(runs)) as port:
         browser.visit(f"http://127.0.0.1:{port}/run/one")
         browser.until("!!document.querySelector('#episode .lanes')")
         browser.run("document.querySelector('#episode details.note').open = true")

@@ -392,10 +392,9 @@ def test_a_foreign_page_begins_no_play(tmp_path: Path) -> None:
     site.close()
 
 
-@pytest.mark.skipif(Browser.find() is None, reason="no Chromium here")
-def test_a_play_by_keys_in_the_browser(tmp_path: Path, file: str) -> None:
+def test_a_play_by_keys_in_the_browser(browser: Browser, tmp_path: Path, file: str) -> None:
     site = Site(tmp_path / "runs", scenario=file)
-    with served(site) as port, Browser(tmp_path / "profile") as browser:
+    with served(site) as port:
         here = f"http://127.0.0.1:{port}"
         browser.size(390)
         browser.scheme("dark")

@@ -24,22 +24,20 @@ def test_ticks_are_short_and_tell_each_other_apart(span: tuple[float, float]) ->
     assert len(set(words)) == len(words) and max(map(len, words)) <= 6
 
 
-@pytest.mark.skipif(Browser.find() is None, reason="no Chromium here")
-def test_no_number_of_a_chart_is_cut_on_a_phone(tmp_path: Path) -> None:
+def test_no_number_of_a_chart_is_cut_on_a_phone(browser: Browser, tmp_path: Path) -> None:
     charts = [
         chart(Curves(str(span), {"line": [list(zip(span, span, strict=True))]})) for span in SPANS
     ]
     (tmp_path / "page.html").write_text(
         page("ticks", f"<main><section>{''.join(charts)}</section></main>", {"runs": []})
     )
-    with Browser(tmp_path / "profile") as browser:
-        for width in (390, 1280):
-            browser.size(width)
-            browser.open(tmp_path / "page.html")
-            cut = browser.run(
-                "[...document.querySelectorAll('.tick')].map((one) => one.getBoundingClientRect())"
-                ".filter((box) => box.left < 0 || box.right > innerWidth).length"
-            )
-            assert cut == 0 and browser.run("document.documentElement.scrollWidth <= innerWidth")
-        browser.size(390)
-        browser.picture(tmp_path / "ticks.png")
+    for width in (390, 1280):
+        browser.size(width)
+        browser.open(tmp_path / "page.html")
+        cut = browser.run(
+            "[...document.querySelectorAll('.tick')].map((one) => one.getBoundingClientRect())"
+            ".filter((box) => box.left < 0 || box.right > innerWidth).length"
+        )
+        assert cut == 0 and browser.run("document.documentElement.scrollWidth <= innerWidth")
+    browser.size(390)
+    browser.picture(tmp_path / "ticks.png")

@@ -247,23 +247,21 @@ def test_who_may_ask(port: int, method: str, headers: dict[str, str], status: in
         assert b"default-src 'none'" in answer.read()
 
 
-@pytest.mark.skipif(Browser.find() is None, reason="no Chromium here")
 def test_the_pages_work_in_a_browser_and_show_texts_as_texts(
-    port: int, runs: Path, tmp_path: Path
+    browser: Browser, port: int, runs: Path
 ) -> None:
     site = f"http://127.0.0.1:{port}"
-    with Browser(tmp_path / "profile") as browser:
-        browser.visit(f"{site}/run/two")
-        browser.until("!!document.querySelector('.lanes')")
-        assert browser.text("#chips").startswith("all 48")
-        browser.run("document.querySelector('details.tokens').open = true")
-        browser.until("!!document.querySelector('.sampled span')")
-        assert "advantages by rebn over 16 plays" in browser.text("details.tokens")
-        key = quote("~".join(map(str, next(iter(read_episodes(runs / "nasty"))).id)), safe="")
-        browser.visit(f"{site}/run/nasty#/r/nasty/e/{key}")
-        browser.until("!!document.querySelector('.lanes')")
-        assert NASTY in browser.text("#episode")
-        browser.size(390)
-        assert browser.run("document.documentElement.scrollWidth <= innerWidth")
-        elsewhere = [fault for fault in browser.faults() if not fault.startswith(site)]
-        assert elsewhere == []
+    browser.visit(f"{site}/run/two")
+    browser.until("!!document.querySelector('.lanes')")
+    assert browser.text("#chips").startswith("all 48")
+    browser.run("document.querySelector('details.tokens').open = true")
+    browser.until("!!document.querySelector('.sampled span')")
+    assert "advantages by rebn over 16 plays" in browser.text("details.tokens")
+    key = quote("~".join(map(str, next(iter(read_episodes(runs / "nasty"))).id)), safe="")
+    browser.visit(f"{site}/run/nasty#/r/nasty/e/{key}")
+    browser.until("!!document.querySelector('.lanes')")
+    assert NASTY in browser.text("#episode")
+    browser.size(390)
+    assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+    elsewhere = [fault for fault in browser.faults() if not fault.startswith(site)]
+    assert elsewhere == []
