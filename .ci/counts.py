@@ -22,6 +22,8 @@ LEAST_COMMENTS = 0.05  # of all lines; those behind code count too
 # A value is named by a noun for what it is, not by what happened to it or where it stands.
 NO_NAMES = {"at", "found", "given", "kept", "one", "own", "said", "shown", "told"}
 LONGEST_LIFE = 3  # lines that such a name may live
+# What users type, and what files on disk hold, keeps its name.
+RECORDED = {"ForkSettings.at", "GuardState.kept", "GuardState.told", "proofs.told"}
 
 
 def docstring_lines(tree: ast.Module) -> set[int]:
@@ -63,6 +65,30 @@ def long_lived(tree: ast.Module) -> Iterator[tuple[str, str, int]]:
                 yield node.name, name, life
 
 
+def unnamed(tree: ast.Module, home: str) -> Iterator[tuple[int, str]]:
+    """Line and name of all that is called by a word of `NO_NAMES` and lives longer than a function:
+    functions, classes, fields, attributes, and what a module or a class holds. `home` is the
+    module."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.lineno, f"{home}.{node.name}"
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, f"{home}.{node.attr}"
+        if isinstance(node, (ast.Module, ast.ClassDef)):
+            holder = node.name if isinstance(node, ast.ClassDef) else home
+            for part in node.body:
+                targets = part.targets if isinstance(part, ast.Assign) else []
+                targets += [part.target] if isinstance(part, ast.AnnAssign) else []
+                for name in (each for target in targets for each in ast.walk(target)):
+                    if isinstance(name, ast.Name):
+                        yield name.lineno, f"{holder}.{name.id}"
+
+
+def is_noun(name: str) -> bool:
+    """Whether the last part of a dotted name is none of `NO_NAMES`, however it is written."""
+    return name.rpartition(".")[2].strip("_").lower() not in NO_NAMES
+
+
 def count(folders: list[Path]) -> list[str]:
     """Prints one line of numbers; gives the bars that are missed, a line each."""
     lengths: list[tuple[int, Path]] = []
@@ -99,6 +125,11 @@ def count(folders: list[Path]) -> list[str]:
             f"{name}: {function} has a value called {value!r} that lives for {life} lines;"
             f" {LONGEST_LIFE} are allowed, so say what it is"
             for function, value, life in long_lived(tree)
+        ]
+        faults += [
+            f"{name}:{line}: {called} is no noun, so say what it is"
+            for line, called in unnamed(tree, path.stem)
+            if not is_noun(called) and called not in RECORDED
         ]
     if not lengths:
         return []

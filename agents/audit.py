@@ -36,15 +36,15 @@ _FLIPS = re.compile(
 @dataclass(frozen=True, slots=True)
 class Draft:
     """What is about to be said. `raw` is what the model wrote, `text` and `calls` what would be
-    sent; `situation` is the speaker's briefing, `heard` and `said` are the talk so far by side,
-    `talk` is all of it."""
+    sent; `situation` is the speaker's briefing; `heard` and `own_texts` are what the other side and
+    the speaker said so far, `talk` is both."""
 
     text: str
     raw: str = ""
     calls: tuple[ToolCall | Malformed, ...] = ()
     situation: str = ""
     heard: tuple[str, ...] = ()
-    said: tuple[str, ...] = ()
+    own_texts: tuple[str, ...] = ()
     talk: tuple[Message, ...] = ()
 
 
@@ -56,7 +56,8 @@ def audit(draft: Draft) -> tuple[str, ...]:
     """
     # What the other side said may be said back, whoever made it up.
     known = {
-        _key(value) for value in _values("\n".join((draft.situation, *draft.heard, *draft.said)))
+        _key(value)
+        for value in _values("\n".join((draft.situation, *draft.heard, *draft.own_texts)))
     }
     findings = [f"invented: {value}" for value in _values(draft.text) if _key(value) not in known]
     recited = _recited(draft.text, draft.situation)
@@ -75,7 +76,7 @@ def _repeats(draft: Draft) -> bool:
     words = _folded(draft.text)
     if not words or draft.calls or (_AGAIN.match(words) and words.count(" ") < SHORT):
         return False
-    return words in map(_folded, draft.said)
+    return words in map(_folded, draft.own_texts)
 
 
 def _values(text: str) -> list[str]:

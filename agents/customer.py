@@ -249,7 +249,7 @@ class Customer:
     def _to_news(self, heard: Heard) -> list[str]:
         """Thanks and the next wish, or what is still owed."""
         lead: list[str] = []
-        if heard.done or heard.told:
+        if heard.done or heard.informs:
             lead = [self.voice.bank("thank")] if self.traits.verbosity else []
         elif heard.refused:
             lead = [self.voice.bank("accept")]
@@ -260,7 +260,7 @@ class Customer:
         if stale is not None and not waits:
             return [*lead, *self._changes_mind(stale)]
         waiting = [goal for goal in topics if goal.status not in (OPEN, DONE, REFUSED)]
-        news = heard.done or heard.refused or heard.told
+        news = heard.done or heard.refused or heard.informs
         # What stands in for a refused wish comes before those that are still to come.
         fallback = next((goal for goal in heard.refused if goal.status == OPEN), None)
         following = fallback or self.wishes.following()

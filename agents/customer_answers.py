@@ -16,7 +16,7 @@ class Answers:
 
     def __init__(self, wishes: Wishes) -> None:
         self.wishes, self.voice, self.book = wishes, wishes.voice, wishes.book
-        self.traits, self.told = wishes.traits, wishes.told
+        self.traits, self.tellings = wishes.traits, wishes.tellings
         self.knowledge = {slot.name: slot for slot in wishes.task.knowledge}
         self.slips: dict[str, str] = {}  # slot -> the value that should have been said
         self.dodged: set[str] = set()
@@ -26,7 +26,7 @@ class Answers:
         slots = list(dict.fromkeys(act.slot for act in heard.of("ask")))
         # What it told was of no use: once more, all of it.
         if not slots and any(act.slot == "not_found" for act in heard.acts):
-            slots = [name for name in self.knowledge if self.told[name]]
+            slots = [name for name in self.knowledge if self.tellings[name]]
         if not slots:
             return []
         current = self.wishes.current()
@@ -46,9 +46,9 @@ class Answers:
 
     def give(self, slots: Mapping[str, Slot]) -> str:
         """Tells these facts, perhaps with a slip of the pen."""
-        again = all(self.told[name] for name in slots)
+        again = all(self.tellings[name] for name in slots)
         values = {name: self._typed(name, slot.value) for name, slot in slots.items()}
-        self.told.update(list(slots))
+        self.tellings.update(list(slots))
         words = self.book.give(values, self.voice.pick)
         return f"{self.voice.bank('again')} {words}" if again else words
 
@@ -72,12 +72,12 @@ class Answers:
         if self._dodges(slot):
             return [self.voice.bank("dodge", slot)]
         key = f"{goal.place}/{slot}"
-        self.told[key] += 1
-        if self.told[key] > OFTEN:
+        self.tellings[key] += 1
+        if self.tellings[key] > OFTEN:
             again = self.voice.bank("again")  # drawn before the wish: episodes are replayed
             return [" ".join([again, *self.wishes.request(goal, whole=True)])]
         words = self.book.detail(goal.wanted, slot, self.voice.pick)
-        return [words if self.told[key] == 1 else f"{self.voice.bank('again')} {words}"]
+        return [words if self.tellings[key] == 1 else f"{self.voice.bank('again')} {words}"]
 
     def _facts(self, names: Sequence[str], *, alone: bool) -> list[str]:
         """Facts of its knowledge; where it tells none and nothing else (`alone`), why it does
@@ -129,7 +129,7 @@ class Answers:
         """The value, or a slip of it that the next message puts right."""
         if (
             self.traits.mistakes
-            and not self.told[name]
+            and not self.tellings[name]
             and self.voice.rng.random() < self.traits.mistakes
             and (wrong := self.book.mistaken(name, value))
         ):

@@ -26,7 +26,7 @@ class Wishes:
         self.task, self.agenda, self.voice = task, agenda, voice
         self.book, self.traits = voice.book, voice.traits
         # slots of the knowledge, and `<place>/<detail>` of wishes
-        self.told: Counter[str] = Counter()
+        self.tellings: Counter[str] = Counter()
         self.topics = list(agenda.goals)
         # Shuffled once, at the start: the order is a trait and not a mood.
         if self.traits.order == "reversed":
@@ -77,7 +77,7 @@ class Wishes:
         if not whole:
             # At least one detail, since a request about nothing cannot be answered.
             parts = parts[: max(1, math.ceil(self.traits.front_load * len(parts)))]
-        self.told.update(f"{goal.place}/{name}" for name in parts)
+        self.tellings.update(f"{goal.place}/{name}" for name in parts)
         return [self.book.request(wish, parts, self.voice.pick)]
 
     def described(self, wish: Wish) -> bool:

@@ -62,7 +62,7 @@ class RetailOracle(Scripted):
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
         super().__init__()
         self.task: Task = need_task(agent, task)
-        self.told = ""  # by the customer
+        self.customer_texts = ""  # by the customer
 
     def script(self, heard: str) -> Script:
         # Without a wish there is nobody to serve, as in tasks that only transfer.
@@ -140,14 +140,14 @@ class RetailOracle(Scripted):
     def _address(self, arguments: Mapping[str, Any]) -> Script:
         """Asks for an address that it knows and was not told."""
         # A customer that was not asked has not said it, and a proposal would come from nowhere.
-        if any(str(arguments.get(part, "")) not in self.told for part in ADDRESS):
+        if any(str(arguments.get(part, "")) not in self.customer_texts for part in ADDRESS):
             yield say(
                 "Please give me the whole new address, with street, city, state, country and zip"
                 " code."
             )
 
     async def act(self, asked: Asked) -> Action:
-        self.told += "".join(
+        self.customer_texts += "".join(
             f" {message.text}" for message in asked.new if message.sender == "user"
         )
         return await super().act(asked)

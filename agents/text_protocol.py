@@ -23,7 +23,7 @@ from gem_ma.parsing import parse_legal
 
 RESPOND = "respond"
 RETRIES = 2
-SHOWN = 200  # characters of an unreadable answer that are kept
+EXCERPT = 200  # characters of an unreadable answer that are kept
 ACT = """\
 You act by text. Each of your turns is exactly one action, on a line of its own:
 Action: {"name": "<tool>", "arguments": {<its arguments>}}"""
@@ -71,7 +71,7 @@ class Act:
         )
 
     async def act(self, asked: Asked) -> Action:
-        whole = "\n\n".join(part for part in (self.instructions, self._told(asked)) if part)
+        whole = "\n\n".join(part for part in (self.instructions, self._format(asked)) if part)
         prompt = self.thread.prompt(asked, whole)
         messages = prompt
         # Each retry sees the same prompt: faulty drafts are no history.
@@ -86,7 +86,7 @@ class Act:
         self.thread.keep(asked, Message(words, self.agent))
         return acted
 
-    def _told(self, asked: Asked) -> str:
+    def _format(self, asked: Asked) -> str:
         parts = [
             self.protocol,
             TOOLS + "\n".join(map(_schema, asked.tools)) if asked.tools else "",
@@ -128,10 +128,10 @@ def read(reply: Reply, asked: Asked) -> tuple[Action, str, str]:
         if isinstance(content, str) and content.strip():
             return Action(content.strip()), _seen(reply, text, visible_text), ""
         call = Malformed(
-            text[:SHOWN], "bad_arguments: respond takes content, a text that says something"
+            text[:EXCERPT], "bad_arguments: respond takes content, a text that says something"
         )
     if call is None:
-        call = Malformed(text[:SHOWN], NO_ACTION)
+        call = Malformed(text[:EXCERPT], NO_ACTION)
     fault = call.reason if isinstance(call, Malformed) else ""
     return Action("", (call,)), _seen(reply, text, visible_text), fault
 

@@ -15,24 +15,24 @@ from dataclasses import replace
 from gem_ma import Asked, Malformed, Message, ToolCall
 from gem_ma.types import SYSTEM, TOOL
 
-Shown = Callable[[str], str]
+Rewrite = Callable[[str], str]
 
 
 class Thread:
     """Prompts of one agent. `show` changes the texts of others; `plain` writes calls and results
     of tools as text, for models without tools."""
 
-    def __init__(self, agent: str, show: Shown | None = None, plain: bool = False) -> None:
+    def __init__(self, agent: str, show: Rewrite | None = None, plain: bool = False) -> None:
         self.agent, self.show, self.plain = agent, show, plain
         # place in the transcript -> what the model is shown there
-        self._kept: dict[int, tuple[Message, ...]] = {}
+        self._replaced: dict[int, tuple[Message, ...]] = {}
 
     def prompt(self, asked: Asked, instructions: str = "") -> tuple[Message, ...]:
         """The whole conversation; the instructions stand at the end of the first briefing."""
         messages: list[Message] = []
         for place, message in enumerate(asked.transcript):
             # What was kept replaces what the record has at this place.
-            messages += self._kept.get(place) or (self._shown(message),)
+            messages += self._replaced.get(place) or (self._message(message),)
         if not instructions:
             return tuple(messages)
         if not messages or messages[0].sender != SYSTEM:
@@ -46,9 +46,9 @@ class Thread:
         """Shows the model these messages where the transcript will have the action that answers
         `asked`."""
         # The action will stand where the transcript now ends.
-        self._kept[len(asked.transcript)] = messages
+        self._replaced[len(asked.transcript)] = messages
 
-    def _shown(self, message: Message) -> Message:
+    def _message(self, message: Message) -> Message:
         if message.sender == self.agent:
             if self.plain and message.tool_calls:
                 return Message(
@@ -87,7 +87,7 @@ def written(call: ToolCall | Malformed) -> str:
 
 
 def dialogue(
-    messages: Sequence[Message], me: str, others: Shown | None = None, results: int = 0
+    messages: Sequence[Message], me: str, others: Rewrite | None = None, results: int = 0
 ) -> str:
     """A conversation as text, each line under the name of who said it, without briefings.
 

@@ -42,7 +42,7 @@ class Ledgered(UserLLM):
             )
         # Built anew for each draft: a refused one must leave no trace.
         ledger = Ledger(self.task, self.phrasebook)
-        for event in told(draft.talk, self.agent, self.end_tool):
+        for event in events_of(draft.talk, self.agent, self.end_tool):
             ledger.see(event)
         step = len(draft.talk)
         faults = [
@@ -60,7 +60,7 @@ class Ledgered(UserLLM):
         )
 
 
-def told(talk: Sequence[Message], me: str, end_tool: str) -> Iterator[Event]:
+def events_of(talk: Sequence[Message], me: str, end_tool: str) -> Iterator[Event]:
     """A talk in one side's eyes as the events of both. What stands before the side's first own
     act is its briefing."""
     # The greeting that opens a talk is a part of the briefing.

@@ -38,7 +38,7 @@ from gem_ma.options import flat
 from gem_ma.parsing import parse_legal, parse_tool_calls
 from gem_ma.types import SYSTEM, TOOL
 
-SHOWN = 200  # characters of an unreadable answer that are kept
+EXCERPT = 200  # characters of an unreadable answer that are kept
 THINK = """\
 Answer in two labelled parts:
 Thought: what has happened and what you want next. Nobody else reads this.
@@ -83,7 +83,7 @@ class _Candidate:
     fault: str = ""
 
     @property
-    def told(self) -> str:
+    def words(self) -> str:
         """The draft in words, for who judges or improves it."""
         calls = () if self.fault else self.action.tool_calls
         return (
@@ -189,10 +189,10 @@ class UserLLM:
         candidate = await self._choose(asked, prompt)
         # The stage direction is kept with the act that followed it, or the model sees acts out of
         # nowhere.
-        self.thread.keep(asked, *stage, self._own(candidate))
+        self.thread.keep(asked, *stage, self._act_in_history(candidate))
         return candidate.action
 
-    def _own(self, candidate: _Candidate) -> Message:
+    def _act_in_history(self, candidate: _Candidate) -> Message:
         """What the model is shown of its own act later: as sampled where nothing but white space
         was taken away, so that the next prompt goes on from the sampled tokens; a thinking
         user's thoughts stay before its eyes."""
@@ -258,7 +258,7 @@ class UserLLM:
             fault = ONLY_MARKS if has_marks(text, self.tokens) else EMPTY
         if fault:
             return _Candidate(
-                Action("", (Malformed(reply.text[:SHOWN], fault),)), reply.text, text, fault
+                Action("", (Malformed(reply.text[:EXCERPT], fault),)), reply.text, text, fault
             )
         return _Candidate(Action(words, calls, parsed), reply.text, text)
 
@@ -322,7 +322,7 @@ class UserLLM:
                 "The conversation so"
                 f" far:\n{dialogue(asked.transcript, self.agent, self._heard) or '(nothing yet)'}"
             ),
-            f'The draft of what "{self.agent}" says next:\n{candidate.told}',
+            f'The draft of what "{self.agent}" says next:\n{candidate.words}',
         ]
         parts += (
             ["What an automatic check found in the draft:\n" + "\n".join(findings)]
@@ -381,7 +381,7 @@ class UserReflection(UserLLM):
         self, asked: Asked, prompt: tuple[Message, ...], refused: _Candidate, why: str
     ) -> _Candidate:
         return await self._draw(
-            asked, (*prompt, Message(REFLECT.format(draft=refused.told, why=why))), labelled=True
+            asked, (*prompt, Message(REFLECT.format(draft=refused.words, why=why))), labelled=True
         )
 
 

@@ -45,7 +45,7 @@ class TicTacToe(Scenario):
         for turn in range(9):
             mover, other = self.agents[turn % 2], self.agents[1 - turn % 2]
             legal = tuple(str(square + 1) for square in free(board))
-            actions = yield Ask({mover: f"Board: {shown(board)} Your move."}, legal=legal)
+            actions = yield Ask({mover: f"Board: {board_text(board)} Your move."}, legal=legal)
             move = actions[mover].parsed
             # the offender pays; who waited for it gets what zero-sum leaves, as for any win
             if move is None:
@@ -62,11 +62,11 @@ class TicTacToe(Scenario):
         return {"draw": float(not whys), "foul": float("foul" in whys)}
 
 
-def shown(board: str) -> str:
+def board_text(board: str) -> str:
     """A board in words that a small tokenizer can read: each square as its mark, or its number
     where it is free.
 
-    >>> shown("x...o....")
+    >>> board_text("x...o....")
     'x 2 3 / 4 o 6 / 7 8 9'
     """
     marks = [str(square + 1) if mark == "." else mark for square, mark in enumerate(board)]

@@ -15,7 +15,7 @@ from gem_ma.scenarios.retail.language import RETAIL
 from gem_ma.scenarios.service.reading.acts import READ, SURE, read
 from gem_ma.scenarios.service.reading.answers import answer, changes_mind, corrects
 from gem_ma.scenarios.service.reading.proposals import judge
-from gem_ma.scenarios.service.reading.values import told
+from gem_ma.scenarios.service.reading.values import tells
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
@@ -783,7 +783,7 @@ def test_a_change_of_mind_and_a_correction_are_told_from_plain_requests() -> Non
     ],
 )
 def test_a_fact_is_told_by_its_value(text: str, output: str, holds: bool) -> None:
-    assert told(output, [text]) is holds
+    assert tells(output, [text]) is holds
 
 
 # -- what holds for every text -------------------------------------------------------------------

@@ -233,8 +233,8 @@ def readers_of_talk() -> dict[str, Callable[[str], Any]]:
         "mentions": naming.mentions.__wrapped__,
         "plain": phrases.plain,
         "sums": lambda text: founded.worked_out([text], set()),
-        "told": lambda text: values.told("625.60", [text]),
-        "shown": lambda text: founded.Shown().add(text),
+        "told": lambda text: values.tells("625.60", [text]),
+        "shown": lambda text: founded.Basis().add(text),
     }
 
 

@@ -14,8 +14,8 @@ from gem_ma.agents.retail_reading import requests
 from gem_ma.agents.retail_talk import change, proposal
 from gem_ma.agents.retail_user import RetailUser
 from gem_ma.scenarios.retail import Item, Retail, Task, Wish
-from gem_ma.scenarios.retail.grading import told
 from gem_ma.scenarios.retail.language import RETAIL
+from gem_ma.scenarios.service.reading.values import tells
 
 from gem_ma import Action, Asked, Game, Message, Plan, ToolCall, play
 from gem_ma.behaviour import is_privileged
@@ -334,8 +334,8 @@ def test_the_user_and_the_grader_agree_on_what_was_told(output: str, said: str) 
     heard = ended(Customer(replace(question, outputs=(output,), wishes=(wish,))).hear(text))
     # how large a thing is answers no count, although the number is told
     measure = (output, said) == ("20", "20 hours")
-    assert told(output, [text]) if measure else True
-    assert heard == ("settled" if told(output, [text]) and not measure else "")
+    assert tells(output, [text]) if measure else True
+    assert heard == ("settled" if tells(output, [text]) and not measure else "")
 
 
 @pytest.mark.parametrize(

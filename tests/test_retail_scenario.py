@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 from gem_ma.scenarios.retail import Retail, RetailStore, Task
-from gem_ma.scenarios.retail.grading import canonical, changes, gold_state, tau1, told
+from gem_ma.scenarios.retail.grading import canonical, changes, gold_state, tau1
 from gem_ma.scenarios.retail.tasks import flags_of, goal_of, identity_of, wishes_of
 from gem_ma.scenarios.service.desk.log import Outcome
 from gem_ma.scenarios.service.desk.task import GoldCall
+from gem_ma.scenarios.service.reading.values import tells
 
 from gem_ma import Action, Game, Malformed, Message, Plan, ToolCall, play
 from gem_ma.episode import Episode, Seat
@@ -464,7 +465,7 @@ def test_inaction_is_paid_by_the_strict_rule_and_never_by_ours() -> None:
 def test_a_talk_cut_by_the_bound_and_a_user_that_gave_up_are_no_success() -> None:
     task, store = small_task(("exchange_delivered_order_items", EXCHANGE))
     store.call("exchange_delivered_order_items", EXCHANGE)
-    assert verdicts(task, store, Outcome("limit", said=("x",))) == (0.0, 0.0)
+    assert verdicts(task, store, Outcome("limit", texts=("x",))) == (0.0, 0.0)
     assert verdicts(task, store, Outcome("user", "gave_up", ("x",))) == (1.0, 0.0)
     assert verdicts(task, store, Outcome("transfer")) == (1.0, 0.0)
 
@@ -484,7 +485,7 @@ def test_a_due_refusal_must_be_said_and_accepted() -> None:
         Outcome("user", "refused"),
         SERVED,
         Outcome("transfer"),
-        Outcome("limit", said=("x",)),
+        Outcome("limit", texts=("x",)),
         Outcome("user", "gave_up", ("x",)),
     ):
         assert verdicts(task, store, outcome)[1] == 0.0
@@ -567,7 +568,7 @@ def test_what_the_assistant_was_shown_or_told_is_no_guess() -> None:
     ],
 )
 def test_values_in_texts_have_boundaries(output: str, text: str, there: bool) -> None:
-    assert told(output, [text]) is there
+    assert tells(output, [text]) is there
 
 
 def test_changes_are_empty_at_the_start_and_after_a_change_and_back() -> None:

@@ -20,8 +20,8 @@ from gem_ma.scenarios.service.desk.task import GoldCall, Wish
 from gem_ma.scenarios.service.grading.goals import goals_of
 from gem_ma.scenarios.service.grading.refusals import refused
 from gem_ma.scenarios.service.reading.acts import SURE, read
-from gem_ma.scenarios.service.reading.founded import Shown, worked_out
-from gem_ma.scenarios.service.reading.values import kind_of, told
+from gem_ma.scenarios.service.reading.founded import Basis, worked_out
+from gem_ma.scenarios.service.reading.values import kind_of, tells
 
 from gem_ma import ToolCall
 from tests.natural_refusals import NATURAL, SCATTERED
@@ -497,19 +497,19 @@ def test_the_difference_of_several_swaps_is_one_expression_of_a_calculator() -> 
     )
     kites = '{"product_id": "P1", "variants": {"I3": {"price": 40.45}, "I4": {"price": 999.0}}}'
     lamps = '{"product_id": "P2", "variants": {"I8": {"price": 6.3}, "I9": {"price": 2.2}}}'
-    shown = Shown([order, kites, lamps])
+    shown = Basis([order, kites, lamps])
     assert shown.founds("31.65")  # 40.45 - 10.10 + 6.30 - 5.00
     assert shown.founds("27.55")  # 40.45 - 10.10 + 2.20 - 5.00
     assert not shown.founds("31.66")
-    assert not Shown([order, kites]).founds("31.65")  # the second price was not looked up
+    assert not Basis([order, kites]).founds("31.65")  # the second price was not looked up
     # nothing to do with the entry
-    assert not Shown([order, lamps.replace("P2", "P7"), kites]).founds("31.65")
+    assert not Basis([order, lamps.replace("P2", "P7"), kites]).founds("31.65")
 
 
 def test_an_empty_output_is_always_told_and_huge_numbers_are_none() -> None:
-    assert told("", ())
-    assert not told("5", ("9" * 10_000,))
-    assert Shown(["9" * 10_000, "[" * 5000]).founds("17") is False
+    assert tells("", ())
+    assert not tells("5", ("9" * 10_000,))
+    assert Basis(["9" * 10_000, "[" * 5000]).founds("17") is False
 
 
 # -- tau-bench -----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import time
 import pytest
 from gem_ma.scenarios.retail import Retail
 from gem_ma.scenarios.service.reading.parts import parts_of
-from gem_ma.scenarios.service.reading.stated import Answers, Said
+from gem_ma.scenarios.service.reading.stated import Answers, Saying
 
 from gem_ma import Plan, play
 from gem_ma.episode import Seat
@@ -29,7 +29,7 @@ QUESTIONS = [place for place, task in enumerate(SHOP.tasks("test")[:120]) if tas
 
 
 def stands(output: str, *texts: str, needed: int = 1) -> bool:
-    talk = [Said(text) for text in texts]
+    talk = [Saying(text) for text in texts]
     answers = Answers(output, talk, needed)
     return any(answers.stands(place) for place in range(len(talk)))
 
@@ -118,16 +118,16 @@ def test_words_that_change_do_not_help_who_tells_all(form: str) -> None:
 
 def test_outputs_of_several_kinds_may_be_told_in_one_line() -> None:
     outputs = ("840887978435", "943 Maple Drive", "Suite 356", "Chicago", "60621", "64GB", "54.04")
-    said = [Said(f"What you asked for: {'; '.join(outputs)}. Is there anything else?")]
+    said = [Saying(f"What you asked for: {'; '.join(outputs)}. Is there anything else?")]
     assert all(Answers(output, said, wanted=outputs).stands(0) for output in outputs)
 
 
 def test_a_message_next_to_a_write_is_no_rival_and_wishes_leave_room() -> None:
     quotes = [
-        Said(f"The new one would cost ${number} and {place} days.", True)
+        Saying(f"The new one would cost ${number} and {place} days.", True)
         for place, number in enumerate(NUMBERS[:8])
     ]
-    assert Answers("61.20", [*quotes, Said("The balance is $61.20.")]).stands(8)
+    assert Answers("61.20", [*quotes, Saying("The balance is $61.20.")]).stands(8)
     texts = (
         "It was 11.10.",
         "Then 12.20 came.",
@@ -136,7 +136,7 @@ def test_a_message_next_to_a_write_is_no_rival_and_wishes_leave_room() -> None:
         "You get 15.50.",
         "The sum is 61.20.",
     )
-    said = [Said(text) for text in texts]
+    said = [Saying(text) for text in texts]
     assert [Answers("61.20", said, others=others).stands(5) for others in (0, 1)] == [False, True]
 
 
@@ -164,7 +164,7 @@ def test_a_reading_costs_no_more_than_its_length() -> None:
             for _ in range(3):
                 parts_of.cache_clear()
                 start = time.process_time()
-                Answers("61.20", [Said(text + "61.20")]).stands(0)
+                Answers("61.20", [Saying(text + "61.20")]).stands(0)
                 taken.append(time.process_time() - start)
             costs.append(min(taken))
         assert costs[1] <= 3 * costs[0] + 0.05, run

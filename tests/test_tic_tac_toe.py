@@ -10,9 +10,9 @@ from gem_ma.scenarios.tic_tac_toe import (
     EMPTY,
     TicTacToe,
     best_moves,
+    board_text,
     free,
     placed,
-    shown,
     value,
     winner,
 )
@@ -60,7 +60,7 @@ def test_only_empty_squares_are_legal_and_the_mover_sees_the_board():
     game = played("5", "1")
     assert game.pending["x"].legal == ("2", "3", "4", "6", "7", "8", "9")
     assert game.view("x")[-1].text == "Board: o 2 3 / 4 x 6 / 7 8 9 Your move."
-    assert shown("xo.......") == "x o 3 / 4 5 6 / 7 8 9"
+    assert board_text("xo.......") == "x o 3 / 4 5 6 / 7 8 9"
 
 
 def test_values_of_positions_by_hand():

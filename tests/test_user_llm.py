@@ -566,8 +566,8 @@ def test_the_check_finds_what_nobody_told_the_speaker() -> None:
     assert audit(Draft("How can I help you?")) == ("role_flip: How can I help",)
     assert audit(Draft("Bye.", raw="Bye. ###STOP###")) == ("token_leak: a marked-up word",)
     assert (
-        audit(Draft("Hello?", said=("hello",))) == ("loop: said before",)
-        and audit(Draft("", calls=(ToolCall("c", "leave", {}),), said=("",))) == ()
+        audit(Draft("Hello?", own_texts=("hello",))) == ("loop: said before",)
+        and audit(Draft("", calls=(ToolCall("c", "leave", {}),), own_texts=("",))) == ()
     )
 
 

@@ -43,10 +43,10 @@ class Problem:
     @property
     def examples(self) -> list[str]:
         """Its tests as a question may show them."""
-        return [_shown(test, self.entry) for test in self.tests]
+        return [_example(test, self.entry) for test in self.tests]
 
 
-def _shown(test: Mapping[str, Any], entry: str) -> str:
+def _example(test: Mapping[str, Any], entry: str) -> str:
     if "test" in test:
         return str(test["test"]).strip()
     if "args" in test:

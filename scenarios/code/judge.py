@@ -27,7 +27,7 @@ from contextlib import ExitStack, suppress
 from typing import Any
 
 MOST = 1 << 20  # bytes of a result, and of what a run prints
-SHOWN = 300  # characters of a value in a message
+LONGEST = 300  # characters of a value in a message
 CLOSE = 1e-6  # between numbers with a point: absolute, and relative to the larger one
 PYTHON = [sys.executable, "-I", "-S", "-X", "utf8"]
 # raised inside a `map` or a loop of a test, these would end it early and in silence
@@ -70,7 +70,7 @@ class Program:
         """What its function gives. Raises what that raises, and Broken."""
         # arguments in words before they are sent: a test may change them later
         words = [*map(_brief, args), *(f"{key}={_brief(named[key])}" for key in named)]
-        self.call = f"{name}({', '.join(words)})"[:SHOWN]
+        self.call = f"{name}({', '.join(words)})"[:LONGEST]
         self.calls += 1
         if self.broken:
             raise Broken(self.broken)
@@ -88,7 +88,7 @@ class Program:
             _, kind, text = came
         except (TypeError, ValueError, IndexError, OverflowError, RecursionError):
             raise self._break("its answer is no value") from None
-        self.call = f"{self.call} raised {kind}: {text}"[: 2 * SHOWN]
+        self.call = f"{self.call} raised {kind}: {text}"[: 2 * LONGEST]
         raise _error(kind, text)
 
     def _asked(self, request: Any) -> Any:
@@ -136,7 +136,7 @@ def _brief(value: Any) -> str:
         text = repr(value)
     except ValueError:  # an integer of more digits than Python writes
         return "..."
-    return text if len(text) <= SHOWN else text[:SHOWN] + " ..."
+    return text if len(text) <= LONGEST else text[:LONGEST] + " ..."
 
 
 def _error(kind: str, text: str) -> Exception:
@@ -216,9 +216,9 @@ def _why(error: BaseException, test: str, program: Program) -> str:
     ]
     text = test.splitlines()
     here = next((at for at in reversed(lines) if at and at <= len(text)), 0)
-    line = text[here - 1].strip()[:SHOWN] if here else ""
+    line = text[here - 1].strip()[:LONGEST] if here else ""
     if not isinstance(error, AssertionError):
-        line = f"{line} ({type(error).__name__}: {str(error)[:SHOWN]})"
+        line = f"{line} ({type(error).__name__}: {str(error)[:LONGEST]})"
     return f"{line}: {program.call}" if program.call else line
 
 
@@ -293,7 +293,7 @@ def ran(text: str, given_input: str, wanted: str, deadline: float) -> Score:
         printed, errors = (os.pread(end, MOST, 0).decode("utf-8", "replace") for end in ends)
     if code:
         last = errors.strip().rsplit("\n", 1)[-1] or f"it ends with the code {code}"
-        return 0, 1, f"for the input {_brief(given_input)}: {last[:SHOWN]}"
+        return 0, 1, f"for the input {_brief(given_input)}: {last[:LONGEST]}"
     good = _lines(printed) == _lines(wanted)
     wrong = f"for the input {_brief(given_input)} it prints {_brief(printed)}, not {_brief(wanted)}"
     return int(good), 1, "" if good else wrong

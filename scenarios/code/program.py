@@ -15,7 +15,7 @@ from typing import Any
 
 _SCALARS: tuple[Any, ...] = (bool, int, float, str)  # in this order: a bool is an int too
 _GROUPS: tuple[Any, ...] = (list, tuple, set, frozenset)
-SHOWN = 300  # characters of what an exception says
+LONGEST = 300  # characters of what an exception says
 
 
 def plain(value: Any) -> list[Any]:
@@ -64,7 +64,7 @@ def _outcome(work: Callable[[], Any]) -> list[Any]:
         return ["gave", plain(work())]
     except BaseException as error:  # SystemExit too: the next call is answered all the same
         try:
-            text = str(error)[:SHOWN]
+            text = str(error)[:LONGEST]
         except BaseException:  # a class of the program's own
             text = "?"
         return ["raised", type(error).__name__, text]

@@ -24,7 +24,7 @@ from gem_ma.tools.sandbox import grade, require
 from gem_ma.tools.walls import MIB, Wall
 
 HERE = Path(__file__).parent
-OWN = HERE / "own.jsonl"
+OWN_FILE = HERE / "own.jsonl"
 FUNCTION = (
     "Write the Python function that is asked for. Answer with the whole function, and what it"
     " needs, in one ```python block."
@@ -80,7 +80,7 @@ class Code(Scenario):
                 "scenario.limits: timeout_s above 0, memory_mb from 64, sandbox; got"
                 f" {', '.join(f'{key}: {value}' for key, value in bounds.items())}"
             )
-        self.data, self.credit, self.examples = data or str(OWN), credit, examples
+        self.data, self.credit, self.examples = data or str(OWN_FILE), credit, examples
         self.attempts = self.ends_within = attempts
         self.share, self.shuffle, self.columns = held_out, shuffle, dict(columns or {})
         self.timeout_s, self.memory_mb = bounds["timeout_s"], int(bounds["memory_mb"])
@@ -104,7 +104,7 @@ class Code(Scenario):
 
     def provenance(self) -> dict[str, Any]:
         names = self.data if isinstance(self.data, str) else dict(self.data)
-        name = "our own tasks" if names == str(OWN) else names
+        name = "our own tasks" if names == str(OWN_FILE) else names
         return {"name": name, "digest": read(self.data, "code")[1]}
 
     # -- the play ---------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ class Puzzle(Board):
             self.ends[squares[0], squares[-1]] = placed.word
             for (row, column), letter in zip(squares, placed.word, strict=True):
                 self.letters[row * side + column] = letter
-        self.found: set[str] = set()
+        self.found_words: set[str] = set()
         self.tried: set[tuple[Square, Square]] = set()
         self.listed = segments(side, tuple(sorted({len(placed.word) for placed in laid})))
 
@@ -102,11 +102,11 @@ class Puzzle(Board):
     def text(self) -> str:
         side, letters = self.side, list(self.letters)
         for placed in self.laid:
-            if placed.word in self.found:
+            if placed.word in self.found_words:
                 for row, column in placed.squares():
                     letters[row * side + column] = letters[row * side + column].upper()
         lines = [" ".join(letters[row : row + side]) for row in range(0, side * side, side)]
-        return "\n".join([*lines, f"Found: {len(self.found)} of {len(self.laid)}."])
+        return "\n".join([*lines, f"Found: {len(self.found_words)} of {len(self.laid)}."])
 
     def secret(self) -> str:
         return f"The words were {', '.join(placed.word for placed in self.laid)}."
@@ -128,10 +128,10 @@ class Puzzle(Board):
             straight = row == last_row or column == last_column
             why = "is no hidden word" if straight else "runs neither across nor down"
             return Outcome(f"{name} {why}.")
-        self.found.add(word)
+        self.found_words.add(word)
         # a word that is found again from its other end is paid again, as in GEM
         paid = 1 / len(self.laid)
-        if len(self.found) == len(self.laid):
+        if len(self.found_words) == len(self.laid):
             return Outcome("All words are found.", paid, "win")
         return Outcome(f"{name} is {word}.", paid)
 

@@ -31,7 +31,7 @@ from gem_ma.tools.sandbox import grade, require
 from gem_ma.tools.walls import MIB, Wall
 
 NAMES = (*graders.GRADERS, "calls")
-OWN = Path(__file__).with_name("own.jsonl")
+OWN_FILE = Path(__file__).with_name("own.jsonl")
 WORKER = Path(__file__).with_name("mathematics.py")
 BRIEFS = {
     "letter": "Answer with the letter of the one choice that is right.",
@@ -91,7 +91,7 @@ class Questions(Scenario):
                 f"scenario: no option {min(unknown)!r}; there are {known}, and the columns"
                 f" {', '.join(COLUMNS)}"
             )
-        self.data, self.grader, self.take = data or str(OWN), grader, take
+        self.data, self.grader, self.take = data or str(OWN_FILE), grader, take
         self.attempts = self.ends_within = attempts
         self.share, self.shuffle = held_out, shuffle
         self.columns = {name: columns.get(name, name) for name in COLUMNS}
@@ -140,7 +140,7 @@ class Questions(Scenario):
 
     def provenance(self) -> dict[str, Any]:
         names = self.data if isinstance(self.data, str) else dict(self.data)
-        name = "our own questions" if names == str(OWN) else names
+        name = "our own questions" if names == str(OWN_FILE) else names
         return {"name": name, "digest": read(self.data, "questions")[1]}
 
     # -- the play ---------------------------------------------------------------------------------

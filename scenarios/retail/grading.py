@@ -21,7 +21,6 @@ from gem_ma.scenarios.service.desk.task import Task
 from gem_ma.scenarios.service.grading.goals import founded_by, goals_of, results_of
 from gem_ma.scenarios.service.grading.grader import Verdict
 from gem_ma.scenarios.service.grading.grader import canonical as judged
-from gem_ma.scenarios.service.reading.values import told
 
 __all__ = [
     "GRADERS",
@@ -35,7 +34,6 @@ __all__ = [
     "gold_of",
     "gold_state",
     "tau1",
-    "told",
 ]
 
 # (task, end state, state after the solution, outcome)
@@ -82,7 +80,7 @@ def tau1(task: Task, end: Overlay, gold: Overlay, outcome: Outcome) -> Verdict:
     """Equal databases, and each output a substring of some text without its commas; nothing
     where the talk ran into its limit."""
     # Without commas, so that `1,234.50` holds `1234.50`; the output itself keeps its own, as there.
-    texts = [text.lower().replace(",", "") for text in outcome.said]
+    texts = [text.lower().replace(",", "") for text in outcome.texts]
     parts = {
         # tau-bench works a reward out when a talk is done; one that ran into its bound has none.
         "ended": outcome.by != "limit",

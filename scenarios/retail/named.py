@@ -19,7 +19,7 @@ from gem_ma.scenarios.service.reading.values import numbers
 from gem_ma import ToolCall
 
 # `refund it to the original method` names a method without any word for its kind.
-_OWN = re.compile(r"\b(?:original|same|current|existing|default|used|previous|on file)\b")
+_SAME = re.compile(r"\b(?:original|same|current|existing|default|used|previous|on file)\b")
 _SOURCES = {
     "paypal": re.compile(r"pay ?pal"),
     "gift_card": re.compile(r"gift[ -]?card"),
@@ -87,7 +87,7 @@ def _method_named(
         or len(methods) == 1
     )
     return any(
-        any(word in text for word in words) or source.search(text) or (known and _OWN.search(text))
+        any(word in text for word in words) or source.search(text) or (known and _SAME.search(text))
         for text in folded
     )
 

@@ -41,7 +41,7 @@ WISHES = (CHANGE,) * 7 + (QUESTION,) * 2 + (CANCEL,)
 WRITES = {"pending": "modify_pending_order_items", "delivered": "exchange_delivered_order_items"}
 # first seed, number of tasks
 SPLITS = {"train": (0, 1000), "val": (10_000_000, 200), "test": (20_000_000, 500)}
-KEPT = 4096  # worlds in memory
+MOST_WORLDS = 4096  # worlds in memory
 
 
 def never_looking() -> Fraction:
@@ -99,7 +99,7 @@ def provenance() -> dict[str, Any]:
     }
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=MOST_WORLDS)
 def world(seed: int) -> Base:
     """The tables of a seed: the ordinary world of one customer, one order and one product, with
     the shelf in place of what it sells."""
@@ -243,4 +243,4 @@ def prove(task: Task) -> dict[str, int]:
             if miss.arguments.get("payment_method_id") == call.arguments.get("payment_method_id")
         )
 
-    return proofs.prove(replace(made, misses=misses, unique=lambda end: "", told=lambda: ""))
+    return proofs.prove(replace(made, misses=misses, unique=lambda end: "", reads_back=lambda: ""))

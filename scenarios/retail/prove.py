@@ -70,7 +70,7 @@ def trial(task: Task, base: Base, semantics: str = "fixed") -> proofs.Trial:
         misses=lambda call: _misses(Overlay(base), task, call),
         turned=_turned,
         unique=lambda end: _unique(task, Overlay(base), end),
-        told=lambda: audit(task),
+        reads_back=lambda: audit(task),
     )
 
 

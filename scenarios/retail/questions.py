@@ -33,7 +33,7 @@ def ask(scene: Scene, intent: str) -> Part | None:
         return None
     arguments, words, reads = drawn
     text = scene.rng.choice(question.texts).format(
-        **{name: said(value) for name, value in words.items()}
+        **{name: in_words(value) for name, value in words.items()}
     )
     # The answer needs the wish first: it is worked out from its arguments.
     wish = Wish("question", arguments, words, text=text, intent=intent)
@@ -47,7 +47,7 @@ def ask(scene: Scene, intent: str) -> Part | None:
     )
 
 
-def said(value: Any) -> str:
+def in_words(value: Any) -> str:
     """Items as a customer lists them; any other words as they are."""
     if not isinstance(value, tuple):
         return str(value)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from gem_ma.scenarios.retail.intents import allowed_refunds, make, swap
-from gem_ma.scenarios.retail.questions import said
+from gem_ma.scenarios.retail.questions import in_words
 from gem_ma.scenarios.retail.scene import Part, Record, Scene, look, look_up
 from gem_ma.scenarios.retail.tasks import Item, method_words
 from gem_ma.scenarios.retail.words import EXCUSES, FRIENDS, MATTERS
@@ -45,7 +45,7 @@ def refuse(
     part = make(intent, arguments, words, reads)
     labelled = "; ".join(f"{name}: {arguments[name]}" for name in PARTS if name in arguments)
     spoken = (text or TEXTS[intent]).format(
-        **{name: said(value) for name, value in words.items()}, address=labelled
+        **{name: in_words(value) for name, value in words.items()}, address=labelled
     )
     return Part(replace(part.wish, kind="impossible", reason=reason, text=spoken), reads)
 

@@ -60,7 +60,7 @@ BASELINES = {
     "retail_echo": 0.0,
     "retail_refuse": 0.0,
 }
-KEPT, AUDITS = 2048, 256  # solutions and audits that are kept
+MOST_SOLUTIONS, AUDITS = 2048, 256  # solutions and audits that are kept
 SOLUTION = ("actions", "outputs", "goal", "ends", "wishes", "knowledge", "flags", "proof", "raw")
 
 
@@ -253,7 +253,7 @@ class Retail(Scenario):
         entry = self._golds.get(task.id)
         # By identity: a folder that was read anew may have another task of this id.
         if entry is None or entry[0] is not task:
-            if len(self._golds) == KEPT:
+            if len(self._golds) == MOST_SOLUTIONS:
                 del self._golds[next(iter(self._golds))]
             gold = gold_of(self.source.world(task), self.semantics, task)
             entry = self._golds[task.id] = (task, gold)

@@ -24,7 +24,7 @@ from gem_ma.errors import ConfigError
 PER_WORLD = 20
 # Seeds below 0, so that no spare world is the world of other tasks.
 SPARES = 8  # further worlds for a task that its own world does not hold, each of this task alone
-KEPT = 128  # worlds in memory
+MOST_WORLDS = 128  # worlds in memory
 # first seed, number of tasks
 SPLITS = {
     "train": (0, 1000),
@@ -92,7 +92,7 @@ class OwnWorld:
         """The world of a seed; the last ones are kept."""
         if seed not in self._bases:
             # The oldest one goes; tasks are mostly played in their order.
-            if len(self._bases) == KEPT:
+            if len(self._bases) == MOST_WORLDS:
                 del self._bases[next(iter(self._bases))]
             self._bases[seed] = Base(tables_of(seed, self.sizes_of(seed)))
         return self._bases[seed]

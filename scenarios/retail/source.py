@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.scenarios.service.desk.overlay import Base
-from gem_ma.scenarios.service.desk.shapes import shown
+from gem_ma.scenarios.service.desk.shapes import key_text
 
 from gem_ma.errors import DataError
 
@@ -225,9 +225,9 @@ def _user(where: str, row: Any) -> None:
     _need(f"{where}.address", row["address"], zip=TEXT)
     # Shown cut: a key of a damaged file may be very long.
     for key, method in row["payment_methods"].items():
-        _need(f"{where}.payment_methods.{shown(key)}", method, source=TEXT)
+        _need(f"{where}.payment_methods.{key_text(key)}", method, source=TEXT)
         if method["source"] == "gift_card":
-            _need(f"{where}.payment_methods.{shown(key)}", method, balance=NUMBER)
+            _need(f"{where}.payment_methods.{key_text(key)}", method, balance=NUMBER)
 
 
 def _order(where: str, row: Any) -> None:
@@ -265,7 +265,7 @@ def _product(where: str, row: Any) -> None:
     _need(where, row, name=TEXT, product_id=TEXT, variants=OBJECT)
     for key, variant in row["variants"].items():
         _need(
-            f"{where}.variants.{shown(key)}",
+            f"{where}.variants.{key_text(key)}",
             variant,
             item_id=TEXT,
             options=OBJECT,

@@ -18,7 +18,7 @@ from gem_ma.scenarios.retail.taubench import TauBench
 
 from gem_ma.errors import ConfigError
 
-OWN = "own"
+GENERATED = "own"
 FIXED, TAU1, TAU2 = "fixed", "tau1", "tau2"
 Source = TauBench | Tau2Bench | OwnWorld | AsTau2
 
@@ -41,10 +41,10 @@ def open_source(
     folder: Any = data if data is not None else _named(wanted)
     if not isinstance(folder, (str, os.PathLike)):
         raise ConfigError(
-            f"scenario.data: a folder, or {OWN!r} for the generated shop; got {data!r}"
+            f"scenario.data: a folder, or {GENERATED!r} for the generated shop; got {data!r}"
         )
     folder = os.fsdecode(folder)
-    if folder == OWN:
+    if folder == GENERATED:
         return AsTau2(generated(FIXED)) if wanted == TAU2 else generated(wanted or FIXED)
     if wanted == FIXED:
         raise ConfigError(
@@ -70,5 +70,5 @@ def _named(wanted: str | None) -> str:
     generated shop."""
     first, second = (TAU2_VARIABLE, VARIABLE) if wanted == TAU2 else (VARIABLE, TAU2_VARIABLE)
     if wanted == TAU1:
-        return os.environ.get(VARIABLE) or OWN
-    return os.environ.get(first) or os.environ.get(second) or OWN
+        return os.environ.get(VARIABLE) or GENERATED
+    return os.environ.get(first) or os.environ.get(second) or GENERATED

@@ -23,7 +23,7 @@ from gem_ma.scenarios.retail.tau2_source import FILES, load_typed, retail_folder
 from gem_ma.scenarios.retail.tau2_tools import TAU2
 from gem_ma.scenarios.service.desk.lazy import Lazy
 from gem_ma.scenarios.service.desk.overlay import Base
-from gem_ma.scenarios.service.desk.shapes import ShapeError, kind, shown
+from gem_ma.scenarios.service.desk.shapes import ShapeError, key_text, kind
 from gem_ma.scenarios.service.desk.task import GoldCall, Slot, Task
 from gem_ma.scenarios.service.grading import tau2
 
@@ -162,7 +162,7 @@ class Tau2Bench:
             for split, ids in splits.items():
                 if not isinstance(ids, list):
                     raise ShapeError(
-                        f"{shown(split)}: expected a list of task ids, got {kind(ids)}"
+                        f"{key_text(split)}: expected a list of task ids, got {kind(ids)}"
                     )
                 for place, task_id in enumerate(ids):
                     if (
@@ -171,8 +171,8 @@ class Tau2Bench:
                         or str(task_id) not in self._rows
                     ):
                         raise ShapeError(
-                            f"{shown(split)}[{place}]: there is no task {json.dumps(task_id)[:40]}"
-                            " in tasks.json"
+                            f"{key_text(split)}[{place}]: there is no task"
+                            f" {json.dumps(task_id)[:40]} in tasks.json"
                         )
                 listed = {str(task_id) for task_id in ids}
                 # the benchmark keeps the order of tasks.json
@@ -218,7 +218,7 @@ def _check(where: str, row: Mapping[str, Any]) -> None:
             f"{start}.initialization_data.user_data: expected null; the customer has no database"
         )
     for table, rows in (data.get("agent_data") or {}).items():
-        path = f"{start}.initialization_data.agent_data.{shown(table)}"
+        path = f"{start}.initialization_data.agent_data.{key_text(table)}"
         if table not in SHAPES:
             raise ShapeError(f"{path}: expected one of {', '.join(SHAPES)}")
         if not isinstance(rows, Mapping):

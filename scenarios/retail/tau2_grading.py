@@ -31,7 +31,7 @@ def tau2(task: Task, end: Overlay, gold: Overlay, outcome: Outcome) -> Verdict:
         event.text
         for event in outcome.events
         if event.kind in ("said", "aside") and event.agent == ASSISTANT
-    ] or outcome.said
+    ] or outcome.texts
     calls = [
         (event.call.name, event.call.arguments)
         for event in outcome.events

@@ -20,7 +20,7 @@ from gem_ma.scenarios.service.desk.calculator import ALPHABET, evaluate
 from gem_ma.scenarios.service.desk.overlay import Overlay, Tables
 
 REASONS = frozenset(tools.REASONS)
-SHOWN = 50  # characters of a wrong value that an error text shows
+WIDTH = 50  # characters of a wrong value that an error text shows
 
 
 # -- reading -------------------------------------------------------------------------------------
@@ -34,11 +34,11 @@ def calculate(data: Overlay, expression: Any) -> str:
 
 
 def find_user_id_by_email(data: Overlay, email: Any) -> str:
-    return _found(tools.find_user_id_by_email(data, email))
+    return _user_only(tools.find_user_id_by_email(data, email))
 
 
 def find_user_id_by_name_zip(data: Overlay, first_name: Any, last_name: Any, zip: Any) -> str:
-    return _found(tools.find_user_id_by_name_zip(data, first_name, last_name, zip))
+    return _user_only(tools.find_user_id_by_name_zip(data, first_name, last_name, zip))
 
 
 def get_item_details(data: Overlay, item_id: Any) -> str:
@@ -250,7 +250,7 @@ def _known(data: Overlay, table: str, key: Any) -> Any:
     return key
 
 
-def _found(answer: str) -> str:
+def _user_only(answer: str) -> str:
     # One text for all searches, whichever failed.
     if answer.startswith("Error: "):
         raise ValueError("User not found")
@@ -328,7 +328,7 @@ def _address(**fields: Any) -> dict[str, str]:
         if not isinstance(value, str):
             faults.append(
                 f"{name}\n  Input should be a valid string [type=string_type,"
-                f" input_value={_shown(value)}, input_type={type(value).__name__}]"
+                f" input_value={_shortened(value)}, input_type={type(value).__name__}]"
             )
     if faults:
         plural = "s" if len(faults) > 1 else ""
@@ -338,10 +338,10 @@ def _address(**fields: Any) -> dict[str, str]:
     return {name: fields[name] for name in ADDRESS}
 
 
-def _shown(value: Any) -> str:
+def _shortened(value: Any) -> str:
     text = repr(value)
     # As its type check shortens long values: both ends, with points between.
-    return text if len(text) <= SHOWN else f"{text[: SHOWN // 2]}...{text[1 - SHOWN // 2 :]}"
+    return text if len(text) <= WIDTH else f"{text[: WIDTH // 2]}...{text[1 - WIDTH // 2 :]}"
 
 
 # -- the table of tools --------------------------------------------------------------------------

@@ -85,14 +85,14 @@ class _Ids:
     """Numbers of a fixed length, none twice."""
 
     def __init__(self, rng: random.Random) -> None:
-        self.rng, self.given = rng, set[str]()
+        self.rng, self.numbers = rng, set[str]()
 
     def __call__(self, digits: int) -> str:
         # Of a fixed length without leading zeros, as the patterns of ids expect.
         while True:
             number = str(self.rng.randrange(10 ** (digits - 1), 10**digits))
-            if number not in self.given:
-                self.given.add(number)
+            if number not in self.numbers:
+                self.numbers.add(number)
                 return number
 
 

@@ -151,14 +151,14 @@ class Outcome:
     """How a talk ended. `by`: `user`, `transfer`, `limit`, or `fault`; `reason` is what the user
     gave, or what was at fault.
 
-    `said`: the assistant's texts that reached the user; `shown`: what the assistant was shown
+    `texts`: the assistant's texts that reached the user; `sources`: what the assistant was shown
     (policy, the user's texts, results).
     """
 
     by: str
     reason: str = ""
-    said: tuple[str, ...] = ()
-    shown: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
 
 

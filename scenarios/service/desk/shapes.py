@@ -41,7 +41,7 @@ def kind(value: Any) -> str:
     )
 
 
-def shown(key: str) -> str:
+def key_text(key: str) -> str:
     """A key as a part of a path: on one line, whatever it holds."""
     # A key may hold a newline, and a message is one line.
     return key if key.isprintable() else ascii(key)
@@ -128,7 +128,7 @@ def keyed(shape: Shape) -> Shape:
     def read(where: str, value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise wrong(where, "an object", value)
-        return {key: shape(f"{where}.{shown(key)}", item) for key, item in value.items()}
+        return {key: shape(f"{where}.{key_text(key)}", item) for key, item in value.items()}
 
     return read
 

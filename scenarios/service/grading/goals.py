@@ -13,7 +13,7 @@ from gem_ma.scenarios.service.desk.facts import Fact, Weigh, distance, once, sta
 from gem_ma.scenarios.service.desk.log import ASSISTANT, USER, Event, Store
 from gem_ma.scenarios.service.desk.task import GoldCall, Task
 from gem_ma.scenarios.service.domain import FIND, Domain
-from gem_ma.scenarios.service.reading.founded import Shown
+from gem_ma.scenarios.service.reading.founded import Basis
 
 Goals = Sequence[Counter[Fact]]
 Open = Callable[[], tuple[Store, Store | None]]  # a fresh pair of stores on the task's world
@@ -112,7 +112,7 @@ def results_of(task: Task, open_stores: Open) -> list[str]:
 
 def founded_by(task: Task, results: Sequence[str]) -> frozenset[str]:
     """The outputs that these results found."""
-    shown = Shown(list(results))
+    shown = Basis(list(results))
     return frozenset(output for output in task.outputs if shown.founds(output))
 
 

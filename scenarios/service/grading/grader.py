@@ -19,8 +19,8 @@ from gem_ma.scenarios.service.desk.task import Task
 from gem_ma.scenarios.service.domain import TRANSFER, WRITE, Domain
 from gem_ma.scenarios.service.grading.goals import Goals
 from gem_ma.scenarios.service.grading.refusals import gives_reasons, looked, refuses
-from gem_ma.scenarios.service.reading.founded import GUESSES, Shown, guessed
-from gem_ma.scenarios.service.reading.stated import Answers, Said
+from gem_ma.scenarios.service.reading.founded import GUESSES, Basis, guessed
+from gem_ma.scenarios.service.reading.stated import Answers, Saying
 from gem_ma.scenarios.service.reading.values import kind_of
 
 
@@ -63,7 +63,7 @@ def canonical(
     # The first of equal ones: the solution's own goal comes first.
     nearest = min(range(len(far)), key=far.__getitem__)
     missing, unfounded = facts_told(task, outcome, domain, founded)
-    guesses = len(guessed(task.outputs, outcome.said, outcome.shown)) if task.outputs else 0
+    guesses = len(guessed(task.outputs, outcome.texts, outcome.sources)) if task.outputs else 0
     parts = {
         "database": far[nearest] == 0,
         "facts": not missing and not unfounded and guesses <= GUESSES,
@@ -87,7 +87,7 @@ def facts_told(
         return (), ()
     # Outcomes without a log come from the proofs, which have texts only.
     if not outcome.events:
-        talk = [Said(text) for text in outcome.said]
+        talk = [Saying(text) for text in outcome.texts]
         return (
             tuple(
                 o for o in outputs if not any(map(answers(o, task, talk).stands, range(len(talk))))
@@ -107,7 +107,7 @@ def facts_told(
     return tuple(missing), tuple(unfounded)
 
 
-def answers(output: str, task: Task, talk: Sequence[Said]) -> Answers:
+def answers(output: str, task: Task, talk: Sequence[Saying]) -> Answers:
     """What stands in the texts of the assistant for one output of a task."""
     kind = kind_of(output)
     # Whoever asks for two prices may be told four; the limit grows with what is asked for.
@@ -117,15 +117,15 @@ def answers(output: str, task: Task, talk: Sequence[Said]) -> Answers:
     )
 
 
-def texts_of(events: Sequence[Event], domain: Domain) -> list[Said]:
+def texts_of(events: Sequence[Event], domain: Domain) -> list[Saying]:
     """The texts of the assistant, and which of them stand next to a write."""
-    texts: list[Said] = []
+    texts: list[Saying] = []
     wrote = False
     for event in events:
         if event.agent != ASSISTANT:
             continue
         if event.kind == "said":
-            texts.append(Said(event.text, wrote))
+            texts.append(Saying(event.text, wrote))
             wrote = False
         elif (
             event.kind == "called"
@@ -136,13 +136,13 @@ def texts_of(events: Sequence[Event], domain: Domain) -> list[Said]:
             wrote = True
             # The text before a write lists what will be done, the one after it what was: both hold
             # its values.
-            texts[-1:] = [Said(said.text, True) for said in texts[-1:]]
+            texts[-1:] = [Saying(said.text, True) for said in texts[-1:]]
     return texts
 
 
 def _founds(events: Sequence[Event], output: str, places: Sequence[int]) -> bool:
     """Whether something founds the output before one of the assistant's texts at these places."""
-    basis, place = Shown(), -1
+    basis, place = Basis(), -1
     for event in events:
         if event.kind == "called" and event.agent == ASSISTANT and not event.failed:
             basis.add(event.result)
@@ -192,14 +192,14 @@ def outcome_fits(task: Task, outcome: Outcome, domain: Domain) -> bool:
         return outcome.reason == "settled" or (mixed and outcome.reason == "refused")
     if not outcome.events:
         # Without a log neither looks nor reasons can be asked for.
-        return outcome.reason == "refused" and bool(outcome.said)
+        return outcome.reason == "refused" and bool(outcome.texts)
     due = [wish for wish in task.wishes if wish.kind == "impossible"]
     refusal = outcome.reason == "refused" or (
-        outcome.reason == "settled" and any(refuses(text, domain) for text in outcome.said)
+        outcome.reason == "settled" and any(refuses(text, domain) for text in outcome.texts)
     )
     return (
         refusal
-        and bool(outcome.said)
-        and gives_reasons(task, outcome.said, domain)
+        and bool(outcome.texts)
+        and gives_reasons(task, outcome.texts, domain)
         and all(looked(wish, outcome.events, domain) for wish in due)
     )

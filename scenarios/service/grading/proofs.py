@@ -61,7 +61,7 @@ class Trial:
     misses: Callable[[GoldCall], Iterable[GoldCall]]
     turned: Callable[[GoldCall], Iterable[GoldCall]]
     unique: Callable[[Store], str]
-    told: Callable[[], str]
+    reads_back: Callable[[], str]
 
     @cached_property
     def writes(self) -> list[GoldCall]:
@@ -71,7 +71,7 @@ class Trial:
         return [call for call in self.task.actions if store.mutates(call.name)]
 
     @cached_property
-    def said(self) -> str:
+    def all_facts(self) -> str:
         """A text that tells all facts."""
         # A task that wants no fact still needs a text, since silence is no service.
         return " and ".join(self.task.outputs) or (
@@ -82,9 +82,9 @@ class Trial:
     def ending(self) -> Outcome:
         """How a talk ends that goes right."""
         if self.task.goal == "transferred":
-            return Outcome("transfer", said=(self.said,))
+            return Outcome("transfer", texts=(self.all_facts,))
         return Outcome(
-            "user", "refused" if self.task.goal == "refused" else "settled", (self.said,)
+            "user", "refused" if self.task.goal == "refused" else "settled", (self.all_facts,)
         )
 
     @cached_property
@@ -195,7 +195,7 @@ def _coherent(trial: Trial) -> str:
 
 
 def told(trial: Trial) -> Iterator[str]:
-    yield trial.told()
+    yield trial.reads_back()
 
 
 def stable(trial: Trial) -> Iterator[str]:

@@ -45,7 +45,7 @@ def guessed(outputs: Sequence[str], texts: Sequence[str], sources: Iterable[str]
         held = list(sources)
         wild -= {number for text in held for number in numbers(text)}
     if len(wild) > GUESSES:
-        basis = Shown(held)
+        basis = Basis(held)
         # sums beside an answer; counts are guessed too easily
         wild = {number for number in wild if not (number % 1 and basis.reaches(number))}
     # Written out in full, a sum shows where its result comes from.
@@ -77,7 +77,7 @@ def worked_out(texts: Sequence[str], wild: set[Decimal]) -> set[Decimal]:
 
 
 @dataclass(slots=True)
-class Shown:
+class Basis:
     """What somebody was shown so far."""
 
     texts: list[str] = field(default_factory=list)

@@ -30,7 +30,7 @@ _LEADS = re.compile(
     r"|i(?:'d| would) like you to|i want you to|(?:stick|stay|go|continue) with|take)\b\W*)+"
 )
 # Sentences about somebody or something order nothing.
-_OWN = re.compile(
+_STATEMENT = re.compile(
     r"^(?:i|we|my|our|he|she|they|it|this|that|there|what|why|how|when|if|is|are|was|can|could|would|will|did|does)\b"
 )
 _HELD = re.compile(
@@ -75,7 +75,7 @@ def ordered(text: str, book: Phrasebook) -> frozenset[str]:
         # Only the next words: a write that is named later in the sentence is often a reason or a
         # story.
         rest = " ".join(sentence[lead.end() if lead else 0 :].split()[:NEXT])
-        if not (_OWN.search(rest) or _HELD.search(sentence)):
+        if not (_STATEMENT.search(rest) or _HELD.search(sentence)):
             kinds |= book.writes(rest)
     return kinds
 

@@ -27,7 +27,7 @@ from gem_ma.scenarios.service.reading.values import (
     kind_of,
     like,
     numbers,
-    told,
+    tells,
 )
 
 # values of a kind that a talk may state until its answer; or twice as many as are asked for
@@ -51,7 +51,7 @@ _BEFORE = {  # the word before a value
 RUN = 3  # clauses in a row that say the same of one value after the other: a list in sentences
 
 
-class Said(NamedTuple):
+class Saying(NamedTuple):
     """A text of the assistant. `about_write`: it is the last one before a write, or the first
     one after it."""
 
@@ -66,7 +66,7 @@ class Answers:
     together are no list that hides one of them."""
 
     output: str
-    said: Sequence[Said]
+    talk: Sequence[Saying]
     needed: int = 1
     others: int = 0
     wanted: Sequence[str] = ()
@@ -81,21 +81,21 @@ class Answers:
         if self.kind == PHRASE:
             return
         frames: dict[frozenset[str], set[str]] = {}
-        for text, about_write in self.said:
+        for text, about_write in self.talk:
             # A message next to a write holds its values, and those are no rivals.
             for part in () if about_write else parts_of(text):
                 if (
                     not part.raw
                     and numbers(part.text)
                     # What states a wanted value is no pattern that could hide it.
-                    and not any(told(one, (part.text,)) for one in (self.output, *self.wanted))
+                    and not any(tells(one, (part.text,)) for one in (self.output, *self.wanted))
                 ):
                     frames.setdefault(part.frame, set()).add(part.text.strip())
         # Said of more numbers than are asked for, a pattern is a list in sentences.
         self.lists = {frame for frame, texts in frames.items() if len(texts) > max(1, self.needed)}
         self.stated = [
             [part for part in self._stating(text) if part.frame not in self.lists]
-            for text, _ in self.said
+            for text, _ in self.talk
         ]
 
     def like(self, text: str) -> set[Any]:
@@ -113,8 +113,8 @@ class Answers:
 
     def stands(self, place: int) -> bool:
         """Whether the text at this place tells the output as an answer."""
-        text = self.said[place].text
-        if not told(self.output, (text,)):
+        text = self.talk[place].text
+        if not tells(self.output, (text,)):
             return False
         if self.kind == PHRASE:
             return True
@@ -123,11 +123,11 @@ class Answers:
         before = [
             number
             for number in range(place + 1)
-            if number == place or not self.said[number].about_write
+            if number == place or not self.talk[number].about_write
         ]
         # What is stated until here, over the whole talk: spreading a list over messages does not
         # help.
-        if any(told(self.output, (part.text,)) for part in self.stated[place]):
+        if any(tells(self.output, (part.text,)) for part in self.stated[place]):
             return (
                 len(
                     {
@@ -145,10 +145,10 @@ class Answers:
             for part in parts_of(text)
             if part.block >= 0 and not part.raw and part.frame not in self.lists
         )
-        if not any(told(self.output, (row.text,)) for row in rows):
+        if not any(tells(self.output, (row.text,)) for row in rows):
             return False
         return len(
-            {value for number in before for value in self.like(self.said[number].text)}
+            {value for number in before for value in self.like(self.talk[number].text)}
         ) <= max(LIMIT, 2 * self.needed)
 
     def _stating(self, text: str) -> list[Part]:

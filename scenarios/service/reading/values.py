@@ -39,13 +39,13 @@ _WORD = {word: Decimal(number) for number, word in enumerate(_WORDS) if number >
 _LETTERS = re.compile(r"[a-z]+")
 
 
-def told(output: str, texts: Sequence[str]) -> bool:
+def tells(output: str, texts: Sequence[str]) -> bool:
     """Whether some text tells this value: a number by its value, an id exactly, words on their
     boundaries. Marks of a list are no numbers.
 
-    >>> told("625.60", ["It costs $625.6."]), told("10", ["number #1002345, 10.99"])
+    >>> tells("625.60", ["It costs $625.6."]), tells("10", ["number #1002345, 10.99"])
     (True, False)
-    >>> told("10", ["there are ten"])
+    >>> tells("10", ["there are ten"])
     True
     """
     wanted = output.strip()

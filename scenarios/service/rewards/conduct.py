@@ -27,14 +27,14 @@ class ValidityPay:
     made: set[str] = field(default_factory=set)
     left: float = 0.0
     probed: bool = False
-    given: list[str] = field(default_factory=list)  # the customer's texts, folded
+    customer_texts: list[str] = field(default_factory=list)  # the customer's texts, folded
 
     def __post_init__(self) -> None:
         self.left = self.term.cap
 
     def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
         if event.kind == "said" and event.agent == USER:
-            self.given.append(folded(event.text))
+            self.customer_texts.append(folded(event.text))
         # What is said is never invalid here; other terms look at texts.
         if not acted(event) or event.kind == "said":
             return
@@ -72,7 +72,7 @@ class ValidityPay:
         ):
             return False
         return all(
-            any(folded(value) in text for text in self.given)
+            any(folded(value) in text for text in self.customer_texts)
             for value in event.call.arguments.values()
         )
 
@@ -104,8 +104,8 @@ class EffortPay:
     term: Effort
     scene: Scene
     left: float = 0.0
-    said: set[str] = field(default_factory=set)
-    given: list[str] = field(default_factory=list)
+    own_texts: set[str] = field(default_factory=set)
+    customer_texts: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.left = self.term.cap
@@ -120,7 +120,7 @@ class EffortPay:
                 )
             return
         if event.kind == "said" and event.agent == USER:
-            self.given.append(folded(event.text))
+            self.customer_texts.append(folded(event.text))
         if not acted(event):
             return
         for cost, why in self._costs(event):
@@ -134,9 +134,9 @@ class EffortPay:
         if event.kind != "said":
             return
         text = folded(event.text)
-        if text in self.said:
+        if text in self.own_texts:
             yield self.term.repeat, "a text said before"
-        self.said.add(text)
+        self.own_texts.add(text)
         book = self.scene.domain.book
         if book is not None and self.term.question:
             slots = {
@@ -148,7 +148,7 @@ class EffortPay:
             if any(
                 slot.name in slots and slot.value and folded(slot.value) in text_heard
                 for slot in self.scene.task.knowledge
-                for text_heard in self.given
+                for text_heard in self.customer_texts
             ):
                 yield self.term.question, "asked for what was told"
 

@@ -13,7 +13,7 @@ from gem_ma.scenarios.service.desk.overlay import Slot
 from gem_ma.scenarios.service.domain import CATALOGUE, FIND, PERSONAL, WRITE
 from gem_ma.scenarios.service.grading.goals import nearness
 from gem_ma.scenarios.service.grading.grader import facts_told
-from gem_ma.scenarios.service.reading.founded import GUESSES, Shown, guessed
+from gem_ma.scenarios.service.reading.founded import GUESSES, Basis, guessed
 from gem_ma.scenarios.service.rewards.scene import Scene, acted
 from gem_ma.scenarios.service.rewards.terms import (
     Progress,
@@ -98,7 +98,7 @@ class InformationPay:
     scene: Scene
     needed: set[Slot] = field(default_factory=set)
     got: set[Slot] = field(default_factory=set)
-    shown: Shown = field(default_factory=Shown)
+    basis: Basis = field(default_factory=Basis)
 
     def __post_init__(self) -> None:
         for call in self.scene.task.actions:
@@ -129,7 +129,7 @@ class InformationPay:
                     slot
                     for slot in self._slots(event.call.name, event.call)
                     # By ids that were shown: else reading every record there is would be paid.
-                    if role != WRITE and self.shown.holds(slot[1])
+                    if role != WRITE and self.basis.holds(slot[1])
                 ]
             for slot in slots:
                 if slot in self.needed and slot not in self.got:
@@ -141,21 +141,21 @@ class InformationPay:
                         " found",
                     )
             # After the payment: a result cannot found the very call that it answers.
-            self.shown.add(event.result)
+            self.basis.add(event.result)
         elif event.kind == "said" and event.agent == USER:
-            self.shown.add(event.text)
+            self.basis.add(event.text)
 
 
 @dataclass(slots=True)
 class CommunicationPay:
     weight: float
     scene: Scene
-    told: set[str] = field(default_factory=set)
+    facts: set[str] = field(default_factory=set)
     paid: float = 0.0
 
     def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
         outputs = tuple(dict.fromkeys(self.scene.task.outputs))
-        if event.kind == "said" and event.agent == ASSISTANT and len(self.told) < len(outputs):
+        if event.kind == "said" and event.agent == ASSISTANT and len(self.facts) < len(outputs):
             # Judged anew at each text, since a fact is an answer only together with all that was
             # said before.
             so_far = Outcome("", events=tuple(desk.events))
@@ -163,8 +163,8 @@ class CommunicationPay:
                 self.scene.task, so_far, self.scene.domain, self.scene.founded
             )
             for output in outputs:
-                if output not in self.told and output not in missing and output not in unfounded:
-                    self.told.add(output)
+                if output not in self.facts and output not in missing and output not in unfounded:
+                    self.facts.add(output)
                     self.paid += self.weight / len(outputs)
                     yield Pay(
                         ASSISTANT,

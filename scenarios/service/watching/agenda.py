@@ -19,8 +19,8 @@ from gem_ma.scenarios.service.reading import cues
 from gem_ma.scenarios.service.reading.acts import SURE, Act, read
 from gem_ma.scenarios.service.reading.phrases import WRONG, Phrasebook, fold, plain
 from gem_ma.scenarios.service.reading.proposals import Judgement, judge
-from gem_ma.scenarios.service.reading.stated import Answers, Said
-from gem_ma.scenarios.service.reading.values import like, told
+from gem_ma.scenarios.service.reading.stated import Answers, Saying
+from gem_ma.scenarios.service.reading.values import like, tells
 
 OPEN, RAISED, PROPOSED, APPROVED, DONE, REFUSED, DROPPED = (
     "open",
@@ -90,7 +90,7 @@ class Heard:
     done: list[Goal] = field(default_factory=list)
     refused: list[Goal] = field(default_factory=list)  # rightly
     disputed: list[Goal] = field(default_factory=list)  # refused wrongly, or without the reason
-    told: bool = False
+    informs: bool = False
     progress: bool = False
 
     def of(self, kind: str, least: float = SURE) -> list[Act]:
@@ -113,7 +113,8 @@ class Agenda:
         self.transferred = False
         self.idle = 0  # unhelpful messages in a row
         self.asked: Counter[str] = Counter()
-        self.shown: Counter[str] = Counter()  # facts that a text held, whether or not as an answer
+        # facts that a text held, whether or not as an answer
+        self.showings: Counter[str] = Counter()
 
     @property
     def settled(self) -> bool:
@@ -165,25 +166,25 @@ class Agenda:
                         self._tells(heard.text, output) and _counts(output, goal.status, heard.text)
                     )
                 ]
-                heard.told |= len(left) < len(goal.untold)
+                heard.informs |= len(left) < len(goal.untold)
                 goal.untold = left
                 goal.answered |= goal.status != OPEN and any(
                     like(output, heard.text) for output in left
                 )
         left = [output for output in self.loose if not self._tells(heard.text, output)]
-        heard.told |= len(left) < len(self.loose)
+        heard.informs |= len(left) < len(self.loose)
         self.loose = left
-        heard.progress |= heard.told
+        heard.progress |= heard.informs
 
     def _tells(self, text: str, output: str) -> bool:
         """Whether a text tells a fact as an answer; one that only a list shows is heard when it
         comes a second time."""
-        if not told(output, (text,)):
+        if not tells(output, (text,)):
             return False
-        self.shown[output] += 1
+        self.showings[output] += 1
         # Seen twice a customer takes a value for the answer; a judge would not.
-        return self.shown[output] > 1 or Answers(
-            output, (Said(text),), len(self.task.outputs)
+        return self.showings[output] > 1 or Answers(
+            output, (Saying(text),), len(self.task.outputs)
         ).stands(0)
 
     def _claims(self, heard: Heard) -> None:
@@ -291,7 +292,7 @@ class Agenda:
                 goal.wish.kind == "question"
                 and not goal.final
                 and not goal.untold
-                and (goal.wish.outputs or (heard.told and not self.loose))
+                and (goal.wish.outputs or (heard.informs and not self.loose))
             ):
                 self._finish(goal, heard)
 

@@ -79,7 +79,7 @@ def measures(
         "tool calls": len(called),
         "tool errors": sum(event.failed for event in called),
         "distance": canon.distance,
-        "facts told": _told(canon, desk.task),
+        "facts told": _share_told(canon, desk.task),
         **{f"part {name}": float(held) for name, held in audit.verdict.parts.items()},
         **{
             f"score {name}": verdict.reward if verdict.scored else None
@@ -131,7 +131,7 @@ def manner(desk: Desk, book: Phrasebook | None) -> dict[str, float | None]:
     }
 
 
-def _told(verdict: Verdict, task: Task) -> float | None:
+def _share_told(verdict: Verdict, task: Task) -> float | None:
     """The share of the required facts that was told, by the grader that says which."""
     if not task.outputs or verdict.distance is None:
         return None

@@ -68,7 +68,7 @@ class Consent:
 
 
 @dataclass(slots=True)
-class Said:
+class Conversation:
     """All that both sides said, for what no reading is needed: which kinds of writes were spoken
     of, and which values were named."""
 
@@ -157,7 +157,7 @@ def _leaves(value: Any) -> Iterator[str]:
 class Consents:
     """The yeses that are not used up."""
 
-    given: list[Consent] = field(default_factory=list)
+    yeses: list[Consent] = field(default_factory=list)
     # the words of the records that were read, by their ids
     records: dict[str, frozenset[str]] = field(default_factory=dict)
     # all proposals, with the kinds of writes that they may speak of
@@ -169,7 +169,7 @@ class Consents:
     @property
     def owed(self) -> list[Consent]:
         """Those that wait for a write."""
-        return [consent for consent in self.given if len(consent.used) < len(consent.acts)]
+        return [consent for consent in self.yeses if len(consent.used) < len(consent.acts)]
 
     def heard(
         self, step: int, text: str, proposal: str | None, kinds: set[str], book: Phrasebook
@@ -181,12 +181,12 @@ class Consents:
         took_back = (reading == "no" or changes_mind(text) or corrects(text)) and not part
         # A no, a change of mind or a correction kills every yes that is still open.
         if took_back:
-            self.given.clear()
+            self.yeses.clear()
         if proposal is not None and read_proposals(proposal, book):
             self.listed.append((proposal, kinds))
         if proposal is not None and (reading == "yes" or part) and not took_back:
             text, apart = narrowed(proposal, part) if reading != "yes" else (proposal, "")
-            self.given.append(
+            self.yeses.append(
                 Consent(
                     step,
                     text,
@@ -200,7 +200,7 @@ class Consents:
         elif wanted := ordered(text, book):
             earlier = next((each for each in reversed(self.listed) if each[1] & wanted), None)
             if earlier is not None:
-                self.given.append(
+                self.yeses.append(
                     Consent(
                         step,
                         earlier[0],
@@ -214,7 +214,7 @@ class Consents:
         """Whether there is a yes to a text that speaks of such a write, and names these records."""
         return any(
             call.name in consent.kinds and all(key in consent.text for key in named)
-            for consent in self.given
+            for consent in self.yeses
         )
 
     def check(
@@ -234,7 +234,7 @@ class Consents:
         """Whether the last consent that speaks of a record allowed only another one: as the
         entries of its list tell, or what the records hold."""
         # The last one that speaks of it; an older yes was narrowed by it.
-        for consent in reversed(self.given):
+        for consent in reversed(self.yeses):
             if key in consent.text:
                 others = [
                     record
@@ -253,7 +253,7 @@ class Consents:
         """The same with each proposal as a whole: a model spreads the details over lists and
         earlier messages, and asks in a line of its own. Then only what is said wrongly counts;
         what is left out is open."""
-        for consent in reversed(self.given):
+        for consent in reversed(self.yeses):
             if (
                 call.name not in consent.kinds
                 or spoken(call) in consent.made
@@ -281,7 +281,7 @@ class Consents:
         """What the words say against a write, proposal by proposal."""
         near: tuple[Judgement, Consent, int] | None = None
         spent = False
-        for consent in reversed(self.given):
+        for consent in reversed(self.yeses):
             for place, judgement in _judged(call, wish, consent, book):
                 if place in consent.used:
                     spent |= judgement.right

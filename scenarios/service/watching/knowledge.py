@@ -11,7 +11,7 @@ from typing import Any
 
 from gem_ma.scenarios.service.desk.facts import folded
 from gem_ma.scenarios.service.reading import cues
-from gem_ma.scenarios.service.reading.founded import Shown, worked_out
+from gem_ma.scenarios.service.reading.founded import Basis, worked_out
 from gem_ma.scenarios.service.reading.phrases import plain
 from gem_ma.scenarios.service.reading.values import numbers
 
@@ -27,16 +27,16 @@ HUGE = 10**9  # a larger number is an id, and looked for as one
 class Knowledge:
     """What was shown so far. Texts are taken as they were written."""
 
-    shown: Shown = field(default_factory=Shown)  # results, the customer's texts, the briefing
-    catalogue: Shown = field(default_factory=Shown)  # results that anybody may see
-    foreign: Shown = field(default_factory=Shown)  # results on somebody else's records
-    own: Shown = field(default_factory=Shown)  # all others
+    basis: Basis = field(default_factory=Basis)  # results, the customer's texts, the briefing
+    catalogue: Basis = field(default_factory=Basis)  # results that anybody may see
+    foreign: Basis = field(default_factory=Basis)  # results on somebody else's records
+    own_data: Basis = field(default_factory=Basis)  # all others
     customer: list[str] = field(default_factory=list)  # the customer's texts, folded
 
     def brief(self, text: str) -> None:
         """Takes in what the assistant knows from the start."""
-        self.shown.add(text)
-        self.own.add(text)
+        self.basis.add(text)
+        self.own_data.add(text)
 
     def hear(self, text: str) -> None:
         """Takes in a message of the customer."""
@@ -45,8 +45,8 @@ class Knowledge:
 
     def take(self, result: str, *, foreign: bool, catalogue: bool) -> None:
         """Takes in the result of a call; `foreign`: it is on somebody else's record."""
-        self.shown.add(result)
-        (self.foreign if foreign else self.own).add(result)
+        self.basis.add(result)
+        (self.foreign if foreign else self.own_data).add(result)
         if catalogue:
             self.catalogue.add(result)
 
@@ -79,7 +79,7 @@ class Knowledge:
         # As people shorten ids: without the mark in front, or the digits alone.
         bare = _BARE.fullmatch(value)
         forms = (value, *bare.groups()) if bare else (value,)
-        return any(self.shown.holds(form) for form in forms)
+        return any(self.basis.holds(form) for form in forms)
 
     def tells_catalogue(self, text: str) -> bool:
         """Whether a text tells a number that a public result holds and the customer did not
@@ -97,26 +97,28 @@ class Knowledge:
         # Sorted, so that the same value is named in every process.
         values = sorted(set(ids.findall(text)) | set(map(str, _telling(text))))
         theirs = (
-            value for value in values if self.foreign.holds(value) and not self.own.holds(value)
+            value
+            for value in values
+            if self.foreign.holds(value) and not self.own_data.holds(value)
         )
         return next(theirs, "")
 
     def unfounded(self, text: str, ids: re.Pattern[str]) -> Iterator[tuple[str, bool]]:
         """What a text tells that nothing shown leads to, each with whether that is sure."""
         for value in dict.fromkeys(ids.findall(text)):
-            if not self.shown.holds(value):
+            if not self.basis.holds(value):
                 yield f"{value} was never shown", True
         wild = {
             number
             # Ids are looked for as ids above.
             for number in numbers(text)
-            if number < HUGE and not self.shown.reaches(number) and not self._inside(number)
+            if number < HUGE and not self.basis.reaches(number) and not self._inside(number)
         }
         # A sum that is written out is no invention.
         wild -= worked_out([text], wild) if wild else set()
         for number in sorted(wild):
             yield f"{number} is in no result and follows from none in one step", True
-        spans = _durations(text).difference(*map(_durations, self.shown.texts))
+        spans = _durations(text).difference(*map(_durations, self.basis.texts))
         # a span whose number is wild was told above
         if spans and not any(Decimal(number) in wild for number, _ in spans):
             yield f"nothing shown speaks of {' '.join(min(spans))}s", False
@@ -124,7 +126,7 @@ class Knowledge:
     def _inside(self, number: Decimal) -> bool:
         """Whether the digits of a long number are those of an id that was shown: people tell ids
         without their words."""
-        return number >= LONG and any(str(number) in _digits(text) for text in self.shown.texts)
+        return number >= LONG and any(str(number) in _digits(text) for text in self.basis.texts)
 
 
 def _telling(text: str) -> set[Decimal]:

@@ -92,7 +92,7 @@ class Ledger:
         self.faults: list[Fault] = []
         self.counts: Counter[str] = Counter()
         self.heard: Heard | None = None
-        self._told = ""  # what the assistant said, folded
+        self._assistant_texts = ""  # what the assistant said, folded
         self._texts: list[str] = []
         self._slots: dict[str, str] = {}  # single-valued slots as the user stated them
         # stated and unknown: slot, value, step, user messages since
@@ -109,11 +109,11 @@ class Ledger:
         before = len(self.faults)
         if event.kind == "said" and event.agent == ASSISTANT:
             self.heard = self.agenda.hear(event.text)
-            self._told += "\n" + fold(event.text)
+            self._assistant_texts += "\n" + fold(event.text)
             self._refused = any(act.kind == "refuse" for act in self.heard.acts)
             self._asked = any(act.kind in ("ask", "propose") for act in self.heard.acts)
         elif event.kind == "said" and event.agent == USER:
-            self._said(event.text, event.step)
+            self._user_text(event.text, event.step)
             if event.reason:
                 self._stops(event.reason, event.step, deferred=True)
         elif event.kind == "ended" and not self._ended:
@@ -144,7 +144,7 @@ class Ledger:
 
     # -- what the user says -----------------------------------------------------------------------
 
-    def _said(self, text: str, step: int) -> None:
+    def _user_text(self, text: str, step: int) -> None:
         reading = answer(text)
         self._protocol(text, step, reading)
         self._values(text, step)
@@ -223,7 +223,7 @@ class Ledger:
                 is_told
                 and (slot.reveal == "never" or not self.agenda.asked[slot.name])
                 # What the assistant or a request has said already cannot leak.
-                and not names(slot.value, f"{self._told}\n{self._requests}")
+                and not names(slot.value, f"{self._assistant_texts}\n{self._requests}")
             ):
                 self._leaked.add(slot.name)
                 self._add("leak", step, f"{slot.name}: {slot.value}")
@@ -239,7 +239,7 @@ class Ledger:
         return (
             (slot, fold(value)) in self._canonical
             or names(value, self._known)
-            or fold(value) in self._told
+            or fold(value) in self._assistant_texts
         )
 
     def _replies(self, text: str, step: int, reading: str) -> None:

@@ -40,7 +40,7 @@ from gem_ma.scenarios.service.reading.acts import SURE, Act, read
 from gem_ma.scenarios.service.reading.grants import content
 from gem_ma.scenarios.service.reading.values import unmarked
 from gem_ma.scenarios.service.watching.claims import contradicted
-from gem_ma.scenarios.service.watching.consent import Consents, Said
+from gem_ma.scenarios.service.watching.consent import Consents, Conversation
 from gem_ma.scenarios.service.watching.endings import feasible, wrong_end
 from gem_ma.scenarios.service.watching.findings import CODES, Violation
 from gem_ma.scenarios.service.watching.knowledge import Knowledge
@@ -70,7 +70,7 @@ class Monitor:
     read: set[Slot] = field(default_factory=set)
     changed: dict[Slot, set[str]] = field(default_factory=dict)
     made: list[tuple[int, ToolCall]] = field(default_factory=list)
-    said: Said = field(default_factory=Said)
+    conversation: Conversation = field(default_factory=Conversation)
     consents: Consents = field(default_factory=Consents)
     proposed: str | None = None
     refused: bool = False
@@ -130,8 +130,8 @@ class Monitor:
         self.known.hear(event.text)
         # Before the proposal is taken in as answered: then a bare `Shall I?` still means what was
         # wanted.
-        kinds = self.said.kinds(self.proposed or "", self.domain)
-        self.said.customer(event.text, self.domain)
+        kinds = self.conversation.kinds(self.proposed or "", self.domain)
+        self.conversation.customer(event.text, self.domain)
         self.heard_at = event.step
         if self.domain.book is not None:
             self.consents.heard(event.step, event.text, self.proposed, kinds, self.domain.book)
@@ -255,7 +255,11 @@ class Monitor:
         agreed = self.consents.agreed(call, named)
         words = self.consents.records
         # what failed changed nothing
-        certain = None if event.failed else self.said.lacks(call, wish, self.domain, before, agreed)
+        certain = (
+            None
+            if event.failed
+            else self.conversation.lacks(call, wish, self.domain, before, agreed)
+        )
         read_out = self.consents.check(
             call, wish, book, event.failed, {key: words.get(key, frozenset()) for key in named}
         )
@@ -277,7 +281,7 @@ class Monitor:
         self._tells(event, unmarked(event.text))
         if self.domain.book is None:
             return
-        self.said.assistant(event.text, self.domain)
+        self.conversation.assistant(event.text, self.domain)
         acts = read(event.text, self.domain.book)
         if (
             self.refused_at < 0
