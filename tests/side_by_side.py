@@ -34,6 +34,7 @@ LISTED = 2.0  # CPU seconds of a file that is worth a line
 REPORT = 30.0  # seconds between two lines of progress
 HANGS = 600  # seconds after which a test is ended, with the stack of each thread
 COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed|warnings?|deselected)")
+RED = ("failed", "error", "errors")
 
 
 def dearest_first() -> list[str]:
@@ -81,7 +82,9 @@ def main(count: int, options: list[str]) -> int:
                 time.sleep(0.2)
             if time.monotonic() > report:
                 report += REPORT
-                print(progress(costs.read_text(), len(names), time.monotonic() - began), flush=True)
+                rows = rows_of(costs.read_text())
+                red = sum(failed for _, _, failed, _ in rows)
+                print(progress(rows, len(names), time.monotonic() - began, red), flush=True)
             for process, said in [each for each in running if each[0].poll() is not None]:
                 running.remove((process, said))
                 said.seek(0)
@@ -92,7 +95,9 @@ def main(count: int, options: list[str]) -> int:
                 worst = max(worst, abs(process.returncode))
         ended = costs.read_text()
     totals = ", ".join(f"{number} {kind}" for kind, number in counts.items())
-    print(progress(ended, len(names), time.monotonic() - began))
+    # a row is written before the last test of its file has run; what the processes said is whole
+    red = sum(number for kind, number in counts.items() if kind in RED)
+    print(progress(rows_of(ended), len(names), time.monotonic() - began, red))
     print(f"all together: {totals}")
     if left := set(os.listdir(ROOT)) - before - CACHES:
         print(f"tests leave in this folder: {', '.join(sorted(left))}; a test writes into tmp_path")
@@ -107,9 +112,7 @@ def rows_of(ended: str) -> list[Any]:
     return [json.loads(line) for line in ended.splitlines()]
 
 
-def progress(ended: str, files: int, seconds: float) -> str:
-    rows = rows_of(ended)
-    red = sum(failed for _, _, failed, _ in rows)
+def progress(rows: list[Any], files: int, seconds: float, red: int) -> str:
     spent = sum(cost for _, cost, _, _ in rows)
     return (
         f"{len(rows)} of {files} files in {seconds:.0f} s ({spent:.0f} CPU s), {red} tests failed"
