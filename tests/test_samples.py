@@ -6,6 +6,7 @@ import math
 import random
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -214,6 +215,44 @@ def test_no_play_has_the_id_of_another_however_many_a_call_plays() -> None:
     batches = [[one] * 3, [one], [one, other, one], [other] * 5, [one] * 2, [other]]
     ids = [episode.id for batch in batches for episode in made.play(batch)[0]]
     assert len(ids) == len(set(ids)) == sum(map(len, batches))
+
+
+def test_plays_that_nothing_is_learned_from_leave_the_course_as_it_was() -> None:
+    made = course("train.episodes=4", "train.estimator.name=rae")
+    starts = made.starts(2)
+    made.learn(made.play(starts)[0])
+    before, beside = made.progress(), made.aside()
+    beside.learn(beside.play(starts * 3)[0])
+    assert made.progress() == before != beside.progress()
+
+
+def test_a_course_goes_on_where_its_progress_was_taken() -> None:
+    import json
+
+    made, again = (course("train.episodes=4", "train.estimator.name=rae") for _ in range(2))
+    starts = made.starts(2)
+    made.learn(made.play(starts)[0])
+    again.restore(json.loads(json.dumps(made.progress())))
+    assert again.progress() == made.progress() and made.state
+    assert again.play(starts)[1] == made.play(starts)[1]
+
+
+def test_a_prompt_of_an_agent_that_does_not_learn_is_refused() -> None:
+    made = course()
+    with pytest.raises(DataError, match="judge does not learn; player may stand there"):
+        made.play([made.starts(1)[0]._replace(agent="judge")])
+    for prompt in ([{"role": "user", "content": "train/0 7 player"}], None):
+        with pytest.raises(DataError, match="a task, a seed and an agent"):
+            type(made.starts(1)[0]).of(prompt)
+
+
+def test_a_row_that_shows_images_is_refused_by_name() -> None:
+    reply = Reply("x", (), (1,), (2,), (-1.0,), policy="learner", images=("d" * 64,))
+    episode = played(Turn(0, "a", (), None, (), Action(), (reply,)))
+    with pytest.raises(ConfigError, match="agent 'a': its prompts show images"):
+        taken([episode])
+    frozen = played(Turn(0, "a", (), None, (), Action(), (replace(reply, policy="other"),)))
+    assert taken([frozen]) == []
 
 
 def test_starts_that_differ_in_the_agent_alone_share_their_play() -> None:

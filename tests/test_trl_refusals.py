@@ -34,9 +34,17 @@ def trl(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     yield import_module(NAME)
 
 
+def total(**_: Any) -> None:
+    """Stands for what an episode paid."""
+
+
+def total_of_nobody(**_: Any) -> None:
+    """A reward function that the config knows nothing of."""
+
+
 def rollouts(trl: Any, per_turn: bool = True) -> Any:
     made = object.__new__(trl.Rollouts)
-    made.per_turn, made.checked = per_turn, None
+    made.per_turn, made.checked, made.total = per_turn, None, total
     made.policy = SimpleNamespace(name="player", sampling=Sampling(temperature=0.7))
     made.engine = SimpleNamespace(vocabulary=SimpleNamespace(banned=frozenset()))
     return made
@@ -45,7 +53,13 @@ def rollouts(trl: Any, per_turn: bool = True) -> Any:
 def trainer(trl: Any, *, turns: bool = True, peft: bool = False, **more: Any) -> Any:
     made = (trl.TurnTrainer if turns else trl.GRPOTrainer)()
     options = {"temperature": 0.7, "use_vllm": False, "processes": 1, **more}
-    made.args = SimpleNamespace(temperature=options["temperature"], use_vllm=options["use_vllm"])
+    made.args = SimpleNamespace(
+        **{name: value for name, value in options.items() if name not in ("tools", "extra")}
+    )
+    made.tools, made.ref_model = options.get("tools", []), None
+    made.state = SimpleNamespace(stateful_callbacks={})
+    made.reward_funcs = [total, *[total_of_nobody] * ("extra" in options)]
+    made.reward_weights = [1.0, options.get("extra")][: len(made.reward_funcs)]
     made.model = SimpleNamespace(get_output_embeddings=None)
     if peft:
         made.model.peft_config = {"default": object()}
@@ -62,6 +76,11 @@ def trainer(trl: Any, *, turns: bool = True, peft: bool = False, **more: Any) ->
         ({"use_vllm": True}, "use_vllm=True: plays are sampled in this process"),
         ({"processes": 2}, "several processes: "),
         ({"peft": True}, "peft_config: "),
+        ({"tools": [print]}, "tools= and environment_factory="),
+        ({"top_p": 0.9}, "top_p= cuts what is sampled"),
+        ({"min_p": 0.1}, "min_p= cuts what is sampled"),
+        ({"generation_kwargs": {"top_k": 1}}, "generation_kwargs= cuts what is sampled"),
+        ({"extra": 0.5}, "reward_funcs: TurnTrainer learns from the config's rewards alone"),
         ({"turns": False}, "GRPOTrainer knows one advantage an episode"),
     ],
 )
@@ -73,6 +92,11 @@ def test_a_trainer_that_would_learn_something_else_is_refused(
         with pytest.raises(ConfigError, match=f"^TRL: {words}[^\n]*$"):
             made._check(trainer(trl, **options))
     made._check(trainer(trl))
+
+
+def test_what_changes_nothing_is_not_refused(trl: Any) -> None:
+    neutral = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
+    rollouts(trl)._check(trainer(trl, **neutral, generation_kwargs=None, extra=0.0))  # logged alone
 
 
 def test_a_turn_trainer_wants_an_advantage_a_turn(trl: Any) -> None:

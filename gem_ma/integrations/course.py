@@ -9,9 +9,10 @@ any run: frozen, scripted, or behind an API.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gem_ma import credit
 from gem_ma.config.loading import Loaded
@@ -52,11 +53,19 @@ class Start(NamedTuple):
             # from the right: a task may hold a space
             task, seed, agent = text.rsplit(" ", 2)
             return cls(task, int(seed), agent)
-        except ValueError:
+        except (ValueError, AttributeError):  # of a chat, where a text is meant
             raise DataError(
                 f"a prompt names a task, a seed and an agent, as in 'train/3 7 player'; got"
                 f" {text!r}: take the prompts of `starts`"
             ) from None
+
+    def check(self, agents: Sequence[str]) -> None:
+        """Raises DataError where the agent is none of these: its row would teach nothing."""
+        if self.agent not in agents:
+            raise DataError(
+                f"prompt {str(self)!r}: {self.agent} does not learn; {', '.join(agents)} may"
+                " stand there, so take the prompts of this config"
+            )
 
 
 class Course:
@@ -101,13 +110,33 @@ class Course:
             step += 1
         return starts[:count]
 
+    def aside(self) -> Course:
+        """The same course for plays that nothing is learned from: what they name and count stays
+        theirs, so that a training with evaluations is the training without them."""
+        other = copy(self)
+        other.named, other.state = Counter(), dict(self.state)
+        return other
+
+    def progress(self) -> dict[str, Any]:
+        """What later plays and advantages depend on, as JSON has it; `restore` goes on from it."""
+        named = {str(start): count for start, count in self.named.items()}
+        return {"named": named, "state": dict(self.state), "steps": self.steps}
+
+    def restore(self, progress: Mapping[str, Any]) -> None:
+        """Goes on where `progress` was taken."""
+        self.named = Counter({Start.of(name): n for name, n in progress["named"].items()})
+        self.state, self.steps = dict(progress["state"]), progress["steps"]
+
     def play(self, starts: Sequence[Start]) -> tuple[list[Episode], list[tuple[str, int, int]]]:
         """The plays from these starts, and for each start the id of its play.
 
         The n-th time that a start is named is a play of its own, in one group with the others.
-        Starts that differ only in the agent share theirs. Raises EngineError where every play
-        failed; a part of them that failed is there with its error.
+        Starts that differ only in the agent share theirs. Raises DataError for an agent that does
+        not learn, EngineError where every play failed; a part of them that failed is there with
+        its error.
         """
+        for start in starts:
+            start.check(self.agents)
         template = training_plans(self.worlds, self.settings, 0)[0]
         ids: list[tuple[str, int, int]] = []
         plans: dict[tuple[str, int, int], Plan] = {}

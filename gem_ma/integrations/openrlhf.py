@@ -73,10 +73,7 @@ def executor(
         ) -> dict[str, Any]:
             """The row of one agent in one play."""
             start = Start.of(prompt)
-            if start.agent not in plays.agents:
-                raise DataError(
-                    f"prompt {prompt!r}: {start.agent} does not learn; take those of `prompts`"
-                )
+            start.check(plays.agents)
             check(plays, sampling_params)
 
             async def draw(ids: tuple[int, ...], request: Request, room: int) -> Drawn:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gem_ma.errors import ConfigError
 from gem_ma.training.learner.rows import Bound, Row, rows
 from gem_ma.turn_table import TurnTable
 
@@ -69,8 +70,9 @@ def samples(
 
     `bound` is that of the policy's engine, where it constrains what is sampled. Raises what
     `rows` raises: ConfigError for a reply without ids or log-probabilities, DataError where the
-    two do not fit together, ValueError where the lengths differ.
+    two do not fit together, ValueError where the lengths differ; and ConfigError for images.
     """
+    _check_words(table, policy)
     made = rows(table, advantages, policy, bound).rows
     seats = [_seat(row, table) for row in made]
     # a turn of several model calls is paid once, in the row where its last call stands
@@ -86,6 +88,18 @@ def samples(
         )
         parts[seat] += 1
     return result
+
+
+def _check_words(table: TurnTable, policy: str) -> None:
+    """Raises ConfigError for a prompt that shows images: a row is ids alone, and who learns from
+    it would score the words as if nothing had been seen."""
+    for turn, episode in zip(table.turns, table.episodes, strict=True):
+        if any(reply.policy == policy and reply.images for reply in turn.replies):
+            raise ConfigError(
+                f"policy {policy!r}, episode {episode.id}, agent {turn.agent!r}: its prompts show"
+                " images, which other trainers are not handed; play it without them, or train with"
+                " gem-ma train"
+            )
 
 
 def _turns(row: Row) -> list[int]:

@@ -31,8 +31,18 @@ except ImportError as error:
 
 # Columns of a rollout that TRL hands on to the reward functions.
 ADVANTAGES, TOTAL = "token_advantages", "total"
+# Under which TRL's checkpoints hold what the plays after it depend on.
+PROGRESS = "gem_ma.progress"
 # A logit whose probability is 0 in every precision; an infinity would make TRL's entropy a NaN.
 NEVER = -1e4
+# Arguments of TRL that change what is sampled, and the values that change nothing.
+UNCUT: tuple[tuple[str, tuple[Any, ...]], ...] = (
+    ("top_p", (None, 1.0)),
+    ("top_k", (None, 0, -1)),
+    ("min_p", (None, 0.0)),
+    ("repetition_penalty", (None, 1.0)),
+    ("generation_kwargs", (None, {})),
+)
 
 
 class Rollouts:
@@ -79,10 +89,15 @@ class Rollouts:
         one row."""
         self._check(trainer)
         self._publish(trainer)
+        # an evaluation plays beside the training, which must not notice it
+        course = self.course if trainer.model.training else self.course.aside()
         starts = [Start.of(prompt) for prompt in prompts]
-        episodes, ids = self.course.play(starts)
+        episodes, ids = course.play(starts)
         by_seat: dict[tuple[Any, str], Sample] = {}
-        for sample in self.course.learn(episodes):
+        made = course.learn(episodes)
+        # TRL writes it into its checkpoints
+        trainer.state.stateful_callbacks[PROGRESS] = self.course.progress()
+        for sample in made:
             if sample.parts > 1:
                 raise DataError(
                     f"episode {sample.episode}: the history of {sample.agent} was rewritten, so it"
@@ -149,10 +164,20 @@ class Rollouts:
         if trainer is self.checked:
             return
         heat = self.policy.sampling.temperature
+        unlearned = [name for name, off in UNCUT if getattr(trainer.args, name, off[0]) not in off]
         wrong = {
             f"temperature={trainer.args.temperature}: the config samples at {heat}, so that the"
             " log-probabilities would differ; make them equal": trainer.args.temperature != heat,
             "use_vllm=True: plays are sampled in this process; leave it off": trainer.args.use_vllm,
+            "tools= and environment_factory=: the tools are the scenario's, and what they answer"
+            " would be trained on; leave them out": bool(trainer.tools),
+            f"{unlearned[0] if unlearned else ''}= cuts what is sampled, and plays are sampled as"
+            " the config says; leave it out": bool(unlearned),
+            "reward_funcs: TurnTrainer learns from the config's rewards alone, so another function"
+            " would be logged and not learned from; give it rollouts.total, and pay in the"
+            " scenario or by a reward wrapper": (
+                isinstance(trainer, TurnTrainer) and self._counted(trainer) != [self.total]
+            ),
             "several processes: each would compute advantages from its share alone; start one": (
                 trainer.accelerator.num_processes > 1
             ),
@@ -170,12 +195,22 @@ class Rollouts:
         }
         if faults := [text for text, there in wrong.items() if there]:
             raise ConfigError(f"TRL: {faults[0]}")
-        self._ban(trainer.accelerator.unwrap_model(trainer.model))
+        for model in (trainer.model, trainer.ref_model):
+            if model is not None:
+                self._ban(trainer.accelerator.unwrap_model(model))
+        if before := trainer.state.stateful_callbacks.get(PROGRESS):  # of a checkpoint
+            self.course.restore(before)
         self.checked = trainer
+
+    def _counted(self, trainer: Any) -> list[Any]:
+        """The reward functions that are more than logged."""
+        pairs = zip(trainer.reward_funcs, trainer.reward_weights, strict=True)
+        return [function for function, weight in pairs if float(weight)]
 
     def _ban(self, model: Any) -> None:
         """Takes the ids that are never sampled out of TRL's scores too: of a small model they
-        hold several percent of the probability, and the ratios would be wrong by that."""
+        hold several percent of the probability, and the ratios would be wrong by that. Out of the
+        reference's scores as well: the divergence of the two would be infinite."""
         banned, original = sorted(self.engine.vocabulary.banned), model.get_output_embeddings
         if banned:
             # TRL asks for the head at every pass, and computes the scores from what it gets

@@ -184,6 +184,66 @@ def test_a_play_that_fails_is_a_row_without_tokens_and_without_a_reward(
     assert [*made._metrics["train"].values(), *made._metrics["eval"].values()].count([1 / 32]) == 1
 
 
+def test_the_divergence_from_the_reference_is_finite_and_begins_at_nothing(
+    model: Path, tmp_path: Path
+) -> None:
+    """Ids that are never sampled stand in the prompts: under one of the two models alone they would
+    be infinitely far apart."""
+    made = trainer(model, tmp_path, max_steps=2, beta=0.1)
+    made.train()
+    divergences = [row["kl"] for row in made.state.log_history if "kl" in row]
+    assert divergences[0] == pytest.approx(0, abs=1e-6) and 0 < divergences[1] < 1
+
+
+def few(model: Path, folder: Path, *, exam: bool = False, **more: Any) -> Any:
+    """A trainer that meets its two starts at every step, with a baseline that moves."""
+    words = ["train.estimator.name=rae", "train.credit.gamma={from: .5, to: 1, steps: 4}"]
+    rollouts = Rollouts("guess_number", [*overrides(model), *words])
+    both = {"per_device_train_batch_size": 8, "num_generations": 4, "max_steps": 4, **more}
+    return TurnTrainer(
+        model=str(model),
+        reward_funcs=rollouts.total,
+        args=config(folder, **both),
+        train_dataset=rollouts.dataset(2),
+        rollout_func=rollouts,
+        **({"eval_dataset": rollouts.dataset(2)} if exam else {}),
+    )
+
+
+def assert_alike(made: Any, other: Any) -> None:
+    """The same plays and the same weights; to rounding, for TRL deals the rows of a batch by torch's
+    global generator, which an evaluation draws from too."""
+    rewards, others = (
+        [row["reward"] for row in one.state.log_history if "reward" in row] for one in (made, other)
+    )
+    assert len(rewards) == 4 and rewards == pytest.approx(others, abs=1e-6)
+    theirs = dict(other.model.named_parameters())
+    for name, weight in made.model.named_parameters():
+        assert torch.allclose(weight, theirs[name], rtol=0, atol=1e-5), name
+
+
+def test_a_training_with_evaluations_is_the_training_without(model: Path, tmp_path: Path) -> None:
+    plain, examined = few(model, tmp_path / "a"), few(
+        model, tmp_path / "b", exam=True, eval_strategy="steps", eval_steps=1,
+        per_device_eval_batch_size=8,
+    )  # fmt: skip
+    plain.train()
+    examined.train()
+    assert sum("eval_reward" in row for row in examined.state.log_history) == 4
+    assert_alike(examined, plain)
+
+
+def test_a_checkpoint_of_trl_goes_on_as_if_it_had_never_stopped(
+    model: Path, tmp_path: Path
+) -> None:
+    save = {"save_strategy": "steps", "save_steps": 2}
+    whole = few(model, tmp_path, **save)
+    whole.train()
+    again = few(model, tmp_path, **save)
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert_alike(again, whole)
+
+
 def refused(model: Path, folder: Path, word: str, kind: type = TurnTrainer, **more: Any) -> None:
     rollouts = Rollouts("guess_number", overrides(model))
     made = kind(
