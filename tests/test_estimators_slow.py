@@ -38,7 +38,7 @@ from gem_ma.estimators.groups import by_group, centred
 from gem_ma.turn_table import TurnTable
 from gem_ma.types import Action, Message, Reply, Turn
 
-GAMMA, LAM = 0.9, 0.95
+GAMMA = 0.9
 Moves = dict[str, list[tuple[str, float]]]  # by agent: what it says and is paid, turn by turn
 
 

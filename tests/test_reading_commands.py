@@ -218,14 +218,6 @@ def test_a_signal_after_play_says_how_to_go_on(
     assert module._stopped() == "stopped; resume with: gem-ma resume runs/x"
 
 
-JUDGING = """
-    def measures(self, episode):
-        open("judging", "w").close()
-        time.sleep(20)
-        return {}
-"""
-
-
 def test_a_terminated_summary_says_how_to_go_on(tmp_path: Path) -> None:
     (tmp_path / "late.py").write_text(
         SLOWLY + "\n    def measures(self, episode):\n        open('judging', 'w').close()\n       "

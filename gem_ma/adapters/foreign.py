@@ -22,11 +22,11 @@ from gem_ma.parsing import parse_legal
 from gem_ma.types import Action
 
 LISTED = 512  # legal strings in an Ask; a turn of the record holds them all
-EXAMPLES = 6  # of more moves than that
-SEEDS_LOOKED_AT = 8  # three were dealt the same king thrice
-LOOKED_AT = 30  # steps of a play that is to tell whether seeds matter
+EXAMPLES = 6  # that are shown of more moves
+SEEDS_TRIED = 8  # with three, a game of cards was taken for one without chance
+STEPS_TRIED = 30  # of each of these plays
 MISREAD = "That is no action. "
-FOUL = "unreadable"  # why of the price of such an answer
+FOUL = "unreadable"  # the reason in the ledger where such an answer costs something
 
 
 class Foreign(Scenario):
@@ -34,9 +34,9 @@ class Foreign(Scenario):
     the library has a cheaper copy than Python's, also `copied`."""
 
     key = ""  # names the environment with its options, in this process
-    seeded = False  # the library draws by itself: it gets a seed at the start and at each step
+    seeded = False  # the library draws for itself, and gets a seed at the start and at each step
     worst: float | None = None  # what a forfeit pays; None = an unreadable answer is asked again
-    foul = 0.0  # what each of these pays its agent, so negative
+    foul = 0.0  # what an unreadable answer pays its agent, so negative
     turns: int | None = None  # decision points of its own time limit, which cuts a play
     listed = LISTED
     borrows = True  # its code draws from the global random states, or prints
@@ -95,7 +95,8 @@ class Foreign(Scenario):
         asked, notes = 0, dict[str, str]()
         while True:
             stop = line.stop()
-            for effect in stop.before if not notes else ():  # asked again: all of it was shown
+            # who is asked again has been shown all of this
+            for effect in stop.before if not notes else ():
                 if isinstance(effect, Reward):
                     for agent, value in effect.values.items():
                         paid[agent] += value
@@ -159,11 +160,11 @@ def seeds_matter(world: Foreign, answers: Sequence[str] = ()) -> bool:
     """Whether seeds change anything that is seen, by playing the same random actions under some of
     them; `answers` where the library reads for itself."""
     plays = list[list[Stop]]()
-    for seed in range(SEEDS_LOOKED_AT):
+    for seed in range(SEEDS_TRIED):
         rng, stops = random.Random(0), list[Stop]()
         with guest(seed):
             state = world.opened(seed)
-            for _ in range(LOOKED_AT):
+            for _ in range(STEPS_TRIED):
                 stops.append(world.stop(state))
                 if not stops[-1].asks:
                     break

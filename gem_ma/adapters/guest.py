@@ -21,13 +21,13 @@ from types import ModuleType
 from gem_ma.errors import ConfigError
 from gem_ma.installing import install
 
-# of all that is process-wide; a guest may be asked for a copy, or import, so it may enter again
+# held while foreign code runs; a guest that copies or imports another one enters again
 TURN = RLock()
 
 
 def library(module: str, extra: str, *more: str, beside: str = "") -> ModuleType:
     """The module of a library, imported now, with nothing printed. Raises ConfigError with what to
-    type where it is missing; `beside` where the extra does not bring all that it needs."""
+    type where it is missing; `beside`: what to install where the extra is not enough."""
     try:
         with quiet():
             for name in more:

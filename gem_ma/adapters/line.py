@@ -53,7 +53,7 @@ def _length(content: Any) -> int:
 
 
 class World(Protocol):
-    """What a line wants of an adapter; said in `foreign.Foreign`."""
+    """What a line needs of an adapter; `foreign.Foreign` says what each does."""
 
     key: str
     borrows: bool

@@ -1,5 +1,5 @@
-"""What environments of users give: checked where it comes in, so that a fault is one line that says
-what is missing, not an error from somewhere behind it."""
+"""What the environments of users give, checked as it comes in: a fault is one line that says what
+is missing, and no error from some place further on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def begun(env: Any, seed: int) -> tuple[Any, Mapping[str, Any]]:
 
 
 def noted(info: Any) -> Mapping[str, Any]:
-    """An info; what is none of them says nothing."""
+    """An info; {} for what is none."""
     return info if isinstance(info, Mapping) else {}
 
 

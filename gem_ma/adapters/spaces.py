@@ -8,8 +8,8 @@ from typing import Any
 
 # bounded, and without another mark inside: an environment of a user may show anything
 _COLOURED = re.compile(r"\x1b\[\d{1,3}(?:;\d{1,3}){0,4}m([^\x1b\n]*)\x1b\[0m")
-# where an object lies in memory, which Python says of one that has no words of its own: a play
-# would be another one each time
+# the place in memory that Python prints of an object without a text of its own: it would make every
+# play another one
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+(?=>)")
 # MiniGrid's codes
 KINDS = ("unseen", "empty", "wall", "floor", "door", "key", "ball", "box", "goal", "lava", "agent")

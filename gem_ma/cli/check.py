@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gem_ma.cli.common_options import json_option, quiet_option
 from gem_ma.cli.completion import Source
 from gem_ma.cli.seats import OPEN, seated
 
@@ -49,10 +50,8 @@ Examples:
 @click.option(
     "--offline", is_flag=True, help="Send nothing to models behind an endpoint, and read no key."
 )
-@click.option("--quiet", is_flag=True, envvar="GEM_MA_QUIET", help="No progress.")
-@click.option(
-    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
-)
+@quiet_option
+@json_option
 def command(
     source: str,
     overrides: tuple[str, ...],

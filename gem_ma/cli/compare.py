@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gem_ma.cli.common_options import json_option
 from gem_ma.cli.completion import RunName
 
 if TYPE_CHECKING:
@@ -29,9 +30,7 @@ Example:
     help="Test this score only, as in success; may be given several times.",
 )
 @click.option("--all", "whole", is_flag=True, help="Every flip and every score.")
-@click.option(
-    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
-)
+@json_option
 def command(first: str, second: str, scores: tuple[str, ...], whole: bool, as_json: bool) -> int:
     """Compare run B with run A over the plays that both have: same task, same seed.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from gem_ma.cli.common_options import json_option
 from gem_ma.installing import install
 
 EXAMPLE = """\b
@@ -57,9 +58,7 @@ class Package:
 
 
 @click.command(epilog=EXAMPLE)
-@click.option(
-    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
-)
+@json_option
 def command(as_json: bool) -> int:
     """Say what is installed, which engines can run, and what to type to get the others.
 

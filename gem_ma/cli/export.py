@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gem_ma.cli.common_options import json_option
 from gem_ma.cli.completion import RunName
 
 if TYPE_CHECKING:
@@ -42,9 +43,7 @@ Examples:
     metavar="NAME|FILE",
     help="Judge by this scenario: code that you name is run.",
 )
-@click.option(
-    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
-)
+@json_option
 def command(
     run: str,
     form: str,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gem_ma.cli.common_options import json_option
 from gem_ma.cli.completion import Source
 from gem_ma.cli.seats import OPEN
 
@@ -27,9 +28,7 @@ Examples:
 @click.option("-n", "--plays", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option("--seed", type=click.IntRange(min=0), help="The start.  [default: drawn]")
 @click.option("--out", type=click.Path(), help="The run folder.  [default: runs/play-...]")
-@click.option(
-    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
-)
+@json_option
 def command(
     source: str,
     overrides: tuple[str, ...],

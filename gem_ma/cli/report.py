@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gem_ma.cli.common_options import json_option
 from gem_ma.cli.completion import RunName
 
 if TYPE_CHECKING:
@@ -25,9 +26,7 @@ Examples:
     type=click.Path(),
     help="The file.  [default: report.html in the run folder; several: report.html here]",
 )
-@click.option(
-    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
-)
+@json_option
 def command(runs: tuple[str, ...], out: str | None, as_json: bool) -> int:
     """Write the page of a run: one file with scores, lost plays, curves and transcripts, which
     needs no server. Also of several runs together, and of a study's folder."""

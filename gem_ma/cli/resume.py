@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from gem_ma.cli.common_options import concurrency_option, json_option, quiet_option
 from gem_ma.cli.completion import RunName
 from gem_ma.cli.workers import check_ray, worker_options
 
@@ -19,11 +20,9 @@ Example:
 @click.option(
     "--retry-failed", is_flag=True, help="Play failed episodes once more; the new attempt counts."
 )
-@click.option("-j", "--concurrency", type=click.IntRange(min=1), help="Episodes at once.")
-@click.option(
-    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
-)
-@click.option("--quiet", is_flag=True, envvar="GEM_MA_QUIET", help="No progress.")
+@concurrency_option
+@json_option
+@quiet_option
 @click.option(
     "--processes",
     type=click.IntRange(min=1),

@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gem_ma.cli.common_options import (
+    concurrency_option,
+    fresh_option,
+    json_option,
+    out_option,
+    quiet_option,
+    tasks_option,
+)
 from gem_ma.cli.completion import Source
 from gem_ma.cli.seats import OPEN, seated
 
@@ -29,24 +37,17 @@ Examples:
 @click.command(epilog=EXAMPLE, context_settings=OPEN)
 @click.argument("source", type=Source(), metavar="CONFIG|SCENARIO")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE|--AGENT WHO]...")
-@click.option(
-    "-n",
-    "--tasks",
-    type=click.IntRange(min=1),
-    help="How many tasks (or seeds, where the scenario has one task).",
-)
-@click.option("-j", "--concurrency", type=click.IntRange(min=1), help="Episodes at once.")
+@tasks_option
+@concurrency_option
 @click.option(
     "--budget-usd",
     type=click.FloatRange(min=0, min_open=True),
     help="Stop when models behind endpoints have cost so much.",
 )
-@click.option("--out", type=click.Path(), help="The run folder.  [default: runs/<config>-<digest>]")
-@click.option("--fresh", is_flag=True, help="Put an old run folder aside and start anew.")
-@click.option(
-    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
-)
-@click.option("--quiet", is_flag=True, envvar="GEM_MA_QUIET", help="No progress.")
+@out_option
+@fresh_option
+@json_option
+@quiet_option
 def command(
     source: str,
     overrides: tuple[str, ...],

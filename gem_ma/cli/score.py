@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from gem_ma.cli.common_options import json_option
 from gem_ma.cli.completion import RunName
 
 _JUDGED = ("labels", "measures")  # of summary.json
@@ -22,9 +23,7 @@ Examples:
     help="Judge by this scenario's success, measures and labels: code that you name is run.",
 )
 @click.option("--all", "whole", is_flag=True, help="Every measure and group.")
-@click.option(
-    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
-)
+@json_option
 def command(run: str, scenario: str | None, whole: bool, as_json: bool) -> int:
     """Score the stored plays of RUN once more. No model is called and nothing is written.
 

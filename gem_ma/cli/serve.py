@@ -7,6 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gem_ma.cli.common_options import (
+    concurrency_option,
+    fresh_option,
+    json_option,
+    out_option,
+    quiet_option,
+)
 from gem_ma.cli.completion import Source
 
 if TYPE_CHECKING:
@@ -39,14 +46,12 @@ Example:
     help="Seconds of silence until a program counts as gone.  [default: 300]",
 )
 @click.option("-n", "--tasks", type=click.IntRange(min=1), help="How many tasks (or seeds).")
-@click.option("-j", "--concurrency", type=click.IntRange(min=1), help="Episodes at once.")
-@click.option("--out", type=click.Path(), help="The run folder.  [default: runs/<config>-<digest>]")
-@click.option("--fresh", is_flag=True, help="Put an old run folder aside and start anew.")
+@concurrency_option
+@out_option
+@fresh_option
 @click.option("--retry-failed", is_flag=True, help="Play failed episodes once more.")
-@click.option(
-    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
-)
-@click.option("--quiet", is_flag=True, envvar="GEM_MA_QUIET", help="No progress.")
+@json_option
+@quiet_option
 def command(
     source: str,
     overrides: tuple[str, ...],

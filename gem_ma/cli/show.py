@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gem_ma.cli.common_options import json_option
 from gem_ma.cli.completion import RunName
 
 if TYPE_CHECKING:
@@ -34,9 +35,7 @@ SPLITS = ("train", "val", "dev", "test", "shift")
 )
 @click.option("--full", is_flag=True, help="With --episode: long briefings and texts, too.")
 @click.option("--all", "whole", is_flag=True, help="Every measure and group of a run's score.")
-@click.option(
-    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
-)
+@json_option
 def command(
     what: tuple[str, ...], episode: str | None, full: bool, whole: bool, as_json: bool
 ) -> int:

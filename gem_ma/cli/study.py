@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gem_ma.cli.common_options import concurrency_option, json_option, quiet_option, tasks_option
 from gem_ma.cli.completion import Source
 
 if TYPE_CHECKING:
@@ -26,13 +27,8 @@ Example:
 @click.command(epilog=EXAMPLE)
 @click.argument("source", type=Source(), metavar="CONFIG")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option(
-    "-n",
-    "--tasks",
-    type=click.IntRange(min=1),
-    help="How many tasks (or seeds, where the scenario has one task).",
-)
-@click.option("-j", "--concurrency", type=click.IntRange(min=1), help="Episodes at once.")
+@tasks_option
+@concurrency_option
 @click.option(
     "--measure",
     "measures",
@@ -46,10 +42,8 @@ Example:
 @click.option(
     "--fresh", is_flag=True, help="Put the old run folders of the cells aside and start anew."
 )
-@click.option(
-    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
-)
-@click.option("--quiet", is_flag=True, envvar="GEM_MA_QUIET", help="No progress.")
+@json_option
+@quiet_option
 def command(
     source: str,
     overrides: tuple[str, ...],

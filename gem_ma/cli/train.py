@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from gem_ma.cli.common_options import fresh_option, json_option, out_option, quiet_option
 from gem_ma.cli.completion import Source
 from gem_ma.cli.workers import check_ray, joined, worker_options
 
@@ -28,12 +29,10 @@ Example:
 @click.command(epilog=EXAMPLE)
 @click.argument("source", type=Source(), metavar="CONFIG")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--out", type=click.Path(), help="The run folder.  [default: runs/<config>-<digest>]")
-@click.option("--fresh", is_flag=True, help="Put an old run folder aside and start anew.")
-@click.option(
-    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
-)
-@click.option("--quiet", is_flag=True, envvar="GEM_MA_QUIET", help="No progress.")
+@out_option
+@fresh_option
+@json_option
+@quiet_option
 @click.option(
     "--processes",
     type=click.IntRange(min=1),

@@ -36,7 +36,6 @@ FORMATS = {
     "tau1": ".json",
     "tau2": ".json",
 }
-WHICH = ("all", "won", "lost")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from gem_ma import credit
 from gem_ma.config.loading import Loaded
 from gem_ma.config.plans import open_policies, try_seats
 from gem_ma.config.training import TrainSettings
-from gem_ma.config.worlds import worlds_of
+from gem_ma.config.worlds import Worlds, worlds_of
 from gem_ma.engines.base import Policy
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.entrance import Source, load_config, wait
@@ -101,14 +101,7 @@ class Course:
     def starts(self, count: int) -> list[Start]:
         """The first so many starts of the training, tasks of the split in turn; those of agents
         that learn in one play stand side by side."""
-        once = self.settings.model_copy(update={"group_size": 1, "seats": "fixed"})
-        starts: list[Start] = []
-        step = 0
-        while len(starts) < count:
-            for plan in training_plans(self.worlds, once, step):
-                starts += [Start(plan.task, plan.seed, agent) for agent in self.agents]
-            step += 1
-        return starts[:count]
+        return starts_of(self.worlds, self.settings, self.agents, count)
 
     def aside(self) -> Course:
         """The same course for plays that nothing is learned from: what they name and count stays
@@ -172,6 +165,20 @@ class Course:
         if isinstance(engine, Transformers) and engine.binding.constrain:
             bound = engine.binding.allowed
         return samples(table, advantages, self.policy, bound)
+
+
+def starts_of(
+    worlds: Worlds, settings: TrainSettings, agents: Sequence[str], count: int
+) -> list[Start]:
+    """The first so many starts of a training, each once for every one of these agents."""
+    once = settings.model_copy(update={"group_size": 1, "seats": "fixed"})
+    starts: list[Start] = []
+    step = 0
+    while len(starts) < count:
+        for plan in training_plans(worlds, once, step):
+            starts += [Start(plan.task, plan.seed, agent) for agent in agents]
+        step += 1
+    return starts[:count]
 
 
 def trained_by(loaded: Loaded) -> TrainSettings:

@@ -20,7 +20,7 @@ from gem_ma.engines.local.chat import Chat
 from gem_ma.entrance import Source, load_config
 from gem_ma.episode import Episode
 from gem_ma.errors import ConfigError, EngineError
-from gem_ma.integrations.course import Start, check_training, chosen, trained_by
+from gem_ma.integrations.course import Start, check_training, chosen, starts_of, trained_by
 from gem_ma.integrations.samples import Sample, samples
 from gem_ma.rollout import Plan, play
 from gem_ma.training.schedule.alternation import settings_of
@@ -67,15 +67,8 @@ class Outside:
     def starts(self, count: int, *, each_agent: bool = False) -> list[Start]:
         """The first so many starts of the training, tasks of the split in turn; `each_agent`: once
         for every agent that learns, else for the first of them."""
-        once = self.settings.model_copy(update={"group_size": 1, "seats": "fixed"})
         agents = self.agents if each_agent else self.agents[:1]
-        starts: list[Start] = []
-        step = 0
-        while len(starts) < count:
-            for plan in training_plans(self.worlds, once, step):
-                starts += [Start(plan.task, plan.seed, agent) for agent in agents]
-            step += 1
-        return starts[:count]
+        return starts_of(self.worlds, self.settings, agents, count)
 
     def plan(self, start: Start) -> Plan:
         """The play of a start."""
@@ -104,7 +97,7 @@ class Outside:
 
     def samples(self, episode: Episode) -> list[Sample]:
         """The samples of a play; `token_advantages` are the return from each turn on, as credit
-        and gamma of the config have it. None where the play failed."""
+        and gamma of the config have it. [] where the play failed."""
         how, gamma = self.settings.credit, discounts(self.settings.credit.gamma, 0)
         table = credit.turns(
             [episode],

@@ -24,8 +24,8 @@ MOST_ENDED = (
 
 
 class Desk:
-    """Hands out seats, first come first served. `note` is called with each line that whoever
-    serves should read, once per line."""
+    """Hands out seats, first come first served. `note` gets the lines that are for the user who
+    serves, each line once."""
 
     def __init__(
         self, *, patience_s: float = PATIENCE_S, note: Callable[[str], None] = lambda _: None
@@ -101,6 +101,7 @@ class Desk:
             del self._taken[key]
 
 
-# Of the run that plays in this context. A behaviour is made by its name alone, deep inside of a
-# play, and one process may hold several runs: so it is neither handed down nor a global.
+# The desk of the run that plays in this context. A behaviour is made from its name, deep inside a
+# play, so no desk can be handed down to it; and one process may hold several runs, so it is no
+# global either.
 DESK: ContextVar[Desk | None] = ContextVar("gem_ma_desk", default=None)

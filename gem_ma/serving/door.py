@@ -119,7 +119,7 @@ class _Server(ThreadingMixIn, TCPServer):  # the library's HTTPServer asks DNS f
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._places.acquire(blocking=False):
-            # unread: another thread for it is what we cannot have
+            # answered unread: to read it would take one more thread
             with suppress(OSError):
                 request.sendall(
                     b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"

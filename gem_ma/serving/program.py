@@ -76,8 +76,8 @@ class Program:
     # -- the play's side --------------------------------------------------------------------------
 
     async def act(self, asked: Asked) -> Action:
-        """Waits for the program. Raises ProgramError where it leaves or is silent for too long,
-        and what a model call of it raised."""
+        """Waits for the program. Raises ProgramError where it leaves or is silent for too long, and
+        whatever one of its model calls raised."""
         self.loop = asyncio.get_running_loop()
         # model calls are made as if they came from here: a gate counts them with this play
         self._context, self._called = contextvars.copy_context(), 0
@@ -139,8 +139,8 @@ class Program:
         return self.end or (News(self.turn, self.asked) if self.asked is not None else None)
 
     async def answer(self, turn: int, action: Action) -> None:
-        """Acts. The same answer to a turn that is taken is a request that was sent twice, and
-        passed over."""
+        """Acts. The same answer to the same turn once more is a request that was sent twice; it is
+        ignored."""
         with self._hearing():
             if turn != self.turn:
                 raise ProtocolFault(f"the turn is {self.turn}; got an answer to turn {turn}")
@@ -150,7 +150,7 @@ class Program:
                 if self.end is not None:
                     raise OverError(self.how())
                 raise ProtocolFault(f"turn {turn} has another answer already, or has failed")
-            # set before anything is awaited: a second answer that comes now is too late
+            # before the first await: a second answer that comes meanwhile is too late
             self._last, self.asked = action, None
             self._answer.set_result(action)
             await self._hang_up()

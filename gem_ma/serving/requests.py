@@ -1,8 +1,8 @@
 """The body of a chat completion -> what the seat's policy is asked.
 
-A field that would change what is sampled is done or refused by one line; none is passed over in
-silence. How the policy samples is a matter of the config: its record is learned from, so a
-program may shorten a reply and cannot draw it otherwise.
+A field that would change what is sampled is honoured, or refused by one line; none is ignored in
+silence. How the policy samples is a matter of the config, since its record is learned from: a
+program may shorten a reply, and change nothing else.
 """
 
 from __future__ import annotations

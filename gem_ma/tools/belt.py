@@ -20,8 +20,8 @@ from gem_ma.wrappers.around import Around, relay, without
 
 
 class Use:
-    """One agent's tool in one play. `plan` is told every call, replays included; `run` is made
-    only where a call is really run, and must catch up with what was planned before."""
+    """One agent's tool in one play. `plan` gets every call, those of a replay too. `run` is called
+    only where a call really runs, and first catches up with the calls that were planned before."""
 
     def plan(self, name: str, arguments: Mapping[str, Any]) -> None:
         """The agent calls the tool of this name."""

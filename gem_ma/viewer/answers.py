@@ -1,5 +1,4 @@
-"""What a request of the viewer is answered with, how a page is asked for, and the addresses that
-lead from one page to another."""
+"""Requests and answers of the viewer, and the addresses that lead from one page to another."""
 
 from __future__ import annotations
 

@@ -37,9 +37,9 @@ TIMEOUT_S = 120.0  # of a fork whose run sets no limit: somebody waits for it
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """A fork as it was played. `typed`: the steps at which somebody typed, those of the plays that
-    it goes back to among them; `seated`: agent -> the behaviour that was chosen for it; `first`:
-    the repeat that the behaviours drew for."""
+    """A fork as it was played. `typed`: the steps at which somebody typed, in this play and in
+    those that it goes back to; `seated`: agent -> the behaviour that was chosen for it;
+    `first`: the repeat whose random numbers the behaviours drew."""
 
     episode: Episode
     of: tuple[str, int, int]
@@ -50,9 +50,10 @@ class Fork:
     first: int
 
 
-class Retold:
-    """A behaviour that at the steps of its `script` does what stands there, unasked, and
-    plays itself at all others. What it did so is in its transcript, not in its memory."""
+class ScriptedSteps:
+    """A behaviour that does what its `script` says at the steps of the script, without asking the
+    player, and lets the player act at all others. The player sees those acts in its transcript and
+    has no memory of them."""
 
     def __init__(self, player: Behaviour, script: Mapping[int, Action | str]) -> None:
         self.player, self.script = player, script
@@ -100,7 +101,7 @@ def forked(base: Fork, worlds: Worlds, number: int, wish: Mapping[str, Any], tru
         name for taken in cast.values() for name in (taken.policy, *taken.policies.values()) if name
     }
     policies = open_policies(_only(world.config, cast), names=names) if names else {}
-    behaviours = {name: _retold(taken.behaviour, script[name]) for name, taken in cast.items()}
+    behaviours = {name: _with_script(taken.behaviour, script[name]) for name, taken in cast.items()}
     played = asyncio.run(play(plan, policies, behaviours))
     steps = tuple(sorted({*(known for known in base.typed if known < step), step}))
     return Fork(played, of.id, step, agent, steps, seated, base.first)
@@ -135,13 +136,13 @@ def _typed(text: str, turn: Turn) -> Any:
     return text
 
 
-def _retold(behaviour: str, script: Mapping[int, Any]) -> Factory:
+def _with_script(behaviour: str, script: Mapping[int, Any]) -> Factory:
     inner = as_factory(behaviour)
 
     def made(
         agent: str, sample: Sample, rng: random.Random, task: Any = None, **options: Any
     ) -> Behaviour:
-        return Retold(seat(inner, agent, sample, rng, task, **options), script)
+        return ScriptedSteps(seat(inner, agent, sample, rng, task, **options), script)
 
     made.privileged = bool(getattr(inner, "privileged", False))  # type: ignore[attr-defined]
     return made

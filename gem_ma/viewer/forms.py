@@ -71,7 +71,7 @@ def turn_form(name: str, state: Mapping[str, Any], token: str, fault: str = "") 
 
 
 def begin_wish(fields: Mapping[str, str]) -> dict[str, Any]:
-    """What `begin_form` wishes, as a page with scripts sends it. Raises KeyError."""
+    """The fields of `begin_form` as a page with scripts would send them. Raises KeyError."""
     agent = fields["agent"]
     # an agent may have the name of another field
     who = {
@@ -83,7 +83,8 @@ def begin_wish(fields: Mapping[str, str]) -> dict[str, Any]:
 
 
 def answer_wish(fields: Mapping[str, str], state: Mapping[str, Any]) -> dict[str, Any]:
-    """What `turn_form` wishes in this state. Raises KeyError, ValueError, StoreError."""
+    """The fields of `turn_form` as a page with scripts would send them in this state. Raises
+    KeyError, ValueError, StoreError."""
     turn, asked = int(fields["turn"]), state["asked"]
     typed = fields.get("text", "").replace("\r\n", "\n")
     if "move" in fields:

@@ -39,8 +39,8 @@ END_S = 5.0  # for the records of plays that are ended
 LONGEST_SEED = 15  # digits
 
 
-class Went(NamedTuple):
-    """A form did what it should: its play is the page to load."""
+class PlayPage(NamedTuple):
+    """The page that a browser loads next: that of a play."""
 
     name: str
 
@@ -101,13 +101,13 @@ class Plays:
             raise TypeError("turn and from are numbers, text is a text")
         return self._sitting(parts[0]).answer(turn, typed, max(0, first))
 
-    def submit(self, parts: list[str], fields: Mapping[str, str], token: str) -> str | Went:
+    def submit(self, parts: list[str], fields: Mapping[str, str], token: str) -> str | PlayPage:
         """What a form does, on a page without scripts: the paths of `change`. Raises as `change`
-        does, but for what the page itself can tell."""
+        does; what can be mended by other fields is told on the page."""
         if parts == ["begin"]:
             wish = begin_wish(fields)
             try:
-                return Went(self._begin(wish))
+                return PlayPage(self._begin(wish))
             except GemMaError as error:
                 return self._entrance(fields, token, str(error))
         if len(parts) != 2 or parts[1] not in ("answer", "end"):
@@ -120,8 +120,8 @@ class Plays:
                 fault = self.change(parts, answer_wish(fields, sitting.state()))["said"]
             except StoreError as error:
                 fault = str(error)
-        # of a move that counted the address is loaded, which may be loaded again without harm
-        return _page_of(sitting, token, fault) if fault else Went(sitting.name)
+        # a page that is loaded by its address may be loaded again, and sends no move twice
+        return _page_of(sitting, token, fault) if fault else PlayPage(sitting.name)
 
     # -- beginning a play -------------------------------------------------------------------------
 
@@ -257,7 +257,8 @@ _NO_SCRIPT = (
 
 @contextmanager
 def _making(name: str) -> Iterator[None]:
-    """Tells what a scenario raises while it is made: a user's file raises what it likes."""
+    """Whatever a scenario raises while it is made becomes a ConfigError: a user's file may raise
+    anything."""
     try:
         yield
     except GemMaError:

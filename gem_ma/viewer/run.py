@@ -58,7 +58,7 @@ class Run:
         self._stamps: tuple[object, ...] = ()
         self.learned = manifest(path).get("command") == "train"
         self.several = bool(resolved(path).get("scenarios"))
-        # its scores as they were compared, with what its file was then
+        # its scores for comparisons, with what tells whether its file has changed since
         self.cell: tuple[tuple[object, ...], Cell] | None = None
 
     def refresh(self) -> None:
@@ -83,7 +83,7 @@ class Run:
         return files.is_file(self.path / "summary.json", self.path)
 
     def load(self, name: str, path: Path, judge: Judge, was_learned: bool, room: int) -> Loaded:
-        """In place of `gem_ma.view.folder.load`: all episodes, none of them with its turns."""
+        """As `gem_ma.view.folder.load`, but all episodes, and none of them with its turns."""
         count = len(self.index.entries)
         summary = None if was_learned else stored_summary(path, count, judge)
         if summary is None and not was_learned and count <= JUDGED:
@@ -156,7 +156,7 @@ class Run:
         return {"text": note.text, "tags": note.tags}
 
     def _noted(self, stub: dict[str, Any]) -> dict[str, Any]:
-        """With what somebody wrote on it; a tag is a chip, as a cause is."""
+        """The stub with its note and tags; a tag is a chip, as a cause is."""
         note = self.notes.get(stub["key"], Note())
         return {**stub, "causes": stub["causes"] + note.chips, "note": note.text}
 

@@ -1,7 +1,9 @@
-"""The viewer on a port of this machine. It answers only a browser that asked for this very
-address: another name is a page elsewhere that found the port (DNS rebinding). A POST changes
-something, and must come from a page of ours: it names its origin and the token of the page, in a
-header, or in a field of a form, which browsers send without scripts."""
+"""The viewer on a port of this machine. It answers only a browser that asked for this very address:
+under another name a page elsewhere may have found the port (DNS rebinding).
+
+A POST changes something, so it must come from a page of ours. It names its origin and the token of
+the page, in a header, or in a field of a form, which browsers send without scripts.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The page of a study: its tables and figures as `gem-ma study` drew them, with ways to the runs of
-its cells and to the plays in which a cell differs from the reference."""
+"""The page of a study: its tables and figures as `gem-ma study` drew them, with links to the runs
+of its cells and to the plays in which a cell differs from the reference."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from gem_ma.scenarios.retail.compact import compact
 from gem_ma.scenarios.retail.grading import canonical, gold_of
-from gem_ma.scenarios.retail.one_order import SPLITS, OneOrder, never_looking, provenance, world
+from gem_ma.scenarios.retail.one_order import SPLITS, never_looking, provenance, tasks_of, world
 from gem_ma.scenarios.retail.store import RetailStore
 from gem_ma.scenarios.service.desk.log import ASSISTANT, Desk, Rules
 from gem_ma.scenarios.service.desk.talk import retell, talk
@@ -66,11 +66,11 @@ class RetailOneOrder(Scenario):
         # costs the talk and never the customer's greeting or its end.
         self.rules = Rules(max_actions, max_actions + 3)
         self.ends_within = 2 * max_actions + 3
-        self._splits = {split: OneOrder(split) for split in SPLITS}
+        self._splits = {split: tasks_of(split) for split in SPLITS}
 
     def tasks(self, split: str) -> Sequence[Task]:
         """The tasks of `train`, `val` or `test`. Raises ConfigError for another split."""
-        return self._splits[split] if split in self._splits else OneOrder(split)
+        return self._splits[split] if split in self._splits else tasks_of(split)
 
     def provenance(self) -> dict[str, Any]:
         """What the tasks are made of."""

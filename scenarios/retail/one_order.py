@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import product as combinations
-from typing import Any, overload
+from typing import Any
 
 from gem_ma.scenarios.retail.prove import trial
 from gem_ma.scenarios.retail.tasks import Item, flags_of, wish_of
 from gem_ma.scenarios.retail.tools import REASONS
 from gem_ma.scenarios.retail.world import GENERATOR, build_tables
+from gem_ma.scenarios.service.desk.lazy import Lazy
 from gem_ma.scenarios.service.desk.overlay import Base, Overlay
 from gem_ma.scenarios.service.desk.task import GoldCall, Slot, Task, Wish
 from gem_ma.scenarios.service.grading import proofs
@@ -55,34 +56,16 @@ def never_looking() -> Fraction:
     return (WISHES.count(CHANGE) * change + WISHES.count(CANCEL)) / len(WISHES)
 
 
-class OneOrder(Sequence[Task]):
-    """The tasks of one split, each made and proved, in a world of its own, when first asked for.
+def tasks_of(split: str) -> Lazy:
+    """The tasks of a split, each made and proved, in a world of its own, when first asked for.
     Raises ConfigError for an unknown split."""
-
-    def __init__(self, split: str) -> None:
-        if split not in SPLITS:
-            raise ConfigError(
-                f"scenario.split: the one-order shop has {', '.join(SPLITS)}; got {split!r}"
-            )
-        self.split = split
-        self.first, self.size = SPLITS[split]
-        self._made: dict[int, Task] = {}
-
-    def __len__(self) -> int:
-        return self.size
-
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | list[Task]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        # `range` checks the index and turns a negative one round, as a list does.
-        seed = self.first + range(len(self))[index]
-        if seed not in self._made:
-            self._made[seed] = _task(seed, f"one-order/{GENERATOR}/{self.split}/{seed}")
-        return self._made[seed]
+    if split not in SPLITS:
+        raise ConfigError(
+            f"scenario.split: the one-order shop has {', '.join(SPLITS)}; got {split!r}"
+        )
+    first, size = SPLITS[split]
+    source = f"one-order/{GENERATOR}/{split}"
+    return Lazy(size, lambda place: _task(first + place, f"{source}/{first + place}"))
 
 
 def provenance() -> dict[str, Any]:

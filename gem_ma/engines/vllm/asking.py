@@ -1,5 +1,5 @@
-"""One question for many who want to know: each gets an answer to a question that was asked after
-it came, and never are two on their way."""
+"""One question for many askers. Each gets the answer to a question that was sent after it asked,
+and no two questions are under way at once."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ T = TypeVar("T")
 class Together(Generic[T]):
     """Asks `question` for all who wait. An error goes to all of them.
 
-    An answer that was on its way before somebody came says nothing of what happened since: he
-    waits for the next one.
+    Whoever asks while a question is under way waits for the next one: the answer to the first may
+    be older than what it asks about.
     """
 
     def __init__(self, question: Callable[[], Awaitable[T]]) -> None:
         self.question = question
         self.asked = 0  # questions, ever
-        # (on its way, the next one) of each loop: a future belongs to one loop
+        # (under way, the next one) of each loop: a future belongs to one loop
         self._waiting: WeakKeyDictionary[
             asyncio.AbstractEventLoop, tuple[asyncio.Future[T] | None, asyncio.Future[T] | None]
         ] = WeakKeyDictionary()

@@ -251,7 +251,7 @@ class VLLM:
                     f"{self.where}: vLLM keeps the old output head of a model with tied embeddings;"
                     " add lora: {rank: 8}"
                 )
-            # a server is looked after even where it is the only one: it may go back to its own
+            # watched even where it is the only one: after a restart it has the weights of its start
             if self.base_url != HERE and not isinstance(self.backend, Several):
                 self.backend = self._replicas([self.backend])
             self.backend.unshare()
@@ -369,7 +369,7 @@ class VLLM:
 
     def _folder(self, name: str) -> Path:
         if self.folder is None:
-            # Held, since the folder is removed with the object.
+            # on self: the folder is removed with this object
             self._temporary = tempfile.TemporaryDirectory(prefix="gem-ma-adapters-")
             self.folder = Path(self._temporary.name)
         return (self.folder / name).resolve()

@@ -44,9 +44,8 @@ class LocalPlayers:
         policies = self.policies
         # members only where the plays are learned from: no exam seats a snapshot
         if learning:
-            self.team.agree(
-                None
-            )  # a barrier: process 0 has written its snapshots before others read
+            # a barrier: process 0 has written its snapshots before others read them
+            self.team.agree(None)
             members = self.members(plans) if self.members is not None else {}
             policies = {**policies, **self.learning, **members}
         return await play_all(self.config, plans, heated(policies, temperature), self.team)

@@ -1,6 +1,6 @@
-"""The other end of `RemotePlayers`: a process that plays chunks of plans and holds nothing that
-could be lost. It opens the same config, takes the weights that come with a chunk, and answers with
-the episodes."""
+"""The other end of `RemotePlayers`: a process that plays chunks of plans. It opens the same config,
+takes the weights that come with a chunk, and answers with the episodes. It keeps nothing that would
+be lost with it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Playroom:
             return
         if self.folder and Path(self.folder).is_dir():  # another machine may have other folders
             os.chdir(self.folder)
-            # Ray has it before all packages, where a `json.py` of the user's hides Python's
+            # behind all packages: Ray puts it first, where a user's `json.py` hides Python's
             search_folder(Path(self.folder))
         try:
             self.config = Config.model_validate_json(self.settings)

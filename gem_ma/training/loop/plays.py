@@ -26,9 +26,9 @@ NOT_MIXED = (
 
 
 def plays(parts: Parts, index: int, players: Players) -> Callable[[], Coroutine[Any, Any, Played]]:
-    """What plays a step (from 0) and its branches.
+    """A function that plays a step (counted from 0) and its branches.
 
-    Its plans, with all opponents, are drawn now: when it is called is a matter of timing.
+    Plans and opponents are drawn now, so nothing depends on when the function is called.
     """
     settings = parts.settings
     opponents = parts.league.opponents(index, learning(settings, index))
@@ -84,13 +84,13 @@ async def beside(parts: Parts, step: Step, teach: Callable[[], None]) -> None:
 
 
 def _play_ahead(parts: Parts, step: Step, first: int) -> bool:
-    """Begins the steps from `first` (from 0) on that may be played with what is published now;
-    whether they go on with it when something else is published."""
+    """Begins the steps, from `first` (counted from 0) on, that may be played with the weights that
+    are published now. Gives whether they keep these weights when others are published."""
     count, mixed = int(parts.settings.overlap), step.ahead.admission is not None
     coming = range(first, min(step.number + count, parts.settings.steps))
     missing = step.ahead.missing(coming)
-    # one step ahead has ended before the next update, so a copy of weights would win nothing;
-    # unless its plays go on beside those of the next one
+    # a single step ahead ends before the next update, so a copy of the weights would win nothing;
+    # under `continuous` its plays go on beside those of the next step
     pinned = parts.players.pinned() if missing and (count > 1 or mixed) else None
     if mixed and missing and pinned is None:
         raise ConfigError(NOT_MIXED)

@@ -49,8 +49,8 @@ async def refill(
     players: Players,
     tasks: Tasks = in_turn,
 ) -> Refilled:
-    """Plays starts anew that teach nothing, `train.refill` times at most. What still teaches
-    nothing then is learned from as it is, so a step has the same number of plays at any rate."""
+    """Plays another start in place of each that teaches nothing, `train.refill` times at most. What
+    still teaches nothing then is learned from as it is, so a step always has as many plays."""
     starts: dict[str, Start] = {}
     for plan, episode in zip(plans, episodes, strict=True):
         mine = starts.setdefault(str(plan.group), ([], []))

@@ -1,5 +1,5 @@
-"""Has a policy learned anything, and if not, why? Counts what its updates could learn from; says in
-words what was missing and what to do.
+"""Whether a policy has learned anything, and if not, why. Counts what its updates could learn from,
+and says what was missing and what to do.
 
 Reads records and the numbers of updates. A run whose policies learned nothing is no result,
 however cleanly it ended.

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-TIES = ("keep", "cheapest", "dearest", "any")
-
 
 @dataclass(frozen=True, slots=True)
 class Candidate:

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-GOALS = ("served", "refused", "transferred")
-
 
 @dataclass(frozen=True, slots=True)
 class GoldCall:
@@ -72,9 +70,10 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task of any source. `ends` are other acceptable sets of writes beside the writes of
-    `actions`; `flags` name what is wrong with it as a test; `world` is the seed of its world,
-    None for a data folder; `proof` says which proofs it passed and with what."""
+    """A task of any source. `goal`: that the user is served, refused or transferred. `ends` are
+    other acceptable sets of writes beside the writes of `actions`; `flags` name what is wrong with
+    it as a test; `world` is the seed of its world, None for a data folder; `proof` says which
+    proofs it passed and with what."""
 
     id: str
     source: str

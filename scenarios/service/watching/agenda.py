@@ -46,7 +46,6 @@ class Goal:
     status: str = OPEN
     refusals: int = 0
     fallback: bool = False
-    approved_unasked: bool = False
     # a value of the kind that it waits for was told since it was asked, right or wrong
     answered: bool = False
 
@@ -211,7 +210,6 @@ class Agenda:
                     if self._about(goal.wanted, act.text) and not self._wrong(goal.wanted, act.text)
                 ][:1]
             ):
-                goal.approved_unasked = goal.status != APPROVED
                 self._finish(goal, heard)
 
     def _fits(self, wish: Wish, act: Act) -> bool:

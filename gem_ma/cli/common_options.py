@@ -1,0 +1,25 @@
+"""Options that several commands have, each written once."""
+
+from __future__ import annotations
+
+import click
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
+)
+quiet_option = click.option("--quiet", is_flag=True, envvar="GEM_MA_QUIET", help="No progress.")
+concurrency_option = click.option(
+    "-j", "--concurrency", type=click.IntRange(min=1), help="Episodes at once."
+)
+tasks_option = click.option(
+    "-n",
+    "--tasks",
+    type=click.IntRange(min=1),
+    help="How many tasks (or seeds, where the scenario has one task).",
+)
+out_option = click.option(
+    "--out", type=click.Path(), help="The run folder.  [default: runs/<config>-<digest>]"
+)
+fresh_option = click.option(
+    "--fresh", is_flag=True, help="Put an old run folder aside and start anew."
+)
