@@ -297,11 +297,11 @@ def test_progress_is_a_plain_line_off_a_terminal_and_nothing_when_quiet(
         progress.start()
         progress.end("ok")
         assert capsys.readouterr().err == ""
-        progress._said -= terminal.LINE_EVERY_S
+        progress._last_line -= terminal.LINE_EVERY_S
         progress.tick()
     assert capsys.readouterr().err.startswith("5/10 episodes, 1 ok, 1 running, ")
     with terminal.Progress(10, quiet=True) as progress:
-        progress._said -= terminal.LINE_EVERY_S
+        progress._last_line -= terminal.LINE_EVERY_S
         progress.tick()
     assert capsys.readouterr().err == ""
 

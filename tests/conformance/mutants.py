@@ -553,7 +553,7 @@ def second_mover_sees_the_first(scenario, **options):
     def observe(original, self, agent):
         said = [
             {"role": "user", "name": a, "content": x.text, "tool_calls": "", "tool_call_id": ""}
-            for a, x in self._said.items()
+            for a, x in self._actions.items()
             if a != agent
         ]
         return {"messages": (*original(self, agent)["messages"], *said)}
