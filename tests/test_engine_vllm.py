@@ -632,17 +632,6 @@ def test_policies_share_one_vllm_in_process_until_all_weights_of_one_are_to_chan
     assert one.core is not shared and other.core is shared
 
 
-@pytest.mark.parametrize("base_url", [None, "http://127.0.0.1:1/v1"])
-def test_a_tied_head_is_refused_before_anything_starts(
-    kuhn_model: Path, base_url: str | None
-) -> None:
-    with pytest.raises(
-        ConfigError,
-        match=r"keeps the old output head of a model with tied embeddings; add lora: \{rank: 8\}",
-    ):
-        VLLM(str(kuhn_model), policy="main", base_url=base_url).trained()
-
-
 def test_the_engine_is_found_by_its_name() -> None:
     assert load("engines", "vllm") is VLLM
 

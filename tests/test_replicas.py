@@ -21,6 +21,7 @@ import torch
 from gem_ma.engines.base import Policy
 from gem_ma.engines.http import faults as http_faults
 from gem_ma.engines.http.openai import OpenAI
+from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.vllm import replica as replica_module
 from gem_ma.engines.vllm.asking import Together
 from gem_ma.engines.vllm.engine import VLLM
@@ -314,13 +315,41 @@ def test_a_checkpoint_puts_all_weights_back(servers: list[FakeVllm], model: Path
     assert asked(other, request())[0].token_ids == before[0].token_ids and other.version == 1
 
 
+@pytest.mark.parametrize("one", [True, False])
+def test_a_server_that_keeps_a_tied_head_is_found_out_before_anything_is_learned(
+    kuhn_model: Path, one: bool
+) -> None:
+    """Whether a build does is tried. Weights, names and what is sampled are as before then."""
+    with ExitStack() as stack:
+        servers = [stack.enter_context(FakeVllm(kuhn_model)) for _ in range(2 - one)]
+        engine = engine_at(servers, kuhn_model)
+        learner = learner_of(engine)
+        assert engine.version == 0 and servers[0].asked_for("/collective_rpc") == 3
+        before = asked(engine, *map(request, range(6)))
+        assert gap(learner, before) <= 1e-4
+        move(learner)
+        assert learner.publish()["parity_gap"] <= 1e-4
+        assert gap(learner, asked(engine, *map(request, range(6)))) <= 1e-4
+
+        for server in servers:
+            server.restart()
+            server.keeps_head = True
+        refused = engine_at(servers, kuhn_model)
+        with pytest.raises(ConfigError, match=r"keeps the old output head .* add lora: "):
+            learner_of(refused)
+        assert not any(server.paused for server in servers)
+        with pytest.raises(ConfigError, match="a learner in parts cannot try"):
+            refused.divided(SAMPLING, None)
+        theirs = [server.engine.weights() for server in servers]  # all that they had, again
+        own = Transformers(str(kuhn_model), policy="own").weights()
+        assert all(torch.equal(one[name], own[name]) for one in theirs for name in own)
+
+
 def test_what_stands_in_the_way_of_all_weights_is_told_in_one_line(
-    servers: list[FakeVllm], model: Path, kuhn_model: Path
+    servers: list[FakeVllm], model: Path
 ) -> None:
     engine = engine_at(servers, model)
     learner_of(engine)
-    with pytest.raises(ConfigError, match="tied embeddings"):
-        learner_of(engine_at(servers, kuhn_model))
     # another policy at the same servers would be changed in silence
     with pytest.raises(ConfigError, match=r"'main' publishes all its weights to .*give each"):
         asked(engine_at(servers, model, policy="other"), request())

@@ -15,11 +15,11 @@ CONTEXT = 96
 
 
 class FakeVllm:
-    """One server. `forgets`: it says that it took weights, and keeps the old ones; `dev`: it is
-    in development mode."""
+    """One server. `forgets`: it says that it took weights, and keeps the old ones; `keeps_head`:
+    all but the output head; `dev`: it is in development mode."""
 
     def __init__(self, model: Path, *, dev: bool = True, forgets: bool = False) -> None:
-        self.model, self.dev, self.forgets = model, dev, forgets
+        self.model, self.dev, self.forgets, self.keeps_head = model, dev, forgets, False
         self.dead = self.hangs = False
         self.refuses: set[str] = set()  # paths that are answered with 500
         self.paths: list[str] = []
@@ -125,8 +125,17 @@ class FakeVllm:
         if not folder.is_dir():
             return status(500, f"no such folder: {folder}")
         if not self.forgets:
-            self.engine.take(load_file(folder / "model.safetensors"))
+            self._take(load_file(folder / "model.safetensors"))
         return {"results": [None]}
+
+    def _take(self, weights: dict[str, Any]) -> None:
+        model, torch = self.engine.model, self.engine.torch
+        old = model.lm_head.weight.detach().clone()
+        if self.keeps_head:  # as it was made, for as long as it takes weights
+            model.lm_head.weight = model.get_input_embeddings().weight
+        self.engine.take(weights)
+        if self.keeps_head:
+            model.lm_head.weight = torch.nn.Parameter(old)
 
     def _update_weight_version(self, body: dict[str, Any]) -> Any:
         self.name = body["new_version"]

@@ -13,7 +13,7 @@ up). Its learner trains the weights of a `transformers` engine on the same folde
   Nothing cached can be stale.
 - `in_place` (with `lora:`): one name for all versions, and a `cache_salt` per version, without
   which vLLM goes on with what it cached.
-- `full`: all weights, as a model folder; never with a tied output head, which vLLM would not load.
+- `full`: all weights, as a model folder; with a tied output head once `tied` has tried it.
 
 With several addresses in `base_url` all of this happens at each of them, see `replicas`.
 
@@ -54,6 +54,7 @@ from gem_ma.engines.vllm.model_folder import (
 )
 from gem_ma.engines.vllm.probing import Sampled, blocking, probe_prompts
 from gem_ma.engines.vllm.settings import Publishing, Serving, check, route_of
+from gem_ma.engines.vllm.tied import PARTS, try_head
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.options import flat
 from gem_ma.registry import load
@@ -108,13 +109,12 @@ class VLLM:
         self.folder = Path(publishing.adapters) if publishing.adapters is not None else None
         # Names of adapters are used once: a server may remember those of a run before.
         self._tag, self._published = uuid.uuid4().hex[:8], 0
-        self._configured: Adapter | None = None  # what the config names
-        if isinstance(self.lora, str):
-            path = str(Path(self.lora).resolve())
-            self._configured = Adapter(f"{plain_name(policy)}.{self._tag}.given", path)
+        given = f"{plain_name(policy)}.{self._tag}.given"
+        self._configured = (  # what the config names
+            Adapter(given, str(Path(self.lora).resolve())) if isinstance(self.lora, str) else None
+        )
         self._now = self._configured  # the adapter of this version
-        # Kept until the next publish: requests may still run on it.
-        self._before: Adapter | None = None
+        self._before: Adapter | None = None  # kept a while: requests may still run on it
         self._salt = ""
         self._last: Path | None = None  # the folder of all weights that servers read
         self._opening = threading.Lock()
@@ -231,11 +231,15 @@ class VLLM:
         """See `Trains`. The learner's weights lie in this process, apart from what is sampled."""
         learner = load("learners", "torch")(self.trained(), sampling, sampler=self)
         self.begin(learner.parameters)
+        if self._tied:
+            try_head(learner)
         learner.check()  # what is served is what will be trained
         return learner
 
     def divided(self, sampling: Sampling, team: Any) -> Any:
         """See `Divides`. The first process alone publishes, and alone plays."""
+        if self._tied:
+            raise ConfigError(f"{self.where}: {PARTS}; add lora: {{rank: 8}}")
         learner = load("learners", "sharded")(self.trained(), sampling, team, server=self)
         if self.route != "full" or self.base_url != HERE:  # see `begin`
             learner.sampler.take(learner.parameters)
@@ -246,16 +250,16 @@ class VLLM:
         """The transformers engine whose weights a learner of this policy trains. Raises
         ConfigError where they could not be published."""
         if self.route == "full":
-            if self.config.get("tie_word_embeddings"):
-                raise ConfigError(
-                    f"{self.where}: vLLM keeps the old output head of a model with tied embeddings;"
-                    " add lora: {rank: 8}"
-                )
             # watched even where it is the only one: after a restart it has the weights of its start
             if self.base_url != HERE and not isinstance(self.backend, Several):
                 self.backend = self._replicas([self.backend])
             self.backend.unshare()
         return self._trained
+
+    @property
+    def _tied(self) -> bool:
+        """Whether a matrix is published that also reads out."""
+        return self.route == "full" and bool(self.config.get("tie_word_embeddings"))
 
     @cached_property
     def _trained(self) -> Any:
@@ -368,8 +372,7 @@ class VLLM:
         await change()
 
     def _folder(self, name: str) -> Path:
-        if self.folder is None:
-            # on self: the folder is removed with this object
+        if self.folder is None:  # held, since it is removed with the object
             self._temporary = tempfile.TemporaryDirectory(prefix="gem-ma-adapters-")
             self.folder = Path(self._temporary.name)
         return (self.folder / name).resolve()
