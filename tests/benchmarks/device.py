@@ -19,6 +19,7 @@ import random
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,52 @@ def clock(torch: Any, device: str) -> float:
     return time.perf_counter()
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Weights of a model by what is computed with them, an adapter's left out: `head` where a
+    position is read out, `trunk` everywhere; an embedding is looked up, not multiplied by.
+    `frozen`: under an adapter."""
+
+    whole: int
+    trunk: int
+    head: int
+    frozen: bool
+
+    @classmethod
+    def of(cls, learner: Any) -> Parts:
+        """Of the model that a learner trains."""
+        model = learner.engine.model
+        trained = sum(weight.numel() for weight in learner.parameters.values())
+        whole = sum(weight.numel() for weight in model.parameters())
+        head = model.get_output_embeddings().weight.numel()
+        frozen = trained < whole
+        whole -= trained if frozen else 0
+        return cls(
+            whole, whole - head * (1 if model.config.tie_word_embeddings else 2), head, frozen
+        )
+
+    def of_update(self, read: int, trained: int) -> int:
+        """Operations of an update over so many read and trained positions."""
+        return (4 if self.frozen else 6) * (self.trunk * read + self.head * trained)
+
+    def of_sampling(self, prompts: int, sampled: int) -> int:
+        """Operations of sampling so many tokens after prompts of so many in all."""
+        return 2 * (self.trunk * (sampled + prompts) + self.head * sampled)
+
+
+def updated(
+    learner: Any, table: Any, returns: Any, settings: LossSettings, repeats: int
+) -> tuple[float, int]:
+    """(seconds of the fastest of some updates after the first, positions that one read)."""
+    best, device = float("inf"), str(learner.engine.device)
+    for repeat in range(repeats + 1):  # the first is not counted
+        start = clock(learner.torch, device)
+        learner.update(table, returns, lr=1e-5, settings=settings, rng=random.Random(0))
+        learned = clock(learner.torch, device) - start
+        best = min(best, learned if repeat else float("inf"))
+    return best, learner.scorer.used
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -86,21 +133,14 @@ def main() -> None:
         allowed = (model.banned == 0).nonzero()[:, 0].tolist()
         table = credit.turns(talks(given.episodes, 8, allowed, 0), "main")
         made = rows(table, table.ret, "main").rows
-        head = model.model.get_output_embeddings().weight.numel()
-        tied = model.model.config.tie_word_embeddings
-        parameters = sum(weight.numel() for weight in model.model.parameters())
-        if given.lora:
-            parameters -= sum(weight.numel() for weight in learner.parameters.values())
-        # an embedding is looked up, not multiplied by
-        trunk = parameters - head * (1 if tied else 2)
+        parts = Parts.of(learner)
         prompts = [tuple(row.ids[:64].tolist()) for row in made]
         ceiling = limit(model.torch, given.device, given.dtype)
         settings = LossSettings(
             minibatches=1, pass_tokens=131_072 if given.device != "cpu" else 16_384
         )
         trained = sum(int(row.mask.sum()) for row in made)
-        best = {"update": float("inf"), "sampling": float("inf")}
-        sampled = 0
+        sampling, sampled = float("inf"), 0
         # before the updates: weights that are not published are not sampled from
         how = [Sampling(max_tokens=given.tokens)] * len(prompts)
         for repeat in range(given.repeats + 1):
@@ -109,33 +149,24 @@ def main() -> None:
             start = clock(model.torch, given.device)
             draws = model.sample_ids(prompts, how, seeds)
             took = clock(model.torch, given.device) - start
-            if repeat and took < best["sampling"]:
-                best["sampling"], sampled = took, sum(len(draw.ids) for draw in draws)
-        for repeat in range(given.repeats + 1):  # the first is not counted
-            start = clock(model.torch, given.device)
-            learner.update(table, table.ret, lr=1e-5, settings=settings, rng=random.Random(0))
-            learned = clock(model.torch, given.device) - start
-            best["update"] = min(best["update"], learned if repeat else float("inf"))
-        read, ceiling = (
-            learner.scorer.used,
-            max(ceiling, limit(model.torch, given.device, given.dtype)),
-        )
+            if repeat and took < sampling:
+                sampling, sampled = took, sum(len(draw.ids) for draw in draws)
+        update, read = updated(learner, table, table.ret, settings, given.repeats)
+        ceiling = max(ceiling, limit(model.torch, given.device, given.dtype))
     what = f"{given.model or given.size}" + (f", LoRA of rank {given.lora}" if given.lora else "")
     print(
-        f"\n{what}: {parameters:,} parameters, {given.dtype} on {given.device}; limit"
+        f"\n{what}: {parts.whole:,} parameters, {given.dtype} on {given.device}; limit"
         f" {ceiling / 1e9:.0f} Giga-operations/s; {len(made)} rows, {read} positions, {trained} trained\n"
     )
     print("| what | seconds | tokens/s | Giga-operations/s | share of the limit |")
     print("| --- | ---: | ---: | ---: | ---: |")
-    factor = 4 if given.lora else 6
-    work = {
-        "update": (read, factor * (trunk * read + head * trained)),
-        "sampling": (sampled, 2 * (trunk * (sampled + 64 * len(prompts)) + head * sampled)),
-    }
-    for what, (tokens, operations) in work.items():
-        done = operations / best[what]
-        speeds = f"{tokens / best[what]:.0f} | {done / 1e9:.0f} | {done / ceiling:.0%}"
-        print(f"| {what} | {best[what]:.1f} | {speeds} |")
+    for name, seconds, tokens, operations in (
+        ("update", update, read, parts.of_update(read, trained)),
+        ("sampling", sampling, sampled, parts.of_sampling(64 * len(prompts), sampled)),
+    ):
+        done = operations / seconds
+        speeds = f"{tokens / seconds:.0f} | {done / 1e9:.0f} | {done / ceiling:.0%}"
+        print(f"| {name} | {seconds:.1f} | {speeds} |")
 
 
 if __name__ == "__main__":
