@@ -23,6 +23,7 @@ from gem_ma.engines.small.scripted import Scripted
 from gem_ma.episode import End, Episode, Seat
 from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.integrations.seat import Play, PlayOver, SeatError, plays
+from gem_ma.serving import door, routes
 from gem_ma.serving.desk import Desk
 from gem_ma.serving.door import Door
 from gem_ma.types import Malformed, Reply, ToolCall
@@ -387,6 +388,57 @@ def test_a_model_call_that_nobody_waits_for_is_not_on_record() -> None:
 
     (played,) = episodes(plans(1), policies(Engine()), program)
     assert [reply.text for reply in played.turns[1].replies] == ["quick"]
+
+
+def test_a_request_that_is_sent_again_gets_the_reply_that_nobody_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # the client is gone by the time that its answer is there
+    monkeypatch.setattr(door._Handler, "_is_gone", lambda each: "Gone" in each.headers)
+    monkeypatch.setattr(routes, "LOOK_S", 60.0)
+    heard: list[Any] = []
+
+    class Engine:
+        calls = 0
+
+        async def sample(self, request: Any) -> Reply:
+            Engine.calls += 1
+            return Reply(f"reply {Engine.calls}")
+
+    def ask(play: Play, text: str, **headers: str) -> None:
+        address, _, path = play.base_url.partition("/episode/")
+        body = {"messages": [{"role": "user", "content": text}]}
+        status, said = Client(address).ask(
+            "POST", f"/episode/{path}/chat/completions", body, **headers
+        )
+        heard.append(said["choices"][0]["message"]["content"] if status == 200 else status)
+
+    def program(address: str) -> None:
+        for play in plays(address):
+            ask(play, "a", Gone="yes")
+            ask(play, "b")
+            ask(play, "a")
+            ask(play, "a")  # a second draft is a second reply
+            ask(play, "b", Gone="yes")
+            play.say("x")
+            ask(play, "b")  # another turn
+            play.leave()
+
+    (played,) = episodes(plans(1), policies(Engine()), program)
+    assert heard == [499, "reply 2", "reply 1", "reply 3", 499, "reply 5"]
+    first = next(turn for turn in played.turns if turn.agent == "clerk")
+    assert [reply.text for reply in first.replies] == [f"reply {n}" for n in range(1, 5)]
+
+
+@pytest.mark.parametrize("where", ["/episodes", "/episode/unknown/v1/chat/completions"])
+def test_a_refusal_of_a_body_that_is_still_being_sent_can_be_read(where: str) -> None:
+    """A connection that is closed before all is sent is a broken pipe to a client, and no reason."""
+    with served(Desk()) as opened:
+        status, refusal = Client(opened.address).ask("POST", where, b"x" * (door.MOST_BYTES * 3))
+        assert status == 413 and "at most" in refusal["error"]["message"]
+        body = b"x" * 4_000_000
+        status, refusal = Client(opened.address).ask("POST", where, body, Origin="http://a.example")
+        assert status == 403 and "browser" in refusal["error"]["message"]
 
 
 def test_tools_that_a_library_runs_side_by_side_are_turns_one_after_another() -> None:

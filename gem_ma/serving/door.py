@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from email.message import Message
 from http.server import BaseHTTPRequestHandler
 from ipaddress import ip_address
 from select import POLLIN, poll
-from socket import AF_INET6, MSG_PEEK
+from socket import AF_INET6, MSG_PEEK, SHUT_WR
 from socketserver import TCPServer, ThreadingMixIn
 from types import MappingProxyType, TracebackType
 from typing import Any
@@ -28,6 +30,7 @@ from gem_ma.serving.routes import Routes
 
 MOST_BYTES = 8 * 1024 * 1024  # of a body
 MOST_CONNECTIONS = 512
+MOST_DROPPED, DROP_S = 64 * 1024 * 1024, 5.0  # of a body that is refused unread
 IDLE_S = 75.0  # of a connection without a request, and of a request that stops in the middle
 
 
@@ -171,6 +174,8 @@ class _Handler(BaseHTTPRequestHandler):
             )
         except Refused as refused:
             self._refuse(refused)
+            if self._unread:
+                self._drop()
             return
         except (OSError, TimeoutError):  # the client is gone
             self.close_connection = True
@@ -183,7 +188,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _check(self) -> None:
         """Raises Refused before the body is read: what follows on the connection is not known
         then, so it is closed."""
-        self.close_connection, going_on = True, self.close_connection
+        self.close_connection, going_on, self._unread = True, self.close_connection, True
         self.server.door.allows(self.headers)
         length = self.headers.get("Content-Length", "0")
         if self.headers.get("Transfer-Encoding") is not None:
@@ -192,7 +197,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refused("Content-Length is no number")
         if int(length) > MOST_BYTES:
             raise Refused(f"the body has {length} bytes; {MOST_BYTES} at most", status=413)
-        self.close_connection = going_on
+        self.close_connection, self._unread = going_on, False
 
     def _body(self) -> bytes:
         length = int(self.headers.get("Content-Length", "0"))
@@ -200,6 +205,22 @@ class _Handler(BaseHTTPRequestHandler):
         if len(body) < length:
             raise OSError("the client is gone")
         return body
+
+    def _drop(self) -> None:
+        """Reads what a refused request still sends. Most clients read once they have sent all, and
+        would know of a closed connection alone."""
+        length, left = self.headers.get("Content-Length", "0"), MOST_DROPPED
+        if self.headers.get("Transfer-Encoding") is None:
+            left = min(left, int(length)) if re.fullmatch("[0-9]{1,11}", length) else 0
+        deadline = time.monotonic() + DROP_S
+        with suppress(OSError):
+            self.connection.shutdown(SHUT_WR)
+            while left > 0 and time.monotonic() < deadline:
+                self.connection.settimeout(DROP_S)
+                part = self.rfile.read1(min(left, 1 << 16))
+                if not part:
+                    return
+                left -= len(part)
 
     def _is_gone(self) -> bool:
         """Whether the client has closed its side: nobody waits for the answer."""

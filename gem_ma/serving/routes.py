@@ -29,6 +29,7 @@ from gem_ma.serving.program import Ending, News, OverError, Program, ProtocolFau
 from gem_ma.serving.refused import Refused
 from gem_ma.serving.requests import wanted
 from gem_ma.serving.sayings import Sayings, chat_messages
+from gem_ma.types import Reply
 
 WAIT_S = 20.0  # for a seat or a turn, until the client asks again: proxies cut at 30
 LOOK_S = 0.25  # between two looks whether the client is still there
@@ -44,6 +45,8 @@ class Routes:
     def __init__(self, desk: Desk, address: str) -> None:
         self.desk, self.address = desk, address
         self._sayings: WeakKeyDictionary[Program, Sayings] = WeakKeyDictionary()
+        # replies that were sampled in a turn and reached nobody, by what was asked
+        self._unheard: WeakKeyDictionary[Program, list[tuple[Any, Reply]]] = WeakKeyDictionary()
         self._lock, self._running = threading.Lock(), 0
 
     def answer(
@@ -168,17 +171,37 @@ class Routes:
         with self._lock:
             sayings = self._of_program(program)
             messages = sayings.read(body.get("messages"))
-            thread = sayings.thread(messages)
-        call = program.call(
-            messages, tools=what.tools, legal=what.legal, thread=thread, **what.options
-        )
-        reply = self._on(program, call, gone)
+            how: dict[str, Any] = {
+                "tools": what.tools,
+                "legal": what.legal,
+                "thread": sayings.thread(messages),
+            }
+            how |= what.options
+            asked = program.turn, messages, how
+            reply = self._heard_again(program, asked)
+        if reply is None:
+            reply = self._on(program, program.call(messages, **how), gone)
+            if gone():
+                with self._lock:
+                    self._unheard.setdefault(program, []).append((asked, reply))
+                raise Refused("nobody waits for the answer", status=499)
         with self._lock:
             message = sayings.written(reply)
             name = f"chatcmpl-{program.key}-{sayings.replies}"
         if what.stream:
             return events(reply, message, name, what)
         return completion(reply, message, name, what)
+
+    def _heard_again(self, program: Program, asked: Any) -> Reply | None:
+        """The reply to the same request, if its client was gone when it came: libraries send again
+        what took too long, and to sample anew would put a draft on record that nobody read."""
+        if program.asked is None:  # the turn is over: refused like any other
+            return None
+        kept = [pair for pair in self._unheard.pop(program, ()) if pair[0][0] == program.turn]
+        match = next((pair for pair in kept if pair[0] == asked), None)
+        if rest := [pair for pair in kept if pair is not match]:
+            self._unheard[program] = rest
+        return match and match[1]
 
     def _of_program(self, program: Program) -> Sayings:
         return self._sayings.setdefault(program, Sayings(program.agent))
