@@ -17,9 +17,14 @@ class Killed(BaseException):
     """Stands for a kill."""
 
 
+def opened(path: Path, settings: Config) -> RunFolder:
+    """The run folder of a config."""
+    return RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json"))
+
+
 def trained(path: Path, settings: Config, **options: Any) -> dict[str, Any]:
     """Trains in a run folder, or goes on there; the summary."""
-    with RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json")) as folder:
+    with opened(path, settings) as folder:
         return run_training(settings, folder, **options)
 
 

@@ -20,6 +20,7 @@ from gem_ma.training.entry import run_training
 from gem_ma.training.loop.best import Best
 from gem_ma.training.loop.measures import measures_of
 from gem_ma.training.loop.step import Step
+from tests.broken_runs import Killed
 
 SMALL = (
     "train.steps=6",
@@ -68,9 +69,6 @@ def test_the_best_exam_is_kept_with_the_weights_of_its_step(tmp_path, measure, w
         assert weights(tmp_path / "whole/models/main.best") == weights(
             tmp_path / "short/models/main"
         )
-
-    class Killed(BaseException):
-        pass
 
     def kill(step, metrics):
         if step == 5:

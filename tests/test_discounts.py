@@ -18,10 +18,11 @@ from gem_ma.credit import turns
 from gem_ma.errors import ConfigError
 from gem_ma.estimators import ESTIMATORS, shaped
 from gem_ma.scenario import Scenario
-from gem_ma.store import RunFolder, read_episodes, read_metrics
+from gem_ma.store import read_episodes, read_metrics
 from gem_ma.training.entry import run_training
 from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.discounts import check_discounts, discounts
+from tests.broken_runs import Killed, trained
 
 SMALL = (
     "train.steps=4",
@@ -37,17 +38,8 @@ def small(*overrides: str, name: str = "referential_table") -> Config:
     return config.load(name, [*SMALL, *overrides]).config
 
 
-def trained(path: Path, settings: Config, **options: Any) -> dict[str, Any]:
-    with RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json")) as folder:
-        return run_training(settings, folder, **options)
-
-
 def lines(path: Path, policy: str) -> list[dict[str, Any]]:
     return [line["policies"][policy] for line in read_metrics(path) if line["kind"] == "train"]
-
-
-class Killed(BaseException):
-    """Stands for a kill: nothing below may catch it."""
 
 
 # -- schedules -----------------------------------------------------------------------------------

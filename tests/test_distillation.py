@@ -19,12 +19,12 @@ from gem_ma.config.worlds import worlds_of
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import encode
 from gem_ma.errors import ConfigError, EngineError
-from gem_ma.store import RunFolder
 from gem_ma.training.entry import open_parts, run_training
 from gem_ma.training.learner.divergences import DIVERGENCES
 from gem_ma.training.learner.slopes import Slope
 from gem_ma.training.processes.teams import ALONE
 from gem_ma.training.schedule.checks import checked
+from tests.broken_runs import Killed, trained
 
 ALONE_KL = {"surrogate": "none", "kl": 1, "kl_form": "k2", "reference": "teacher"}
 LOSS = "train.loss={surrogate: none, kl: 1, kl_form: k2, reference: teacher}"
@@ -45,11 +45,6 @@ def test_the_mean_gradient_of_a_form_is_that_of_its_divergence() -> None:
 
 
 # -- tables --------------------------------------------------------------------------------------
-
-
-def trained(path: Path, settings: Config, **options: Any) -> dict[str, Any]:
-    with RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json")) as folder:
-        return run_training(settings, folder, **options)
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +92,6 @@ def test_in_the_reward_a_teacher_is_followed_too(master: Path) -> None:
 
 def test_a_killed_run_ends_as_an_unbroken_one(tmp_path: Path, master: Path) -> None:
     settings = hanoi(master, LOSS, "train.overlap=2", "train.loss.kl_target=0.5")
-
-    class Killed(BaseException):
-        pass
 
     def kill(step: int, metrics: Any) -> None:
         if step == 2:

@@ -22,11 +22,12 @@ from gem_ma.errors import ConfigError, EngineError
 from gem_ma.registry import make, task_of
 from gem_ma.rollout import play
 from gem_ma.scenario import Call, replay
-from gem_ma.store import RunFolder, read_episodes, read_metrics
+from gem_ma.store import read_episodes, read_metrics
 from gem_ma.training.entry import run_training, train
 from gem_ma.training.loop.forking import cost, grow
 from gem_ma.training.loop.local import LocalPlayers, play_all
 from gem_ma.training.schedule.plans import training_plans
+from tests.broken_runs import Killed, opened, trained
 
 
 class Market(Scenario):
@@ -348,15 +349,6 @@ def small(*overrides: str) -> Config:
     return config.load("guess_number_table", [*GUESS, *overrides]).config
 
 
-def opened(path: Path, settings: Config) -> RunFolder:
-    return RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json"))
-
-
-def trained(path: Path, settings: Config, **options) -> dict:
-    with opened(path, settings) as folder:
-        return run_training(settings, folder, **options)
-
-
 @pytest.mark.parametrize(
     "name", ["grpo", "rloo", "gigpo", "mt_grpo", "at_grpo", "magrpo", "team_grpo", "rebn"]
 )
@@ -385,10 +377,6 @@ def test_branches_that_are_paid_differently_move_the_weights_and_a_lone_trunk_do
             table.episode[n]: advantages[n] for n in range(len(table)) if table.group[n] == group
         }
         assert sum(first.values()) == pytest.approx(0, abs=1e-6)
-
-
-class Killed(BaseException):
-    """Stands for a kill."""
 
 
 @pytest.mark.parametrize("at", [1, 3, 6])

@@ -22,7 +22,7 @@ from gem_ma.engines.base import Policy
 from gem_ma.episode import Seat
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.evaluation.ratings import games, ratings
-from gem_ma.store import RunFolder, read_episodes, read_metrics
+from gem_ma.store import read_episodes, read_metrics
 from gem_ma.training.entry import run_training, train
 from gem_ma.training.loop.local import play_all
 from gem_ma.training.schedule.alternation import learning, settings_of
@@ -32,6 +32,7 @@ from gem_ma.training.schedule.plans import training_plans
 from gem_ma.training.selfplay.league import League
 from gem_ma.training.selfplay.opponents import prioritised
 from gem_ma.training.selfplay.seats import casts
+from tests.broken_runs import Killed, trained
 
 SMALL = (
     "train.steps=6",
@@ -65,15 +66,6 @@ def two(tmp_path):
     file = tmp_path / "two.yaml"
     file.write_text(TWO)
     return lambda *overrides: config.load(file, [*SMALL, *overrides]).config
-
-
-def opened(path: Path, settings: Config) -> RunFolder:
-    return RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json"))
-
-
-def trained(path: Path, settings: Config, **options) -> dict:
-    with opened(path, settings) as folder:
-        return run_training(settings, folder, **options)
 
 
 def truth(path: Path) -> dict[str, bytes]:
@@ -533,10 +525,6 @@ def test_an_exploiter_of_a_frozen_policy_comes_near_the_best_reply(two):
 
 
 # -- resuming ------------------------------------------------------------------------------------
-
-
-class Killed(BaseException):
-    """Stands for a kill: nothing below may catch it."""
 
 
 @pytest.mark.parametrize("at", [1, 3, 5])

@@ -20,6 +20,7 @@ from gem_ma.registry import make
 from gem_ma.store import RunFolder, read_metrics
 from gem_ma.training.entry import run_training
 from gem_ma.training.selfplay.averaging import as_table
+from tests.broken_runs import Killed
 
 
 def drawn(seed, whole=True):
@@ -136,10 +137,6 @@ WARM = (
     "train.warm_start={main: {cast: {player_0: {behaviour: noisy_kuhn}, player_1: {behaviour:"
     " noisy_kuhn}}, episodes: 32, steps: 12, batch: 16}}"
 )
-
-
-class Killed(BaseException):
-    """Stands for a kill."""
 
 
 def self_play(model, path, **options):

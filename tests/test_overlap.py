@@ -16,13 +16,13 @@ from gem_ma.config.training import TrainSettings
 from gem_ma.episode import End, Episode, Seat
 from gem_ma.errors import DataError
 from gem_ma.store import RunFolder, read_episodes, read_metrics
-from gem_ma.training.entry import run_training
 from gem_ma.training.loop.checkpoint import latest_checkpoint
 from gem_ma.training.loop.overlap import Ahead
 from gem_ma.training.loop.played import FILE, Played
 from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.staleness import fresh, lag, warning
 from gem_ma.types import Action, Reply, Turn
+from tests.broken_runs import Killed, trained
 
 SMALL = (
     "train.overlap=true",
@@ -39,11 +39,6 @@ def small(*overrides: str, name: str = "referential_table") -> Config:
     return config.load(
         name, [*SMALL, *(WARM if name == "referential_table" else ()), *overrides]
     ).config
-
-
-def trained(path: Path, settings: Config, **options) -> dict:
-    with RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json")) as folder:
-        return run_training(settings, folder, **options)
 
 
 def truth(path: Path) -> dict[str, bytes]:
@@ -65,10 +60,6 @@ def ahead_of(path: Path) -> list[str]:
     """The files of what the last checkpoint holds of steps to come."""
     files = latest_checkpoint(path / "checkpoints").files
     return [name for name in files if name.startswith(FILE)]
-
-
-class Killed(BaseException):
-    """Stands for a kill."""
 
 
 def killed_at(path: Path, settings: Config, *at: int) -> None:

@@ -9,21 +9,31 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 
 import pytest
 from gem_ma.agents.customer_traits import PRESETS, Traits
 from gem_ma.scenarios.retail.knobs import Knobs
+from pydantic import BaseModel
 
 from gem_ma import calling, types
 from gem_ma.adapters import foreign, gem, gymnasium, pettingzoo, textarena, wordlists
+from gem_ma.cli import baselines
+from gem_ma.config.learning import LossSettings
+from gem_ma.config.playing import RunSettings, ToolOptions
+from gem_ma.config.training import CurriculumSettings
 from gem_ma.engines.http import endpoint, hiding, remote
 from gem_ma.engines.local import template_budget, tool_grammar
-from gem_ma.evaluation import lost
+from gem_ma.engines.local.transformers import Transformers
+from gem_ma.engines.vllm import probing, replica
+from gem_ma.evaluation import lost, stats
 from gem_ma.parsing import calls
 from gem_ma.serving import desk, door, routes
 from gem_ma.testing.check import RULES
 from gem_ma.tools import python, sandbox, walls
+from gem_ma.training.learner import parity
+from gem_ma.training.processes import chunks
 from gem_ma.view import chosen, report, svg
 from gem_ma.viewer import compared, overlays, plays
 from tests.benchmarks import faults
@@ -55,6 +65,16 @@ def rows_of(page: str, start: str) -> int:
 
 def lines_of(path: str) -> int:
     return len((ROOT / path).read_text(encoding="utf-8").splitlines())
+
+
+def default(settings: type[BaseModel], name: str) -> float:
+    """What a key of a config is where nobody types it."""
+    return float(settings.model_fields[name].default)
+
+
+def elsewhere(dtype: str) -> float:
+    """Nats that the mean over tokens of a server may be off at least."""
+    return parity.ELSEWHERE * parity.FLOOR_ELSEWHERE * parity.FLOOR[dtype]
 
 
 NUMBERS: list[tuple[str, str, Callable[[], float]]] = [
@@ -142,6 +162,27 @@ NUMBERS: list[tuple[str, str, Callable[[], float]]] = [
     ("docs/endpoints.md", "A key of less than {} characters", lambda: hiding.LEAST),
     ("docs/endpoints.md", "from\n{} characters on", lambda: hiding.PART),
     ("docs/studies.md", "against {}\nscripted customers", lambda: len(PRESETS)),
+    ("docs/studies.md", "most {} of them (`run.baselines", lambda: baselines.MOST_TASKS),
+    ("docs/studies.md", "Below {} tasks the interval is", lambda: stats.FEW_TASKS),
+    (
+        "docs/limits.md",
+        "`run.call_timeout_s`, {} s",
+        lambda: default(RunSettings, "call_timeout_s"),
+    ),
+    ("docs/tools.md", "`uses` ({})", lambda: default(ToolOptions, "uses")),
+    (
+        "docs/models.md",
+        "padding included | {} |",
+        lambda: signature(Transformers).parameters["padded_tokens"].default,
+    ),
+    ("docs/training.md", "`decay` ({}) off", lambda: default(CurriculumSettings, "decay")),
+    ("docs/training.md", "`train.loss.pair_beta` ({})", lambda: default(LossSettings, "pair_beta")),
+    ("docs/training.md", "`train.chunk` ({} where it is absent)", lambda: chunks.SIZE),
+    ("docs/vllm.md", "fixed\nprompts of {} ids", lambda: probing.PROBE_IDS),
+    ("docs/vllm.md", "tried every {} seconds", lambda: replica.PAUSE_S),
+    ("docs/vllm.md", "that is {} nats in float32", lambda: elsewhere("float32")),
+    ("docs/vllm.md", "{} in bfloat16, 0.0036", lambda: elsewhere("bfloat16")),
+    ("docs/vllm.md", "0.024 in bfloat16, {} in float16", lambda: elsewhere("float16")),
 ]
 
 
@@ -158,5 +199,5 @@ def test_a_number_of_a_page_is_that_of_the_code(
     page: str, words: str, truth: Callable[[], float]
 ) -> None:
     before, after = map(re.escape, words.split("{}"))
-    stated = re.findall(rf"{before}([\w,.]*\w){after}", (ROOT / page).read_text(encoding="utf-8"))
-    assert [number(text) for text in stated] == [truth()]
+    stated = re.findall(rf"{before}([\w,.-]*\w){after}", (ROOT / page).read_text(encoding="utf-8"))
+    assert [number(text) for text in stated] == pytest.approx([truth()])

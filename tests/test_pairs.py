@@ -28,6 +28,7 @@ from gem_ma.training.loop.plays import plays
 from gem_ma.training.processes.teams import ALONE
 from gem_ma.training.schedule.checks import checked
 from gem_ma.training.schedule.loss_checks import check_loss
+from tests.broken_runs import Killed
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
@@ -248,9 +249,6 @@ def test_a_killed_run_ends_as_an_unbroken_one(tmp_path: Path, kind: str, thin_mo
     if kind == "lora":
         words += ["policies.main.lora={rank: 2}", "train.overlap=true", "train.episodes=8"]
     settings = kuhn("torch" if kind == "lora" else kind, thin_model, *words)
-
-    class Killed(BaseException):
-        pass
 
     def kill(step: int, metrics: Any) -> None:
         if step == 3:

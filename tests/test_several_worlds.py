@@ -29,6 +29,7 @@ from gem_ma.training.entry import run_training
 from gem_ma.training.loop.exams import exam_plans
 from gem_ma.training.schedule.plans import training_plans
 from gem_ma.view.learning import place_of
+from tests.broken_runs import Killed
 
 MIXED = """
 scenarios:
@@ -438,10 +439,6 @@ def test_worlds_of_one_two_and_three_agents_change_seats(tmp_path):
     assert seen == {"small": 36, "large": 18, "cards": 18, "three": 36}
     assert run_training(mixed(tmp_path, three, "train.seats=swap", "train.steps=1",
                               "train.episodes=36"))["changed"] == ["main"]  # fmt: skip
-
-
-class Killed(BaseException):
-    """Stands for a kill."""
 
 
 @pytest.mark.parametrize(

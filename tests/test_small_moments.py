@@ -25,6 +25,7 @@ from gem_ma.training.learner.small_moments import (  # noqa: E402
     kept_shapes,
     small_adamw,
 )
+from tests.broken_runs import Killed  # noqa: E402
 
 
 def dice(seed: int = 0) -> Any:
@@ -122,9 +123,6 @@ def kuhn(model: Path, *words: str) -> Config:
 
 def test_a_killed_run_ends_as_an_unbroken_one(tmp_path: Path, thin_model: Path) -> None:
     settings = kuhn(thin_model)
-
-    class Killed(BaseException):
-        pass
 
     def kill(step: int, metrics: Any) -> None:
         if step == 2:

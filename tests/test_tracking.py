@@ -19,11 +19,11 @@ from gem_ma.config.settings import Config
 from gem_ma.engines.base import Policy
 from gem_ma.errors import ConfigError
 from gem_ma.installing import install
-from gem_ma.store import RunFolder, read_metrics, read_timings
+from gem_ma.store import read_metrics, read_timings
 from gem_ma.store.names import result_digest
 from gem_ma.tracking import Facts, Tracking, options_of
 from gem_ma.tracking.names import flat
-from gem_ma.training.entry import run_training
+from tests.broken_runs import opened, trained
 
 SMALL = (
     "train.steps=6",
@@ -42,15 +42,6 @@ def small(*overrides: str) -> Config:
     return config.load(
         "referential_table", [*SMALL, "train.warm_start.listener.episodes=8", *overrides]
     ).config
-
-
-def opened(path: Path, settings: Config) -> RunFolder:
-    return RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json"))
-
-
-def trained(path: Path, settings: Config, **options: Any) -> dict[str, Any]:
-    with opened(path, settings) as folder:
-        return run_training(settings, folder, **options)
 
 
 class Listener:

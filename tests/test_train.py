@@ -29,6 +29,7 @@ from gem_ma.training.loop.opening import open_learner
 from gem_ma.training.schedule.discounts import check_discounts
 from gem_ma.training.schedule.plans import TRAINING_SEEDS, training_plans
 from gem_ma.training.schedule.rates import learning_rate
+from tests.broken_runs import Killed, opened, trained
 from tests.command_line import environment
 from tests.warm import Command, start
 
@@ -46,15 +47,6 @@ def small(*overrides: str, name: str = "referential_table") -> Config:
     return config.load(
         name, [*SMALL, *(WARM if name == "referential_table" else ()), *overrides]
     ).config
-
-
-def opened(path: Path, settings: Config) -> RunFolder:
-    return RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json"))
-
-
-def trained(path: Path, settings: Config, **options) -> dict:
-    with opened(path, settings) as folder:
-        return run_training(settings, folder, **options)
 
 
 def truth(path: Path) -> dict[str, bytes]:
@@ -164,10 +156,6 @@ def test_the_same_config_gives_the_same_run_and_another_seed_another(tmp_path):
         trained(tmp_path / name, small(*overrides))
     assert truth(tmp_path / "a") == truth(tmp_path / "b") == truth(tmp_path / "d")
     assert truth(tmp_path / "a") != truth(tmp_path / "c")
-
-
-class Killed(BaseException):
-    """Stands for a kill: nothing below may catch it."""
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
