@@ -8,6 +8,7 @@ WORLDS := openspiel gymnasium pettingzoo textarena gem reasoning_gym textworld s
 # those of them that have a table of trivial answers in docs/worlds.md
 TABLES := openspiel gymnasium pettingzoo textarena gem textworld
 SHARDED := tests/test_processes.py tests/test_sharded.py
+VLLM := tests/vllm
 BENCHMARKS := kernel speed scheduling faults retail reuse learner memory sandbox driver
 # how an environment begins: `$(call begin,FOLDER)`. What pip wrote in part, when it was interrupted, has no INSTALLER; it is
 # forgotten, else pip takes it for installed
@@ -73,7 +74,7 @@ test-sharded: .venv/dev.done  ## several processes train as one, or share a lear
 	$(BIN)/python -m pytest -q -m sharded $(SHARDED)
 
 test-vllm: .venv/dev.done .venv-vllm/done  ## vLLM's CPU build: its server on loopback, and the engine in process; minutes
-	$(BIN)/python -m pytest -q -m vllm tests/vllm
+	$(BIN)/python -m pytest -q -m vllm $(VLLM)
 
 # each library in turn, and all of them, whichever fail; the failed are named at the end
 each = failed=; for name in $(2); do $(MAKE) --no-print-directory $(1)-$$name || failed="$$failed $(1)-$$name"; done; \

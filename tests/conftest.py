@@ -25,6 +25,8 @@ if find_spec("hypothesis"):  # the environment of vLLM may have none
     from hypothesis import settings
 
     settings.register_profile("shared", deadline=None)  # a busy machine is no fault of the code
+    # the same examples each time: a change is refused for what it does, not for what was drawn
+    settings.register_profile("fixed", deadline=None, derandomize=True)  # `.ci/run`
     settings.register_profile("many", deadline=None, max_examples=1000)  # `make test-learning`
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "shared"))
 # before torch: more threads on a shared machine are many times slower
