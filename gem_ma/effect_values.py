@@ -7,13 +7,15 @@ Who is shown or asked is no matter here (`gem_ma.exchange`).
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import isfinite
 from typing import Any
 
 from gem_ma.parsing import clean
-from gem_ma.types import RESERVED_SENDERS, Image, Message, Tool
+from gem_ma.types import RESERVED_SENDERS, Action, Image, Message, Tool
+
+MOST_SAID = 512  # strings that one choice remembers
 
 
 class Misfit(Exception):
@@ -26,6 +28,17 @@ class Pending:
 
     legal: tuple[str, ...] | None = None
     tools: tuple[Tool, ...] = ()
+    # legal strings that were said here before: the same Action for all who say the same
+    said: dict[str, Action] = field(default_factory=dict, compare=False, repr=False)
+
+    def exact(self, text: str) -> Action | None:
+        """The action of who says a legal string and nothing else, as bots do; else None."""
+        action = self.said.get(text)
+        if action is None and self.legal is not None and text in self.legal:
+            action = Action(text, (), text)
+            if len(self.said) < MOST_SAID:
+                self.said[text] = action
+        return action
 
 
 # Every play of a scenario comes with the same tuple.

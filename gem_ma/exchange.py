@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from gem_ma.effect_values import Misfit, Pending, as_messages, closed_choice, offer
@@ -29,6 +28,8 @@ class Views:
         self.messages: dict[str, list[Message]] = {agent: [] for agent in agents}
         self.seen = dict.fromkeys(agents, 0)  # messages until the agent's own last one
         self.left: set[str] = set()
+        self._legal: Any = None  # the last closed choice, and its offer
+        self._offer = _OPEN
 
     def new(self, agent: str) -> tuple[Message, ...]:
         """What the agent was shown since its own last message."""
@@ -69,7 +70,10 @@ class Views:
         if not to:
             raise Misfit("asks nobody: Ask({})")
         if isinstance(legal, tuple) and not tools:  # the common case, checked once
-            return dict.fromkeys(to, closed_choice(legal))
+            # the same tuple again: not even a look-up, which reads all its strings
+            if legal is not self._legal:
+                self._legal, self._offer = legal, closed_choice(legal)
+            return dict.fromkeys(to, self._offer)
         if legal is None and tools is None:  # free text, asked of all
             return dict.fromkeys(to, _OPEN)
         for values in (legal, tools):
@@ -105,9 +109,8 @@ def read(action: Action | str, asked: Pending, max_said: int | None = MAX_SAID) 
     surrogates replaced, text parsed. `parsed` is legal or None. Raises ActionError for what is no
     action."""
     if isinstance(action, str):
-        if asked.legal is not None and action in asked.legal:
-            # what a bot says is mostly a legal string: the same Action for all who say it
-            return _exact(action)
+        if (exact := asked.exact(action)) is not None:
+            return exact
         if max_said is None or len(action) <= max_said:
             return parse_action(action, asked.legal, asked.tools)
         text, _, cut = bounded(action, (), max_said)
@@ -127,11 +130,6 @@ def read(action: Action | str, asked: Pending, max_said: int | None = MAX_SAID) 
         parsed = parse_legal(text, asked.legal)
     same = text == action.text and parsed == action.parsed and calls is action.tool_calls
     return action if same and not cut else Action(text, calls, parsed, action.cut + cut)
-
-
-@lru_cache(maxsize=512)
-def _exact(choice: str) -> Action:
-    return Action(choice, (), choice)
 
 
 def private_copy(action: Action) -> Action:

@@ -10,6 +10,7 @@ import random
 from collections.abc import Generator, Mapping, Sequence, Set
 from contextlib import suppress
 from copy import deepcopy
+from types import GeneratorType
 from typing import Any
 
 from gem_ma.effect_values import Misfit, Pending, agents_problem, amount, twice
@@ -80,7 +81,7 @@ class Game:
         except Exception as error:
             raise self._fault(f"play() raised {type(error).__name__}: {error}") from error
         # a `play` without `yield` has run to its end already, and nobody was asked
-        if not isinstance(self._play, Generator):
+        if not isinstance(self._play, (GeneratorType, Generator)):
             self._play = None
             raise self._fault("play() yields nothing: it must be a generator of effects")
         self._advance(None)
@@ -258,10 +259,10 @@ class Game:
                 if self._script is not None:
                     self._arrive(self._script)
                 return True
-            if isinstance(effect, Tell):
-                self._views.show(effect.to, "Tell")
-            elif isinstance(effect, Reward):
+            if isinstance(effect, Reward):
                 self._pay(effect)
+            elif isinstance(effect, Tell):
+                self._views.show(effect.to, "Tell")
             elif isinstance(effect, Leave):
                 if effect.agent not in self._views.messages or effect.agent in self.left:
                     raise self._views.stranger(effect.agent, "Leave")
