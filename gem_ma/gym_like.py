@@ -18,7 +18,7 @@ from typing import Any
 
 from gem_ma.envs.gym import ChatGym, gym_env
 from gem_ma.envs.others import seated
-from gem_ma.errors import ConfigError
+from gem_ma.errors import ActionError, ConfigError
 
 HISTORIES = ("", "concat", "concat_with_action")
 # the word of GEM's ids -> our scenario
@@ -48,6 +48,8 @@ _IDS: dict[str, tuple[Any, dict[str, Any]]] = {
 def register(env_id: str, scenario: Any, **options: Any) -> None:
     """Gives a scenario (an id, a class, a file) with these options a name of its own. Raises
     ConfigError where the name is taken."""
+    if not isinstance(env_id, str):
+        raise ConfigError(f"a name is a text, as game:Mine-v0; got {env_id!r}")
     if env_id in _IDS:
         raise ConfigError(f"{env_id}: registered already, as {_IDS[env_id][0]}")
     _IDS[env_id] = (scenario, options)
@@ -130,6 +132,7 @@ WRAPPERS: dict[str, Callable[[Env], Env]] = {
     for name in HISTORIES
     if name
 }
+_WRAPPING = f"{', '.join(WRAPPERS)}, functions of an environment"
 
 
 def make(
@@ -164,7 +167,14 @@ class VectorEnv:
 
     def step(self, actions: Sequence[str] | Mapping[int, str]) -> tuple[list[Any], ...]:
         """Steps all, or those whose numbers are named; gives five lists in the order of actions."""
+        if isinstance(actions, str) or not isinstance(actions, (Mapping, Sequence)):
+            raise ActionError(f"step takes a list of actions, or {{0: ACTION}}; got {actions!r}")
         named = actions if isinstance(actions, Mapping) else dict(enumerate(actions))
+        # before any of them moves: a refused step changes nothing
+        for number in named:
+            if number not in range(self.num_envs):
+                known = f"they are 0 to {self.num_envs - 1}"
+                raise ActionError(f"no environment is {number!r}; {known}")
         rows = []
         for number, action in named.items():
             text, reward, terminated, truncated, info = self.envs[number].step(action)
@@ -181,11 +191,20 @@ def make_vec(
 ) -> VectorEnv:
     """`num_envs` environments of one name, or one of each of several. `wrappers`: from WRAPPERS,
     or functions of an environment."""
-    if num_envs < 1:
-        raise ConfigError(f"make_vec makes at least one environment; got num_envs={num_envs}")
-    ids = list(env_ids) if isinstance(env_ids, (list, tuple)) else [env_ids] * num_envs
-    envs = [make(env_id, **options) for env_id in ids]
+    ids = list(env_ids) if isinstance(env_ids, (list, tuple)) else None
+    if ids == [] or (ids is None and (type(num_envs) is not int or num_envs < 1)):
+        got = "env_ids=[]" if ids == [] else f"num_envs={num_envs!r}"
+        raise ConfigError(f"make_vec makes at least one environment; got {got}")
+    if isinstance(seed, (bool, type)) or not hasattr(seed, "__index__"):
+        raise ConfigError(f"a seed is an integer; got {seed!r}")
+    if not isinstance(wrappers, (list, tuple)):
+        raise ConfigError(f"wrappers: a list, of {_WRAPPING}; got {wrappers!r}")
+    envs = [make(env_id, **options) for env_id in ids or [env_ids] * num_envs]
     for wrapper in wrappers:
-        around = WRAPPERS[wrapper] if isinstance(wrapper, str) else wrapper
+        around = WRAPPERS.get(wrapper) if isinstance(wrapper, str) else wrapper
+        if not callable(around):
+            raise ConfigError(f"no wrapper is {wrapper!r}; there are {_WRAPPING}")
         envs = [around(env) for env in envs]
+        if strange := [env for env in envs if not hasattr(env, "step")]:
+            raise ConfigError(f"wrapper {wrapper!r} gives no environment but {strange[0]!r}")
     return VectorEnv(envs, seed)

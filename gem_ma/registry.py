@@ -90,6 +90,8 @@ def known(kind: str, name: str) -> bool:
 
 def load(kind: str, name: str) -> Any:
     """The class or factory behind a name. Raises ConfigError with the nearest names."""
+    if not isinstance(name, str):
+        raise ConfigError(f"the name of a {KINDS[kind]} is a text; got {name!r}")
     if kind == "scenarios" and (adapter := adapter_of(name)) is not None:
         opens, foreign = adapter
         if not foreign:
@@ -236,7 +238,8 @@ def _mistyped(parameters: Mapping[str, Parameter], options: Mapping[str, Any]) -
         fits = _PLAIN.get(kind.removesuffix(" | None"))
         if fits is None or (value is None and kind.endswith(" | None")):
             continue
-        if not fits(value):
+        # a type is no value of its own, though it has that value's methods
+        if isinstance(value, type) or not fits(value):
             return f"{name} is {kind}; got {value!r}"
     return ""
 
@@ -293,6 +296,9 @@ def wrapped(scenario: Scenario, wrappers: Sequence[Any]) -> Scenario:
             )
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from error
+        except Exception as error:  # a name may be any callable, and what it takes anything
+            told = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ConfigError(f"{where}: wrapper {name!r} raised {told}") from error
         if not isinstance(wrapper, Scenario):
             raise ConfigError(f"{where}: {name!r} gives no Scenario but a {type(wrapper).__name__}")
         scenario = wrapper

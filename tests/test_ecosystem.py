@@ -178,3 +178,57 @@ def test_many_are_stepped_together_and_what_ended_begins_anew() -> None:
     assert "1 to 3" in gym_like.make("mine:Game-v0").reset(seed=1)[0]
     with pytest.raises(ConfigError, match="registered already"):
         gym_like.register("mine:Game-v0", "dilemma")
+
+
+ODD: tuple[Any, ...] = (None, -1, 1.5, "x", "json:loads", "os:getpid", [1], {"a": 1}, b"x", set())
+ODD += (object(), int, lambda: 1)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda odd: registry.make(odd),
+        lambda odd: registry.make("guess_number", numbers=odd),
+        lambda odd: registry.make("kuhn_poker", wrappers=[odd]),
+        lambda odd: registry.make("kuhn_poker", wrappers=[{"reward": odd}]),
+        lambda odd: gem_ma.make_vec(odd),
+        lambda odd: gem_ma.make_vec([{"id": odd}]),
+        lambda odd: gem_ma.make_vec("guess_number", 2, numbers=odd),
+        lambda odd: gem_ma.make_vec("guess_number", 2, agent=odd or 1),
+        lambda odd: gem_ma.make_vec("guess_number", 2, others=odd or 1),
+        lambda odd: gem_ma.make_vec("guess_number", 2, limits=odd or 1),
+        lambda odd: gym_like.make(odd),
+        lambda odd: gym_like.make("guess_number", numbers=odd),
+        lambda odd: gym_like.make_vec(odd, 2),
+        lambda odd: gym_like.make_vec("guess_number", odd),
+        lambda odd: gym_like.make_vec("guess_number", wrappers=odd),
+        lambda odd: gym_like.make_vec("guess_number", wrappers=[odd]),
+        lambda odd: gym_like.make_vec("guess_number", seed=2.5 if odd == -1 else odd),
+        lambda odd: gym_like.register(1 if isinstance(odd, str) else odd, "guess_number"),
+        lambda odd: _stepped(gym_like.make_vec("guess_number", 2), odd),
+    ],
+)
+def test_what_fits_no_option_is_one_line_from_python_too(made: Any) -> None:
+    for odd in ODD:
+        try:
+            made(odd)
+        except (ConfigError, ActionError) as error:
+            assert len(str(error).splitlines()) == 1
+        except TypeError as error:
+            # a function that a caller hands over fails as it fails
+            assert "'Env'" in str(error) or "<lambda>" in str(error)
+        else:
+            pytest.fail(f"{odd!r} was taken")
+
+
+def _stepped(many: Any, actions: Any) -> None:
+    many.reset()
+    many.step(actions)
+
+
+def test_a_step_that_is_refused_moves_no_environment() -> None:
+    many = gym_like.make_vec("guess_number", 2)
+    many.reset()
+    with pytest.raises(ActionError, match="no environment is 7; they are 0 to 1"):
+        many.step({0: "5", 7: "5"})
+    assert [env._env.game.step for env in many.envs] == [0, 0]

@@ -221,19 +221,28 @@ def test_what_is_remembered_is_bounded():
 
 def test_a_library_that_ends_its_process_is_asked_in_another_one(monkeypatch) -> None:
     ends = {
-        "import os; os.abort()": "signal 6",
-        "import os; os._exit(3)": "code 3",  # as a library does that calls exit()
+        "import os; os.abort()": "ends its process (signal 6)",
+        "import os; os._exit(3)": "ends its process (code 3)",  # as a library does that calls exit()
         "raise ValueError": "",
         "import no_such_module": "",
         "1": "",
     }
-    assert {code: trial._ended(code) for code in ends} == ends
+    assert {code: trial._fault(code) for code in ends} == ends
     monkeypatch.setattr(trial, "OPENSPIEL", "import os; os.abort()")
     with pytest.raises(
         ConfigError, match=r"^openspiel:x: .* ends its process .signal 6. with y: 1$"
     ):
         trial.openspiel_survives("x", {"y": 1})
     trial.openspiel_survives("x", {})  # of a plain game nothing is asked
+
+
+def test_a_library_that_hangs_is_one_line(monkeypatch) -> None:
+    monkeypatch.setattr(trial, "OPENSPIEL", "while True: pass")
+    monkeypatch.setattr(trial, "TRIAL_S", 0.1)
+    with pytest.raises(
+        ConfigError, match=r"^openspiel:x: the library does not come back within 0.1 s with z: 1$"
+    ):
+        trial.openspiel_survives("x", {"z": 1})
 
 
 def test_a_number_of_tasks_is_bounded() -> None:

@@ -36,6 +36,13 @@ def blocked(code: str) -> None:
     assert result["status"] in ("error", "died")
 
 
+def test_a_wall_that_never_stands_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "START_S", 0.1)
+    monkeypatch.setattr(sandbox, "command", lambda *_: (["sh", "-c", "exec sleep 600"], {}))
+    with pytest.raises(ConfigError, match="it fails here"):
+        sandbox.Worker(Wall("bubblewrap"))
+
+
 # -- an ordinary call -----------------------------------------------------------------------------
 
 

@@ -256,6 +256,10 @@ def test_names_in_tools_are_hidden_and_a_word_is_no_name() -> None:
         (["rety"], r"wrappers\[0\]: no wrapper is called 'rety' .*'retry'"),
         ([{"retry": 1, "reward": "sign"}], r"wrappers\[0\]: one wrapper"),
         ([3], r"wrappers\[0\]: one wrapper"),
+        ([{None: 1}], r"wrappers\[0\]: the name of a wrapper is a text; got None"),
+        (["json:loads"], r"wrappers\[0\]: wrapper 'json:loads' raised TypeError"),
+        (["os:getpid"], r"wrappers\[0\]: "),
+        ([{"reward": [1]}], r"wrappers\[0\]: reward: a transform has a name"),
         ("hide_names", r"wrappers: a list"),
     ],
 )

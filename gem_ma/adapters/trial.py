@@ -22,12 +22,15 @@ state.legal_actions()
 """
 
 
+TRIAL_S = 60.0  # of a trial, at most; what a game takes to be made is below a second
+
+
 def openspiel_survives(game: str, parameters: Mapping[str, Any]) -> None:
-    """Raises ConfigError where a game with these parameters ends the process. Without any it does
-    not: all games are played in the tests."""
-    if parameters and (end := _ended(OPENSPIEL, game, json.dumps(parameters))):
+    """Raises ConfigError where a game with these parameters ends the process, or never comes back.
+    Without any it does neither: all games are played in the tests."""
+    if parameters and (fault := _fault(OPENSPIEL, game, json.dumps(parameters))):
         options = ", ".join(f"{name}: {value!r}" for name, value in parameters.items())
-        raise ConfigError(f"openspiel:{game}: the library ends its process ({end}) with {options}")
+        raise ConfigError(f"openspiel:{game}: the library {fault} with {options}")
 
 
 # what Python raises, the caller meets again; a library may also call exit() by itself
@@ -42,14 +45,14 @@ except Exception:
 
 
 @cache
-def _ended(code: str, *words: str) -> str:
-    """The signal or the exit code with which a process ended; empty where it came to its end."""
-    done = subprocess.run(
-        [sys.executable, "-c", _CAUGHT, code, *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ).returncode
+def _fault(code: str, *words: str) -> str:
+    """What a process does instead of coming to its end; empty where it comes there."""
+    command = [sys.executable, "-c", _CAUGHT, code, *words]
+    silent = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    try:
+        done = subprocess.run(command, timeout=TRIAL_S, **silent).returncode
+    except subprocess.TimeoutExpired:
+        return f"does not come back within {TRIAL_S:g} s"
     if not done:
         return ""
-    return f"signal {-done}" if done < 0 else f"code {done}"
+    return f"ends its process ({f'signal {-done}' if done < 0 else f'code {done}'})"

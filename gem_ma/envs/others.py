@@ -11,7 +11,7 @@ from gem_ma.envs.loop import Flights, begin, landed
 from gem_ma.envs.session import Session
 from gem_ma.episode import Seat
 from gem_ma.errors import ConfigError
-from gem_ma.registry import load
+from gem_ma.registry import as_scenario, load
 from gem_ma.scenario import Game, Scenario
 from gem_ma.types import Action, Asked
 
@@ -101,7 +101,7 @@ def seated(
     where nobody is named."""
     factory: Any = load("scenarios", scenario) if isinstance(scenario, str) else scenario
     # a few know their agents only once they are made
-    made = factory if getattr(factory, "agents", ()) else factory(**options)
+    made = factory if getattr(factory, "agents", ()) else as_scenario(scenario, **options)
     mine = agent if agent is not None else made.agents[0]
     if others is not None and not isinstance(others, Mapping):
         raise ConfigError(f"others is {{agent: behaviour}}; got {type(others).__name__}")

@@ -79,9 +79,10 @@ class Worker:
                 )
                 os.close(put)
                 put = -1
+                deadline = time.monotonic() + START_S
                 if wall.tier != "none":
-                    self._inner = _first_process(get)
-                if not self._line(time.monotonic() + START_S):
+                    self._inner = _first_process(get, deadline)
+                if not self._line(deadline):
                     log.seek(0)
                     said = log.read()[-4000:].decode("utf-8", "replace").strip()
                     raise ConfigError(advice(f"it fails here: {said.splitlines()[-1:] or ['?']}"))
@@ -162,11 +163,15 @@ class Worker:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _first_process(info: int) -> int:
-    """A descriptor of the first process inside; -1 where bubblewrap began none. With this
+def _first_process(info: int, deadline: float) -> int:
+    """A descriptor of the first process inside; -1 where bubblewrap began none in time. With this
     process everything inside ends, whatever bubblewrap's own process does."""
     text = b""
-    while more := os.read(info, 4096):
+    poll = select.poll()
+    poll.register(info, select.POLLIN)
+    while poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        if not (more := os.read(info, 4096)):
+            break
         text += more
         with suppress(ValueError):
             number = json.loads(text)["child-pid"]

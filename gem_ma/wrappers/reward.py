@@ -21,6 +21,10 @@ from gem_ma.wrappers.around import Around, layers_of, relay
 def reward(inner: Scenario, sort: str = "", **transform: Any) -> Scenario:
     """One transform, by its name: `sign`, `final`, `scale: 0.5`, `clip: [-1, 1]` or
     `per_step: -0.01`."""
+    if not isinstance(sort, str):
+        raise ConfigError(
+            f"reward: a transform has a name, of {', '.join(TRANSFORMS)}; got {sort!r}"
+        )
     transforms = {**({sort: None} if sort else {}), **transform}
     if len(transforms) != 1:
         raise ConfigError(

@@ -56,7 +56,6 @@ SEATS = {
 OVERRIDES = {"retail": ["scenario.data=own"]}
 # steps; a small model never says goodbye, and scripts of the shop need 5 to 9
 LONGEST = {"retail": 10}
-TOKENS = 32  # of a reply
 STEPS = 60
 
 
@@ -151,11 +150,12 @@ def main() -> None:
     )
     parser.add_argument("model", help="a model folder")
     parser.add_argument("--tasks", type=int, default=20)
+    parser.add_argument("--tokens", type=int, default=32, help="of a reply, at most")
     parser.add_argument("--only", nargs="+", help="ids; else every id of the registry and FOREIGN")
     parser.add_argument("--dtype", default="bfloat16")
     given = parser.parse_args()
     engine = open_engine("main", f"transformers/{given.model}", dtype=given.dtype, constrain="auto")
-    policies = {"main": Policy("main", engine, Sampling(max_tokens=TOKENS))}
+    policies = {"main": Policy("main", engine, Sampling(max_tokens=given.tokens))}
     print("| id | agent | tasks | the model | random | best of its baselines | tokens | CPU s |")
     print("| --- | --- | ---: | --- | --- | --- | ---: | ---: |")
     names = given.only or [*registry.catalog("scenarios"), *FOREIGN]
