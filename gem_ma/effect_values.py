@@ -15,7 +15,7 @@ from typing import Any
 from gem_ma.parsing import clean
 from gem_ma.types import RESERVED_SENDERS, Action, Image, Message, Tool
 
-MOST_SAID = 512  # strings that one choice remembers
+MOST_SAYINGS = 512  # strings that one choice remembers
 
 
 class Misfit(Exception):
@@ -29,15 +29,15 @@ class Pending:
     legal: tuple[str, ...] | None = None
     tools: tuple[Tool, ...] = ()
     # legal strings that were said here before: the same Action for all who say the same
-    said: dict[str, Action] = field(default_factory=dict, compare=False, repr=False)
+    sayings: dict[str, Action] = field(default_factory=dict, compare=False, repr=False)
 
     def exact(self, text: str) -> Action | None:
         """The action of who says a legal string and nothing else, as bots do; else None."""
-        action = self.said.get(text)
+        action = self.sayings.get(text)
         if action is None and self.legal is not None and text in self.legal:
             action = Action(text, (), text)
-            if len(self.said) < MOST_SAID:
-                self.said[text] = action
+            if len(self.sayings) < MOST_SAYINGS:
+                self.sayings[text] = action
         return action
 
 
