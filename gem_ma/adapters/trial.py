@@ -47,10 +47,14 @@ except Exception:
 @cache
 def _fault(code: str, *words: str) -> str:
     """What a process does instead of coming to its end; empty where it comes there."""
-    command = [sys.executable, "-c", _CAUGHT, code, *words]
-    silent = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     try:
-        done = subprocess.run(command, timeout=TRIAL_S, **silent).returncode
+        done = subprocess.run(
+            [sys.executable, "-c", _CAUGHT, code, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=TRIAL_S,
+        ).returncode
     except subprocess.TimeoutExpired:
         return f"does not come back within {TRIAL_S:g} s"
     if not done:
