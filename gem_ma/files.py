@@ -29,6 +29,7 @@ from gem_ma.json_text import load_json
 # far above what we write; what is larger would fill the memory of whoever reads it
 MOST_JSON, MOST_LINE = 64 << 20, 256 << 20  # bytes of a file of one value; of one line
 THROUGH = 1 << 20  # bytes that are read ahead of a file that is read from end to end
+_FEW = 1 << 16
 _KINDS = {
     stat.S_IFLNK: "a link",
     stat.S_IFDIR: "a folder",
@@ -162,8 +163,11 @@ def read(path: Path, root: Path | None = None, most: int | None = None) -> bytes
 def whole(file: BinaryIO, path: Path, most: int | None) -> bytes:
     """What an open file holds. Raises StoreError where that is more than `most` bytes: a few
     blocks on a disk may stand for any number of zeros, and would fill the memory."""
-    # one byte more than allowed tells that there is more
-    data = file.read() if most is None else file.read(most + 1)
+    # One byte more than allowed tells that there is more. A reader makes room for all that it is
+    # asked for, which costs more than reading the few kB of most files.
+    data = file.read() if most is None else file.read(min(_FEW, most + 1))
+    if most is not None and _FEW <= len(data) <= most:
+        data += file.read(most + 1 - len(data))
     if most is not None and len(data) > most:
         raise StoreError(f"{path}: has more than {most} bytes, which no such file has; damaged")
     return data

@@ -44,7 +44,7 @@ def cell(values: dict[str, list[float]], tries: int = 1) -> Cell:
     ids = [
         (f"test/{task}", 1000 + task, repeat) for task in range(TASKS) for repeat in range(tries)
     ]
-    return Cell({}, {name: dict(zip(ids, row, strict=True)) for name, row in values.items()})
+    return Cell({}, {name: dict(zip(ids, row, strict=False)) for name, row in values.items()})
 
 
 def noise(rng: random.Random) -> dict[str, list[float]]:
@@ -65,6 +65,15 @@ def test_the_planted_difference_is_found_and_no_other() -> None:
     row = result["scores"]["success"]
     assert row["difference"] == pytest.approx(len(flipped) / TASKS) and row["low"] > 0
     assert verdict_of(result).startswith("B differs from A in success +")
+
+
+def test_intervals_of_success_stay_where_a_difference_can_lie_and_those_of_returns_do_not() -> None:
+    zeros, ones = [0.0] * TASKS, [1.0] * (TASKS - 1) + [0.0]
+    few = {"success": zeros[-3:], "return a": zeros[-3:]}
+    before, after = cell(few), cell(dict.fromkeys(few, ones[-3:]))
+    rows = compare_cells(before, after)["scores"]
+    assert rows["success"]["high"] == rows["success"]["high_adjusted"] == 1.0
+    assert rows["return a"]["high"] > 1 and rows["success"]["low"] == rows["return a"]["low"]
 
 
 def test_chance_is_called_a_difference_in_one_of_twenty_comparisons_at_most() -> None:

@@ -229,6 +229,25 @@ def test_pairing_removes_the_spread_between_tasks() -> None:
     )
 
 
+@pytest.mark.parametrize("tasks", [3, 19, 40])
+@pytest.mark.parametrize("family", [1, 30, 10_000])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_interval_of_a_difference_of_rates_stays_where_one_can_lie(
+    tasks: int, family: int, sign: int
+) -> None:
+    zeros, ones = np.zeros(tasks), np.ones(tasks)
+    ones[:1] = 0  # all but one differ as far as they can
+    a, b = (zeros, ones) if sign > 0 else (ones, zeros)
+    free, bound = (paired(a, b, range(tasks), family=family, rate=rate) for rate in (False, True))
+    for low, high in ((1, 2), (6, 7)):
+        assert -1 <= bound[low] <= bound[high] <= 1
+        # nothing else changes
+        assert bound[low] == max(free[low], -1) and bound[high] == min(free[high], 1)
+    assert bound[0] == free[0] and bound.p == free.p
+    if tasks == 3:
+        assert max(abs(free.low), abs(free.high)) > 1  # Student's t reaches beyond
+
+
 def test_paired_weighs_tasks_alike_and_is_antisymmetric() -> None:
     a, b, names = [0, 0, 0, 0], [1, 1, 1, -1], ["x", "x", "x", "y"]
     there, back = paired(a, b, names), paired(b, a, names)

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -13,7 +14,8 @@ import pytest
 from gem_ma.cli.main import main
 from gem_ma.codec import load_episode
 from gem_ma.episode import End
-from gem_ma.store import read_episodes
+from gem_ma.store import lines, read_episodes
+from gem_ma.viewer import index
 from gem_ma.viewer.index import Index
 from gem_ma.viewer.site import Site
 from tests.browser import Browser
@@ -141,6 +143,31 @@ def test_a_damaged_file_takes_its_part_from_the_page_and_not_the_page(
         assert "metrics.jsonl" in page and "metrics.jsonl" in static
     elif own:
         assert "summary.json" in page and "summary.json" in told
+
+
+def test_a_run_whose_rules_are_not_there_is_read_once_and_its_damage_is_told(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolved = copied / "resolved.yaml"
+    resolved.write_text(re.sub(r"\bid: \w+", "id: gone.py:Game", resolved.read_text()))
+    opened: list[str] = []
+    for module in (lines, index):
+        monkeypatch.setattr(module, "stream", _noted(opened, module.stream))
+    # the index, and nobody beside it
+    run = Site(copied.parent).run(["one"])[0]
+    run.refresh()
+    assert opened.count("episodes.jsonl") == 2 and len(run.index.entries) == 4
+    with (copied / "episodes.jsonl").open("ab") as file:
+        file.write(b"{}\n")
+    assert "gem-ma resume" in "".join(Site(copied.parent).run(["one"])[0].damage())
+
+
+def _noted(opened: list[str], real: Any) -> Any:
+    def stream(path: Path, *rest: Any, **more: Any) -> Any:
+        opened.append(path.name)
+        return real(path, *rest, **more)
+
+    return stream
 
 
 def test_a_place_that_is_no_number_is_the_beginning(runs: Path) -> None:

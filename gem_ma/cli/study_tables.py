@@ -76,13 +76,14 @@ def matrix(summary: Mapping[str, Any], score: str) -> tuple[list[list[str]], lis
 
 def cell_head(summary: Mapping[str, Any]) -> list[str]:
     """The heads of `cell_rows`."""
-    p = "p (Holm)" if summary["correct"] == "holm" else "p"
+    adjusts = summary["correct"] == "holm"
     return [
         *(axis.split(".", 1)[-1] for axis in summary["axes"]),
         "mean (95 % interval)",
         "ok / failed / excluded",
         "difference",
-        p,
+        "p",
+        *(["p (Holm)"] if adjusts else []),
     ]
 
 
@@ -98,14 +99,15 @@ def cell_rows(summary: Mapping[str, Any], score: str) -> list[list[str]]:
         # a measure may exist in some cells only
         interval, against = cell["scores"].get(score), differences.get(names)
         # the reference itself, and a cell with no common plays, have no p value
-        p = against["p_adjusted"] if against is not None else None
+        keys = ("p", "p_adjusted") if summary["correct"] == "holm" else ("p",)
+        p_values = [against[key] if against is not None else None for key in keys]
         rows.append(
             [
                 *names,
                 interval_text(interval) if interval else "n/a",
                 f"{cell['ok']} / {cell['failed']} / {cell['excluded']}",
                 difference_text(against),
-                "" if p is None else f"{p:.4f}",
+                *("" if p is None else f"{p:.4f}" for p in p_values),
             ]
         )
     return rows

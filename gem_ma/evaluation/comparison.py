@@ -57,10 +57,10 @@ def compare_cells(
         facts = {"pairs": len(pairs), "better": better, "main": name in main}
         rows[name] = {"a": None, "b": None, **NO_PAIR, **facts}
         if pairs:
-            # over the plays in both: their difference is the one that is printed beside them
             rows[name] |= {"a": fmean([a for _, a, _ in pairs]), "b": fmean([b for *_, b in pairs])}
-            family = sum(families[other] == families[name] for other in moved)
-            rows[name] |= paired_difference(pairs, resamples, max(1, family))
+            family = max(1, sum(families[other] == families[name] for other in moved))
+            rate = first.kinds.is_rate(name)
+            rows[name] |= paired_difference(pairs, resamples, family, rate)
     for family_of in (True, False):
         tested = [rows[name] for name in names if name in moved and families[name] == family_of]
         for row, p in zip(tested, holm([row["p"] for row in tested]), strict=True):

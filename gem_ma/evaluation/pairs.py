@@ -40,14 +40,17 @@ def by_play(values: Mapping[Id, float], paired_by: Sequence[str]) -> dict[tuple[
 
 
 def paired_difference(
-    pairs: Sequence[tuple[tuple[Any, ...], float, float]], resamples: int, family: int
+    pairs: Sequence[tuple[tuple[Any, ...], float, float]],
+    resamples: int,
+    family: int,
+    rate: bool,
 ) -> dict[str, Any]:
     """The second value of each pair less the first, as JSON values; the key of a pair names its
-    play."""
+    play. `rate`: as in `gem_ma.evaluation.stats.paired`."""
     from gem_ma.evaluation.stats import paired
 
     keys, before, after = zip(*pairs, strict=True)
-    result = paired(before, after, _units(keys), resamples=resamples, family=family)
+    result = paired(before, after, _units(keys), resamples=resamples, family=family, rate=rate)
     return {
         "difference": result.difference,
         "low": finite(result.low),

@@ -183,14 +183,16 @@ def paired(
     resamples: int = RESAMPLES,
     seed: int = 0,
     family: int = 1,
+    *,
+    rate: bool = False,
 ) -> Comparison:
     """B against A on the same plays: a, b and tasks are [N], entry i of a and b is the same (task,
     seed).
 
     Per task d = mean b - mean a; the interval is the bootstrap of the mean of d over tasks
     (Student's t below 20 tasks), p by sign flips of d. `family`: how many comparisons are read
-    together; the wide interval leaves (1 - level) / family outside. Where that is too little for
-    the resamples to tell (fewer than 5 in a tail), it is Student's t.
+    together; the wide interval leaves (1 - level) / family outside, by Student's t where fewer than
+    5 resamples are in a tail. `rate`: values in 0..1, so both intervals stay within -1..1.
     """
     first, second = _vector("a", a), _vector("b", b)
     if len(first) != len(second):
@@ -205,21 +207,24 @@ def paired(
     mean, p, wide = float(d.mean()), sign_flip(d, resamples, seed), 1 - (1 - _level(level)) / family
     if len(d) == 1:
         return Comparison(mean, -math.inf, math.inf, p, "one task", 1)
+    reach = 1.0 if rate else math.inf  # what is cut off holds no value that could be true
+
+    def within(low: float, high: float) -> tuple[float, float]:
+        return max(low, -reach), min(high, reach)
+
     if len(d) < FEW_TASKS:
-        return Comparison(
-            mean, *t_interval(d, level), p, "t over tasks", len(d), *t_interval(d, wide)
-        )
+        alone, together = within(*t_interval(d, level)), within(*t_interval(d, wide))
+        return Comparison(mean, *alone, p, "t over tasks", len(d), *together)
     if repeats(d):
         means = resampled_means(d, resamples, seed)
     else:
         means = np.concatenate([d[draw].mean(1) for draw in _draws(len(d), resamples, seed)])
     # far out in the tail a percentile hangs on a handful of resamples
-    wide_bounds = (
+    together = (
         _quantiles(means, wide) if resamples * (1 - wide) / 2 >= TAIL else t_interval(d, wide)
     )
-    return Comparison(
-        mean, *_quantiles(means, level), p, "bootstrap over tasks", len(d), *wide_bounds
-    )
+    alone = within(*_quantiles(means, level))
+    return Comparison(mean, *alone, p, "bootstrap over tasks", len(d), *within(*together))
 
 
 def sign_flip(

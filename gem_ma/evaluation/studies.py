@@ -217,7 +217,9 @@ def _compare(
     family = sum(map(bool, shared.values())) if adjusts else 1
     for row, pairs in zip(rows, shared.values(), strict=True):
         if pairs:
-            row |= paired_difference(pairs, resamples, family)
+            row |= paired_difference(
+                pairs, resamples, family, cells[reference].kinds.is_rate(score)
+            )
     tested = [row for row in rows if row["p"] is not None]
     p_values = [row["p"] for row in tested]
     for row, p in zip(tested, holm(p_values) if adjusts else p_values, strict=True):

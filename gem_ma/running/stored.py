@@ -45,13 +45,16 @@ class Recorded:
         return {**planned, **summary, **costs, **other_models(self.config, summary)}
 
 
-def open_record(path: Path, say: Say, scenario: str | None = None) -> Recorded:
+def open_record(
+    path: Path, say: Say, scenario: str | None = None, count: Callable[[], int] | None = None
+) -> Recorded:
     """What judges the plays of a run folder. Where the scenario may not be asked, the record
     stands without it, and one line to `say` tells why.
 
     Only a scenario that is built in or installed judges: any other is code that the folder names,
     and a command that reads runs none. `scenario`: the user names the code that judges, in place
-    of the folder's. Raises ConfigError or DataError where that cannot be made, StoreError for
+    of the folder's. `count`: how many episodes there are, for whoever has read their file anyway.
+    Raises ConfigError or DataError where that cannot be made, StoreError for
     damage.
     """
     from gem_ma.evaluation.judge import Judge
@@ -69,16 +72,23 @@ def open_record(path: Path, say: Say, scenario: str | None = None) -> Recorded:
     except (ConfigError, DataError, StoreError) as error:
         say(f"the plays are not judged again, what was recorded is shown: {error}")
     with damage(path / "summary.json"):
-        return Recorded(path, Judge.recorded(read_summary(path) or {}, len(read_ends(path))))
+        played = len(read_ends(path)) if count is None else count()
+        return Recorded(path, Judge.recorded(read_summary(path) or {}, played))
 
 
-def record_for_page(path: Path, say: Say, warn: Say, scenario: str | None = None) -> Recorded:
+def record_for_page(
+    path: Path,
+    say: Say,
+    warn: Say,
+    scenario: str | None = None,
+    count: Callable[[], int] | None = None,
+) -> Recorded:
     """`open_record` for a page, which shows what there is: where the record of how the plays came
     out is damaged, one line to `warn` names the file, and nothing is known of success."""
     from gem_ma.evaluation.judge import Judge
 
     try:
-        return open_record(path, say, scenario)
+        return open_record(path, say, scenario, count)
     except StoreError as error:
         warn(str(error))
         return Recorded(path, Judge())

@@ -36,11 +36,14 @@ class Html(str):
     """Text that is markup already; everything else is escaped."""
 
 
+def printable(words: str) -> str:
+    """Control characters, and bytes of a file name that are no letters, replaced by U+FFFD."""
+    return _UNPRINTABLE.sub("\ufffd", words)
+
+
 def text(value: object) -> Html:
-    """Escaped text, control characters replaced by U+FFFD."""
-    if isinstance(value, Html):
-        return value
-    return Html(escape(_UNPRINTABLE.sub("\ufffd", str(value)), quote=True))
+    """Escaped text, as `printable` has it."""
+    return value if isinstance(value, Html) else Html(escape(printable(str(value)), quote=True))
 
 
 def island(data: Any) -> str:

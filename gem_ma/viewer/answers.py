@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
-from gem_ma.view.page import Html, island, page, text
+from gem_ma.errors import StoreError
+from gem_ma.view.page import Html, island, page, printable, text
 
 
 class Answer(NamedTuple):
@@ -85,6 +86,22 @@ def page_address(page_: str, runs: Sequence[str], **fields: str) -> str:
     """The address of a page of several runs."""
     pairs = [*(("run", run) for run in runs), *fields.items()]
     return f"/{page_}?{urlencode(pairs, errors='replace')}"
+
+
+def meant(asked: str, names: Collection[str]) -> str:
+    """Which of the names of a folder an address or a form means; "" where none is meant. A name
+    of odd bytes or control characters arrives without them. Raises StoreError where several would
+    arrive alike."""
+    if asked in names:
+        return asked
+    alike = [
+        name
+        for name in names
+        if asked in (printable(name), name.encode("utf-8", "replace").decode())
+    ]
+    if len(alike) > 1:
+        raise StoreError(f"{asked}: {len(alike)} folders look like this; rename one of them")
+    return alike[0] if alike else ""
 
 
 def whole_number(typed: str) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gem_ma.store import list_runs
+from gem_ma.store.listing import Listing, list_runs
 from gem_ma.view.page import Html, page, table, text
 from gem_ma.view.transcript import number
 from gem_ma.viewer.answers import link, run_address
@@ -24,9 +24,10 @@ CHOOSE = (
 )
 
 
-def list_page(root: Path, only: tuple[str, ...] = ()) -> str:
-    """The page; `only`: the names of the runs that are offered, all where empty."""
-    rows = [_row(run, path) for path, run in _listed(root, only)]
+def list_page(root: Path, only: tuple[str, ...] = (), earlier: Listing | None = None) -> str:
+    """The page; `only`: the names of the runs that are offered, all where empty; `earlier`: what
+    was read for it before."""
+    rows = [_row(run, path) for path, run in _listed(root, only, earlier)]
     runs = table(HEAD, rows) if rows else Html("<p>There is no run here.</p>")
     # with a single run there is nothing to choose
     chosen = f'<form method="get" action="/compare">{CHOOSE}{runs}</form>'
@@ -41,11 +42,13 @@ def list_page(root: Path, only: tuple[str, ...] = ()) -> str:
     return page(title, top + main, {"runs": []}, live=True)
 
 
-def _listed(root: Path, only: tuple[str, ...]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _listed(
+    root: Path, only: tuple[str, ...], earlier: Listing | None
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Every run that is offered, by its path below the folder."""
     # of a single run no others are offered, nor the cells of a study beside it
     for place in dict.fromkeys((root, *studies(root, only).values())):
-        for run in list_runs(place):
+        for run in list_runs(place, earlier):
             if not only or run["name"] in only:
                 yield Path(run["run"]).relative_to(root).as_posix(), run
 

@@ -18,6 +18,7 @@ from gem_ma.evaluation.judge import Judge
 from gem_ma.evaluation.lost import lost_ids
 from gem_ma.evaluation.studies import Cell
 from gem_ma.running.stored import record_for_page
+from gem_ma.store import read_ends
 from gem_ma.view import notes
 from gem_ma.view.chosen import causes_of, kinds_of
 from gem_ma.view.folder import (
@@ -48,7 +49,8 @@ class Run:
         self.stamp = stamp_of(path / "manifest.json")
         self._unjudged: list[str] = []  # what is damaged of how its plays came out
         said: list[str] = []
-        record = record_for_page(path, said.append, self._unjudged.append, scenario)
+        warn = self._unjudged.append
+        record = record_for_page(path, said.append, warn, scenario, self._count)
         self.judge: Judge = record.judge
         self.config: Config | None = record.config
         self.worlds = record.worlds
@@ -60,6 +62,12 @@ class Run:
         self.several = bool(resolved(path).get("scenarios"))
         # its scores for comparisons, with what tells whether its file has changed since
         self.cell: tuple[tuple[object, ...], Cell] | None = None
+
+    def _count(self) -> int:
+        """How many episodes there are. Raises StoreError where a line is damaged."""
+        self.index.refresh()
+        # read in another way, which says what to do about it
+        return len(read_ends(self.path) if self.index.damaged else self.index.entries)
 
     def refresh(self) -> None:
         """Reads what was added since, and notes and forks anew where somebody else, or an editor,

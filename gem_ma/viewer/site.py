@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from gem_ma import files
 from gem_ma.errors import GemMaError, StoreError
+from gem_ma.store.listing import Listing
 from gem_ma.view.page import Html
 from gem_ma.view.report import run_page
 from gem_ma.viewer.answers import (
@@ -23,6 +24,7 @@ from gem_ma.viewer.answers import (
     Asked,
     html,
     json,
+    meant,
     missing,
     moved,
     warning,
@@ -56,6 +58,7 @@ class Site:
         # what a page sends along when it changes something; no other page can read it
         self.token = token_urlsafe(24)
         self.runs: dict[Path, Run] = {}
+        self.listed: Listing = {}
         self.plays = Plays(root, scenario)
         self.lock = Lock()
 
@@ -70,7 +73,7 @@ class Site:
         try:
             parts = [part for part in path.split("/") if part]
             if not parts:
-                return html(list_page(self.root, self.only))
+                return html(list_page(self.root, self.only, self.listed))
             if parts[0] == "play":
                 made = self.plays.answer(parts[1:], query, self.token)
                 return html(made) if isinstance(made, str) else json(made)
@@ -158,13 +161,14 @@ class Site:
         """The run folder that the parts of a path lead to, and the parts behind it. Raises
         StoreError where there is none."""
         place, rest = self.root, list(parts)
-        if self.only and rest[0] not in self.only:
+        if self.only and not meant(rest[0], self.only):
             raise StoreError(f"{rest[0]}: is not among the runs that are shown")
         # only what a folder lists is a name, so `..` and the like are none
-        while (
-            rest and rest[0] in files.names(place) and files.is_folder(place / rest[0], self.root)
-        ):
-            place /= rest.pop(0)
+        while rest and (name := meant(rest[0], files.names(place))):
+            if not files.is_folder(place / name, self.root):
+                break
+            place /= name
+            del rest[0]
             if files.is_file(place / "manifest.json", self.root):
                 break
         if not files.is_file(place / "manifest.json", self.root) or len(rest) > 1:

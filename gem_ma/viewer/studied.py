@@ -21,6 +21,7 @@ from gem_ma.viewer.answers import (
     Asked,
     html,
     link,
+    meant,
     page_address,
     run_address,
     served,
@@ -56,9 +57,11 @@ def study_page(site: Site, asked: Asked) -> Answer:
     """`/study/NAME`, or `/study/` where the folder that is viewed is one."""
     name = "/".join(asked.rest)
     try:
-        place = studies(site.root, site.only).get(name)
-        if place is None:
+        there = studies(site.root, site.only)
+        study = meant(name, there)
+        if study not in there or bool(name) != bool(study):
             raise StoreError(f"{name}: no such study")
+        name, place = study, there[study]
         with files.damage(place / FILE):
             return html(_page(place, name, files.read_json(place / FILE, site.root)))
     except GemMaError as error:

@@ -10,6 +10,8 @@ const $ = (id) => document.getElementById(id);
 const run = () => data.runs[state.run];
 const isLost = (episode) => episode.kinds.includes("lost") || episode.kinds.includes("failed");
 const encoded = (text) => { try { return encodeURIComponent(text); } catch { return encodeURIComponent(text.replace(/[\ud800-\udfff]/g, "?")); } };  // half a letter
+// Bytes of a folder's name that are no letters, and control characters, arrive in an address as one of these.
+const plain = (text) => text.replace(/[\p{Cs}\p{Cc}\ufffd]/gu, "?");
 const linkOf = (episode) => "#/r/" + encoded(run().name) + "/e/" + encoded(episode.key);
 const score = (episode) => episode.agents.map((one) => minus(one.total)).join(" / ");
 
@@ -145,6 +147,7 @@ function follow(jump) {
   let [name, key] = [link[1], link[2]];
   try { [name, key] = [decodeURIComponent(name), decodeURIComponent(key)]; } catch { return false; }
   let at = data.runs.findIndex((one) => one.name === name);
+  if (at < 0) at = data.runs.findIndex((one) => plain(one.name) === plain(name));
   if (at < 0 && /^\d+$/.test(name)) at = Number(name);
   if (!data.runs[at]) return false;
   const episodes = data.runs[at].episodes;
