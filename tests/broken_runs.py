@@ -41,20 +41,10 @@ def killed_and_resumed(path: Path, settings: Config) -> None:
 
 
 def truth(path: Path) -> dict[str, bytes]:
-    """What must not differ: record, metrics, summary, last checkpoint (of 4 steps), models and
-    league."""
-    files = [
-        path / "episodes.jsonl",
-        path / "metrics.jsonl",
-        path / "summary.json",
-        *(path / "checkpoints").glob("step-000004/*"),
-    ]
-    files += [
-        file
-        for folder in ("models", "league")
-        for file in (path / folder).rglob("*")
-        if file.is_file()
-    ]
+    """What must not differ: record, metrics, summary, last checkpoint, models and league."""
+    folders = [path / "models", path / "league", *sorted(path.glob("checkpoints/step-*"))[-1:]]
+    files = [path / name for name in ("episodes.jsonl", "metrics.jsonl", "summary.json")]
+    files += [file for folder in folders for file in folder.rglob("*") if file.is_file()]
     return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 

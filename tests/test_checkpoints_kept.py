@@ -18,7 +18,7 @@ from gem_ma.store import RunFolder, read_manifest
 from gem_ma.store.names import run_path
 from gem_ma.training.entry import run_training
 from gem_ma.training.loop.checkpoint import latest_checkpoint, prune_checkpoints, write_checkpoint
-from tests.broken_runs import Killed
+from tests.broken_runs import Killed, truth
 
 SMALL = (
     "train.steps=6",
@@ -64,16 +64,6 @@ def trained(
             )
         )
     return notes
-
-
-def truth(path: Path) -> dict[str, bytes]:
-    files = [
-        path / "episodes.jsonl",
-        path / "metrics.jsonl",
-        path / "summary.json",
-        *(path / "checkpoints").glob("step-000006/*"),
-    ]
-    return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 
 def steps_on_disk(path: Path) -> list[int]:

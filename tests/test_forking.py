@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +26,7 @@ from gem_ma.training.entry import run_training, train
 from gem_ma.training.loop.forking import cost, grow
 from gem_ma.training.loop.local import LocalPlayers, play_all
 from gem_ma.training.schedule.plans import training_plans
-from tests.broken_runs import Killed, opened, trained
+from tests.broken_runs import Killed, opened, trained, truth
 
 
 class Market(Scenario):
@@ -381,15 +380,6 @@ def test_branches_that_are_paid_differently_move_the_weights_and_a_lone_trunk_do
 
 @pytest.mark.parametrize("at", [1, 3, 6])
 def test_a_forked_run_that_is_killed_ends_as_an_unbroken_one(tmp_path, at):
-    def truth(path: Path) -> dict[str, bytes]:
-        files = [
-            path / "episodes.jsonl",
-            path / "metrics.jsonl",
-            path / "summary.json",
-            *(path / "checkpoints").glob("step-000006/*"),
-        ]
-        return {str(file.relative_to(path)): file.read_bytes() for file in files}
-
     def kill(step, metrics):
         if step == at:
             raise Killed

@@ -32,7 +32,7 @@ from gem_ma.training.schedule.plans import training_plans
 from gem_ma.training.selfplay.league import League
 from gem_ma.training.selfplay.opponents import prioritised
 from gem_ma.training.selfplay.seats import casts
-from tests.broken_runs import Killed, trained
+from tests.broken_runs import Killed, trained, truth
 
 SMALL = (
     "train.steps=6",
@@ -66,18 +66,6 @@ def two(tmp_path):
     file = tmp_path / "two.yaml"
     file.write_text(TWO)
     return lambda *overrides: config.load(file, [*SMALL, *overrides]).config
-
-
-def truth(path: Path) -> dict[str, bytes]:
-    """Everything of a run folder that must not depend on interruptions."""
-    files = [path / "episodes.jsonl", path / "metrics.jsonl", path / "summary.json"]
-    files += [
-        file
-        for part in ("checkpoints/step-000006", "league")
-        for file in sorted((path / part).rglob("*"))
-        if file.is_file()
-    ]
-    return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 
 # -- seats ---------------------------------------------------------------------------------------

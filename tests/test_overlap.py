@@ -22,7 +22,7 @@ from gem_ma.training.loop.played import FILE, Played
 from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.staleness import fresh, lag, warning
 from gem_ma.types import Action, Reply, Turn
-from tests.broken_runs import Killed, trained
+from tests.broken_runs import Killed, trained, truth
 
 SMALL = (
     "train.overlap=true",
@@ -39,17 +39,6 @@ def small(*overrides: str, name: str = "referential_table") -> Config:
     return config.load(
         name, [*SMALL, *(WARM if name == "referential_table" else ()), *overrides]
     ).config
-
-
-def truth(path: Path) -> dict[str, bytes]:
-    """Everything of a run folder that must not depend on interruptions."""
-    files = [
-        path / "episodes.jsonl",
-        path / "metrics.jsonl",
-        path / "summary.json",
-        *(path / "checkpoints").glob("step-000006/*"),
-    ]
-    return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 
 def steps_of(path: Path) -> list[dict]:

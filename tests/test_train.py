@@ -10,7 +10,6 @@ import random
 import time
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +28,7 @@ from gem_ma.training.loop.opening import open_learner
 from gem_ma.training.schedule.discounts import check_discounts
 from gem_ma.training.schedule.plans import TRAINING_SEEDS, training_plans
 from gem_ma.training.schedule.rates import learning_rate
-from tests.broken_runs import Killed, opened, trained
+from tests.broken_runs import Killed, opened, trained, truth
 from tests.command_line import environment
 from tests.warm import Command, start
 
@@ -47,17 +46,6 @@ def small(*overrides: str, name: str = "referential_table") -> Config:
     return config.load(
         name, [*SMALL, *(WARM if name == "referential_table" else ()), *overrides]
     ).config
-
-
-def truth(path: Path) -> dict[str, bytes]:
-    """Everything of a run folder that must not depend on interruptions."""
-    files = [
-        path / "episodes.jsonl",
-        path / "metrics.jsonl",
-        path / "summary.json",
-        *(path / "checkpoints").glob("step-000006/*"),
-    ]
-    return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 
 @pytest.fixture(scope="module")
