@@ -14,8 +14,8 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
 from contextvars import Context
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -38,27 +38,6 @@ class _Hung:
 
 
 _HUNG = _Hung()
-
-
-class _Flight:
-    """One call on a thread of its own. It counts as hung between the moment that nobody waits
-    for it any more and its end."""
-
-    def __init__(self) -> None:
-        # both are read and set under the lock: a call may end while it is given up
-        self.ended = self.left = False
-
-    def leave(self) -> None:
-        """Nobody waits for it any more."""
-        with _HUNG.lock:
-            self.left = not self.ended
-            _HUNG.number += self.left
-
-    def end(self) -> None:
-        """It came back."""
-        with _HUNG.lock:
-            self.ended = True
-            _HUNG.number -= self.left
 
 
 Work = Callable[[], None]
@@ -112,33 +91,44 @@ _THREADS = _Threads()
 
 
 class Outside:
-    """A call under way on a thread of its own. `future` gets (value, error) where it comes back
-    before it is given up."""
+    """A call under way on a thread of its own. It counts as hung between the moment that nobody
+    waits for it any more and its end."""
 
-    def __init__(self, call: Call) -> None:
-        self.future: Future[tuple[Any, str | None]] = Future()
-        self._flight = _Flight()
+    __slots__ = ("_ended", "_left", "outcome")
+
+    def __init__(self, call: Call, came: Callable[[], object]) -> None:
+        """`came` is called when it has come back, mostly on its thread; not after `leave`."""
+        self.outcome: tuple[Any, str | None] | None = None  # until it came back
+        # both are read and set under the lock: a call may end while it is given up
+        self._ended = self._left = False
         if _HUNG.number >= MAX_HUNG:
-            self._flight.end()
-            self.future.set_result((None, CROWDED))
+            self._end((None, CROWDED), came)
             return
         # Never queued behind another: a hung call holds none up, and the process ends without it.
-        _THREADS.run(lambda: self._run(call))
+        _THREADS.run(lambda: self._run(call, came))
 
-    def _run(self, call: Call) -> None:
+    def _run(self, call: Call, came: Callable[[], object]) -> None:
+        outcome = None  # of a thread that is ended by Ctrl-C
         try:
             outcome = call.run()
         finally:
-            # before the result is there: who has it counts no call as hung
-            self._flight.end()
-        # a late result finds a future that is given up, and is dropped
-        with contextlib.suppress(InvalidStateError):
-            self.future.set_result(outcome)
+            self._end(outcome, came)
+
+    def _end(self, outcome: tuple[Any, str | None] | None, came: Callable[[], object]) -> None:
+        # before anybody hears of it: who has the result counts no call as hung
+        with _HUNG.lock:
+            self._ended = True
+            _HUNG.number -= self._left
+            self.outcome = None if self._left else outcome  # a late result is dropped
+        if self.outcome is not None:
+            came()
 
     def leave(self) -> None:
         """Nobody waits for it any more."""
-        self._flight.leave()
-        self.future.cancel()
+        with _HUNG.lock:
+            if not self._ended and not self._left:
+                self._left = True
+                _HUNG.number += 1
 
 
 def late(timeout_s: float | None) -> tuple[None, str]:
@@ -148,12 +138,14 @@ def late(timeout_s: float | None) -> tuple[None, str]:
 
 async def run_calls(game: Game, timeout_s: float | None) -> None:
     """Runs the calls that the scenario waits for, off the loop and with a time limit."""
+    loop = asyncio.get_running_loop()
     while game.waiting:
-        outside = Outside(game.waiting)
-        answer = asyncio.wrap_future(outside.future)
+        came = asyncio.Event()
+        outside = Outside(game.waiting, partial(loop.call_soon_threadsafe, came.set))
         try:
-            # wait, not wait_for: the call goes on whatever happens here
-            done, _ = await asyncio.wait([answer], timeout=timeout_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await came.wait()
         finally:
             outside.leave()  # cancelled plays leave calls behind too
-        game.answer(*(answer.result() if done else late(timeout_s)))
+        game.answer(*(outside.outcome or late(timeout_s)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
@@ -19,8 +18,15 @@ from gem_ma.effects import Call, Scenario
 NAME: ContextVar[str] = ContextVar("NAME", default="blank")
 
 
+def begun(function: Any, *args: Any) -> tuple[Outside, threading.Event]:
+    came = threading.Event()
+    return Outside(Call(function, *args), came.set), came
+
+
 def result(function: Any, *args: Any) -> Any:
-    value, error = Outside(Call(function, *args)).future.result(10)
+    outside, came = begun(function, *args)
+    assert came.wait(10) and outside.outcome is not None
+    value, error = outside.outcome
     assert error is None
     return value
 
@@ -41,8 +47,10 @@ def test_a_thread_takes_the_next_call() -> None:
 
 def test_calls_that_wait_for_each_other_run_at_the_same_time() -> None:
     meeting = threading.Barrier(IDLE_KEPT + 8)  # more than are kept
-    calls = [Outside(Call(meeting.wait, 10)) for _ in range(IDLE_KEPT + 8)]
-    assert sorted(call.future.result(10)[0] for call in calls) == list(range(IDLE_KEPT + 8))
+    calls = [begun(meeting.wait, 10) for _ in range(IDLE_KEPT + 8)]
+    assert all(came.wait(10) for _, came in calls)
+    places = sorted(outside.outcome[0] for outside, _ in calls if outside.outcome)
+    assert places == list(range(IDLE_KEPT + 8))
     settled()
     assert len(calling._THREADS.idle) <= IDLE_KEPT
 
@@ -81,10 +89,9 @@ def test_a_thread_that_is_ended_by_ctrl_c_is_not_taken_again(
     def stop() -> None:
         raise KeyboardInterrupt
 
-    outside = Outside(Call(stop))
-    with contextlib.suppress(TimeoutError):
-        outside.future.result(0.05)
+    outside, came = begun(stop)
     settled()
+    assert outside.outcome is None and not came.is_set()
     assert result(int) == 0
 
 
@@ -100,3 +107,14 @@ def test_a_forked_process_makes_its_own_calls() -> None:
         finally:
             os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_call_that_is_left_comes_to_nobody_and_counts_until_it_ends() -> None:
+    gate = threading.Event()
+    outside, came = begun(gate.wait, 10)
+    for _ in range(2):
+        outside.leave()
+        assert calling._HUNG.number == 1
+    gate.set()
+    settled()
+    assert calling._HUNG.number == 0 and outside.outcome is None and not came.is_set()

@@ -6,9 +6,8 @@ after it. What fails ends this environment, and no other. Who holds it is `vecto
 
 from __future__ import annotations
 
-import concurrent.futures
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from gem_ma.calling import Outside, late
@@ -59,7 +58,7 @@ class Lane:
         self._flights: Flights = {}  # of behaviours
         self._actions: dict[str, Any] = {}  # for the open decision point
         self._seen: dict[str, Any] = {"messages": ()}
-        self.report: Callable[[Any], None] = lambda _: None  # something came that it waits for
+        self.report: Callable[[], None] = lambda: None  # something came that it waits for
 
     @property
     def flying(self) -> bool:
@@ -83,17 +82,17 @@ class Lane:
         if not self.flying:
             return None  # what came was left behind by a reset
         patient = self.until is None or time.monotonic() < self.until
-        if patient and not all(flight.done() for flight in self._awaited()):
-            return None
-        return self._guarded(self._arrived)
+        return None if patient and not self._came() else self._guarded(self._arrived)
 
-    def _awaited(self) -> Iterable[concurrent.futures.Future[Any]]:
-        return (self._call.future,) if self._call is not None else self._flights.values()
+    def _came(self) -> bool:
+        if self._call is not None:
+            return self._call.outcome is not None
+        return all(flight.done() for flight in self._flights.values())
 
     def _wait(self) -> None:
-        """It is looked at again when something has come."""
-        for flight in self._awaited():
-            flight.add_done_callback(self.report)
+        """It is looked at again when a behaviour has answered."""
+        for flight in self._flights.values():
+            flight.add_done_callback(lambda _: self.report())
 
     def close(self) -> None:
         """Ends the play; what runs beside is left behind."""
@@ -134,10 +133,9 @@ class Lane:
         while True:
             game = session.playing()
             if game.waiting is not None:
-                self._call = Outside(game.waiting)
+                self._call = Outside(game.waiting, self.report)
                 if self._timeout_s is not None:
                     self.until = time.monotonic() + self._timeout_s
-                self._wait()
                 return None
             if session.end is not None or game.over or self.agent in game.left:
                 self.ended = True
@@ -164,9 +162,8 @@ class Lane:
     def _arrived(self) -> Transition | None:
         call, self._call, self.until = self._call, None, None
         if call is not None:
-            came = call.future.done()
             call.leave()
-            self.session.answer(*(call.future.result() if came else late(self._timeout_s)))
+            self.session.answer(*(call.outcome or late(self._timeout_s)))
         else:
             flights, self._flights = self._flights, {}
             self.session.commit(landed(self._actions, flights))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from operator import index
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -42,7 +43,7 @@ class Vector:
         # numbers of those to look at: something came. Threads put them in
         self._came = SimpleQueue[int]()
         for number, lane in enumerate(lanes):
-            lane.report = lambda _, number=number: self._came.put(number)  # type: ignore[misc]
+            lane.report = partial(self._came.put, number)
 
     def __len__(self) -> int:
         return len(self._lanes)
