@@ -7,7 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from gem_ma.adapters.actions import chosen, kind_of, places_of, rows_of
+from gem_ma.adapters.results import noted
 from gem_ma.adapters.spaces import words
+from gem_ma.adapters.tables import Table
 
 HOLDEM = ("call", "raise", "fold", "check")
 NO_LIMIT = ("fold", "check or call", "raise half the pot", "raise the pot", "all in")
@@ -32,6 +35,21 @@ class Drawn:
     action: Callable[[Any, int], str] = _number
     worst: float | None = None
     chance: bool = True
+
+    def moves(self, table: Table, agent: str, seen: Any) -> dict[str, Any] | None:
+        """Legal strings and their actions; None where an answer is read out of its text. The mask
+        stands in what the agent sees, or in its info."""
+        space = table.space(agent)
+        rows = rows_of(places_of(space, ""))
+        if rows is None:
+            return None
+        mask = seen.get("action_mask") if isinstance(seen, dict) else None
+        mask = noted(table.infos.get(agent)).get("action_mask") if mask is None else mask
+        places = chosen(rows, mask)
+        if kind_of(space) != "Discrete":
+            return {rows[place]: rows[place] for place in places}
+        actions = [int(space.start) + place for place in places]
+        return {self.action(table.env, action): action for action in actions}
 
 
 def _named(names: tuple[str, ...]) -> Callable[[Any, int], str]:

@@ -7,10 +7,10 @@ and `turns`, `chance`.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from gem_ma.adapters.guest import guest, library, starting
+from gem_ma.adapters.makers import key_of
 from gem_ma.adapters.solo import AGENT, Solo, SoloState
 from gem_ma.adapters.wordlists import words_lent
 from gem_ma.episode import Episode
@@ -35,7 +35,7 @@ class Gem(Solo):
             )
         if env.partition(":")[0] in EVALUATING:
             raise ConfigError(f"gem:{env}: it runs the answer as code on this machine, unguarded")
-        self.key = f"gem {json.dumps([env, options], sort_keys=True, default=repr)}"
+        self.key = key_of("gem", env, options)
         with starting(f"gem:{env}"), guest(0), words_lent("gem"):
             made = self._made()
             made.reset(seed=0)

@@ -8,14 +8,14 @@ limit cuts a play: it is no end that the rules know.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gem_ma.adapters.actions import action_names, chosen, form, kind_of, move_of, places_of, tries
 from gem_ma.adapters.copies import whole_copy
 from gem_ma.adapters.foreign import FOUL, LISTED
-from gem_ma.adapters.guest import guest, library, quiet, starting
+from gem_ma.adapters.guest import guest, library, starting
+from gem_ma.adapters.makers import gymnasium_env, key_of
 from gem_ma.adapters.results import STEP, amount, begun, flag, noted, parts, step_limit
 from gem_ma.adapters.solo import AGENT, Solo, SoloState
 from gem_ma.adapters.spaces import text_of
@@ -60,26 +60,14 @@ class Gymnasium(Solo):
         return f"gymnasium:{self.env}"
 
     def _key(self) -> str:
-        options = json.dumps([self.env, self.options], sort_keys=True, default=repr)
-        return f"gymnasium {options}"
+        return key_of("gymnasium", self.env, self.options)
 
     def _spec(self, made: Any) -> Any:
         # of the registry: the environment was made without its time limit
         return library("gymnasium", "gymnasium").spec(self.env)
 
     def _made(self) -> Any:
-        gymnasium = library("gymnasium", "gymnasium")
-        if self.env.startswith(("MiniGrid-", "BabyAI-")):
-            library("minigrid", "gymnasium")  # it registers its ids when it is imported
-        with quiet():
-            spec = gymnasium.spec(self.env)
-            creator = gymnasium.envs.registration.load_env_creator(spec.entry_point)
-            modes = getattr(creator, "metadata", {}).get("render_modes", ())
-            mode = {"render_mode": "ansi"} if "ansi" in modes else {}
-            # -1: without the wrapper that ends a play at the time limit; `limits` cuts it
-            return gymnasium.make(
-                self.env, max_episode_steps=-1, disable_env_checker=True, **mode, **self.options
-            )
+        return gymnasium_env(self.env, self.options)
 
     def opened(self, seed: int) -> SoloState:
         env = self._made()
@@ -123,8 +111,7 @@ class Gymnasium(Solo):
         return {self.actions[place]: place for place in chosen(self.actions, mask)}
 
     def success(self, episode: Episode) -> bool | None:
-        """The threshold that the registry calls solved; without one, whether it was paid at the
-        end."""
+        """The registry's threshold of solved; without one, whether it was paid at the end."""
         if self.env.startswith(ENDS_AT_THE_GOAL):
             return episode.end is End.TERMINATED
         values = [entry.value for entry in episode.ledger if entry.why != FOUL]

@@ -6,22 +6,19 @@ environment, and `turns`, `chance`, `zero_sum`, `worst` (what a forfeit pays).
 
 from __future__ import annotations
 
-import json
-from importlib.util import find_spec
 from typing import Any
 
-from gem_ma.adapters.actions import chosen, form, kind_of, move_of, places_of, rows_of
-from gem_ma.adapters.boards import Drawn, drawn
+from gem_ma.adapters.actions import form, move_of, places_of, rows_of
+from gem_ma.adapters.boards import drawn
 from gem_ma.adapters.copies import whole_copy
 from gem_ma.adapters.foreign import LISTED, Foreign
-from gem_ma.adapters.guest import guest, library, starting
+from gem_ma.adapters.guest import guest, starting
 from gem_ma.adapters.line import Stop
-from gem_ma.adapters.results import noted
+from gem_ma.adapters.makers import key_of, pettingzoo_env
 from gem_ma.adapters.tables import Table
 from gem_ma.effects import Reward, Tell
 from gem_ma.errors import ConfigError
 
-FAMILIES = ("classic", "butterfly")
 TURNS = 1000  # decision points; the games of `classic` end by their rules long before
 
 
@@ -72,25 +69,10 @@ class PettingZoo(Foreign):
         return f"{text} {form(space, places_of(space, self.title))}"
 
     def _key(self) -> str:
-        options = json.dumps([self.env, self.options], sort_keys=True, default=repr)
-        return f"pettingzoo {options}"
+        return key_of("pettingzoo", self.env, self.options)
 
     def _made(self) -> Any:
-        library("pettingzoo", "pettingzoo")
-        family, _, name = self.env.rpartition("/")
-        known = [family] if family else FAMILIES
-        family = next((each for each in known if _is_there(f"pettingzoo.{each}", name)), "")
-        module = None
-        if name.isidentifier() and family:
-            # our extra brings what the classic ones need
-            beside = f"pettingzoo[{family}]" if family != "classic" else ""
-            module = library(f"pettingzoo.{family}.{name}", "pettingzoo", beside=beside)
-        # without PettingZoo's wrappers: they end a play at an illegal move in words of their own
-        maker = getattr(module, "raw_env", None) or getattr(module, "parallel_env", None)
-        if maker is None:
-            raise ConfigError(f"pettingzoo: there is no environment {self.env!r}, as tictactoe_v3")
-        modes = getattr(maker, "metadata", {}).get("render_modes", ())
-        return maker(**({"render_mode": "ansi"} if "ansi" in modes else {}), **self.options)
+        return pettingzoo_env(self.env, self.options)
 
     def opened(self, seed: int) -> Table:
         made = self._made()
@@ -125,30 +107,7 @@ class PettingZoo(Foreign):
         for agent in state.asked:
             seen = state.seen(agent)
             asks[agent] = known.text(state.env, seen)
-            listed = self._moves(state, agent, seen, known)
+            listed = known.moves(state, agent, seen)
             if listed is not None:
                 moves[agent] = listed
         return Stop(before, asks, moves)
-
-    @staticmethod
-    def _moves(state: Table, agent: str, seen: Any, known: Drawn) -> dict[str, Any] | None:
-        """Legal strings; None where an answer is read out of its text. The mask stands in what the
-        agent sees, or in its info."""
-        space = state.space(agent)
-        rows = rows_of(places_of(space, ""))
-        if rows is None:
-            return None
-        mask = seen.get("action_mask") if isinstance(seen, dict) else None
-        mask = noted(state.infos.get(agent)).get("action_mask") if mask is None else mask
-        places = chosen(rows, mask)
-        if kind_of(space) != "Discrete":
-            return {rows[place]: rows[place] for place in places}
-        actions = [int(space.start) + place for place in places]
-        return {known.action(state.env, action): action for action in actions}
-
-
-def _is_there(place: str, name: str) -> bool:
-    try:
-        return find_spec(f"{place}.{name}") is not None
-    except ModuleNotFoundError:  # there is no such family
-        return False

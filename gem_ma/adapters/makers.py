@@ -1,0 +1,62 @@
+"""What an id of Gymnasium or PettingZoo makes: the environment without the library's own wrappers
+for time limits and illegal moves, and in its own words where it has some."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from gem_ma.adapters.guest import library, quiet
+from gem_ma.errors import ConfigError
+
+FAMILIES = ("classic", "butterfly")  # of PettingZoo
+
+
+def key_of(kind: str, env: str, options: Mapping[str, Any]) -> str:
+    """What states of this environment are remembered under."""
+    return f"{kind} {json.dumps([env, options], sort_keys=True, default=repr)}"
+
+
+def gymnasium_env(env: str, options: Mapping[str, Any]) -> Any:
+    gymnasium = library("gymnasium", "gymnasium")
+    if env.startswith(("MiniGrid-", "BabyAI-")):
+        library("minigrid", "gymnasium")  # it registers its ids when it is imported
+    with quiet():
+        spec = gymnasium.spec(env)
+        words = _words(gymnasium.envs.registration.load_env_creator(spec.entry_point))
+        # -1: without the wrapper that ends a play at the time limit; `limits` cuts it
+        settings = {"max_episode_steps": -1, "disable_env_checker": True}
+        return gymnasium.make(env, **settings, **words, **options)
+
+
+def pettingzoo_env(env: str, options: Mapping[str, Any]) -> Any:
+    """Raises ConfigError where there is none of this name."""
+    library("pettingzoo", "pettingzoo")
+    family, _, name = env.rpartition("/")
+    known = [family] if family else FAMILIES
+    family = next((each for each in known if _is_there(f"pettingzoo.{each}", name)), "")
+    module = None
+    if name.isidentifier() and family:
+        # our extra brings what the classic ones need
+        beside = f"pettingzoo[{family}]" if family != "classic" else ""
+        module = library(f"pettingzoo.{family}.{name}", "pettingzoo", beside=beside)
+    # without PettingZoo's wrappers: they end a play at an illegal move in words of their own
+    maker = getattr(module, "raw_env", None) or getattr(module, "parallel_env", None)
+    if maker is None:
+        raise ConfigError(f"pettingzoo: there is no environment {env!r}, as tictactoe_v3")
+    return maker(**_words(maker), **options)
+
+
+def _words(maker: Any) -> dict[str, str]:
+    """The option by which an environment draws itself in text, where it can."""
+    modes = getattr(maker, "metadata", {}).get("render_modes", ())
+    return {"render_mode": "ansi"} if "ansi" in modes else {}
+
+
+def _is_there(place: str, name: str) -> bool:
+    try:
+        return find_spec(f"{place}.{name}") is not None
+    except ModuleNotFoundError:  # there is no such family
+        return False
