@@ -4,6 +4,7 @@ weights give other log-probabilities. It can die, hang, be restarted, and keep o
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,23 @@ from gem_ma.types import Sampling
 from tests.fault_server import Answer, Asked, FaultServer, drop, status
 
 CONTEXT = 96
+
+
+class Wire:
+    """What stands for NCCL: a broadcast of a group begins once all of it have come."""
+
+    def __init__(self) -> None:
+        self.weights: dict[str, Any] = {}
+        self.group = threading.Barrier(1)
+
+    def begin(self, size: int) -> threading.Barrier:
+        """A new group of so many, which they join next."""
+        self.group = threading.Barrier(size, timeout=60)
+        return self.group
+
+    def send(self, group: threading.Barrier, weights: dict[str, Any]) -> None:
+        self.weights = weights
+        group.wait()
 
 
 class FakeVllm:
@@ -25,6 +43,7 @@ class FakeVllm:
         self.paths: list[str] = []
         self.sampled: list[tuple[str, tuple[int, ...]]] = []  # (weights, prompt) of each reply
         self.after = None  # called once, before the n-th completion
+        self.wire: Wire | None = None
         self.restart()
         self.server = FaultServer(self._answer)
 
@@ -33,6 +52,8 @@ class FakeVllm:
         self.engine = Transformers(str(self.model), policy="served", kv_tokens=0)
         self.engine.unshare()
         self.name, self.adapters, self.paused = "default", dict[str, str](), False
+        self.group: threading.Barrier | None = None  # of a transfer
+        self.rank, self.updating = 0, False
 
     @property
     def url(self) -> str:
@@ -140,3 +161,38 @@ class FakeVllm:
     def _update_weight_version(self, body: dict[str, Any]) -> Any:
         self.name = body["new_version"]
         return {"success": True}
+
+    # -- by vLLM's own transfer -------------------------------------------------------------------
+
+    def _get_world_size(self, body: dict[str, Any]) -> Any:
+        return {"world_size": 1}
+
+    def _init_weight_transfer_engine(self, body: dict[str, Any]) -> Any:
+        assert self.wire is not None
+        self.rank, self.group = body["init_info"]["rank_offset"], self.wire.group
+        assert 0 < self.rank < body["init_info"]["world_size"]
+        return {}
+
+    def _shutdown_weight_transfer_engine(self, body: dict[str, Any]) -> Any:
+        self.group = None
+        return {}
+
+    def _start_weight_update(self, body: dict[str, Any]) -> Any:
+        assert self.paused
+        self.updating = True
+        return {}
+
+    def _update_weights(self, body: dict[str, Any]) -> Any:
+        assert self.paused and self.updating and self.wire is not None
+        if self.group is None:
+            return status(500, "not initialized")
+        try:
+            self.group.wait()
+            self._take(self.wire.weights)
+        except threading.BrokenBarrierError:
+            return status(500, "the group is broken")
+        return {}
+
+    def _finish_weight_update(self, body: dict[str, Any]) -> Any:
+        self.updating = False
+        return {}

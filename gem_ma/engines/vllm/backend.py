@@ -8,7 +8,7 @@ which leaves them less than e^-50 of the mass at temperature 2, the highest that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -77,6 +77,7 @@ class Backend(Protocol):
 class Several(Protocol):
     """A backend of several servers with the same weights: see `replicas`."""
 
+    async def transfer(self, transfer: Any, weights: Mapping[str, Any]) -> None: ...
     def spare(self) -> bool: ...
     def numbers(self) -> dict[str, float]: ...
     def carried(self) -> dict[str, Any]: ...

@@ -14,6 +14,7 @@ up). Its learner trains the weights of a `transformers` engine on the same folde
 - `in_place` (with `lora:`): one name for all versions, and a `cache_salt` per version, without
   which vLLM goes on with what it cached.
 - `full`: all weights, as a model folder; with a tied output head once `tied` has tried it.
+- `nccl`: the same by vLLM's own weight transfer, see `transfer`.
 
 With several addresses in `base_url` all of this happens at each of them, see `replicas`.
 
@@ -52,9 +53,10 @@ from gem_ma.engines.vllm.model_folder import (
     read_json,
     tokenizer_of,
 )
-from gem_ma.engines.vllm.probing import Sampled, blocking, probe_prompts
-from gem_ma.engines.vllm.settings import Publishing, Serving, check, route_of
+from gem_ma.engines.vllm.probing import Sampled, blocking, probe_prompts, recorded
+from gem_ma.engines.vllm.settings import WHOLE, Publishing, Serving, check, route_of
 from gem_ma.engines.vllm.tied import PARTS, try_head
+from gem_ma.engines.vllm.transfer import NO_PARTS, Transfer
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.options import flat
 from gem_ma.registry import load
@@ -98,7 +100,7 @@ class VLLM:
         self.name, self.where = serving.served_model or name, f"policy {policy!r}"
         check(serving, publishing, self.where)
         self.path, self.lora = base_and_lora(name, publishing.lora, policy)
-        self.route = route_of(publishing.route, self.lora, self.where)
+        self.route = route_of(publishing, self.lora, self.where, endpoint.base_url is None)
         self.rank, self.alpha = (0, 0.0) if self.lora is None else rank_and_alpha(self.lora, policy)
         self.dtype, self.device, self.parity = serving.dtype, publishing.device, publishing.parity
         self.chat_options = chat
@@ -204,7 +206,7 @@ class VLLM:
             return Reply(prompt_ids=wanted.prompt, finish="context_overflow", usage=Usage(0, 0))
         drawn = await self.backend.draw(wanted)
         self.vocabulary.check(drawn.token_ids, f"{self.where}: {self.base_url}")
-        return _read(wanted, drawn)
+        return recorded(wanted, drawn)
 
     def recall(self, request: Request, reply: Reply) -> None:
         """A reply out of a record, in a play that goes on from it: the next prompt of this
@@ -238,10 +240,11 @@ class VLLM:
 
     def divided(self, sampling: Sampling, team: Any) -> Any:
         """See `Divides`. The first process alone publishes, and alone plays."""
-        if self._tied:
-            raise ConfigError(f"{self.where}: {PARTS}; add lora: {{rank: 8}}")
+        if self._tied or self.route == "nccl":
+            problem = PARTS if self._tied else f"a learner in parts {NO_PARTS}"
+            raise ConfigError(f"{self.where}: {problem}; add lora: {{rank: 8}}, or route: full")
         learner = load("learners", "sharded")(self.trained(), sampling, team, server=self)
-        if self.route != "full" or self.base_url != HERE:  # see `begin`
+        if self.route not in WHOLE or self.base_url != HERE:  # see `begin`
             learner.sampler.take(learner.parameters)
         learner.check()
         return learner
@@ -249,7 +252,9 @@ class VLLM:
     def trained(self) -> Any:
         """The transformers engine whose weights a learner of this policy trains. Raises
         ConfigError where they could not be published."""
-        if self.route == "full":
+        if self.route == "nccl":
+            self._transfer = Transfer(self.where, self.device)
+        if self.route in WHOLE:
             # watched even where it is the only one: after a restart it has the weights of its start
             if self.base_url != HERE and not isinstance(self.backend, Several):
                 self.backend = self._replicas([self.backend])
@@ -259,7 +264,7 @@ class VLLM:
     @property
     def _tied(self) -> bool:
         """Whether a matrix is published that also reads out."""
-        return self.route == "full" and bool(self.config.get("tie_word_embeddings"))
+        return self.route in WHOLE and bool(self.config.get("tie_word_embeddings"))
 
     @cached_property
     def _trained(self) -> Any:
@@ -295,7 +300,7 @@ class VLLM:
         async def every() -> list[Reply]:
             await self._open()
             draws = list(map(self._wanted, prompts, samplings, seeds))
-            return list(map(_read, draws, await self.backend.probe(draws)))
+            return list(map(recorded, draws, await self.backend.probe(draws)))
 
         return [
             Sampled(list(reply.token_ids), list(reply.logprobs), reply.finish)
@@ -330,13 +335,17 @@ class VLLM:
     def begin(self, weights: Mapping[str, Any]) -> None:
         """Before anything is published: where an adapter will be, puts the first one, so that a
         server that takes none is found out at once."""
-        if self.route != "full" or self.base_url != HERE:
+        if self.route not in WHOLE or self.base_url != HERE:
             self.take(weights)
 
     def take(self, weights: Mapping[str, Any]) -> None:
         """Puts these weights where the sampling happens; the learner then checks parity and
         raises the version. Blocks."""
         self._published += 1
+        if self.route == "nccl":
+            several = cast("Several", self.backend)
+            blocking(lambda: self._change(lambda: several.transfer(self._transfer, weights)))
+            return
         if self.route == "full":
             folder = self._folder(f"{plain_name(self.policy)}.{self._tag}.weights{self._published}")
             write_weights(folder, weights, self.path)
@@ -389,12 +398,3 @@ class VLLM:
     def save(self, path: str | Path) -> None:
         """Writes the learner's weights as a folder that any loader of the format reads."""
         self._trained.save(path)
-
-
-def _read(wanted: Draw, drawn: Reply) -> Reply:
-    """A reply as it is recorded."""
-    if drawn.finish == "context_overflow":
-        return replace(drawn, prompt_ids=wanted.prompt)
-    if wanted.sampling.temperature == 0:  # the likeliest id is certain
-        return replace(drawn, logprobs=(0.0,) * len(drawn.token_ids))
-    return drawn

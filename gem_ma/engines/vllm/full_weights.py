@@ -73,6 +73,13 @@ class FullWeights:
             raise ConfigError(f"{self.where} does not name its weights; {FLAG}")
         return name
 
+    async def size(self) -> int:
+        """How many GPUs it has. Raises ConfigError where it does not say."""
+        size = (await self._call("/get_world_size", None)).get("world_size")
+        if not isinstance(size, int) or size < 1:
+            raise ConfigError(f"{self.where} does not say how many GPUs it has; {FLAG}")
+        return size
+
     async def load(self, folder: str, name: str) -> None:
         """Takes the weights of a model folder under this name. Raises EngineError with its
         sentence where it refuses them."""

@@ -11,7 +11,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TypeVar
 
@@ -74,6 +74,15 @@ def apart(replies: Sequence[Reply], others: Sequence[Reply]) -> float:
             gaps.append(sum(abs(one - two) for one, two in both) / same)
     whole = sum(len(reply.token_ids) for reply in replies)
     return max(gaps) if 4 * compared >= whole else float("inf")
+
+
+def recorded(wanted: Draw, drawn: Reply) -> Reply:
+    """A reply as it is recorded."""
+    if drawn.finish == "context_overflow":
+        return replace(drawn, prompt_ids=wanted.prompt)
+    if wanted.sampling.temperature == 0:  # the likeliest id is certain
+        return replace(drawn, logprobs=(0.0,) * len(drawn.token_ids))
+    return drawn
 
 
 def blocking(make: Callable[[], Awaitable[T]]) -> T:

@@ -64,6 +64,16 @@ class Replica:
             _log.warning("%s; set aside", error)
         self.here, self.error = False, error
 
+    async def answers(self) -> bool:
+        """Whether it is here, or could be."""
+        if not self.here:
+            try:
+                await self.server.open()
+            except EngineError as error:
+                self.set_aside(error)
+                return False
+        return True
+
     async def holds(self, life: int, weights: Weights) -> bool:
         """Whether what it has answered until now, since this life began, is of these weights.
 
@@ -139,8 +149,15 @@ class Replica:
             self.compare(await server.probe(now.draws), now)
 
     async def publish(self, now: Weights) -> None:
-        """Loads the folder, and sees that the server took it."""
+        """Loads the folder, and sees that the server took it. Raises EngineError where there is
+        none: what was sent over NCCL is not sent again before the next publish."""
+        if not now.folder:
+            raise self.lost("gets weights with the next publish")
         await self.server.weights.load(now.folder, now.name)
+        await self.confirm(now)
+
+    async def confirm(self, now: Weights) -> None:
+        """Raises EngineError where the server does not hold these weights."""
         name = await self.server.weights.name()
         if name != now.name:
             what = f"holds weights {name!r} after {now.name!r} were sent"

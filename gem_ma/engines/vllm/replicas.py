@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from gem_ma.engines.vllm.carrying import read, written
 from gem_ma.engines.vllm.full_weights import Owner, claim
 from gem_ma.engines.vllm.replica import Replica, Weights
 from gem_ma.engines.vllm.server import Server
+from gem_ma.engines.vllm.transfer import Transfer
 from gem_ma.errors import ConfigError, EndpointError, EngineError, ModelNotFound
 from gem_ma.types import Attempt, Reply
 
@@ -268,6 +269,27 @@ class Replicas:
         """Takes all weights from a model folder, everywhere, and drops what is cached."""
         now = self._now = Weights(folder=folder, name=self.owner.next_name())
         await self._everywhere(lambda each: each.publish(now))
+
+    async def transfer(self, transfer: Transfer, weights: Mapping[str, Any]) -> None:
+        """Sends all weights to every server that answers. One that fails is set aside, and the
+        others take part in another transfer. Raises what happened to the last one."""
+        self._now = Weights(name=self.owner.next_name())
+        left = [each for each in self.replicas if await each.answers()]
+        while left:
+            # one that is not here begins a new life with these weights, and may have been restarted
+            members = tuple((each.number, each.life + (not each.here)) for each in left)
+            servers = [each.server for each in left]
+            faults = await transfer.send(servers, members, weights, self._now.name)
+            for place, error in faults.items():
+                left[place].set_aside(error)
+            if not faults:
+                break
+            left = [each for place, each in enumerate(left) if place not in faults]
+        if not left:
+            raise self._nobody()
+        for each in left:
+            await each.confirm(self._now)
+            each.welcome()
 
     def carried(self) -> dict[str, Any]:
         """What another process needs to know of these servers, as JSON values."""

@@ -10,7 +10,8 @@ from gem_ma.engines.vllm.model_folder import Lora
 from gem_ma.errors import ConfigError
 
 DTYPES = ("float32", "bfloat16", "float16")
-ROUTES = ("adapter", "in_place", "full")  # see `gem_ma.engines.vllm.engine`
+ROUTES = ("adapter", "in_place", "full", "nccl")  # see `gem_ma.engines.vllm.engine`
+WHOLE = ("full", "nccl")  # those of all weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,17 @@ def check(serving: Serving, publishing: Publishing, where: str) -> None:
         raise ConfigError(f"{where}: route is one of {', '.join(ROUTES)}; got {route!r}")
 
 
-def route_of(wanted: str | None, lora: Lora, where: str) -> str:
-    """How weights are published. Raises ConfigError where that does not fit the adapter."""
-    route = wanted or ("full" if lora is None else "adapter")
-    if (route == "full") == (lora is not None):
+def route_of(publishing: Publishing, lora: Lora, where: str, here: bool) -> str:
+    """How weights are published. Raises ConfigError where that does not fit the adapter, or a
+    vLLM in this process (`here`)."""
+    route = publishing.route or ("full" if lora is None else "adapter")
+    if (route in WHOLE) == (lora is not None):
         remedy = (
             "needs lora: {rank: 8}" if lora is None else "publishes all weights; leave lora out"
         )
         raise ConfigError(f"{where}: route {route} {remedy}")
+    if route == "nccl" and here:
+        raise ConfigError(
+            f"{where}: route: nccl sends weights to a server; set base_url, or route: full"
+        )
     return route
