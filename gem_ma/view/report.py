@@ -277,7 +277,7 @@ _VIEWER = (
     '<section id="transcripts"><h2>Transcripts</h2><p class="hint">One lane per agent, step by'
     " step, with what each turn paid at the right. Lost episodes stand first; <kbd>n</kbd> goes to"
     ' the next one, <kbd>?</kbd> tells the other keys.</p><noscript><p class="warn">Transcripts'
-    ' need scripts; scores and curves above do not.</p></noscript><div id="viewer"><nav'
+    ' need scripts; scores and curves above do not.</p></noscript><div id="viewer" hidden><nav'
     ' id="episodes" aria-label="Episodes"><select id="pick" aria-label="Run"></select><input'
     ' id="words" type="search" placeholder="Search" aria-label="Search in episodes"><div id="chips"'
     ' role="group" aria-label="Which episodes"></div><p class="hint" id="count"'

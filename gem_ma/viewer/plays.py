@@ -218,7 +218,7 @@ class Plays:
         body = (
             f"<header>{top}</header><main><section>{warning(fault) if fault else ''}"
             f"<noscript>{_NO_SCRIPT}{choose_form(names, wanted)}{plain}</noscript>"
-            '<form id="begin" class="play"><label>scenario <select id="scenario">'
+            '<form id="begin" class="play" hidden><label>scenario <select id="scenario">'
             f'{options}</select></label><div id="cast"></div><datalist id="behaviours"></datalist>'
             '<label>seed <input id="seed" inputmode="numeric" placeholder="drawn"></label>'
             '<button class="chip" type="submit">begin</button><p id="told" role="status"></p>'

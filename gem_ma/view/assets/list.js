@@ -2,6 +2,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const viewer = document.getElementById("viewer");
 if (!viewer) return;
+viewer.hidden = false;  // without scripts it would be a search that finds nothing
 const KEYS = [["j", "next episode of the list"], ["k", "previous episode"], ["n", "next lost or failed episode"], ["p", "previous lost or failed one"],
   ["v", "what the next agent saw; then the lanes again"], ["/", "search"], ["?", "these keys"], ["Esc", "leaves the search, closes this"]];
 const KINDS = ["lost", "failed", "cut", "excluded", "won", "ended"];

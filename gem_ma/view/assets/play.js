@@ -9,6 +9,7 @@ const MOST_MOVES = 120;  // buttons; the others are typed
 function entrance() {
   const scenario = $("scenario"), cast = $("cast"), told = $("told"), form = $("begin");
   let mine = null, seats = {};
+  form.hidden = false;  // without scripts another form stands in its place
   const draw = (agents) => {
     seats = {};
     mine = make("select");
