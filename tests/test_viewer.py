@@ -5,6 +5,7 @@ import http.client
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,10 +14,12 @@ import pytest
 
 from gem_ma.cli.main import main
 from gem_ma.codec import load_episode
-from gem_ma.episode import End
+from gem_ma.episode import End, Episode
+from gem_ma.errors import ConfigError
 from gem_ma.store import lines, read_episodes
 from gem_ma.viewer import index
 from gem_ma.viewer.index import Index
+from gem_ma.viewer.run import id_of
 from gem_ma.viewer.site import Site
 from tests.browser import Browser
 from tests.command_line import gem_ma
@@ -168,6 +171,27 @@ def _noted(opened: list[str], real: Any) -> Any:
         return real(path, *rest, **more)
 
     return stream
+
+
+@pytest.mark.parametrize("hook", ["success", "measures", "labels"])
+def test_a_play_that_its_rules_cannot_judge_is_shown_with_what_they_say(
+    hook: str, copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(copied.parent)
+    run = site.run(["one"])[0]
+    run.refresh()
+
+    def refuse(episode: Episode) -> Any:
+        raise ConfigError("no such task in this version\nand more")
+
+    run.judge = replace(run.judge, **{hook: refuse})
+    (copied / "summary.json").unlink()
+    key = "~".join(map(str, next(iter(run.index)).id))
+    shown = run.episode(id_of(key))
+    (cause,) = shown["causes"]
+    assert cause.startswith("not judged: ") and cause.endswith("no such task in this version")
+    assert shown["turns"]
+    assert "won" not in shown["kinds"] and "lost" not in shown["kinds"]
 
 
 def test_a_place_that_is_no_number_is_the_beginning(runs: Path) -> None:

@@ -107,6 +107,19 @@ def episode_of(
 def _verdict(
     episode: Episode, chosen: Chosen, summary: Mapping[str, Any] | None, judge: Judge
 ) -> dict[str, Any]:
+    """As `_judged`. Rules of today may not know a play of another version; its talk is shown all
+    the same, with what they said."""
+    try:
+        return _judged(episode, chosen, summary, judge)
+    except GemMaError as error:
+        fault = {"not judged": [str(error).splitlines()[0]]}
+        kinds = kinds_of(episode.end, None)
+        return {"kinds": kinds, "causes": fault, "labels": {}, "measures": {}}
+
+
+def _judged(
+    episode: Episode, chosen: Chosen, summary: Mapping[str, Any] | None, judge: Judge
+) -> dict[str, Any]:
     """Verdict, causes, labels and measures of one episode: as the summary has them, else asked
     of the scenario where it is at hand."""
     row = chosen.rows.get(episode.id)
