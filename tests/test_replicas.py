@@ -30,7 +30,7 @@ from gem_ma.errors import ConfigError, EndpointError, EngineError
 from gem_ma.training.learner import probes
 from gem_ma.training.loop.opening import open_learner
 from gem_ma.types import Message, Reply, Request, Sampling
-from tests.fault_server import status
+from tests.fault_server import Answer, status
 from tests.vllm_server import FakeVllm
 
 SAMPLING = Sampling(max_tokens=6)
@@ -143,6 +143,7 @@ def test_conversations_stay_and_a_server_that_goes_moves_its_own_alone(
         async def both() -> tuple[list[int], list[int]]:
             return await places(), await places()
 
+        asked(engine, request())  # when it is opened all of them are asked
         first, again = asyncio.run(both())
         assert first == again and min(Counter(first).values()) >= 4 and len(set(first)) == 3
         third.dead = True
@@ -204,7 +205,7 @@ def test_a_request_that_is_wrong_is_refused_once(servers: list[FakeVllm], model:
         server._completions = lambda body: status(400, "bad request")  # type: ignore[method-assign]
     with pytest.raises(EngineError, match="refused the request"):
         asked(engine, request(5))
-    assert sum(server.asked_for("/v1/completions") for server in servers) == 4  # 2 when opened
+    assert sum(server.asked_for("/v1/completions") for server in servers) == 8  # 6 when opened
 
 
 # -- all weights ---------------------------------------------------------------------------------
@@ -403,6 +404,79 @@ def test_an_id_that_the_model_has_not_fails_that_request_alone(
         with pytest.raises(EngineError, match=r"sampled id \d+, and the model has \d+"):
             asked(engine, request(1))
     assert asked(engine, request(1))[0].token_ids
+
+
+# -- what happens in the midst of it ------------------------------------------------------------
+
+
+def test_servers_with_other_weights_are_refused_where_nobody_learns(
+    servers: list[FakeVllm], model: Path, tmp_path: Path
+) -> None:
+    from gem_ma.engines.local.tiny import make_model
+
+    make_model(tmp_path / "m", "kuhn_poker", size="word", seed=2, tied=False, positions=256)
+    with FakeVllm(tmp_path / "m") as other:
+        with pytest.raises(ConfigError, match=r"nats off the other servers .* the same model"):
+            asked(engine_at([*servers, other], model), request())
+        # one that comes later is held to the others as well
+        other.dead = True
+        engine = engine_at([*servers, other], model)
+        asked(engine, request())
+        other.dead = False
+        until(engine, lambda: "nats off" in str(engine.backend.replicas[2].error))  # type: ignore[attr-defined]
+        assert not plays(other) or other.sampled[-1][1] not in {
+            reply.prompt_ids for reply in asked(engine, *map(request, range(12)))
+        }
+
+
+def test_one_server_under_two_addresses_is_refused_before_it_is_published_to(
+    servers: list[FakeVllm], model: Path
+) -> None:
+    url = servers[0].url
+    twice = [url, url.replace("127.0.0.1", "127.1"), servers[1].url]  # as behind a tunnel
+    engine = engine_at(servers, model, base_url=twice, allow_http=True)
+    with pytest.raises(ConfigError, match=r"base_url: .* are one server; name each server once"):
+        learner_of(engine).publish()
+    assert not any("rpc" in path for path in servers[0].paths)
+
+
+@pytest.mark.parametrize("where", ["_pause", "_collective_rpc"])
+def test_a_server_that_hangs_in_a_publish_is_set_aside_and_comes_back(
+    servers: list[FakeVllm], model: Path, where: str
+) -> None:
+    engine = engine_at(servers, model, timeout_s=4.0, attempts=1, wall_s=30.0)
+    learner = learner_of(engine)
+    learner.publish()
+    setattr(servers[1], where, lambda body: Answer(then="hang", promised=-1))
+    move(learner)
+    assert learner.publish()["replicas"] == 1
+    assert gap(learner, asked(engine, *map(request, range(6)))) <= 1e-4
+    delattr(servers[1], where)
+    replies = until(engine, lambda: engine.backend.here[1:], *map(request, range(12)))  # type: ignore[attr-defined]
+    assert gap(learner, replies) <= 1e-4 and not servers[1].paused
+
+
+@pytest.mark.parametrize("after", ["_collective_rpc", "_update_weight_version", "_resume"])
+def test_a_server_that_restarts_in_a_publish_costs_no_reply(
+    servers: list[FakeVllm], model: Path, after: str
+) -> None:
+    engine = engine_at(servers, model)
+    learner = learner_of(engine)
+    learner.publish()
+    honest = getattr(servers[1], after)
+
+    def restarts(body: dict[str, Any]) -> Any:
+        made = honest(body)
+        delattr(servers[1], after)
+        servers[1].restart()
+        return made
+
+    setattr(servers[1], after, restarts)
+    move(learner)
+    learner.publish()
+    assert gap(learner, asked(engine, *map(request, range(12)))) <= 1e-4
+    replies = until(engine, lambda: engine.backend.here[1:], *map(request, range(12)))  # type: ignore[attr-defined]
+    assert gap(learner, replies) <= 1e-4
 
 
 # -- adapters ------------------------------------------------------------------------------------

@@ -98,9 +98,14 @@ class FullWeights:
             with suppress(EngineError):  # or it would answer nobody any more
                 await self._call("/resume", {})
             raise EngineError(
-                f"{self.where} did not take the weights in {folder}: {error}"
+                f"{self.where} did not take the weights in {folder}: {error}",
+                retryable=error.retryable,
             ) from error
         await self._call("/resume", {})
+
+    async def rename(self, name: str) -> None:
+        """Gives what it holds this name."""
+        await self._call("/update_weight_version", {"new_version": name})
 
     async def _call(self, path: str, body: Body | None) -> Body:
         try:

@@ -101,9 +101,9 @@ class Replica:
             )
 
     def lost(self, what: str) -> EngineError:
-        """The error of a server that has lost what was published to it."""
-        host = self.server.remote.host
-        return EngineError(f"{self.server.where}: {host} {what}: was it restarted?")
+        """The error of a server that has lost what was published to it, and may be given it."""
+        where = f"{self.server.where}: {self.server.remote.host}"
+        return EngineError(f"{where} {what}: was it restarted?", retryable=True)
 
     # -- taking it in -----------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -26,10 +27,10 @@ from gem_ma.engines.vllm.backend import Adapter, Draw
 from gem_ma.engines.vllm.carrying import read, written
 from gem_ma.engines.vllm.full_weights import Owner, claim
 from gem_ma.engines.vllm.replica import Replica, Weights
-from gem_ma.engines.vllm.server import Server
+from gem_ma.engines.vllm.server import CANARY, Server
 from gem_ma.engines.vllm.transfer import Transfer
 from gem_ma.errors import ConfigError, EndpointError, EngineError, ModelNotFound
-from gem_ma.types import Attempt, Reply
+from gem_ma.types import Attempt, Reply, Sampling
 
 _log = logging.getLogger("gem_ma")
 
@@ -86,6 +87,46 @@ class Replicas:
         self.context = min(each.server.context for each in self.here)
         for each in self.replicas:
             each.context = self.context
+        # those that are published to are held to a learner
+        if len(self.replicas) > 1 and self.replicas[0].server.owner is None:
+            await self._check_alike()
+
+    async def _check_alike(self) -> None:
+        """Raises ConfigError where two of them answer otherwise: no learner would ever look, and
+        half of the plays would be of another model. Those that come later are held to these
+        answers."""
+        server = self.replicas[0].server
+        ids = tuple(server.tokenizer(CANARY, add_special_tokens=False)["input_ids"]) or (0,)
+        draws = [Draw(ids, Sampling(max_tokens=8), seed, 8) for seed in range(2)]
+        asked = self.here
+        answers = await asyncio.gather(*(self._probe(each, draws) for each in asked))
+        heard = [pair for pair in zip(asked, answers, strict=True) if pair[1]]
+        if not heard:
+            return
+        self._now = replace(self._now, draws=tuple(draws), replies=tuple(heard[0][1]))
+        for each, replies in heard[1:]:
+            try:
+                each.compare(replies, self._now)
+            except EngineError as error:
+                raise ConfigError(f"{error}; start all of them with the same model") from error
+
+    async def _check_apart(self) -> None:
+        """Raises ConfigError where two addresses are one server: it would be told to wait by one
+        publish and to go on by the other, with half of the weights."""
+        if self._now.name or len(self.replicas) == 1:  # looked at when first published to
+            return
+        names = {self.owner.next_name(): each for each in self.here}
+        for name, each in names.items():
+            with suppress(EngineError):  # whoever publishes finds it out
+                await each.server.weights.rename(name)
+        for each in names.values():
+            with suppress(EngineError):
+                namesake = names.get(await each.server.weights.name(), each)
+                if namesake is not each:
+                    hosts = f"{each.server.remote.host} and {namesake.server.remote.host}"
+                    raise ConfigError(
+                        f"{self.where}: base_url: {hosts} are one server; name each server once"
+                    )
 
     # -- requests ---------------------------------------------------------------------------------
 
@@ -267,12 +308,14 @@ class Replicas:
 
     async def reload(self, folder: str) -> None:
         """Takes all weights from a model folder, everywhere, and drops what is cached."""
+        await self._check_apart()
         now = self._now = Weights(folder=folder, name=self.owner.next_name())
         await self._everywhere(lambda each: each.publish(now))
 
     async def transfer(self, transfer: Transfer, weights: Mapping[str, Any]) -> None:
         """Sends all weights to every server that answers. One that fails is set aside, and the
         others take part in another transfer. Raises what happened to the last one."""
+        await self._check_apart()
         self._now = Weights(name=self.owner.next_name())
         left = [each for each in self.replicas if await each.answers()]
         while left:
@@ -288,8 +331,14 @@ class Replicas:
         if not left:
             raise self._nobody()
         for each in left:
-            await each.confirm(self._now)
-            each.welcome()
+            try:
+                await each.confirm(self._now)
+            except EngineError as error:  # it was restarted since
+                each.set_aside(error)
+            else:
+                each.welcome()
+        if not self.here:
+            raise self._nobody()
 
     def carried(self) -> dict[str, Any]:
         """What another process needs to know of these servers, as JSON values."""
