@@ -88,6 +88,17 @@ def test_of_several_policies_and_worlds_each_is_kept(tmp_path):
     assert all((tmp_path / "run" / path).exists() for path in summary["best"]["models"].values())
 
 
+def test_a_refusal_names_scores_that_exams_have():
+    """No play of a game of cards succeeds: that score is there, and is no number."""
+    name = "train.checkpoints.best=sampled.success"
+    with pytest.raises(ConfigError, match=r"such as sampled\.return\.player_0, ") as refused:
+        run_training(config.load("kuhn_table", [*SMALL, name]).config)
+    assert "success" not in str(refused.value).partition("such as")[2]
+    names = str(refused.value).partition("such as ")[2].split(", ")
+    for known in (names[0], names[-1]):
+        run_training(config.load("kuhn_table", [*SMALL, f"train.checkpoints.best={known}"]).config)
+
+
 def test_a_score_that_exams_lack_is_refused_before_anything_is_learned():
     settings = config.load("kuhn_table", [*SMALL, "train.checkpoints.best=sampled.elo"]).config
     with pytest.raises(

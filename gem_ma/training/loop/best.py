@@ -58,7 +58,10 @@ class Best(Attendant):
             if isinstance(value, Mapping) and value.get("ok") == 0:
                 return None
         if not isinstance(value, (int, float)) or isinstance(value, bool):
-            known = [f"{key}.success" for key in scores if key.startswith(("sampled", "greedy"))]
+            exams = [key for key in scores if key.startswith(("sampled", "greedy"))]
+            # of a game without success, or of one agent's, there is none
+            known = [f"{key}.success" for key in exams if scores[key]["success"] is not None]
+            known += [f"{key}.return.{agent}" for key in exams for agent in scores[key]["return"]]
             known += [key for key in scores if key.startswith(FALLING)]
             raise ConfigError(
                 f"train.checkpoints.best: exams of this run have no score {self.measure!r}; such as"
