@@ -139,7 +139,8 @@ def test_all_servers_take_part_in_one_transfer_and_hold_the_weights(
         for server, count in zip(servers, counts, strict=True):
             assert since(server, count) == expected and not server.paused
     # the first transfer was before anything was learned: who takes none is found out at once
-    assert all(since(server, 0)[1 : 1 + len(FIRST)] == FIRST for server in servers)
+    # (and the look whether two addresses are one server before it)
+    assert all(since(server, 0)[2 : 2 + len(FIRST)] == FIRST for server in servers)
     assert [server.rank for server in servers] == [1, 2]
     assert len({server.name for server in servers}) == 1
     replies = asked(engine, *map(request, range(12)))
@@ -283,3 +284,22 @@ def test_what_it_needs_is_told_in_one_line(
     for device, problem in (("cpu", "device is cpu"), ("cuda", "there is none")):
         with pytest.raises(ConfigError, match=rf"from a CUDA device, and {problem}; set device"):
             learner_of(engine_at(servers, model, device=device))
+
+
+def test_a_server_that_restarts_behind_a_transfer_costs_no_reply(
+    servers: list[FakeVllm], model: Path
+) -> None:
+    engine = engine_at(servers, model)
+    learner = learner_of(engine)
+    learner.publish()
+    honest = servers[1]._resume
+
+    def restarts(body: dict[str, Any]) -> Any:
+        made = honest(body)
+        servers[1].restart()
+        return made
+
+    servers[1]._resume = restarts  # type: ignore[method-assign]
+    move(learner)
+    assert learner.publish()["replicas"] == 1
+    assert gap(learner, asked(engine, *map(request, range(12)))) <= 1e-4
