@@ -62,6 +62,13 @@ def test_a_search_gives_the_passage_that_holds_the_words(
     assert len(text) < 5_000
 
 
+@pytest.mark.parametrize("mark", [" ", "\n", ""])
+def test_what_stands_deep_in_a_long_paragraph_is_shown(tmp_path: Path, mark: str) -> None:
+    line = f"sand{mark}" * 5_000
+    (tmp_path / "dunes.txt").write_text(f"{line} oasis {line}")
+    assert "oasis" in asked(Search(str(tmp_path), results=1), "oasis")
+
+
 def test_rare_words_weigh_more_and_long_passages_less() -> None:
     texts = ["a b", "a c", "a d", "c " + "x " * 50, "c"]
     index = Index([Passage(str(number), text) for number, text in enumerate(texts)])
@@ -177,6 +184,7 @@ def test_odd_letters_of_a_server_pass_into_the_record() -> None:
     ("options", "fault"),
     [
         ({}, "wants a folder"),
+        ({"folder": ""}, "wants a folder"),
         ({"folder": "x", "url": "http://127.0.0.1:1"}, "wants a folder"),
         ({"model": "x", "url": "http://127.0.0.1:1"}, "wants a folder"),
         ({"url": "127.0.0.1:8000"}, "search: url is an address"),

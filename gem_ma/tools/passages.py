@@ -19,6 +19,7 @@ from gem_ma.errors import ConfigError
 K1, B = 1.2, 0.75
 SUFFIXES = (".txt", ".md")
 PASSAGE = 1_000  # characters after which a paragraph ends a passage
+PARAGRAPH = 2 * PASSAGE  # characters of one; a longer one is several, so that all of it is shown
 MOST_BYTES = 256 << 20  # of a folder; more wants a server
 MOST_WORDS = 64  # of a query
 
@@ -85,10 +86,23 @@ def read(folder: Path) -> Iterator[Passage]:
         raise ConfigError(f"search: {folder} holds {size >> 20} MiB, of {MOST_BYTES >> 20} at most")
     for path in files:
         name, held = path.relative_to(folder).as_posix(), ""
-        for part in re.split(r"\n\s*\n", path.read_text(encoding="utf-8", errors="replace")):
+        for part in _paragraphs(path.read_text(encoding="utf-8", errors="replace")):
             held = f"{held}\n\n{part.strip()}".strip()
             if len(held) >= PASSAGE:
                 yield Passage(name, held)
                 held = ""
         if held:
             yield Passage(name, held)
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """What blank lines part. A long one ends at the end of a line, or of a word, or anywhere."""
+    for part in re.split(r"\n\s*\n", text):
+        start = 0
+        while start < len(part):
+            end = start + PARAGRAPH
+            if end < len(part):
+                ends = (part.rfind(mark, start + PASSAGE, end) for mark in ("\n", " "))
+                end = next((place for place in ends if place > 0), end)
+            yield part[start:end]
+            start = end

@@ -41,7 +41,7 @@ class Look(Use):
 
     def run(self) -> Any:
         passages = self.finder.best(self.query, self.most)
-        # a paragraph has no end where a file has no blank line
+        # those of a server may have any length
         parts = [f"[{passage.file}]\n{passage.text[: 4 * PASSAGE]}" for passage in passages]
         return "\n\n".join(parts) or "No passage fits this query."
 
@@ -77,7 +77,8 @@ def _finder(
 ) -> Finder:
     if url is not None and folder is None and model is None:
         return Retriever(url, key, timeout_s)
-    if folder is None or url is not None:
+    # an empty text would be the folder that gem-ma was started in
+    if not folder or url is not None:
         raise ConfigError("search: wants a folder, which may have a model, or a url")
     passages = list(read(Path(folder)))
     if model is None:
