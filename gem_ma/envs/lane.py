@@ -90,7 +90,7 @@ class Lane:
         return all(flight.done() for flight in self._flights.values())
 
     def _wait(self) -> None:
-        """It is looked at again when a behaviour has answered."""
+        """Reports this lane, to be looked at, as soon as a behaviour has answered."""
         for flight in self._flights.values():
             flight.add_done_callback(lambda _: self.report())
 

@@ -160,7 +160,7 @@ class Vector:
             now = time.monotonic()
             if until is not None and now >= until:
                 return ready
-            # looked at again when a call is given up, though nothing has come
+            # waits no longer than until the next call is given up
             ends = [lane.until for lane in self._lanes if lane.until is not None]
             end = min(ends if until is None else [*ends, until], default=None)
             numbers = self._arrivals(None if end is None else max(end - now, 0.0))

@@ -49,7 +49,7 @@ def compare_cells(
     # a measure may be called "success without ..."
     measures = {*first.summary.get("measures", ()), *second.summary.get("measures", ())}
     main = {name for name in names if name.startswith((SUCCESS, RETURN)) and name not in measures}
-    # what the user names is one question
+    # scores that the user names belong to one question, hence to one family
     families = {name: name in main or bool(scores) for name in names}
     rows: dict[str, dict[str, Any]] = {}
     for name, pairs in shared.items():

@@ -21,7 +21,7 @@ Strategy = Callable[[str, tuple[Message, ...], tuple[str, ...]], Sequence[float]
 Steps = tuple[dict[str, Action], ...]  # the joint actions from the start to a node
 Info = tuple[Any, ...]  # an information set: agent, view, legal strings
 PROBE_AT, PROBES = 2000, 31  # nodes grown before a tree's size is probed; random walks of a probe
-ROUNDING = 1e-6  # by which probabilities of floats may miss the sum of 1
+ROUNDING = 1e-6  # how far a sum of probabilities may be off 1
 _UNREADABLE = Action("")
 
 
@@ -138,7 +138,7 @@ class Tree:
         answers = [Action(choice, (), choice) for choice in legal]
         if len(node.chances) > len(legal):  # what the strategy leaves unassigned
             answers.append(_UNREADABLE)
-        # the others see nothing of it: they are asked of the same game, before all are in
+        # those who choose at the same moment see none of these answers, so the same game asks them
         node.branches = [
             self._ask(game, steps, drawn, {**chosen, agent: answer}) for answer in answers
         ]

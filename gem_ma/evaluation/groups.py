@@ -22,8 +22,8 @@ from gem_ma.evaluation.kinds import Kinds
 Measures = Callable[[Episode], Mapping[str, float | None]]
 Labels = Callable[[Episode], Mapping[str, str | Sequence[str]]]
 
-MANY_ZEROS = 3  # measures that are 0 everywhere, from which on they share a row
-MOST_ZEROS = 6  # names of measures that are 0 everywhere, in a printed table
+MANY_ZEROS = 3  # from so many on, measures that are 0 everywhere share a row
+MOST_ZEROS = 6  # so many are named in that row
 _PLAIN = Kinds()
 CAUSES = ("blame", "cause")  # labels of these names are always read as causes
 
@@ -290,7 +290,7 @@ def _measure_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = []
     for name, estimate in measures.items():
         if name not in zero:
-            part = estimate["n"] < summary["ok"]  # then it says of how many
+            part = estimate["n"] < summary["ok"]  # of some episodes: the row says of how many
             rows.append((name, _of(estimate) if part else interval_text(estimate)))
     if zero:
         more = f" and {len(zero) - MOST_ZEROS} more" if len(zero) > MOST_ZEROS else ""

@@ -158,7 +158,7 @@ class RunFolder:
             try:
                 os.fsync(descriptor)
             except OSError as error:
-                # what is on the disk is unknown now; only a new opening can tell
+                # nobody knows what is on the disk now, until the folder is opened anew
                 self._broken = f"an earlier sync failed ({error.strerror})"
                 raise StoreError(
                     f"{self.path / name}: {error.strerror or error}; {_HELP}"
@@ -212,7 +212,7 @@ class RunFolder:
         if self._lock < 0:
             return
         try:
-            # after a failed sync another one may lie: the kernel forgets the error
+            # after a failed sync the next one may succeed falsely: the kernel reports an error once
             if not self._broken:
                 self.sync()
         finally:
@@ -316,12 +316,12 @@ class RunFolder:
 
     def _keep_images(self, episode: Episode) -> None:
         for image in shown_in(episode):
-            if image.data:  # one that was read back has no bytes
+            if image.data:  # an image that was read from a record has none
                 self._keep_image(image)
 
     def _keep_image(self, image: Image) -> None:
         target = media_file(self.path, image.digest)
-        # called after its content, so what is there already is the same
+        # its name is a digest of its content, so a file of this name holds the same
         if is_file(target, self.path):
             return
         with oserror(target):

@@ -92,8 +92,8 @@ def _played(folder: Path) -> Played:
     """What resolved.yaml says of the scenario, the cast and the models. Raises StoreError."""
     file = folder / "resolved.yaml"
     text = read(file, folder, MOST_JSON).decode("utf-8-sig", "surrogateescape")
-    # As it is written, all of it stands first, and is often that of the run before. A cut at the
-    # beginning of a line is within no value there; what is written otherwise is read whole.
+    # We write these sections before `run:`, so that the head is enough, and often equals that of
+    # the run before. A file in which one of them stands elsewhere is read whole.
     head, _, tail = text.partition("\nrun:")
     if tail and not _ELSEWHERE.search(tail):
         try:

@@ -96,8 +96,8 @@ def check_scenario(
         raise ConformanceError(tuple(findings))
     for rule in skipped:
         kit.skip(rule, "skipped on request")
-    # secrets and legal strings that a scenario does not have were not tested; of other rules
-    # some part always was, unless the time was up
+    # a rule of secrets or of legal strings is untested where the scenario has none; of any other
+    # rule a part is always tested, unless the time is up
     open_ = {
         rule
         for rule, reasons in kit.untested.items()
@@ -180,7 +180,7 @@ def _run(
         if kit.hung:
             break
         if not rules <= skipped:
-            # a net below the limits of single plays: a stage is hundreds of them
+            # each play has its own limit; this one ends a stage of hundreds that are just within it
             with contextlib.suppress(Failed), kit.guarded(f"rule {min(rules)}", seconds=300.0):
                 stage()
             for rule in rules if kit.spent else ():

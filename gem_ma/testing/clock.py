@@ -1,5 +1,5 @@
-"""Limits of time for foreign code, by the timers of the process. What hangs without them is told
-as a finding with them."""
+"""Limits of time for foreign code, by the timers of the process: code that hangs
+becomes a finding."""
 
 from __future__ import annotations
 

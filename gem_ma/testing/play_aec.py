@@ -92,8 +92,7 @@ class _Aec:
             )
 
     def _looked(self, agent: str) -> tuple[Any, Any, Any, Any]:
-        """What `last` gives without the reward, which is counted; all that can be seen is
-        checked."""
+        """Checks all that can be seen, counts the reward of `last`, and gives the rest of it."""
         env, watch = self.env, self.watch
         if not self.light:
             _key_sets(watch, env)
@@ -114,7 +113,7 @@ class _Aec:
             watch.info(other, env.infos[other], active)
         totals = self.played.totals
         totals[agent] = totals.get(agent, 0.0) + watch.reward(agent, reward)
-        # of the last step alone: checked, and not added once more
+        # rewards of the last step alone, which `last` holds too: they are checked, not counted
         for other, value in env.rewards.items():
             watch.reward(other, value)
         return observation, terminated, truncated, info

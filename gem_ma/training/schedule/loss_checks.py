@@ -51,7 +51,7 @@ def _check_idle(loss: LossSettings, where: str) -> None:
     for name, keys in IDLE.items():
         if loss.surrogate == name:
             idle += [(key, f"surrogate {name}") for key in keys]
-    if loss.ratio != "token":  # each turn or part is one then, and counts once
+    if loss.ratio != "token":  # a turn or part has one ratio then, and counts once
         idle.append(("aggregation", f"ratio {loss.ratio}"))
     for key, under in idle:
         value = getattr(loss, key)
@@ -149,7 +149,7 @@ def _check_teacher(config: Config, settings: TrainSettings, where: str) -> None:
 
 
 def _check_nothing(settings: TrainSettings, where: str) -> None:
-    """A loss without what was paid needs something else to learn from."""
+    """A loss that ignores rewards needs something else to learn from."""
     loss = settings.loss
     if loss.surrogate != "none":
         return

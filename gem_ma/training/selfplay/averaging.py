@@ -31,8 +31,8 @@ NODES, DECISIONS = 10_000, 200
 def exact(config: Config, scenario: Scenario) -> bool:
     """Whether strategies can be scored exactly: a zero-sum scenario in which every agent answers
     by `direct`."""
-    # any other behaviour shows the model another prompt than the one that is asked here, and so
-    # does a memory
+    # the average asks the model with the prompt of `direct`; other behaviours and memories show it
+    # others
     seats = config.agents
     return (
         bool(scenario.zero_sum)
