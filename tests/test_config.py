@@ -618,6 +618,19 @@ def test_an_unknown_source_names_the_nearest(
     assert str(caught.value).startswith(said)
 
 
+@pytest.mark.parametrize(
+    ("typed", "own"), [("mine.yam", "mine.yaml"), ("mine.p", "mine.py"), ("mein.yamll", "mein.yml")]
+)
+def test_a_typing_error_in_the_name_of_a_file_that_lies_here_names_it(
+    typed: str, own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / own).write_text("")
+    with pytest.raises(ConfigError) as caught:
+        load(typed)
+    assert str(caught.value).endswith(f"(did you mean {own!r}?)")
+
+
 @pytest.mark.parametrize("data", [b"", b"# nothing\n", b"- 1\n", b"\xff\xfe\x00", b"7"])
 def test_a_file_that_is_no_mapping_of_text_is_one_line(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "run.yaml").write_bytes(data)

@@ -78,6 +78,11 @@ def test_runs_are_compared_and_a_study_is_played(here: Path) -> None:
     assert gem_ma.compare(runs[0].path, runs[0].path)["differs"] == []
     with pytest.raises(ConfigError, match="no score of these runs"):
         gem_ma.compare(*runs, scores=["nonsense"])
+    # as the command says: the plays of a training are of no one policy
+    manifest = runs[0].path / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "command": "train"}))
+    with pytest.raises(gem_ma.ConfigError, match="is a training"):
+        gem_ma.compare(runs[1], runs[0])
     (here / "study.yaml").write_text(
         "scenario: {id: dilemma, tasks: 2}\nagents: {player_0: first_legal, player_1: first_legal}\n"
         "grid: {agents.player_0: {kind: first_legal, any: random_legal}}\n"

@@ -208,6 +208,10 @@ def _unreadable(error: yaml.YAMLError, text: str, file: str) -> Fault:
     words = (getattr(error, name, None) for name in ("problem", "reason", "context"))
     what = next(filter(None, words), "not YAML")
     place = Place(file, min(mark.line + 1, last) if mark else 0)
+    row = text.split("\n")[mark.line : mark.line + 1] if mark else []
+    # a parser calls it a character that cannot start any token
+    if row and "\t" in row[0][: len(row[0]) - len(row[0].lstrip())]:
+        what = "a tab at the beginning of the line; YAML is indented by spaces"
     return Fault(place, (), f"not readable as YAML: {what}")
 
 

@@ -62,7 +62,10 @@ def _hint(name: str, shipped: Iterable[str]) -> str:
     files = [f"{name}{end}" for end in (".yaml", ".yml", ".py")]
     if there := [file for file in files if Path(file).is_file()]:
         return f" (did you mean {' or '.join(map(repr, there))}?)"
-    return nearest(name, [*registry.catalog("scenarios"), *(Path(file).stem for file in shipped)])
+    known = [*registry.catalog("scenarios"), *(Path(file).stem for file in shipped)]
+    own = [str(file) for end in ("*.y*ml", "*.py") for file in Path().glob(end)]
+    # a typing error in the name of one's own file; a list of all that is known would not name it
+    return nearest(name, [*known, *own], listed=False) or nearest(name, known)
 
 
 def _scenario_text(name: str) -> str:

@@ -16,10 +16,18 @@ def compare_runs(first: Path, second: Path, say: Say, scores: Sequence[str] = ()
     """The keys of `gem_ma.evaluation.comparison.compare_cells`, with `a` and `b` (the folders) and
     `settings`: what differs between their configs, in words.
 
-    Raises ConfigError where no play is in both, StoreError for damage.
+    Raises ConfigError for a training and where no play is in both, StoreError for damage.
     """
+    from gem_ma.errors import ConfigError
     from gem_ma.running.stored import open_record
+    from gem_ma.store import read_manifest
 
+    for path in (first, second):
+        if read_manifest(path).get("command") == "train":
+            raise ConfigError(
+                f"{path}: this run is a training, whose plays are of a policy that changed; play"
+                " its models first, and compare those runs"
+            )
     cells = [judged_cell(path, open_record(path, say).judge) for path in (first, second)]
     return compared(first, second, cells[0], cells[1], scores)
 
