@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gem_ma.errors import ConfigError
+from gem_ma.errors import ConfigError, StoreError
 from gem_ma.installing import install
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ class Run(dict[str, Any]):
         from gem_ma.store import read_manifest, read_summary
 
         path = Path(path)
+        # a link that leads nowhere is damage, and told below
+        if not os.path.lexists(path / "manifest.json"):
+            fault = "is no run folder: it has no manifest.json" if path.exists() else "is not there"
+            raise StoreError(f"{path}: {fault}; gem_ma.open_run takes a run folder or its name")
         read_manifest(path)
         summary = read_summary(path)
         return cls(path, summary) if summary is not None else cls(path, cls(path, {}).score())
