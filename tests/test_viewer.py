@@ -17,7 +17,9 @@ from gem_ma.codec import load_episode
 from gem_ma.episode import End, Episode
 from gem_ma.errors import ConfigError
 from gem_ma.store import lines, read_episodes
+from gem_ma.view.folder import MOST_JUDGED
 from gem_ma.viewer import index
+from gem_ma.viewer import run as viewed
 from gem_ma.viewer.index import Index
 from gem_ma.viewer.run import id_of
 from gem_ma.viewer.site import Site
@@ -192,6 +194,30 @@ def test_a_play_that_its_rules_cannot_judge_is_shown_with_what_they_say(
     assert cause.startswith("not judged: ") and cause.endswith("no such task in this version")
     assert shown["turns"]
     assert "won" not in shown["kinds"] and "lost" not in shown["kinds"]
+
+
+def test_a_page_does_not_wait_until_the_rules_have_read_millions_of_characters(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = copied / "episodes.jsonl"
+    first, *others = file.read_text().splitlines()
+    record = json.loads(first)
+    record["turns"][0]["action"]["text"] = "x" * MOST_JUDGED
+    said = sum(len(turn["action"]["text"]) for turn in record["turns"])
+    file.write_text("\n".join([json.dumps(record, separators=(",", ":")), *others, ""]))
+    (copied / "summary.json").unlink()
+    monkeypatch.setattr(viewed, "JUDGED_BYTES", MOST_JUDGED)
+    run = Site(copied.parent).run(["one"])[0]
+    run.refresh()
+    judged: list[Any] = []
+    run.judge = replace(run.judge, success=lambda play: not judged.append(play))  # type: ignore[func-returns-value]
+    loaded = run.load("one", copied, run.judge, False, 0)
+    assert loaded.summary.keys() == {"ok", "failed", "excluded"}
+    ids = [entry.id for entry in run.index]
+    assert run.episode(ids[0])["causes"] == [
+        f"not judged: {said:,} characters were said; gem-ma score RUN reads them all"
+    ]
+    assert not judged and run.episode(ids[1])["kinds"] and len(judged) == 1
 
 
 def test_a_place_that_is_no_number_is_the_beginning(runs: Path) -> None:

@@ -27,6 +27,10 @@ from gem_ma.view.chosen import Chosen, Leading, causes_of, choose, kinds_of, not
 from gem_ma.view.notes import read_notes
 from gem_ma.view.transcript import transcript
 
+# characters said in a play that its rules read while a page waits: a second or two of retail's
+MOST_JUDGED = 1_000_000
+SCORE = "gem-ma score RUN reads them all"
+
 
 class Loaded(NamedTuple):
     """A run as a page has it: its summary, and the part of the page's data that holds its
@@ -100,7 +104,11 @@ def episode_of(
     """One episode of a run as the page shows it, whichever others stand there."""
     stored = (summary or {}).get("lost") or {"episodes": []}
     rows = {(row["task"], row["seed"], row["repeat"]): row for row in stored["episodes"]}
-    verdict = _verdict(episode, Chosen([], {}, rows), summary, judge)
+    characters = sum(len(turn.action.text) for turn in episode.turns)
+    unread = characters > MOST_JUDGED and episode.id not in rows
+    verdict = _verdict(episode, Chosen([], {}, rows), summary, Judge() if unread else judge)
+    if unread:
+        verdict["causes"] = {"not judged": [f"{characters:,} characters were said; {SCORE}"]}
     return transcript(episode, verdict, lambda digest: _media(path, digest))
 
 

@@ -37,7 +37,8 @@ from gem_ma.viewer.index import Entry, EpisodeId, Index
 from gem_ma.viewer.tokens import learned, pieces_of, version_of
 
 MOST_DAMAGE = 5  # lines of one kind that a page names
-JUDGED = 2_000  # episodes of a run without a summary that are judged for its page
+# episodes of a run without a summary that are judged for its page, and the bytes of their record
+JUDGED, JUDGED_BYTES = 2_000, 1 << 25
 
 
 class Run:
@@ -94,7 +95,8 @@ class Run:
         """As `gem_ma.view.folder.load`, but all episodes, and none of them with its turns."""
         count = len(self.index.entries)
         summary = None if was_learned else stored_summary(path, count, judge)
-        if summary is None and not was_learned and count <= JUDGED:
+        size = sum(entry.size for entry in self.index)
+        if summary is None and not was_learned and count <= JUDGED and size <= JUDGED_BYTES:
             summary = judge.summarise(self._readable())
         listed = {"name": name, "note": "", "totals": {}, "episodes": self.stubs(0, summary)}
         if summary is None:
