@@ -37,8 +37,8 @@ from gem_ma.viewer.index import Entry, EpisodeId, Index
 from gem_ma.viewer.tokens import learned, pieces_of, version_of
 
 MOST_DAMAGE = 5  # lines of one kind that a page names
-# episodes of a run without a summary that are judged for its page, and the bytes of their record
-JUDGED, JUDGED_BYTES = 2_000, 1 << 25
+# episodes of a run without a summary that are judged for its page, and the bytes of the largest
+JUDGED, JUDGED_BYTES = 2_000, 1 << 22
 
 
 class Run:
@@ -95,7 +95,7 @@ class Run:
         """As `gem_ma.view.folder.load`, but all episodes, and none of them with its turns."""
         count = len(self.index.entries)
         summary = None if was_learned else stored_summary(path, count, judge)
-        size = sum(entry.size for entry in self.index)
+        size = max((entry.size for entry in self.index), default=0)
         if summary is None and not was_learned and count <= JUDGED and size <= JUDGED_BYTES:
             summary = judge.summarise(self._readable())
         listed = {"name": name, "note": "", "totals": {}, "episodes": self.stubs(0, summary)}
