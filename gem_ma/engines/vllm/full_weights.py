@@ -103,7 +103,7 @@ class FullWeights:
             ) from error
         await self._call("/resume", {})
 
-    async def rename(self, name: str) -> None:
+    async def take_name(self, name: str) -> None:
         """Gives what it holds this name."""
         await self._call("/update_weight_version", {"new_version": name})
 

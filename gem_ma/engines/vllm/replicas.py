@@ -118,7 +118,7 @@ class Replicas:
         names = {self.owner.next_name(): each for each in self.here}
         for name, each in names.items():
             with suppress(EngineError):  # whoever publishes finds it out
-                await each.server.weights.rename(name)
+                await each.server.weights.take_name(name)
         for each in names.values():
             with suppress(EngineError):
                 namesake = names.get(await each.server.weights.name(), each)
