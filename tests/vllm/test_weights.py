@@ -222,12 +222,14 @@ def test_the_folder_of_an_adapter_is_sampled_from_without_a_learner(
     )
 
 
-def test_all_weights_with_a_tied_head_are_not_published_to_a_server(
+def test_a_server_that_keeps_a_tied_head_is_found_out_and_left_as_it_was(
     server: VllmServer, models: dict[str, Path]
 ) -> None:
     engine = VLLM(str(models["bytes"]), policy="main", base_url=server.url)
-    with pytest.raises(ConfigError, match=r"tied embeddings; add lora: \{rank: 8\}"):
+    before = ask(engine).token_ids
+    with pytest.raises(ConfigError, match=r"tied embeddings, as was tried; add lora: \{rank: 8\}"):
         open_learner(Policy("main", engine, SAMPLING))
+    assert ask(engine).token_ids == before
 
 
 def test_a_rank_above_that_of_the_server_is_told_in_its_words(
