@@ -10,11 +10,14 @@ from pathlib import Path
 DRAWS = """
 import random, string
 from types import SimpleNamespace
-from gem_ma.adapters.ordered import in_order
+from gem_ma.adapters.ordered import MANY, in_order, words_in_order
 held = in_order(SimpleNamespace(letters=set(string.ascii_letters), few=frozenset("xyz"), n=3))
 rng = random.Random(0)
 kinds = held.letters, held.letters - {"a"}, held.letters & set("edcba"), held.few | {"a"}
 print([rng.sample(list(kind), 3) for kind in kinds], held.n)
+words = list({f"word {number}" for number in range(MANY)})
+game = words_in_order(SimpleNamespace(words=words, cards=["b", "a"], n=3))
+print(rng.sample(game.words, 3), game.cards)
 """
 
 

@@ -26,6 +26,18 @@ class Ordered(set[Any]):
         return Ordered(super().__or__(other))
 
 
+MANY = 1_000  # strings of a list of words; shorter ones may be cards in an order of their own
+
+
+def words_in_order(holder: Any) -> Any:
+    """The object of a game, with its lists of words in one order: it may have taken them out of a
+    set."""
+    for value in vars(holder).values():
+        if type(value) is list and len(value) >= MANY and all(type(one) is str for one in value):
+            value.sort()
+    return holder
+
+
 def in_order(holder: Any) -> Any:
     """The object of a generator, with its sets in one order."""
     for name, value in vars(holder).items():

@@ -13,6 +13,7 @@ from typing import Any
 from gem_ma.adapters.foreign import Foreign
 from gem_ma.adapters.guest import guest, library, starting, unknown
 from gem_ma.adapters.line import Stop
+from gem_ma.adapters.ordered import words_in_order
 from gem_ma.adapters.wordlists import words_lent
 from gem_ma.effects import Reward, Tell
 from gem_ma.episode import Episode
@@ -72,7 +73,7 @@ class TextArena(Foreign):
 
     def opened(self, seed: int) -> Arena:
         with words_lent("textarena"):
-            env = library("textarena", "textarena").make(self.env, **self.options)
+            env = words_in_order(library("textarena", "textarena").make(self.env, **self.options))
             env.reset(num_players=self.players, seed=seed)
         return self._next(Arena(env))
 
