@@ -57,7 +57,7 @@ test-model: .venv/dev.done models/smollm2  ## that model plays every scenario an
 	$(BIN)/python tests/benchmarks/model_plays.py models/smollm2 --tasks 2
 	GEM_MA_PRETRAINED=models/smollm2 GEM_MA_PRETRAINED_STEPS=4 $(BIN)/python -m pytest -q tests/test_pretrained.py -k false_stop
 
-test: .venv/dev.done sandbox  ## the suite, without the tests that take over a CPU second each
+test: .venv/dev.done sandbox  ## the suite, without the tests that take over .7 CPU seconds each
 	$(SUITE) -m "not long and $(HERE)"
 
 test-all: .venv/dev.done sandbox  ## the suite with these

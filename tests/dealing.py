@@ -22,7 +22,7 @@ import pytest
 NAMES, COSTS = "GEM_MA_TEST_FILES", "GEM_MA_TEST_COSTS"  # a pipe's number; a file's path
 LENGTH = 160  # bytes of a name in the pipe
 MODULES = pytest.StashKey[dict[Path, pytest.Collector]]()
-LONG = 1.0  # CPU seconds from which on a test has a line of its own
+LONG = 0.7  # CPU seconds from which on a test has a line of its own
 TICKS = os.sysconf("SC_CLK_TCK")
 DEAR = pytest.StashKey[dict[str, float]]()  # the long tests of the present file
 PLACES = pytest.StashKey[list[str]]()  # where imports look before any test has run
