@@ -136,12 +136,18 @@ def late(timeout_s: float | None) -> tuple[None, str]:
     return None, f"TimeoutError: no result within {timeout_s} s"
 
 
+def _wake(loop: asyncio.AbstractEventLoop, came: asyncio.Event) -> None:
+    # the loop is closed where everybody left in the moment between the result and this
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(came.set)
+
+
 async def run_calls(game: Game, timeout_s: float | None) -> None:
     """Runs the calls that the scenario waits for, off the loop and with a time limit."""
     loop = asyncio.get_running_loop()
     while game.waiting:
         came = asyncio.Event()
-        outside = Outside(game.waiting, partial(loop.call_soon_threadsafe, came.set))
+        outside = Outside(game.waiting, partial(_wake, loop, came))
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):

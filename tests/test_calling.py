@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
@@ -53,6 +54,20 @@ def test_calls_that_wait_for_each_other_run_at_the_same_time() -> None:
     assert places == list(range(IDLE_KEPT + 8))
     settled()
     assert len(calling._THREADS.idle) <= IDLE_KEPT
+
+
+def test_a_result_that_comes_when_the_loop_is_closed_is_dropped() -> None:
+    loop = asyncio.new_event_loop()
+    loop.close()
+    raised: list[Any] = []
+    hook, threading.excepthook = threading.excepthook, raised.append
+    try:
+        came = asyncio.Event()
+        Outside(Call(int, 3), lambda: calling._wake(loop, came))
+        settled()
+    finally:
+        threading.excepthook = hook
+    assert not raised and not came.is_set()
 
 
 def test_what_a_call_sets_in_its_context_is_not_the_next_ones() -> None:

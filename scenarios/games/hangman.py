@@ -5,20 +5,13 @@ from __future__ import annotations
 import random
 from functools import lru_cache
 from string import ascii_lowercase
-from typing import NamedTuple
 
-from gem_ma.scenarios.games.solo import LISTED, Board, Form, Outcome, Solo
+from gem_ma.scenarios.games.hidden_word import HiddenWord, Size
+from gem_ma.scenarios.games.solo import LISTED, Board, Form, Outcome
 from gem_ma.scenarios.games.words import words_of
 
 
-class Size(NamedTuple):
-    """A word of `length` letters."""
-
-    length: int
-    turns: int
-
-
-class Hangman(Solo):
+class Hangman(HiddenWord):
     """One agent asks for letters of a secret word, and wins by saying the word."""
 
     levels = {
@@ -34,22 +27,6 @@ class Hangman(Solo):
         "simple": {"player": "hangman_simple"},
         "strong": {"player": "hangman_strong"},
     }
-
-    def __init__(
-        self,
-        level: str = "easy",
-        length: int | None = None,
-        turns: int | None = None,
-        words: str = "",
-        rewards: str = "win",
-        foul: str = "",
-    ) -> None:
-        self.words = str(words)
-        super().__init__(level, rewards, foul, length=length, turns=turns)
-
-    def problem(self, size: Size) -> str:
-        words_of(size.length, self.words)  # raises where there is no such word
-        return ""
 
     def board(self, size: Size, rng: random.Random) -> Board:
         return Gallows(words_of(size.length, self.words), rng)

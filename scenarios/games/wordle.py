@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import random
-from typing import NamedTuple
 
-from gem_ma.scenarios.games.solo import LISTED, Board, Form, Outcome, Solo
+from gem_ma.scenarios.games.hidden_word import HiddenWord, Size
+from gem_ma.scenarios.games.solo import LISTED, Board, Form, Outcome
 from gem_ma.scenarios.games.words import words_of
 
 
-class Size(NamedTuple):
-    """A word of `length` letters."""
-
-    length: int
-    turns: int
-
-
-class Wordle(Solo):
+class Wordle(HiddenWord):
     """One agent finds a secret word; every guess gets a mark for each of its letters."""
 
     levels = {
@@ -32,22 +25,6 @@ class Wordle(Solo):
         "simple": {"player": "wordle_simple"},
         "strong": {"player": "wordle_strong"},
     }
-
-    def __init__(
-        self,
-        level: str = "easy",
-        length: int | None = None,
-        turns: int | None = None,
-        words: str = "",
-        rewards: str = "win",
-        foul: str = "",
-    ) -> None:
-        self.words = str(words)
-        super().__init__(level, rewards, foul, length=length, turns=turns)
-
-    def problem(self, size: Size) -> str:
-        words_of(size.length, self.words)  # raises where there is no such word
-        return ""
 
     def board(self, size: Size, rng: random.Random) -> Board:
         return Letters(words_of(size.length, self.words), rng)
