@@ -49,10 +49,10 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in before:
         monkeypatch.delitem(sys.modules, name)
     yield
-    from gem_ma.adapters import reasoning_gym as adapter
+    from gem_ma.adapters import graders as adapter
 
-    adapter._data.cache_clear()
-    adapter._item.cache_clear()
+    adapter.data_of.cache_clear()
+    adapter.item_of.cache_clear()
     for name in [name for name in sys.modules if name.partition(".")[0] == "reasoning_gym"]:
         del sys.modules[name]
 

@@ -1,7 +1,7 @@
 """TextArena's games as scenarios: `textarena:SimpleNegotiation-v0`, `textarena:TicTacToe-v0`.
 
-An answer is free text with the move in [brackets], which the game reads. The options are those of
-the game, and `players`, `turns`, `chance`. Some rules are wrong: its scores are no ground truth.
+An answer is free text with the move in [brackets], which the game reads. Beside the game's options:
+`players`, `turns`, `chance`. Some rules are wrong: its scores are no ground truth.
 """
 
 from __future__ import annotations
@@ -102,9 +102,8 @@ class TextArena(Foreign):
         last = getattr(getattr(state.env, "state", None), "observations", None) or {}
         late = {self.agents[seat]: self._messages(lines, seat) for seat, lines in last.items()}
         values = {self.agents[seat]: value for seat, value in state.paid.items()}
-        tells = (Tell({a: messages for a, messages in late.items() if messages}),)
-        rewards = (Reward(values, why=state.why),)
-        return Stop(tells * any(late.values()) + rewards * bool(values))
+        tell = Tell({a: messages for a, messages in late.items() if messages})
+        return Stop((tell,) * any(late.values()) + (Reward(values, why=state.why),) * bool(values))
 
     def _messages(self, lines: Any, player: int) -> tuple[Message | str, ...]:
         messages: list[Message | str] = []

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ DRAWS, BATCH = 997, 16  # actions drawn beforehand; steps between two looks at t
 SHORT, LONG = 0.005, 0.2  # seconds of a step, and of the straggler's
 PAIRS = 9  # measurements of `make_vec` and of ideal threads; the median ratio counts
 GAMES = {"easy": (10, 4), "hard": (50, 7)}  # numbers and turns of GuessTheNumber
+TASKS = ("letter_counting", "arc_1d", "spell_backward", "chain_sum")  # of reasoning_gym
 Loop = Callable[[], bool]  # plays one step; true where that ended an episode
 
 
@@ -132,6 +134,20 @@ def vector(numbers: int, turns: int) -> Loop:
     return step  # type: ignore[return-value]
 
 
+def question(name: str) -> Loop:
+    """A task of reasoning_gym in the kernel: a question and an answer, of 500 in turn."""
+    scenario: Any = make(f"reasoning_gym:{name}")
+    tasks, numbers = scenario.tasks("train"), iter(range(10**9))
+
+    def step() -> None:
+        number = next(numbers)
+        Game(scenario, tasks[number % len(tasks)], number).send({"agent_0": "\\boxed{5}"})
+
+    for _ in tasks:  # questions are made once, as GEM makes its 500 in the first rounds
+        step()
+    return step  # type: ignore[return-value]
+
+
 def rows() -> dict[str, Loop]:
     """Every loop that can run here, by its name in the table."""
     found: dict[str, Loop] = {}
@@ -148,6 +164,9 @@ def rows() -> dict[str, Loop]:
         found[f"kernel, {where}"] = kernel(numbers, turns)
         found[f"Gymnasium view, {where}"] = view(numbers, turns)
         found[f"make_vec of 8, {where}"] = vector(numbers, turns)
+    for name in TASKS if find_spec("gem") else ():
+        found[f"GEM, rg:{name}"] = gem_loop(f"rg:{name}", ["\\boxed{5}"])
+        found[f"kernel, rg:{name}"] = question(name)
     return found
 
 

@@ -6,6 +6,7 @@ import random
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy
 import pytest
 
 from gem_ma import Game, make
@@ -43,10 +44,13 @@ def test_there_are_105_tasks() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_task_is_played_and_forked(name: str) -> None:
+def test_a_task_is_played_and_forked(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     scenario = make(f"reasoning_gym:{name}", size=20)
     random.seed(7)
     expected = random.Random(7).random()
+    numpy.random.seed(7)
+    numpy.random.randn()  # of a pair: the second is kept in the state
+    kept = numpy.random.get_state(legacy=False)
     task = scenario.tasks("test")[3]
     junk = JUNK if not scenario.tier else JUNK[:3]  # type: ignore[attr-defined]
     for said in junk:
@@ -57,6 +61,8 @@ def test_a_task_is_played_and_forked(name: str) -> None:
         assert game.over and 0 <= game.ledger[0].value <= 1
         assert game.fork().ledger == game.ledger
     assert random.random() == expected
+    assert repr(numpy.random.get_state(legacy=False)) == repr(kept)
+    assert capfd.readouterr() == ("", "")
     WORKS.add(scenario.id)
 
 

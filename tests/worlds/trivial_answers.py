@@ -48,9 +48,9 @@ def tasks() -> list[str]:
 
 def scores(name: str, number: int) -> dict[str, float]:
     """The mean score of each trivial answer, `gold` among them."""
-    adapter = import_module("gem_ma.adapters.reasoning_gym")
+    adapter = import_module("gem_ma.adapters.graders")
     scenario = make(f"reasoning_gym:{name}")
-    items = [adapter._item(scenario._set("test"), at) for at in range(number)]  # type: ignore[attr-defined]
+    items = [adapter.item_of(scenario._set("test"), at) for at in range(number)]  # type: ignore[attr-defined]
     paid: dict[str, float] = {}
     for what, says in {"gold": lambda at: str(items[at]["answer"]), **answers(items)}.items():
         total = 0.0
