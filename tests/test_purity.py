@@ -9,6 +9,7 @@ import random
 import re
 from collections.abc import Callable
 from enum import Enum
+from functools import cache, partial
 from random import Random
 from typing import Any
 
@@ -144,6 +145,15 @@ class Task:
 
     def impure_built_in(self) -> Any:
         return __import__("random").random()
+
+
+@pytest.mark.parametrize(
+    "method",
+    [len, cache(helper), partial(helper), Pair],
+    ids=["built in", "cached", "partial", "class"],
+)
+def test_what_shows_no_bytecode_is_not(method: Any) -> None:
+    assert not is_pure(method, Task)
 
 
 def methods(start: str) -> list[Callable[..., Any]]:

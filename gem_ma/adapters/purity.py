@@ -37,11 +37,12 @@ _PLAIN = (str, bytes, float, complex, list, dict, set, Counter, deque, datetime,
 _METHODS = {name for kind in (*_PLAIN, re.Pattern, re.Match, Random) for name in dir(kind)}
 
 
-def is_pure(function: FunctionType, owner: type) -> bool:
+def is_pure(function: Any, owner: type) -> bool:
     """Whether a method of this class, and all that it may call, only computes. Each name in its
     code is looked up where the code would find it. An attribute is the owner's, where the owner
     has one of that name."""
-    return _pure(function, owner, set())
+    # one that is wrapped, cached or compiled shows no bytecode of its own
+    return isinstance(function, FunctionType) and _pure(function, owner, set())
 
 
 def _pure(function: FunctionType, owner: type, seen: set[Any]) -> bool:
