@@ -31,7 +31,7 @@ from gem_ma.evaluation import lost, stats
 from gem_ma.parsing import calls
 from gem_ma.serving import desk, door, routes
 from gem_ma.testing.check import RULES
-from gem_ma.tools import python, sandbox, walls
+from gem_ma.tools import sandbox, sessions, walls
 from gem_ma.training.learner import parity
 from gem_ma.training.processes import chunks
 from gem_ma.view import chosen, report, svg
@@ -128,7 +128,7 @@ NUMBERS: list[tuple[str, str, Callable[[], float]]] = [
     ("docs/serve.md", "for `--patience` seconds ({})", lambda: desk.PATIENCE_S),
     ("docs/serve.md", "waits up to {} seconds", lambda: routes.WAIT_S),
     ("docs/serve.md", "bodies over {} MB", lambda: door.MOST_BYTES / MIB),
-    ("docs/tools.md", "At most {} sessions have a process", lambda: python.MOST_LIVE),
+    ("docs/tools.md", "At most {} sessions have a process", lambda: sessions.MOST_LIVE),
     (
         "docs/tools.md",
         "at most {}; the supervisor is its first process",

@@ -142,6 +142,13 @@ _ = subprocess.run(["true"], stdin=subprocess.DEVNULL, check=True)
     blocked("open('/dev/other', 'w')")
 
 
+def test_its_user_has_a_name_whatever_its_number() -> None:
+    assert out("import getpass, os, pwd; print(pwd.getpwuid(os.getuid())[0])") == "user"
+    assert (
+        out("import os, grp; print(grp.getgrgid(os.getgid())[0], len(grp.getgrall()))") == "user 1"
+    )
+
+
 def test_a_folder_that_cannot_be_emptied_ends_its_worker() -> None:
     worker = sandbox.Worker(Wall())
     try:
@@ -158,7 +165,7 @@ def test_a_folder_that_cannot_be_emptied_ends_its_worker() -> None:
 def test_files_outside_are_not_there(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("x")
-    for path in (secret, Path(__file__), "/etc/passwd", "/var", "/run", "/sys", "/boot"):
+    for path in (secret, Path(__file__), "/etc/shadow", "/var", "/run", "/sys", "/boot"):
         blocked(f"import os; os.stat({str(path)!r})")
     # the folders on the way to the interpreter are there, and nothing else in them
     code = f"import os; os.path.isdir({str(Path.home())!r}) and os.listdir({str(Path.home())!r})"

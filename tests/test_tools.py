@@ -224,7 +224,7 @@ def test_a_cell_without_an_end_leaves_the_state_before_it() -> None:
 
 
 def test_a_session_that_gave_up_its_process_is_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gem_ma.tools.python.MOST_LIVE", 1)
+    monkeypatch.setattr("gem_ma.tools.sessions.MOST_LIVE", 1)
     wall = Python().wall
     sessions = [Session(wall, 5.0), Session(wall, 5.0)]
     for cell in ("x = 1", "x += 1", "x"):
@@ -240,7 +240,7 @@ def test_a_session_that_gave_up_its_process_is_built_again(monkeypatch: pytest.M
 def test_no_process_is_taken_from_a_session_whose_cell_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gem_ma.tools.python.MOST_LIVE", 1)
+    monkeypatch.setattr("gem_ma.tools.sessions.MOST_LIVE", 1)
     wall = Python().wall
     sessions = [Session(wall, 20.0) for _ in range(3)]
     results: dict[int, Any] = {}

@@ -90,10 +90,12 @@ def _seats(seats: Mapping[str, AgentSettings], base: Path | None) -> dict[str, A
 
 
 def _with_folders(tool: ToolSettings, base: Path | None) -> ToolSettings:
-    """The tool with the folders that it searches and embeds with, where it has any, as seen from
-    the working folder."""
-    if tool.search is None:
-        return tool
-    named = {"folder": tool.search.folder, "model": tool.search.model}
-    folders = {key: locate(name, base) for key, name in named.items() if name is not None}
-    return tool.model_copy(update={"search": tool.search.model_copy(update=folders)})
+    """The tool with the folders that it reads, where it has any, as seen from the working
+    folder."""
+    update: dict[str, object] = {}
+    for name, keys in (("search", ("folder", "model")), ("shell", ("folder",))):
+        if (options := getattr(tool, name)) is not None:
+            named = {key: getattr(options, key) for key in keys}
+            folders = {key: locate(path, base) for key, path in named.items() if path is not None}
+            update[name] = options.model_copy(update=folders)
+    return tool.model_copy(update=update)

@@ -85,6 +85,16 @@ class PythonSettings(ToolOptions):
     )
 
 
+class ShellSettings(ToolOptions):
+    """Bash in a session of the play's own, behind a wall."""
+
+    timeout_s: float = Field(5.0, gt=0, description="Seconds of one call.")
+    sandbox: Literal["bubblewrap", "none"] = Field(
+        "bubblewrap", description="`none`: what a model types runs without any wall."
+    )
+    folder: str | None = Field(None, description="Its files are copied into the session's home.")
+
+
 class SearchSettings(ToolOptions):
     """Passages looked up in the text files of a folder, or by a server."""
 
@@ -128,6 +138,7 @@ class ToolSettings(Settings):
     """One tool: its name, with its options below it."""
 
     python: PythonSettings | None = None
+    shell: ShellSettings | None = None
     search: SearchSettings | None = None
     mcp: McpSettings | None = None
 

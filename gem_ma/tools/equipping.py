@@ -13,6 +13,7 @@ from gem_ma.tools.belt import Equipment, WithTools
 
 KINDS = {
     "python": "gem_ma.tools.python:Python",
+    "shell": "gem_ma.tools.shell:Shell",
     "search": "gem_ma.tools.search:Search",
     "mcp": "gem_ma.tools.mcp:Mcp",
 }

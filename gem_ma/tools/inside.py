@@ -1,9 +1,9 @@
 """What runs behind the wall: a supervisor that forks a child for each call, and the child.
 
 Run as a script by `gem_ma.tools.sandbox`, with the standard library alone. The supervisor runs no
-text of a model. It reads requests from its standard input, one JSON line each, and answers each by
-one line. Whatever happens to a child, nothing of it is there at the next call: no process, no
-file, no changed module. It ends when its input does, and behind a wall all others end with it.
+text of a model. It answers requests, JSON lines on its standard input, by one line each. Nothing of
+a child is there at the next call: no process, no file, no changed module. It ends when its input
+does, and behind a wall all others end with it.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ KEPT_WHY = 2_000  # characters of an error
 KEPT_RESULT = 1 << 20  # bytes of a result; a longer one is none
 MAX_OPEN = 64  # descriptors of a process
 MAX_LEFT = 1_000  # files that are removed after a call
+MOST_PASSES = 50  # over processes that are to end; without a wall some may fork on
 MAX_FILES = 20_000  # at a time: each costs a kilobyte of memory that no limit counts
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
 
@@ -136,21 +137,22 @@ class Supervisor:
     def _clear(self, alive: Child | None) -> dict[str, Any]:
         """Ends every process but the child that lives on, and without one empties the folder.
         `damaged`: something could not be removed, so this worker serves nobody again."""
+        alone, spared = self.wall["alone"], {os.getpid(), alive.pid if alive else 0}
         if alive is not None:
-            # its threads, and what has answered before its end, run while they are waited for
-            _signal(alive.pid, signal.SIGSTOP)
+            # Its threads run on while it is waited for, and others fork on: here all stop at once.
+            _signal(-1 if alone else alive.pid, signal.SIGSTOP)
         elif self.child is not None:
             _signal(self.child.pid)
             self.child.close()
             self.child = None
-        if alive is None and self.wall["alone"]:
-            # from the first process of a namespace this reaches all others, also who forks on
-            _signal(-1)
-        else:
-            for pid in _others(self.wall["alone"]) - {os.getpid(), alive.pid if alive else 0}:
-                _signal(pid)
-        while _reaped(alive is None):
-            pass
+        # A fork that was under way when all stopped shows its child later. -1 reaches all.
+        for _ in range(MOST_PASSES):
+            if not (others := (_others(alone) if alive or not alone else {-1}) - spared):
+                break
+            _end(others)
+            spared |= others
+        if alive is not None:
+            _drain(alive.out, bytearray())  # what others wrote up to their end
         damaged = alive is None and not _emptied(self.wall["folder"])
         return {"damaged": damaged, "alive": alive is not None}
 
@@ -203,12 +205,16 @@ def _signal(pid: int, number: int = signal.SIGKILL) -> None:
         os.kill(pid, number)
 
 
-def _reaped(all_: bool) -> bool:
-    """Takes leave of one ended child; False where none is left, or none has ended."""
-    try:
-        return os.waitpid(-1, 0 if all_ else os.WNOHANG)[0] != 0
-    except ChildProcessError:
-        return False
+def _end(pids: set[int]) -> None:
+    """Ends these processes, and waits: what still ends would count as one of the next call."""
+    for pid in pids:
+        _signal(pid)
+    reaped = True
+    while reaped:  # whoever is no child of ours is one when its parent is gone
+        reaped = False
+        for pid in pids:
+            with contextlib.suppress(ChildProcessError):
+                reaped = bool(os.waitpid(pid, 0)) or reaped
 
 
 def _others(alone: bool) -> set[int]:
@@ -230,8 +236,6 @@ def _others(alone: bool) -> set[int]:
 def _emptied(folder: str) -> bool:
     """Removes all that a folder holds; False where something stays, or where it is too much."""
     names = list(islice(os.scandir(folder), MAX_LEFT + 1))
-    if not names:
-        return True
     if len(names) > MAX_LEFT:  # quicker to throw the whole worker away
         return False
     with contextlib.suppress(OSError, RecursionError):  # folders may be very deep
@@ -246,9 +250,6 @@ def _emptied(folder: str) -> bool:
                 closed += [e.path for e in os.scandir(path) if e.is_dir(follow_symlinks=False)]
             shutil.rmtree(entry.path)
     return not os.listdir(folder)
-
-
-# -- the child ------------------------------------------------------------------------------------
 
 
 def _live(wall: dict[str, Any], stdin: int, out: int, cells: int, result: int) -> None:
@@ -305,9 +306,8 @@ def _ran(code: str, space: dict[str, Any], number: int) -> dict[str, Any]:
             if value is not None:
                 print(repr(value))
     except SystemExit as error:
-        if error.code in (None, 0):
-            return {"status": "ok"}
-        return {"status": "error", "why": f"SystemExit: {error.code}"[:KEPT_WHY]}
+        why = f"SystemExit: {error.code}"[:KEPT_WHY]
+        return {"status": "error", "why": why} if error.code not in (None, 0) else {"status": "ok"}
     except BaseException as error:
         why = f"{type(error).__name__}: {_words(error)}"[:KEPT_WHY]
         with contextlib.suppress(BaseException):

@@ -28,7 +28,7 @@ from typing import Any
 
 from gem_ma.errors import CallError, ConfigError
 from gem_ma.tools.syscalls import program
-from gem_ma.tools.walls import ENVIRONMENT, Wall, advice, command
+from gem_ma.tools.walls import ENVIRONMENT, Wall, account, advice, command
 
 TIMEOUT_S = 5.0
 START_S = 120.0  # of a worker with heavy packages on a busy machine
@@ -61,12 +61,17 @@ class Worker:
     def _start(self, wall: Wall, get: int, put: int) -> None:
         self._process = None
         try:
-            with tempfile.TemporaryFile() as log, tempfile.TemporaryFile() as filter_:
+            with (
+                tempfile.TemporaryFile() as log,
+                tempfile.TemporaryFile() as filter_,
+                tempfile.TemporaryFile() as names,
+            ):
                 refused = program()
-                filter_.write(refused)
-                filter_.seek(0)
                 fd = filter_.fileno() if refused else -1
-                words, facts = command(wall, self.folder, put, fd)
+                words, facts = command(wall, self.folder, put, fd, names.fileno())
+                for file, content in ((filter_, refused), (names, account(facts).encode())):
+                    file.write(content)
+                    file.seek(0)
                 self._process = subprocess.Popen(
                     [*words, json.dumps(facts)],
                     stdin=subprocess.PIPE,
@@ -74,7 +79,7 @@ class Worker:
                     stderr=log,
                     env=ENVIRONMENT if wall.tier == "none" else {},
                     cwd="/",
-                    pass_fds=(put, filter_.fileno()),
+                    pass_fds=(put, filter_.fileno(), names.fileno()),
                     start_new_session=True,  # Ctrl-C in a terminal means the run, not the worker
                 )
                 os.close(put)

@@ -23,8 +23,13 @@ from gem_ma.errors import ConfigError
 TIERS = ("bubblewrap", "none")
 INSIDE = Path(__file__).with_name("inside.py")
 MIB = 1 << 20
+NOBODY = 65534
 _SERIAL = count()
 DEVICES = ("null", "zero", "random", "urandom")
+STREAMS = {
+    "fd": "/proc/self/fd",
+    **{name: f"/proc/self/fd/{end}" for end, name in enumerate(("stdin", "stdout", "stderr"))},
+}
 # A thread of a library per core would count as a process, and book memory.
 ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
@@ -66,12 +71,15 @@ def advice(reason: str) -> str:
     )
 
 
-def command(wall: Wall, folder: str, info: int, filter_: int) -> tuple[list[str], dict[str, Any]]:
+def command(
+    wall: Wall, folder: str, info: int, filter_: int, names: int
+) -> tuple[list[str], dict[str, Any]]:
     """The command line of a worker, and what it learns about its wall.
 
     `folder` is where it works without a wall; `info` the descriptor to which bubblewrap writes
     the number of the first process inside, `filter_` the one from which it reads the seccomp
-    program, -1 for none. Raises ConfigError where bubblewrap is missing.
+    program, -1 for none, `names` the one from which it reads `account`. Raises ConfigError where
+    bubblewrap is missing.
     """
     walled = wall.tier == "bubblewrap"
     bwrap = shutil.which("bwrap")
@@ -100,7 +108,7 @@ def command(wall: Wall, folder: str, info: int, filter_: int) -> tuple[list[str]
     power += (
         [part for cap in ("CAP_SETUID", "CAP_SETGID") for part in ("--cap-add", cap)]
         if root
-        else ["--unshare-user", "--uid", "65534", "--gid", "65534"]
+        else ["--unshare-user", "--uid", f"{NOBODY}", "--gid", f"{NOBODY}"]
     )
     spaces = [f"--unshare-{name}" for name in ("pid", "net", "ipc", "uts", "cgroup-try")]
     environment = [part for pair in ENVIRONMENT.items() for part in ("--setenv", *pair)]
@@ -112,14 +120,24 @@ def command(wall: Wall, folder: str, info: int, filter_: int) -> tuple[list[str]
         *("--clearenv", *environment, "--hostname", "sandbox"),
         # before what is shown: a checkout may lie under /tmp, with its packages
         *("--perms", "1777", "--size", str(wall.file), "--tmpfs", "/tmp"),
+        *("--perms", "0755", "--dir", "/etc", "--perms", "0644", "--file", str(names)),
+        *("/etc/passwd", "--symlink", "passwd", "/etc/group"),
         *_system(),
         *(part for source, place in sources.items() for part in _mount(source, place)),
         *_mount(str(INSIDE), "/inside.py"),
         # bubblewrap would make the folder for its first user alone, who is given up inside
         *("--proc", "/proc", "--perms", "0755", "--dir", "/dev"),
         *(part for name in DEVICES for part in ("--dev-bind", f"/dev/{name}", f"/dev/{name}")),
+        *(part for pair in STREAMS.items() for part in ("--symlink", pair[1], f"/dev/{pair[0]}")),
         *("--remount-ro", "/", "--chdir", "/tmp", "--", *python, "/inside.py"),
     ], facts
+
+
+def account(facts: dict[str, Any]) -> str:
+    """The name of the user inside, whose number differs from worker to worker: one line that reads
+    the same as an entry of users and of groups."""
+    number = facts.get("user") or NOBODY
+    return f"user:x:{number}:{number}::/tmp:/bin/bash\n"
 
 
 def _system() -> list[str]:
