@@ -1,6 +1,6 @@
 """Names -> objects. A name is an id of a catalog or of an entry point, `package.module:Class`, a
 file: `game.py`, `game.py:Class`, or the id of another library's environment behind its prefix:
-`openspiel:kuhn_poker`.
+`openspiel:kuhn_poker`. In the place of a class may stand a scenario that is made already.
 
 Built-in scenarios, behaviours and engines are found exactly as a user's package is: a catalog
 (id -> "module:Class") or an entry point in the groups `gem_ma.scenarios`, `gem_ma.agents`,
@@ -13,6 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from difflib import get_close_matches
 from functools import cache, partial
 from hashlib import sha256
@@ -114,10 +115,49 @@ def load(kind: str, name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not (path == error.name or path.startswith(error.name + ".")):
             raise  # an import inside the module: its own message says what is missing
-        raise ConfigError(f"{what}: there is no module {error.name!r}") from error
+        told = f"{what}: there is no module {error.name!r}"
+        meant = _library_meant(name) if kind == "scenarios" else ""
+        raise ConfigError(f"{told}{meant}") from error
     except SystemExit as error:
         raise _ended(what, f"module {path}", error) from error
     return _member(what, f"module {path}", module, attribute)
+
+
+def given(scenario: Scenario) -> Scenario:
+    """A copy of a scenario that a user's module has made, as of `gem_ma.adapters.wrap(env)`. It is
+    a copy, since it gets an id here."""
+    return copy(scenario)
+
+
+def is_given(name: str) -> bool:
+    """Whether a name is that of a scenario which a user's module has made."""
+    try:
+        factory = load("scenarios", name) if names_code(name) else None
+    except Exception:  # an id that its author has typed may be no name at all
+        return False
+    return isinstance(factory, partial) and factory.func is given
+
+
+def makes_scenario(factory: Any) -> bool:
+    """Whether a loaded name gives a scenario. A config may name anything that can be imported, and
+    nothing else of it is called."""
+    maker = factory.func if isinstance(factory, partial) else factory  # an adapter, and its id
+    return maker is given or (isinstance(maker, type) and issubclass(maker, Scenario))
+
+
+def _library_meant(name: str) -> str:
+    """The library that may have been meant by its name or its usual short form, as `gym:...`;
+    empty where none is like it."""
+    if name.startswith("game:"):  # as GEM itself writes its ids
+        return f" (did you mean 'gem:{name}'?)"
+    prefix, _, foreign = name.partition(":")
+    letters = prefix.replace("_", "").lower()
+    for known in builtin("adapters"):
+        rest = iter(known.replace("_", ""))
+        # each letter of the short form stands in the name, in this order
+        if known[0] == letters[:1] and all(letter in rest for letter in letters):
+            return f" (did you mean '{known}:{foreign}'?)"
+    return ""
 
 
 def _hint(kind: str, name: str) -> str:
@@ -132,7 +172,8 @@ def _hint(kind: str, name: str) -> str:
 
 def _member(what: str, holder: str, module: ModuleType, attribute: str) -> Any:
     try:
-        return getattr(module, attribute)
+        member = getattr(module, attribute)
+        return partial(given, member) if isinstance(member, Scenario) else member
     except AttributeError as error:
         near = get_close_matches(attribute, vars(module), n=1, cutoff=0.5)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
@@ -189,6 +230,8 @@ def _only_scenario(what: str, kind: str, path: str, module: ModuleType) -> str:
         shown = " or ".join(f"{path}:{name}" for name in names[:5]) or f"{path}:name"
         raise ConfigError(f"{what}: say which one of the file, as in {shown}")
     names = [cls.__name__ for cls in written if isinstance(cls, type) and issubclass(cls, Scenario)]
+    # a file without a class may have made one, as by `wrap(env)`
+    names = names or [name for name, value in vars(module).items() if isinstance(value, Scenario)]
     if len(names) != 1:
         choice = f"several scenarios, type one: {', '.join(f'{path}:{name}' for name in names)}"
         raise ConfigError(f"{what}: {path} defines {choice if names else 'no Scenario'}")

@@ -300,7 +300,7 @@ def test_a_card_blind_policy_stays_at_a_third_of_a_chip_and_is_found_deaf(tmp_pa
     assert [(line["signal"], line["step"]) for line in alarms(tmp_path / "run")][:1] == [
         ("deaf", 20)
     ]
-    assert "does not read its own cards" in notes[0] and notes[0].startswith(
+    assert "plays without reading what it is shown" in notes[0] and notes[0].startswith(
         "step 20, policy main: "
     )
     assert abs(summary["after"]["sampled"]["return"]["player_0"]) < 0.6  # the reward shows nothing

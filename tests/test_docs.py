@@ -343,9 +343,9 @@ def test_every_override_fits_a_shipped_config(page: Page) -> None:
 
 
 def test_what_alarms_advise_can_be_typed() -> None:
-    from gem_ma.training.selfplay.collapse import ADVICE
+    from gem_ma.training.selfplay.collapse import ADVICE, AMONG_OTHERS
 
-    for signal, advice in ADVICE.items():
+    for signal, advice in [*ADVICE.items(), *AMONG_OTHERS.items()]:
         typed = re.findall(
             r"""'[a-z.]+=[^']+'|(?:train|policies)\.[\w.{}]+=[\w.\[\]{}]*\w\]?""",
             advice.format(policy="NAME"),

@@ -198,3 +198,55 @@ def test_what_cannot_be_exported_is_one_line(
     typed = ["export", run, "--to", "messages", "-o", str(tmp_path / "x"), *more]
     assert one_line(capsys, typed) == 2
     assert not list(tmp_path.iterdir())
+
+
+MIXED = """
+from gem_ma import Ask, Scenario
+
+class Half(Scenario):
+    agents = ("ann",)
+
+    def tasks(self, split):
+        return (False, True)
+
+    def play(self, rng, task):
+        yield Ask({"ann": "?"}, legal=("x",))
+        if task:
+            raise ValueError("in the middle")
+"""
+
+
+def test_what_broke_in_the_middle_is_nothing_to_imitate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "half.py").write_text(MIXED)
+    assert main(["run", "half.py", "-n", "2", "--out", "half", "--quiet"]) == 1
+    kept = rows(exported(tmp_path / "a.jsonl", "half", "sft"))
+    assert [row["end"] for row in kept] == ["terminated"]
+    assert "1 rows of 1 episodes, chosen of 2 (--only all" in capsys.readouterr().out
+    assert len(rows(exported(tmp_path / "b.jsonl", "half", "sft", "--only", "all"))) == 2
+    assert not rows(exported(tmp_path / "c.jsonl", "half", "preference"))
+    assert "run.episodes_per_task=4" in capsys.readouterr().out
+
+
+def test_agents_of_a_pattern_are_named_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "two.yaml").write_text(
+        "scenarios: {a: {id: dilemma, tasks: 1}, b: {id: kuhn_poker, tasks: 1}}\n"
+        "agents: {'*': random_legal}\n"
+    )
+    assert main(["run", "two.yaml", "--out", "two", "--quiet"]) == 0
+    out = exported(tmp_path / "a.jsonl", "two", "messages", "--agent", "player_0")
+    assert [row["agent"] for row in rows(out)] == ["player_0"] * 2
+    exported(tmp_path / "b.jsonl", "two", "messages", "--agent", "zoe")
+    assert "in none of them zoe has a row" in capsys.readouterr().out
+
+
+def test_a_table_of_any_name_is_read_back(here: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    for name in ("plays", "plays.pq"):
+        out = exported(tmp_path / name, "game", "parquet")
+        assert list(gem_ma.read_episodes(out)) == list(gem_ma.read_episodes("game"))

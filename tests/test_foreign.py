@@ -13,9 +13,10 @@ import pytest
 
 from gem_ma.adapters import line, option_values, trial
 from gem_ma.adapters.foreign import FOUL, MISREAD, Foreign
-from gem_ma.adapters.guest import library
+from gem_ma.adapters.guest import library, quiet
 from gem_ma.adapters.line import Stop
 from gem_ma.adapters.reasoning_gym import ReasoningGym
+from gem_ma.cli.terminal import progress_line
 from gem_ma.effects import Reward
 from gem_ma.errors import ConfigError
 from gem_ma.scenario import Game
@@ -249,3 +250,19 @@ def test_a_number_of_tasks_is_bounded() -> None:
     for size in (0, -1, 10**9, True, 1.5, "5"):
         with pytest.raises(ConfigError, match=r"^chess: size wants a whole number, 1 to 1,000,000"):
             option_values.check(ReasoningGym, "chess", {"size": size})
+
+
+def test_a_signal_has_its_line_while_foreign_code_is_quiet(capsys):
+    with quiet(), quiet():
+        print("foreign", file=sys.stderr)
+        progress_line("stopping")
+    assert capsys.readouterr().err == "stopping\n"
+
+
+def test_a_stop_that_an_extension_took_for_its_own_fault_is_a_stop(tmp_path, monkeypatch):
+    # what C++ does with a Ctrl-C in the middle of its import
+    lines = "try:\n    raise KeyboardInterrupt\nexcept KeyboardInterrupt as stop:\n"
+    (tmp_path / "in_cpp.py").write_text(f"{lines}    raise ImportError('failed') from stop\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        library("in_cpp", "openspiel")

@@ -121,8 +121,8 @@ def test_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
-        ("plane", {}, "no task 'plane'; near: plain"),
-        ("composite", {}, "no task 'composite'"),
+        ("plane", {}, r"no task is called 'plane' \(did you mean plain"),
+        ("composite", {}, "no task is called 'composite'"),
         ("plain", {"digit": 2}, "digit"),
         ("text", {"sandbox": "docker"}, "bubblewrap or none"),
     ],

@@ -52,6 +52,37 @@ def test_an_environment_of_a_library_is_no_code_of_a_user(library, name, code, k
     assert registry.names_code(name) is code and registry.known("scenarios", name) is known
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("gym:FrozenLake-v1", "gymnasium:FrozenLake-v1"),
+        ("open_spiel:kuhn_poker", "openspiel:kuhn_poker"),
+        ("ta:TicTacToe-v0", "textarena:TicTacToe-v0"),
+        ("rg:leg_counting", "reasoning_gym:leg_counting"),
+        ("game:Wordle-v0-easy", "gem:game:Wordle-v0-easy"),
+    ],
+)
+def test_a_short_form_of_a_library_is_told_its_prefix(typed, meant):
+    with pytest.raises(ConfigError, match=rf"did you mean '{meant}'\?"):
+        registry.load("scenarios", typed)
+
+
+def test_a_module_that_is_like_no_library_is_no_library():
+    with pytest.raises(ConfigError, match=r"there is no module 'no_such_room'$"):
+        registry.load("scenarios", "no_such_room:Game")
+
+
+def test_an_id_without_its_prefix_is_told_that_it_wants_one(capsys):
+    assert main(["run", "FrozenLake-v1"]) == 2
+    assert "LIBRARY:FrozenLake-v1, with gem, gymnasium, " in capsys.readouterr().err
+
+
+def test_a_list_of_scenarios_ends_with_the_prefixes(capsys):
+    assert main(["list", "scenarios"]) == 0
+    told = capsys.readouterr().out.partition("\n\n")[2]
+    assert all(prefix in told for prefix in adapters.CATALOG)
+
+
 def test_a_prefix_alone_asks_which_one(library):
     with pytest.raises(ConfigError, match=r"say which one, as in boards:NAME"):
         registry.make("boards:")

@@ -193,10 +193,10 @@ def test_what_cuts_is_named(end: End) -> None:
     assert cut_note(4, episodes, []) is None and cut_note(4, episodes[3:], ["main"]) is None
     told = cut_note(4, episodes, ["main"]) or ""
     assert (
-        told.startswith("step 4: 3 of 8 episodes ") and "main learn as if nothing followed" in told
+        told.startswith("step 4: 3 of 8 episodes ") and "main learns as if nothing followed" in told
     )
     assert (
-        (f"run.{LIMITS[end]}" in told and "raise the limit" in told)
+        (LIMITS[end] in told and "raise the limit" in told)
         if end in LIMITS
         else ("context" in told and "limit" not in told)
     )

@@ -16,10 +16,12 @@ from gem_ma import registry
 from gem_ma.adapters import line, wrap
 from gem_ma.adapters.copies import whole_copy
 from gem_ma.adapters.foreign import FOUL
+from gem_ma.cli.main import main
 from gem_ma.episode import Limits
 from gem_ma.errors import ConfigError
 from gem_ma.scenario import Game
 from gem_ma.testing import check_scenario
+from gem_ma.testing.travel import described, rebuilt
 
 FEW = (9, 12, 13)  # rules of the views, which know nothing of adapters
 
@@ -203,3 +205,61 @@ def test_what_is_no_environment_is_refused_in_a_line():
     walk.held = (n for n in ())
     with pytest.raises(ConfigError, match="pass a function that makes it"):
         wrap(walk)
+
+
+OWN = """
+import gymnasium
+from gem_ma.adapters import wrap
+from tests.test_wrap import Walk
+
+def made():
+    return wrap(Walk, turns=6)
+
+walk = made()
+gymnasium.register("OwnWalk-v0", Walk, max_episode_steps=6)
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    (tmp_path / "own_walk.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    yield
+    sys.modules.pop("own_walk", None)
+    gymnasium.registry.pop("OwnWalk-v0", None)
+
+
+@pytest.mark.parametrize("name", ["own_walk.py", "own_walk.py:walk", "own_walk:walk"])
+def test_a_config_names_a_wrapped_environment_by_its_file(own, name):
+    made = registry.make(name)
+    assert (made.id, made.turns) == (name, 6)
+    assert registry.load("scenarios", name)().id == ""  # the one in the file got no id
+    assert main(["run", name, "-n", "2", "--quiet"]) == 0
+    assert main(["run", name, "scenario.turns=3", "--quiet"]) == 2  # it is made already
+
+
+def test_fresh_processes_play_a_wrapped_environment_alike(own, monkeypatch):
+    again = rebuilt(described(registry.make("own_walk.py")))
+    assert (again.id, again.turns, again.agents) == ("own_walk.py", 6, ("player",))
+
+
+def test_an_id_of_a_module_is_registered_by_its_import(own):
+    made = registry.make("gymnasium:own_walk:OwnWalk-v0")
+    assert made.turns == 6
+    game = Game(made, None, 1)
+    game.send({"player": "1"})
+    assert game.step == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("tests.test_wrap:Walk", "one is made of an environment by: game = gem_ma.adapters.wrap"),
+        ("own_walk.py:made", "a config calls no function"),
+        ("os:abort", "a config calls no function"),  # it would end this very process
+    ],
+)
+def test_what_is_no_scenario_is_not_called_and_is_told_how_to_become_one(own, name, words, capsys):
+    assert main(["run", name, "--quiet"]) == 2
+    assert words in capsys.readouterr().err

@@ -17,6 +17,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from threading import RLock
 from types import ModuleType
+from typing import Any
 
 from gem_ma.errors import ConfigError
 from gem_ma.installing import install
@@ -33,10 +34,24 @@ def library(module: str, extra: str, *more: str, beside: str = "") -> ModuleType
             for name in more:
                 import_module(name)
             return import_module(module)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
+        # what C++ makes of a Ctrl-C while it is imported
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise error.__cause__ from None
+        if not isinstance(error, ModuleNotFoundError):
+            raise
         lacks_more = beside and error.name and error.name.partition(".")[0] != extra
         typed = f'pip install "{beside}"' if lacks_more else install(extra)
         raise ConfigError(f"{extra}: there is no module {error.name!r}; type {typed}") from error
+
+
+class Muted(io.StringIO):
+    """A stderr that is thrown away. `beyond` is the one behind it, for lines of our own that come
+    meanwhile from a signal or another thread."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__()
+        self.beyond = getattr(stream, "beyond", stream)
 
 
 @contextmanager
@@ -46,7 +61,7 @@ def quiet() -> Iterator[None]:
         TURN,
         warnings.catch_warnings(),
         redirect_stdout(io.StringIO()),
-        redirect_stderr(io.StringIO()),
+        redirect_stderr(Muted(sys.stderr)),
     ):
         warnings.simplefilter("ignore")
         yield

@@ -15,7 +15,7 @@ from gem_ma.adapters.actions import action_names, chosen, form, kind_of, move_of
 from gem_ma.adapters.copies import whole_copy
 from gem_ma.adapters.foreign import FOUL, LISTED
 from gem_ma.adapters.guest import guest, library, starting
-from gem_ma.adapters.makers import gymnasium_env, key_of
+from gem_ma.adapters.makers import gymnasium_env, key_of, registered
 from gem_ma.adapters.results import STEP, amount, begun, flag, noted, parts, step_limit
 from gem_ma.adapters.solo import AGENT, Solo, SoloState
 from gem_ma.adapters.spaces import text_of
@@ -64,7 +64,7 @@ class Gymnasium(Solo):
 
     def _spec(self, made: Any) -> Any:
         # of the registry: the environment was made without its time limit
-        return library("gymnasium", "gymnasium").spec(self.env)
+        return library("gymnasium", "gymnasium").spec(registered(self.env))
 
     def _made(self) -> Any:
         return gymnasium_env(self.env, self.options)

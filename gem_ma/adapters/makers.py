@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib import import_module
 from importlib.util import find_spec
+from pkgutil import iter_modules
 from typing import Any
 
 from gem_ma.adapters.guest import library, quiet
@@ -24,11 +27,24 @@ def gymnasium_env(env: str, options: Mapping[str, Any]) -> Any:
     if env.startswith(("MiniGrid-", "BabyAI-")):
         library("minigrid", "gymnasium")  # it registers its ids when it is imported
     with quiet():
+        env = registered(env)
         spec = gymnasium.spec(env)
-        words = _words(gymnasium.envs.registration.load_env_creator(spec.entry_point))
+        maker = spec.entry_point  # a text, or what a user has registered itself
+        if isinstance(maker, str):
+            maker = gymnasium.envs.registration.load_env_creator(maker)
+        words = _words(maker)
         # -1: without the wrapper that ends a play at the time limit; `limits` cuts it
         settings = {"max_episode_steps": -1, "disable_env_checker": True}
         return gymnasium.make(env, **settings, **words, **options)
+
+
+def registered(env: str) -> str:
+    """The id under which Gymnasium knows an environment. Of `module:id`, as `gymnasium.make` takes
+    it, the module is imported, which registers its ids."""
+    module, _, name = env.rpartition(":")
+    if module:
+        import_module(module)
+    return name
 
 
 def pettingzoo_env(env: str, options: Mapping[str, Any]) -> Any:
@@ -45,8 +61,16 @@ def pettingzoo_env(env: str, options: Mapping[str, Any]) -> Any:
     # without PettingZoo's wrappers: they end a play at an illegal move in words of their own
     maker = getattr(module, "raw_env", None) or getattr(module, "parallel_env", None)
     if maker is None:
-        raise ConfigError(f"pettingzoo: there is no environment {env!r}, as tictactoe_v3")
+        there = [found for each in FAMILIES for found in _names(f"pettingzoo.{each}")]
+        near = get_close_matches(name, there, n=1) or ["tictactoe_v3"]
+        raise ConfigError(f"pettingzoo: there is no environment {env!r}, as {near[0]}")
     return maker(**_words(maker), **options)
+
+
+def _names(package: str) -> list[str]:
+    """The environments of a family: what stands in its folder with a version."""
+    modules = iter_modules(import_module(package).__path__)
+    return [module.name for module in modules if "_v" in module.name]
 
 
 def _words(maker: Any) -> dict[str, str]:

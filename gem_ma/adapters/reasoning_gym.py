@@ -10,13 +10,12 @@ import json
 import random
 from collections.abc import Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from typing import Any
 
 from gem_ma import Ask, Call, ConfigError, Episode, Message, Reward, Scenario
 from gem_ma.adapters import graders
 from gem_ma.adapters.graders import Data, data_of, evaluates, item_of, score
-from gem_ma.adapters.guest import guest, library
+from gem_ma.adapters.guest import guest, library, unknown
 from gem_ma.adapters.option_values import check
 from gem_ma.errors import CallError
 from gem_ma.parsing.boxed import boxed
@@ -47,8 +46,7 @@ class ReasoningGym(Scenario):
         factory = library("reasoning_gym.factory", "reasoning_gym")
         known = factory.DATASETS.keys() - {"composite"}
         if name not in known:
-            near = ", ".join(get_close_matches(name, known) or sorted(known)[:3])
-            raise ConfigError(f"reasoning_gym has no task {name!r}; near: {near}")
+            raise unknown("reasoning_gym: no task", name, known)
         self.name, self.size, self.options = name, size, json.dumps(options, sort_keys=True)
         self.tier = sandbox if evaluates(name) else ""
         if self.tier:

@@ -36,7 +36,8 @@ Examples:
 @click.option(
     "--only",
     type=click.Choice(["all", "won", "lost"]),
-    help="Which plays.  [default: all; won for sft, where success is judged]",
+    help="Which plays.  [default: all; for sft those that are won or, where success is not judged,"
+    " ended without an error]",
 )
 @click.option(
     "--scenario",
@@ -76,8 +77,9 @@ def command(
     path = run_folder(run)
     record = open_record(path, progress_line, scenario)
     seated = sorted(read_resolved(path).get("agents") or {})
+    is_listed = bool(seated) and "*" not in "".join(seated)  # a pattern may mean any agent
     # a play without the named agent is no fault of the record
-    if seated and (strange := [name for name in agents if name not in seated]):
+    if is_listed and (strange := [name for name in agents if name not in seated]):
         names = ", ".join(seated)
         raise ConfigError(f"{path}: no agent is called {strange[0]!r}; its agents are {names}")
     name = f"{path.resolve().name}-{form}{ENDINGS[form]}"
@@ -92,8 +94,20 @@ def command(
     if as_json:
         emit_json({"run": str(path), **made})
     else:
-        emit(f"{made['out']}: {made['rows']} rows of {made['episodes']} episodes")
+        told = f"{made['out']}: {made['rows']} rows of {made['episodes']} episodes"
+        emit(told + _why_few(made, agents))
     return 0
+
+
+def _why_few(made: dict[str, Any], agents: tuple[str, ...]) -> str:
+    """Why there are fewer rows than somebody may expect: the end of a line, or nothing."""
+    if made["episodes"] < made["of"]:
+        return f", chosen of {made['of']} (--only all takes every one)"
+    if agents and not made["rows"]:
+        return f"; in none of them {' or '.join(agents)} has a row"
+    if made["format"] == "preference" and not made["rows"]:
+        return "; a pair wants two plays of one start, as run.episodes_per_task=4 makes them"
+    return ""
 
 
 def _facts(path: Path) -> dict[str, Any]:

@@ -56,6 +56,8 @@ def command(kind: str, root: str, sort: str | None, as_json: bool) -> int:
         emit(columns([_row(kind, entry) for entry in entries], _HEADS[kind]))
         if kind == "engines":
             emit("\n" + capability_table(entries))
+        if kind == "scenarios":
+            emit("\n" + foreign())
     return 0
 
 
@@ -95,6 +97,17 @@ def _row(kind: str, entry: dict[str, Any]) -> tuple[str, ...]:
         score,
         players(entry["cast"], entry["models"]),
         state,
+    )
+
+
+def foreign() -> str:
+    """How scenarios of other libraries are named, in two lines."""
+    from gem_ma import registry
+
+    prefixes = ", ".join(registry.builtin("adapters"))
+    return (
+        "A file is a scenario, too: game.py. So is an environment of another library, as"
+        f" openspiel:kuhn_poker;\nits prefix is one of {prefixes}. docs/worlds.md lists them."
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Iterable, Iterator
 from types import FrameType
 from typing import Any, TypeVar
 
-from gem_ma.cli.terminal import progress_line
+from gem_ma.cli.terminal import progress_line, stderr
 
 DRAIN_S, GRACE_S = 4.0, 1.5  # grace: to cancel what has not drained and to write the summary
 T = TypeVar("T")
@@ -94,8 +94,8 @@ class Stopping:
             self._task.cancel()
 
     def _leave(self) -> None:
-        if sys.stderr.isatty():
-            sys.stderr.write("\x1b[?25h")  # a progress bar had hidden the cursor
+        if stderr().isatty():
+            stderr().write("\x1b[?25h")  # a progress bar had hidden the cursor
         progress_line(self.resume)
         try:
             sys.stdout.flush()

@@ -12,7 +12,7 @@ import time
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from gem_ma.errors import StoreError
 
@@ -78,12 +78,20 @@ def emit_json(value: Any) -> None:
     emit(json.dumps(value, indent=2, allow_nan=False))
 
 
+def stderr() -> TextIO:
+    """The stderr that people see. While foreign code has its turn, `sys.stderr` is thrown away
+    (`gem_ma.adapters.guest`), but a signal has something to say at any time."""
+    stream: TextIO = getattr(sys.stderr, "beyond", sys.stderr)
+    return stream
+
+
 def progress_line(text: str) -> None:
     """One message on stderr."""
     # A message that nobody can see stops no run. ValueError: the stream is closed.
     with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(plain(text) + "\n")
-        sys.stderr.flush()
+        stream = stderr()
+        stream.write(plain(text) + "\n")
+        stream.flush()
 
 
 def once() -> Callable[[str], None]:

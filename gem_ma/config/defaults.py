@@ -130,6 +130,8 @@ def seat_defaults(document: Document) -> None:
     scenario = document.get("scenario")
     try:
         factory = registry.load("scenarios", scenario["id"])
+        if not registry.makes_scenario(factory):
+            return
         options = {
             key: value for key, value in scenario.items() if key not in ("id", "split", "tasks")
         }

@@ -73,21 +73,28 @@ def agents_of(document: Document, world: Keys, base: Path | None) -> tuple[str, 
     factory = load_named(document, "scenarios", document.get(*path), path)
     if factory is None:
         return ()
-    # a config may name any function; none but a Scenario is called
-    maker = factory.func if isinstance(factory, partial) else factory  # an adapter, and its id
-    if not isinstance(maker, type) or not issubclass(maker, Scenario):
-        document.fault(path, f"{document.get(*path)!r} is no Scenario")
+    if not registry.makes_scenario(factory):
+        document.fault(path, f"{document.get(*path)!r} is no Scenario{_remedy(factory)}")
         return ()
     fields = fields_of(world)
     options = {key: value for key, value in document.get(*world).items() if key not in fields}
     # with a wrong option it cannot be made; what its class declares must do
     if not check_options(document, world, options, factory, frozenset(), fields):
-        return tuple(getattr(maker, "agents", ()))
+        return tuple(getattr(getattr(factory, "func", factory), "agents", ()))
     made = _make(document, world, base)
     if made is not None:
         return made.agents
     # which agents another library's world has, only that library knows
-    return () if isinstance(factory, partial) else tuple(getattr(maker, "agents", ()))
+    return () if isinstance(factory, partial) else tuple(getattr(factory, "agents", ()))
+
+
+def _remedy(named: Any) -> str:
+    """How a scenario is made of what was named in its place: the end of a message."""
+    if hasattr(named, "reset") and hasattr(named, "step"):
+        return "; one is made of an environment by: game = gem_ma.adapters.wrap(...)"
+    if callable(named) and not isinstance(named, type):
+        return "; a config calls no function: name a class, or a scenario that is made"
+    return ""
 
 
 def _make(document: Document, world: Keys, base: Path | None) -> Scenario | None:

@@ -65,7 +65,11 @@ def _hint(name: str, shipped: Iterable[str]) -> str:
     known = [*registry.catalog("scenarios"), *(Path(file).stem for file in shipped)]
     own = [str(file) for end in ("*.y*ml", "*.py") for file in Path().glob(end)]
     # a typing error in the name of one's own file; a list of all that is known would not name it
-    return nearest(name, [*known, *own], listed=False) or nearest(name, known)
+    near = nearest(name, [*known, *own], listed=False)
+    libraries = ", ".join(registry.builtin("adapters"))
+    # `FrozenLake-v1` is what a user of its library types first
+    foreign = f"; an environment of a library is LIBRARY:{name}, with {libraries}"
+    return near or f"{nearest(name, known)}{foreign}"
 
 
 def _scenario_text(name: str) -> str:

@@ -50,15 +50,16 @@ class Wish:
 
 
 def export(run: Path, out: Path, judge: Judge, wish: Wish) -> dict[str, Any]:
-    """Writes `out`, which may not exist, and gives `{out, format, episodes, rows}`: how many
-    episodes were taken and how many rows came of them.
+    """Writes `out`, which may not exist, and gives `{out, format, episodes, rows, of}`: how many
+    episodes were taken, how many rows came of them, and of how many episodes they were taken.
 
     Raises ConfigError where the format cannot hold such plays or its library is missing,
     StoreError where something cannot be read or written.
     """
     won = judge.success or (lambda episode: None)
-    which = wish.which or ("won" if wish.format == "sft" and judge.success else "all")
-    if which != "all" and judge.success is None:
+    usual = "all" if wish.format != "sft" else "won" if judge.success else "played"
+    which = wish.which or usual
+    if which in ("won", "lost") and judge.success is None:
         raise ConfigError(
             f"{run}: which plays were {which} is unknown: its scenario has no notion of success,"
             " or is not installed"
@@ -78,23 +79,31 @@ def export(run: Path, out: Path, judge: Judge, wish: Wish) -> dict[str, Any]:
                 shutil.rmtree(part)
             else:
                 part.unlink(missing_ok=True)
-    return {"out": str(out), "format": wish.format, "episodes": source.count, "rows": rows}
+    counts = {"episodes": source.count, "rows": rows, "of": source.seen}
+    return {"out": str(out), "format": wish.format, **counts}
 
 
 class _Source:
-    """The chosen episodes of a run, read anew at every walk, and how many the last one gave."""
+    """The chosen episodes of a run, read anew at every walk; how many the last one gave, and of
+    how many. `which`: all, won, lost, or played (an error ended none of them)."""
 
     def __init__(self, run: Path, which: str, won: Callable[[Episode], bool | None]) -> None:
-        self.run, self.won, self.count = run, won, 0
-        self._wanted = {"won": True, "lost": False}.get(which)
+        self.run, self.won, self.count, self.seen = run, won, 0, 0
+        self._which = which
 
     def __iter__(self) -> Iterator[Episode]:
-        self.count = 0
+        self.count = self.seen = 0
         for episode in read_episodes(self.run):
-            success = self.won(episode) if episode.end.scored else False
-            if self._wanted is None or success is self._wanted:
+            self.seen += 1
+            if self._is_wanted(episode):
                 self.count += 1
                 yield episode
+
+    def _is_wanted(self, episode: Episode) -> bool:
+        if self._which in ("all", "played"):
+            return self._which == "all" or episode.end.scored
+        success = self.won(episode) if episode.end.scored else False
+        return success is (self._which == "won")
 
 
 def _write(source: _Source, out: Path, wish: Wish) -> int:

@@ -30,9 +30,20 @@ def arrow() -> Any:
 def table_files(path: Path) -> list[Path]:
     """The parquet files that a path means: itself, or those of an exported folder; [] for any
     other path."""
-    if path.suffix == ".parquet":
+    if path.suffix == ".parquet" or _begins_as_parquet(path):
         return [path]
     return sorted((path / DATA).glob("*.parquet")) if path.is_dir() else []
+
+
+def _begins_as_parquet(path: Path) -> bool:
+    # an export has the name that its user typed
+    if not path.is_file():  # to open a pipe would wait for its writer
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"PAR1"
+    except OSError:  # whoever reads it as lines says what is wrong
+        return False
 
 
 def read_table(

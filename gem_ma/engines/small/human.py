@@ -55,8 +55,8 @@ class Human:
         self._output = output if output is not None else sys.stderr
         if not force and (self._input is None or not self._input.isatty()):
             raise ConfigError(
-                f"policy {policy!r}: the human engine needs a terminal to ask at; with input from a"
-                " file or a pipe set force: true"
+                f"policy {policy!r}: the human engine needs a terminal to ask at; where answers"
+                f" come from a file or a pipe, take gem-ma run with policies.{policy}.force=true"
             )
         self._turn = asyncio.Lock()  # one person, one question
         self._printed: dict[str, int] = {}  # conversation -> messages already printed

@@ -18,12 +18,12 @@ from gem_ma.training.loop.step import Step
 
 # share of a step's episodes; more cut ones than that bias what is learned, and the user is warned
 CUT_SHARE = 0.05
-# how a play was cut -> the key of `run:` that cut it
+# how a play was cut -> by what
 LIMITS = {
-    End.MAX_STEPS: "max_steps",
-    End.MAX_TURNS: "max_turns",
-    End.MAX_TOKENS: "max_tokens",
-    End.TIMEOUT: "episode_timeout_s",
+    End.MAX_STEPS: "run.max_steps or the time limit of their world",
+    End.MAX_TURNS: "run.max_turns",
+    End.MAX_TOKENS: "run.max_tokens",
+    End.TIMEOUT: "run.episode_timeout_s",
 }
 LONGER = (
     "use a model with more positions (gem-ma new model --positions N), or let its agents see less"
@@ -185,7 +185,7 @@ def cut_note(step: int, episodes: Sequence[Episode], without_critic: Sequence[st
     if not without_critic or ends.total() <= CUT_SHARE * scored:
         return None
     shares = [
-        f"{count} of {scored} episodes were cut by run.{LIMITS[end]}"
+        f"{count} of {scored} episodes were cut by {LIMITS[end]}"
         for end, count in ends.items()
         if end in LIMITS
     ]
@@ -196,8 +196,9 @@ def cut_note(step: int, episodes: Sequence[Episode], without_critic: Sequence[st
     todo = ["raise the limit"] * (len(shares) > bool(ends[End.CONTEXT])) + [LONGER] * bool(
         ends[End.CONTEXT]
     )
+    learn = "learns" if len(without_critic) == 1 else "learn"
     rest = (
-        f"and {', '.join(without_critic)} learn as if nothing followed; {'; '.join(todo)}; or name"
-        " an estimator with a critic (gae)"
+        f"and {', '.join(without_critic)} {learn} as if nothing followed; {'; '.join(todo)}; or"
+        " name an estimator with a critic (gae)"
     )
     return f"step {step}: {', '.join(shares)}, {rest}"

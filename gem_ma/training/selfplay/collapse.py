@@ -45,7 +45,7 @@ ADVICE = {  # what to type, by signal; {policy} is its name
     "one_action": (
         "learn more slowly, train.lr a third, or keep it exploring, train.loss.entropy=0.01"
     ),
-    "deaf": "begin with train.warm_start, or let one side learn first: train.policies=[{policy}]",
+    "deaf": "begin with train.warm_start",
     "side": (
         "half of its games against older selves: 'train.opponents={{latest: 0.5, uniform: 0.5}}'"
     ),
@@ -54,6 +54,8 @@ ADVICE = {  # what to type, by signal; {policy} is its name
         " 'train.opponents={{latest: 0.5, uniform: 0.5}}'"
     ),
 }
+# what is said beside, where several policies learn
+AMONG_OTHERS = {"deaf": ", or let one side learn first: train.policies=[{policy}]"}
 DECISIONS = 30  # of an update (or turns, for shares of turns); with fewer a share is noise
 
 
@@ -112,7 +114,7 @@ def deaf(effect: float | None, policy: str) -> Alarm | None:
         return None
     text = (
         f"what only it is shown changes no probability of its decisions by more than {effect:.3f}:"
-        " it does not read its own cards"
+        " it plays without reading what it is shown"
     )
     return Alarm("deaf", policy, effect, DEAF, text)
 

@@ -21,7 +21,7 @@ from gem_ma.evaluation.exploitability import ScoresTexts
 from gem_ma.training.loop.attendant import NO_FILES, Attendant
 from gem_ma.training.loop.roles import Learner
 from gem_ma.training.loop.step import Step
-from gem_ma.training.selfplay.collapse import ADVICE, HARMLESS, WINDOW, Alarm, Watch
+from gem_ma.training.selfplay.collapse import ADVICE, AMONG_OTHERS, HARMLESS, WINDOW, Alarm, Watch
 from gem_ma.training.selfplay.league import League
 from gem_ma.training.selfplay.signs import Encode, health
 
@@ -102,7 +102,8 @@ class Guard(Attendant):
                 alarm["discarded"] = discarded
         if step.number:
             step.rows += alarms
-            step.notes += map(_advice, alarms)
+            learners = len(self.settings.policies)
+            step.notes += [_advice(alarm, learners) for alarm in alarms]
 
     def summary(self) -> Mapping[str, Any]:
         """See `Attendant.summary`."""
@@ -217,15 +218,18 @@ class Guard(Attendant):
                 )
 
 
-def _advice(alarm: Mapping[str, Any]) -> str:
-    """An alarm as a line for the user: what was done about it, else what to try."""
+def _advice(alarm: Mapping[str, Any], learners: int) -> str:
+    """An alarm as a line for the user: what was done about it, else what to try. `learners`: how
+    many policies learn."""
     text = f"step {alarm['step']}, policy {alarm['policy']}: {alarm['text']}"
     if "rolled_back_to" in alarm:
         text += f"; back to the weights of step {alarm['rolled_back_to']}"
         text += " at half the learning rate"
     if "mixed_pool" in alarm:
         text += "; half of its games against itself go to the pool"
-    advice = ADVICE.get(alarm["signal"], "").format(policy=alarm["policy"])
+    advice = ADVICE.get(alarm["signal"], "")
+    advice += AMONG_OTHERS.get(alarm["signal"], "") * (learners > 1)
+    advice = advice.format(policy=alarm["policy"])
     if advice and "rolled_back_to" not in alarm and "mixed_pool" not in alarm:
         text += f"; try: {advice}"
     return text
