@@ -123,26 +123,26 @@ def load(kind: str, name: str) -> Any:
     return _member(what, f"module {path}", module, attribute)
 
 
-def given(scenario: Scenario) -> Scenario:
+def instance(scenario: Scenario) -> Scenario:
     """A copy of a scenario that a user's module has made, as of `gem_ma.adapters.wrap(env)`. It is
     a copy, since it gets an id here."""
     return copy(scenario)
 
 
-def is_given(name: str) -> bool:
+def names_instance(name: str) -> bool:
     """Whether a name is that of a scenario which a user's module has made."""
     try:
         factory = load("scenarios", name) if names_code(name) else None
     except Exception:  # an id that its author has typed may be no name at all
         return False
-    return isinstance(factory, partial) and factory.func is given
+    return isinstance(factory, partial) and factory.func is instance
 
 
 def makes_scenario(factory: Any) -> bool:
     """Whether a loaded name gives a scenario. A config may name anything that can be imported, and
     nothing else of it is called."""
     maker = factory.func if isinstance(factory, partial) else factory  # an adapter, and its id
-    return maker is given or (isinstance(maker, type) and issubclass(maker, Scenario))
+    return maker is instance or (isinstance(maker, type) and issubclass(maker, Scenario))
 
 
 def _library_meant(name: str) -> str:
@@ -173,7 +173,7 @@ def _hint(kind: str, name: str) -> str:
 def _member(what: str, holder: str, module: ModuleType, attribute: str) -> Any:
     try:
         member = getattr(module, attribute)
-        return partial(given, member) if isinstance(member, Scenario) else member
+        return partial(instance, member) if isinstance(member, Scenario) else member
     except AttributeError as error:
         near = get_close_matches(attribute, vars(module), n=1, cutoff=0.5)
         hint = f" (did you mean {near[0]!r}?)" if near else ""

@@ -17,7 +17,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from gem_ma.registry import is_given, load
+from gem_ma.registry import names_instance, load
 from gem_ma.scenario import Scenario
 
 
@@ -47,7 +47,7 @@ def described(holder: Any, module: str | None = None, *, state: bool = True) -> 
         try:
             order["state"] = packed(_state(holder))
         except TypeError as error:
-            if is_given(order["id"]):  # a child imports it from there, as this process did
+            if names_instance(order["id"]):  # a child imports it from there, as this process did
                 return {**order, "module": ""}
             raise NotImportable(
                 f"its attributes or tasks do not travel as JSON ({error}); check it by its id or"
