@@ -245,7 +245,11 @@ trian: {}
             ("id: dilemma", "id: dilema"),
             "run.yaml:2: scenario.id: no scenario is called 'dilema' (did you mean 'dilemma'?)",
         ),
-        (("id: dilemma", "id: 'os:abort'"), "run.yaml:2: scenario.id: 'os:abort' is no Scenario"),
+        (
+            ("id: dilemma", "id: 'os:abort'"),
+            "run.yaml:2: scenario.id: 'os:abort' is no Scenario; a config calls no function: name a"
+            " class, or a scenario that is made",
+        ),
         (
             ("id: dilemma", "id: 'no_such_package:X'"),
             (

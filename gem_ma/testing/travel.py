@@ -17,7 +17,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from gem_ma.registry import names_instance, load
+from gem_ma.registry import load, names_instance
 from gem_ma.scenario import Scenario
 
 
