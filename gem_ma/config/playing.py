@@ -125,6 +125,12 @@ class McpSettings(ToolOptions):
         None, min_length=1, description="Starts it, for each play: [python, server.py]."
     )
     url: str | None = Field(None, description="Reaches it by HTTP: http://127.0.0.1:8000/mcp.")
+    api_key_env: str | None = Field(
+        None, description="Variable that holds its key: a bearer's, or one of the process."
+    )
+    only: list[str] | None = Field(
+        None, min_length=1, description="The tools that are offered; else all of them."
+    )
     timeout_s: float = Field(30.0, gt=0, description="Seconds of one call.")
 
     @model_validator(mode="after")

@@ -7,145 +7,120 @@ the calls so far when it goes on. A server behind an address is shared, and no c
 
 from __future__ import annotations
 
-import asyncio
+import json
+import re
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
+from gem_ma.engines.http.endpoint import Endpoint
 from gem_ma.errors import ConfigError
 from gem_ma.installing import install
+from gem_ma.secret_names import NO_SECRET
 from gem_ma.tools.belt import Equipment, Use
+from gem_ma.tools.connection import (
+    Connection,
+    McpError,
+    Target,
+    begin,
+    call,
+    connect,
+    tools_of,
+    wait,
+)
 from gem_ma.types import Tool
 
-START_S = 60.0  # until a server has started and named its tools
-LONGEST = 8_000  # characters of a result
-MOST_PAGES = 32  # of a list of tools: a server may name a next page for ever
-
-
-@cache
-def _loop() -> asyncio.AbstractEventLoop:
-    """One loop for all connections, on a thread of its own: the calls of plays come from threads
-    that end."""
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="gem_ma mcp", daemon=True).start()
-    return loop
-
-
-def _wait(work: Coroutine[Any, Any, Any], timeout_s: float) -> Any:
-    async def limited() -> Any:
-        async with asyncio.timeout(timeout_s):
-            return await work
-
-    return asyncio.run_coroutine_threadsafe(limited(), _loop()).result()
-
-
-class Connection:
-    """A client, in a task that opens and closes it: the SDK wants both in the same one."""
-
-    def __init__(self, target: Any) -> None:
-        self.target, self.error = target, "it ended"
-        self.opened, self.left = asyncio.Event(), asyncio.Event()
-        self.client: Any = None
-        self.task = asyncio.ensure_future(self._hold())
-
-    async def _hold(self) -> None:
-        from mcp import Client
-
-        try:
-            async with Client(self.target) as client:
-                self.client = client
-                self.opened.set()
-                await self.left.wait()
-        except Exception as error:
-            fault: BaseException = error
-            while isinstance(fault, BaseExceptionGroup):  # "1 sub-exception" says nothing
-                fault = fault.exceptions[0]
-            self.error = f"{type(fault).__name__}: {' '.join(str(fault).split()) or 'no answer'}"
-        finally:
-            self.client = None
-            self.opened.set()
-
-    async def ready(self) -> Any:
-        """The open client. Raises ConnectionError where there is none."""
-        await self.opened.wait()
-        if self.client is None:
-            raise ConnectionError(self.error)
-        return self.client
-
-    async def close(self) -> None:
-        self.left.set()
-        await asyncio.wait([self.task], timeout=5)
-        self.task.cancel()
-
-
-async def _connect(target: Any) -> Connection:
-    return Connection(target)
-
-
-async def _call(connection: Connection, name: str, arguments: Mapping[str, Any]) -> str:
-    client = await connection.ready()
-    result = await client.call_tool(name, dict(arguments))
-    text = "\n".join(
-        part.text if part.type == "text" else f"[{part.type}]" for part in result.content
-    )
-    return f"Error: {text}" if result.is_error else text
-
-
-async def _tools(target: Any) -> list[Tool]:
-    connection = Connection(target)
-    try:
-        client = await connection.ready()
-        tools, cursor = [], None
-        for _ in range(MOST_PAGES):
-            page = await client.list_tools(cursor=cursor)
-            tools += [Tool(t.name, t.description or "", t.input_schema) for t in page.tools]
-            cursor = page.next_cursor
-            if not cursor:
-                break
-        return tools
-    finally:
-        await connection.close()
+START_S = 60.0  # until a server has started and named its tools, at least
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # of a tool, as the protocol has it
+MOST_TOLD = 256 << 10  # bytes of all schemas: every prompt holds them
+# sessions with a process; the oldest gives its own up, and is built again when it is needed
+MOST_LIVE = 32
+_LIVE: list[Session] = []
+_LOCK = threading.Lock()
 
 
 class Session(Use):
-    """The calls of a play, and a connection on which the first `done` of them were made."""
+    """The calls of a play, and a connection on which those in `made` were made."""
 
-    def __init__(self, target: Any, timeout_s: float, repeats: bool) -> None:
-        self.target, self.timeout_s, self.repeats = target, timeout_s, repeats
+    def __init__(self, target: Target, timeout_s: float) -> None:
+        self.target, self.timeout_s = target, timeout_s
+        self.repeats = bool(target.command)
         self.calls: list[tuple[str, Mapping[str, Any]]] = []
+        self.made: list[tuple[str, Mapping[str, Any]]] = []
         self.connection: Connection | None = None
-        self.done = 0
+        self.closed = False
+        # a call that nobody waits for any more may still be under way when the next one comes
+        self.busy = threading.Lock()
 
     def plan(self, name: str, arguments: Mapping[str, Any]) -> None:
         self.calls.append((name, arguments))
 
     def run(self) -> Any:
-        calls = list(self.calls)
-        if self.connection is None or self.done != len(calls) - 1:
-            self.close()
-            self.connection = _wait(_connect(self.target), START_S)
-            _wait(self.connection.ready(), START_S)
-            for call in calls[:-1] if self.repeats else ():
-                _wait(_call(self.connection, *call), 3 * self.timeout_s)
+        *before, last = self.calls
+        with self.busy:
+            if self.closed:
+                raise McpError("the play is over")
+            if self.connection is None or (self.repeats and self.made != before):
+                self._open()
+                for each in before if self.repeats else ():
+                    self._call(each, 3 * self.timeout_s)  # it has ended in its time before
+            return self._call(last, self.timeout_s)
+
+    def _open(self) -> None:
+        self.release()
+        self.connection = wait(connect(self.target), START_S)
+        if self.repeats:
+            _enter(self)
+
+    def _call(self, made: tuple[str, Mapping[str, Any]], timeout_s: float) -> Any:
+        connection = self.connection
+        if connection is None:
+            raise McpError("it was left")
         try:
-            text: str = _wait(_call(self.connection, *calls[-1]), self.timeout_s)
-        except BaseException:
-            self.close()  # what the server did of it is not known
+            if not self.made:
+                wait(connection.ready(), max(START_S, self.timeout_s))
+            text = wait(call(connection, *made), timeout_s)
+        except BaseException as error:
+            self.release()  # what the server did of it is not known
+            if isinstance(error, McpError):
+                raise McpError(f"{error}{connection.odd}") from None
             raise
-        self.done = len(calls)
-        return text[:LONGEST]
+        self.made.append(made)
+        return text
 
     def text_of(self, result: Any) -> str:
         if result is None:
             self.calls.pop()  # never made, for what comes later
+            self.release()
             return ""
         return str(result)
 
-    def close(self) -> None:
-        connection, self.connection, self.done = self.connection, None, 0
+    def release(self) -> None:
+        """Ends the connection, with its server; the calls stay."""
+        connection, self.connection, self.made = self.connection, None, []
+        with _LOCK, suppress(ValueError):
+            _LIVE.remove(self)
         if connection is not None:
-            asyncio.run_coroutine_threadsafe(connection.close(), _loop())
+            begin(connection.close())
+
+    def close(self) -> None:
+        self.closed = True
+        self.release()
+
+
+def _enter(session: Session) -> None:
+    with _LOCK:
+        _LIVE.append(session)
+        others = _LIVE[:-1] if len(_LIVE) > MOST_LIVE else []
+    for other in others:
+        if other.busy.acquire(blocking=False):
+            try:
+                other.release()
+            finally:
+                other.busy.release()
+            return
 
 
 class Mcp(Equipment):
@@ -153,30 +128,79 @@ class Mcp(Equipment):
 
     def __init__(
         self,
-        command: Sequence[str] | None = None,
+        command: Sequence[str] = (),
         url: str | None = None,
+        *,
+        api_key_env: str | None = None,
+        only: Sequence[str] | None = None,
         timeout_s: float = 30.0,
         uses: int = 5,
         reward: float = 0.0,
     ) -> None:
-        """Asks the server for its tools. Raises ConfigError where it does not answer."""
+        """Asks the server for its tools. Raises ConfigError where it gives none to use."""
         try:
-            from mcp import StdioServerParameters
+            import mcp  # noqa: F401
         except ModuleNotFoundError as error:
             raise ConfigError(
                 f"mcp: there is no module {error.name!r}; {install('mcp')}"
             ) from error
         self.timeout_s, self.uses, self.reward = timeout_s, uses, reward
-        self.repeats = bool(command)
-        # without `env` the SDK hands the process the path and the home, and no keys
-        self.target = (
-            StdioServerParameters(command=command[0], args=list(command[1:])) if command else url
-        )
+        target = _target(command, url, api_key_env)
         try:
-            self.tools = tuple(_wait(_tools(self.target), START_S))
-        except Exception as error:
-            name = " ".join(command) if command else url
-            raise ConfigError(f"mcp: {name} gives no list of tools ({error})") from error
+            tools, mode = wait(
+                tools_of(target, max(START_S, timeout_s)), 2 * max(START_S, timeout_s)
+            )
+        except McpError as error:
+            raise ConfigError(f"mcp: {target} gives no list of tools ({error})") from error
+        self.target = replace(target, mode=mode)
+        self.tools = tuple(tool for tool in tools if only is None or tool.name in only)
+        _check(target, tools, self.tools, only or ())
 
     def open(self) -> Session:
-        return Session(self.target, self.timeout_s, self.repeats)
+        return Session(self.target, self.timeout_s)
+
+
+def _target(command: Sequence[str] | None, url: str | None, key_name: str | None) -> Target:
+    if bool(command) == bool(url) or isinstance(command, str):
+        raise ConfigError("mcp: wants a command, as a list of words, or a url")
+    # a key in an address would be logged
+    endpoint = Endpoint(base_url=url or "http://127.0.0.1", api_key_env=key_name)
+    try:
+        endpoint.checked("mcp", "/")
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("base_url", "url")) from None
+    secret = endpoint.key("mcp")
+    # without a key the SDK hands a process the path and the home, and nothing else
+    named = key_name if secret.value not in NO_SECRET else None
+    return Target(tuple(command or ()), url or "", named or "", secret)
+
+
+def _check(
+    target: Target, everything: Sequence[Tool], tools: Sequence[Tool], only: Sequence[str]
+) -> None:
+    """Raises ConfigError where the tools cannot be offered to a model."""
+    names = [tool.name for tool in everything]
+    known = ", ".join(names[:20]) or "none"
+    if missing := sorted(set(only) - set(names)):
+        raise ConfigError(f"mcp: {target} has no tool called {missing[0]!r}; it has {known}")
+    if not tools:
+        raise ConfigError(f"mcp: {target} offers no tools")
+    size = 0
+    for tool in tools:
+        if not NAME.fullmatch(tool.name):
+            raise ConfigError(
+                f"mcp: {target} has a tool called {ascii(tool.name)[:80]}; a name is 1 to 128 of"
+                " A-Z, a-z, 0-9, _, . and -. `only: [NAME]` takes others alone"
+            )
+        if names.count(tool.name) > 1:
+            raise ConfigError(f"mcp: {target} has two tools called {tool.name}")
+        try:
+            size += len(json.dumps(tool.schema, allow_nan=False))
+        except (ValueError, RecursionError) as error:
+            what = f"the schema of {tool.name} is no JSON"
+            raise ConfigError(f"mcp: {target}: {what} ({error})") from None
+    if size > MOST_TOLD:
+        raise ConfigError(
+            f"mcp: {target}: its {len(tools)} tools take {size >> 10} KiB of a prompt, of"
+            f" {MOST_TOLD >> 10} at most; `only: [NAME]` takes some of them"
+        )
