@@ -31,6 +31,9 @@ EXCERPT = 300  # characters of a server's complaint
 CLOSE_S = 8.0  # the SDK gives a server 2 s to end, and 2 s more after a signal
 EXIT_S = 3.0  # at the end of the program, for servers that clean up; their keeper ends the others
 OPEN: set[Connection] = set()
+# words of the SDK
+FORGOTTEN = "Session terminated"  # by a server that was started anew: it has not taken the call
+NO_STATUS = "Server returned an error response"
 # the SDK tells every line that is no message with a traceback, on stderr where nobody listens
 logging.getLogger("mcp").addHandler(logging.NullHandler())
 
@@ -101,6 +104,7 @@ class Connection:
         self.target, self.error, self.odd, self.words = target, "the server ended", "", b""
         self.opened, self.left = asyncio.Event(), asyncio.Event()
         self.client: Any = None
+        self.status = 0  # of the last answer by HTTP that was a fault
         self.pipe: int | None = None
         OPEN.add(self)
         self.task = asyncio.ensure_future(self._hold())
@@ -126,20 +130,27 @@ class Connection:
     @asynccontextmanager
     async def _reached(self) -> AsyncIterator[Any]:
         """The server behind an address."""
-        import httpx2
         from mcp.client.streamable_http import streamable_http_client
+
+        from gem_ma.engines.http.client import import_client
 
         near = urlsplit(self.target.url).hostname in ("127.0.0.1", "localhost", "::1")
         key = self.target.key.value
         headers = {"authorization": f"Bearer {key}"} if self.target.key_name else {}
         # each call has a limit of its own
-        times = httpx2.Timeout(30.0, read=None)
+        httpx = import_client()
+        times = httpx.Timeout(30.0, read=None)
+        more = {"event_hooks": {"response": [self._answered]}, "trust_env": not near}
         # a proxy of the environment would be asked for servers of this machine too
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=times, trust_env=not near) as http,
+            httpx.AsyncClient(headers=headers, timeout=times, **more) as http,
             streamable_http_client(self.target.url, http_client=http) as streams,
         ):
             yield streams
+
+    async def _answered(self, response: Any) -> None:
+        if response.status_code >= 400:
+            self.status = response.status_code
 
     @asynccontextmanager
     async def _started(self) -> AsyncIterator[Any]:
@@ -199,6 +210,9 @@ class Connection:
         while isinstance(error, BaseExceptionGroup):  # "1 sub-exception" says nothing
             error = error.exceptions[0]
         text = _short(error)
+        if text == NO_STATUS:
+            hint = "; is its key named by api_key_env?" if self.status in (401, 403) else ""
+            return f"the server answered {self.status}{hint}"
         if text != "Connection closed":
             return self.target.key.hide_at_cut(text)
         self._listen()
@@ -240,7 +254,7 @@ async def call(connection: Connection, name: str, arguments: Mapping[str, Any]) 
     except Exception as error:
         # a server that lives has taken the call, whatever became of it
         why = connection.why(error)
-        if why.startswith("the server ended"):
+        if why.startswith("the server ended") or why == FORGOTTEN:
             raise McpError(why) from None
         return f"Error: {why}"
     parts = [_text(part) for part in result.content]

@@ -21,6 +21,7 @@ from gem_ma.installing import install
 from gem_ma.secret_names import NO_SECRET
 from gem_ma.tools.belt import Equipment, Use
 from gem_ma.tools.connection import (
+    FORGOTTEN,
     Connection,
     McpError,
     Target,
@@ -66,6 +67,12 @@ class Session(Use):
                 self._open()
                 for each in before if self.repeats else ():
                     self._call(each, 3 * self.timeout_s)  # it has ended in its time before
+            try:
+                return self._call(last, self.timeout_s)
+            except McpError as error:
+                if FORGOTTEN not in str(error):
+                    raise
+            self._open()
             return self._call(last, self.timeout_s)
 
     def _open(self) -> None:

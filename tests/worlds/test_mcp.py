@@ -5,8 +5,10 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -60,17 +62,27 @@ def test_a_call_without_an_end_is_left() -> None:
     game.close()
 
 
-@pytest.fixture
-def address() -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+def served(port: int) -> subprocess.Popen[bytes]:
     process = leashed([sys.executable, SERVER, str(port)], stderr=subprocess.DEVNULL)
+    for _ in range(600):
+        with socket.socket() as client:
+            if client.connect_ex(("127.0.0.1", port)) == 0:
+                return process
+        time.sleep(0.1)
+    raise AssertionError("the server does not start")
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        number: int = free.getsockname()[1]
+        return number
+
+
+@pytest.fixture
+def address(port: int) -> Iterator[str]:
+    process = served(port)
     try:
-        for _ in range(300):
-            with socket.socket() as client:
-                if client.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         process.terminate()
@@ -85,6 +97,42 @@ def test_a_server_over_http_is_shared_and_no_call_is_repeated(address: str) -> N
     assert ask(game, "add", number=1) == "3"
     game.close()
     fork.close()
+
+
+def test_a_server_that_was_started_anew_is_met_anew(port: int) -> None:
+    for begin in (True, False):
+        process = served(port)
+        try:
+            if begin:
+                game = start(url=f"http://127.0.0.1:{port}/mcp")
+                assert [ask(game, "add", number=1) for _ in range(2)] == ["1", "2"]
+            else:
+                assert ask(game, "add", number=1) == "1"  # its state is its own affair
+        finally:
+            process.terminate()
+            process.wait()
+    assert ask(game, "add", number=1).startswith("Error: ")
+    game.close()
+
+
+class Refusing(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(401)
+        self.end_headers()
+
+    def log_message(self, *words: Any) -> None: ...
+
+
+def test_a_server_that_wants_a_key_is_named_with_its_status(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # not for this machine
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as http:
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        with pytest.raises(ConfigError, match=r"answered 401; is its key named by api_key_env\?"):
+            start(url=f"http://127.0.0.1:{http.server_port}/mcp")
+        http.shutdown()
 
 
 @pytest.mark.parametrize(
