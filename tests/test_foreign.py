@@ -220,6 +220,17 @@ def test_what_is_remembered_is_bounded():
     assert list(shelf.values.values()) == [7, 8, 0]
 
 
+def test_a_library_that_came_in_half_says_each_time_what_is_missing(tmp_path, monkeypatch) -> None:
+    half = tmp_path / "half_a_library"
+    half.mkdir()
+    (half / "__init__.py").write_text("from . import table\nimport no_such_dependency")
+    (half / "table.py").write_text("GAMES = {}")
+    monkeypatch.syspath_prepend(tmp_path)
+    for _ in range(2):  # a config makes its world twice
+        with pytest.raises(ConfigError, match="there is no module 'no_such_dependency'"):
+            library("half_a_library.table", "half_a_library")
+
+
 def test_a_library_that_ends_its_process_is_asked_in_another_one(monkeypatch) -> None:
     ends = {
         "import os; os.abort()": "ends its process (signal 6)",

@@ -198,6 +198,39 @@ def test_talks_sample_the_same_with_and_without_reuse_and_are_those_of_the_plain
         ]
 
 
+def test_one_token_is_computed_with_its_queries_packed_in_half_precision(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4 heads of queries, 2 of keys: packed they are [B, 2, 2, D], whether the library's own mask
+    hides anything or not."""
+    from gem_ma.engines.local.loading import How
+    from gem_ma.engines.local.transformers import Transformers
+
+    shapes: list[tuple[int, ...]] = []
+    attention = torch.nn.functional.scaled_dot_product_attention
+
+    def seen(query: Any, *others: Any, **options: Any) -> Any:
+        shapes.append(tuple(query.shape[1:3]))
+        return attention(query, *others, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", seen)
+    for dtype, one in (("bfloat16", (2, 2)), ("float32", (4, 1))):
+        decoder = Transformers(str(byte_model), policy="main", how=How(dtype=dtype)).decoder
+        draw = row(decoder, some(1, 40), max_tokens=3)
+        shapes.clear()
+        decoder.finish([draw])
+        # a look at the cache, the prompt, then a token at a time
+        assert shapes[-2 * (len(draw.ids) - 1) :] == [one] * 2 * (len(draw.ids) - 1), dtype
+        # as one pass over the whole text has them
+        with torch.no_grad():
+            whole = torch.tensor([[*draw.prompt, *draw.ids]])
+            logits = decoder.model(whole, use_cache=False).logits[0, len(draw.prompt) - 1 : -1]
+        told = (logits.float() + decoder.banned).log_softmax(-1)
+        expected = told.gather(1, torch.tensor(draw.ids)[:, None])[:, 0]
+        gap = (expected - torch.tensor(draw.logprobs)).abs().max()
+        assert gap < (0.05 if dtype == "bfloat16" else 1e-5)
+
+
 def test_only_new_tokens_are_fed(decoder: Decoder) -> None:
     first = row(decoder, some(1, 40))
     decoder.finish([first])

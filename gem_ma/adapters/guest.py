@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from difflib import get_close_matches
 from importlib import import_module
+from itertools import accumulate
 from threading import RLock
 from types import ModuleType
 from typing import Any
@@ -29,11 +30,14 @@ TURN = RLock()
 def library(module: str, extra: str, *more: str, beside: str = "") -> ModuleType:
     """The module of a library, imported now, with nothing printed. Raises ConfigError with what to
     type where it is missing; `beside`: what to install where the extra is not enough."""
+    # From the top: a package whose own import failed half way leaves parts behind, and asked for
+    # alone such a part would answer, with half of what it knows.
+    above = list(accumulate(module.split("."), "{}.{}".format))
     try:
         with quiet():
-            for name in more:
-                import_module(name)
-            return import_module(module)
+            for name in (*more, *above):
+                found = import_module(name)
+            return found
     except ImportError as error:
         # what C++ makes of a Ctrl-C while it is imported
         if isinstance(error.__cause__, KeyboardInterrupt):

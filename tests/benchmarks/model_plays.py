@@ -5,7 +5,8 @@
 Every scenario of the registry is played once for each of its agents: the model in that seat, the
 others as the scenario casts them (at random where it casts nobody); the shop once more with the
 model in both. Ids of other libraries (`FOREIGN`) are played where this Python can import them, else
-the line says what to install.
+the line says what to install. `ID+TOOL` is a world with a tool for the model, as `arithmetic+python`;
+this model's template knows no tools, so they stand before the briefing as text.
 `success` stands with a 95 % interval (Wilson), or else the agent's mean return with one of the
 mean. The trivial columns are random legal answers and the best of the scenario's own
 `baseline_casts` in that seat; "-" where it has none, or where no answer is listed.
@@ -35,9 +36,12 @@ from gem_ma.types import Sampling
 FOREIGN = (
     "openspiel:kuhn_poker",
     "openspiel:leduc_poker",
+    "openspiel:tic_tac_toe",
     "gymnasium:FrozenLake-v1",
     "gymnasium:Blackjack-v1",
     "gymnasium:CliffWalking-v1",
+    "gymnasium:MiniGrid-Empty-5x5-v0",
+    "gymnasium:BabyAI-GoToRedBallGrey-v0",
     "pettingzoo:connect_four_v3",
     "textarena:TicTacToe-v0",
     "textarena:KuhnPoker-v0",
@@ -46,7 +50,9 @@ FOREIGN = (
     "reasoning_gym:letter_counting",
     "reasoning_gym:chain_sum",
     "reasoning_gym:spell_backward",
+    "textworld:tw-simple",
 )
+TOOLS = ("arithmetic+python",)
 # how the model sits where a bare prompt is not enough: tools as text, and customers of the shop
 SEATS = {
     ("retail", "assistant"): {"behaviour": "act"},
@@ -66,7 +72,9 @@ def config_of(name: str, seats: Mapping[str, Any], tasks: int) -> tuple[Any, Sce
     )
     lines = [*named, *(f"agents.{agent}={seat}" for agent, seat in seats.items())]
     limits = [f"scenario.tasks={tasks}", f"run.max_steps={LONGEST.get(name, STEPS)}"]
-    loaded = load(name, (*OVERRIDES.get(name, ()), *lines, *limits)).without_training()
+    loaded = load(
+        name.partition("+")[0], (*OVERRIDES.get(name, ()), *lines, *limits)
+    ).without_training()
     return loaded.config, scenario_of(loaded.config)
 
 
@@ -98,12 +106,18 @@ def score(scenario: Scenario, agent: str, episodes: list[Episode]) -> str:
 def line(name: str, agents: Sequence[str], tasks: int, policies: Mapping[str, Policy]) -> str:
     """A row of the table: the model in these seats, then those who need no model."""
     start, agent = time.process_time(), agents[0]
-    mine = {seat: _yaml({**SEATS.get((name, seat), {}), "policy": "main"}) for seat in agents}
+    tool = name.partition("+")[2]
+    belt = {"tools": f"[{tool}]"} if tool else {}
+    mine = {
+        seat: _yaml({**SEATS.get((name, seat), {}), **belt, "policy": "main"}) for seat in agents
+    }
     scenario, episodes = played(name, mine, tasks, policies)
     failed = [episode for episode in episodes if episode.error]
     replies = [r for e in episodes for turn in e.turns for r in turn.replies if r.policy == "main"]
     seconds = time.process_time() - start
-    cells = [name, " and ".join(agents), str(len(episodes)), score(scenario, agent, episodes)]
+    cut = f", {LONGEST[name]} steps" if name in LONGEST else ""
+    cells = [name + cut, " and ".join(agents), str(len(episodes))]
+    cells.append(score(scenario, agent, episodes))
     # what fills one seat at random is no measure of a model in all of them
     cells += trivial(name, agent, scenario, tasks) if len(agents) == 1 else ["-", "-"]
     cells += [str(sum(len(reply.token_ids or ()) for reply in replies)), f"{seconds:.0f}"]
@@ -151,14 +165,16 @@ def main() -> None:
     parser.add_argument("model", help="a model folder")
     parser.add_argument("--tasks", type=int, default=20)
     parser.add_argument("--tokens", type=int, default=32, help="of a reply, at most")
-    parser.add_argument("--only", nargs="+", help="ids; else every id of the registry and FOREIGN")
+    parser.add_argument(
+        "--only", nargs="+", help="ids; else every id of the registry, TOOLS and FOREIGN"
+    )
     parser.add_argument("--dtype", default="bfloat16")
     given = parser.parse_args()
     engine = open_engine("main", f"transformers/{given.model}", dtype=given.dtype, constrain="auto")
     policies = {"main": Policy("main", engine, Sampling(max_tokens=given.tokens))}
     print("| id | agent | tasks | the model | random | best of its baselines | tokens | CPU s |")
     print("| --- | --- | ---: | --- | --- | --- | ---: | ---: |")
-    names = given.only or [*registry.catalog("scenarios"), *FOREIGN]
+    names = given.only or [*registry.catalog("scenarios"), *TOOLS, *FOREIGN]
     for row in rows(names, given.tasks, policies):
         print(row, flush=True)
 
