@@ -244,10 +244,10 @@ WISH = {"scenario": "tic_tac_toe", "agent": "x", "seed": "", "who": {}}
 @pytest.mark.parametrize(
     ("wish", "status", "words"),
     [
-        ({"scenario": "os:system"}, 409, "no scenario of this name"),
-        ({"scenario": "evil.py"}, 409, "no scenario of this name"),
-        ({"scenario": "openspiel:chess"}, 409, "no scenario of this name"),
-        ({"scenario": ["x"]}, 409, "no scenario of this name"),
+        ({"scenario": "os:system"}, 409, "is offered here"),
+        ({"scenario": "evil.py"}, 409, "is offered here"),
+        ({"scenario": "openspiel:chess"}, 409, "is offered here"),
+        ({"scenario": ["x"]}, 409, "is offered here"),
         ({"agent": "nobody"}, 409, "no agent is called"),
         ({"agent": "x=human"}, 409, "no agent is called"),
         ({"seed": "-1"}, 409, "whole number"),

@@ -75,12 +75,12 @@ def _plans(loaded: Loaded, scenario: Scenario, most: int) -> tuple[list[Plan], i
     from gem_ma.config.plans import evaluation_plans
     from gem_ma.engines.base import stable_seed
 
-    # more tries would narrow the interval of a task, and tell of no further task
+    # a second try of a task would tell nothing of other tasks
     single_try = loaded.config.model_copy(
         update={"run": loaded.config.run.model_copy(update={"episodes_per_task": 1})}
     )
     plans = list(evaluation_plans(single_try, scenario))
-    # of fewer tasks it is the same, less some
+    # by a digest of each task: a run of fewer tasks draws among the same ones
     drawn = sorted(range(len(plans)), key=lambda at: stable_seed("baseline", *plans[at].id))[:most]
     return [plans[at] for at in sorted(drawn)], len(plans)
 

@@ -1,5 +1,5 @@
-"""Ctrl-C and SIGTERM in a run: the first one drains for at most 5 s, the second one ends the
-process within a second. Nothing stored is lost."""
+"""Ctrl-C and SIGTERM in a run: the first one drains for at most 5.5 s, the second one ends the
+process at once. Nothing stored is lost."""
 
 from __future__ import annotations
 

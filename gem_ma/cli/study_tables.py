@@ -96,7 +96,7 @@ def cell_rows(summary: Mapping[str, Any], score: str) -> list[list[str]]:
     rows = []
     for cell in summary["cells"]:
         names = tuple(cell["names"].values())
-        # a measure may exist in some cells only
+        # a measure may be of some cells only
         interval, against = cell["scores"].get(score), differences.get(names)
         # the reference itself, and a cell with no common plays, have no p value
         keys = ("p", "p_adjusted") if summary["correct"] == "holm" else ("p",)

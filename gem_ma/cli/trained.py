@@ -77,7 +77,7 @@ def _league_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = []
     ratings = summary.get("league", {}).get("ratings", {})
     if isinstance(ratings, dict) and ratings:
-        # ratings are on the scale of Elo, where a point is nothing
+        # one point of a rating (on the scale of Elo) is far below its error, so no decimals
         listed = [f"{name} {value:.0f}" for name, value in list(ratings.items())[:RATED]]
         rows.append(("ratings", ", ".join(listed)))
     alarms = summary.get("alarms", {})

@@ -15,7 +15,11 @@ Examples:
 @click.command(epilog=EXAMPLE)
 @click.argument("run", type=RunName(), required=False, metavar="[RUN|FOLDER]")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="[default: a free one]")
-@click.option("--scenario", metavar="FILE", help="Code that judges, forks and is played.")
+@click.option(
+    "--scenario",
+    metavar="NAME|FILE",
+    help="One more scenario to play, and the code that judges and forks runs of it.",
+)
 @click.option("--trust", is_flag=True, help="Forks use the models, tools and code of a run.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
 def command(run: str | None, port: int, scenario: str | None, trust: bool, opens: bool) -> int:

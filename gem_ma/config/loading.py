@@ -252,7 +252,7 @@ def _finish(document: Document, path: Path | None) -> Config | None:
     except DataError as error:
         document.refuse()
         raise error
-    # One line for one thing: that a secret's name is also no known option is nothing to add.
+    # A key with a secret in it gets one line: that it is also no known option adds nothing.
     document.faults = [fault for fault in document.faults if secret.get(fault.path, fault) == fault]
     return config
 

@@ -61,7 +61,7 @@ def flat_row(episode: Episode, won: Won) -> Fields:
     """One row an episode, flat: for data frames."""
     whole = episode_row(episode, won)
     returns = {f"return {entry['agent']}": entry["value"] for entry in whole.pop("returns")}
-    del whole["cast"]  # it is the same in all plays of a run
+    del whole["cast"]  # the config of the run says who plays
     return {**whole, **returns, "turns": len(episode.turns)}
 
 

@@ -16,7 +16,7 @@ class Delivered:
 
     def wants(self, step: int, label: str) -> bool:
         """Whether the tracker lacks this row."""
-        # steps never fall, so one number says what all before it were
+        # steps never decrease, so one number tells of all rows before it
         return step > self.step or (step == self.step and label not in self.labels)
 
     def got(self, step: int, label: str) -> None:

@@ -26,7 +26,8 @@ class Curves:
 
 
 def chart(curves: Curves, made: Sequence[Line] | None = None) -> Html:
-    """The chart; "" where there is no point. `made`: its lines where somebody has folded them."""
+    """The chart; "" where there is no point. `made`: its lines, where the caller
+    has made them already, as of several runs."""
     lines = made or [
         line_of(label, seeds, label in curves.exams) for label, seeds in curves.lines.items()
     ]

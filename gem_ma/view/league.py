@@ -64,7 +64,9 @@ def standings(facts: LeagueFacts) -> list[Html]:
     names = sorted(_players(facts), key=lambda name: (-last.get(name, float("-inf")), name))
     rows = [_standing(name, facts, last) for name in names]
     head = ("player", "rating", "games", "share won", "policy", "version", "since step")
-    caption = "Points have mean 0; a tie is half a win. Who is no snapshot is as it plays now."
+    caption = (
+        "Points have mean 0; a tie is half a win. Who is no snapshot plays with its weights of now."
+    )
     return [*filter(None, parts), *([table(head, rows, caption=caption)] if rows else [])]
 
 

@@ -138,7 +138,10 @@ class Plays:
     def _loaded(self, name: str) -> Loaded:
         # before anything is looked up: a name may be `module:Class`, which would import code
         if name not in self._offered():
-            raise ConfigError("no scenario of this name may be played here")
+            raise ConfigError(
+                f"no scenario {name[:80]!r} is offered here; one more is named by: gem-ma view"
+                " --scenario FILE (or an id, as openspiel:kuhn_poker)"
+            )
         with _making(name):
             return load(name).without_training()
 
@@ -207,8 +210,8 @@ class Plays:
             cast = self._cast(wanted)
             agent = query.get("agent", "")
             plain = begin_form(wanted, cast, agent, token)
-        except GemMaError as error:  # the page with scripts tells it, too
-            plain = warning(error)
+        except GemMaError as error:
+            plain, fault = "", fault or str(error)
         open_ = "".join(
             f'<li><a href="/play/{text(one.name)}">{text(one.name)}</a>, as {text(one.agent)}</li>'
             for one in self._open()

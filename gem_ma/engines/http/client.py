@@ -31,7 +31,7 @@ from gem_ma.installing import install
 CONNECT_S = 5.0
 PARTIAL = 206
 OPENAI_HEADERS = {"openai-organization": "OPENAI_ORG_ID", "openai-project": "OPENAI_PROJECT_ID"}
-# what frames a request is ours to say
+# headers that frame a request; no environment variable may set them
 FRAMING = ("host", "content-type", "content-length", "transfer-encoding")
 
 
@@ -152,7 +152,7 @@ def _trust(base_url: str) -> ssl.SSLContext:
     if "SSL_CERT_FILE" in os.environ or "SSL_CERT_DIR" in os.environ:
         trust = ssl.create_default_context()
     else:
-        # no more of the environment, which may name a file for the secrets of a session
+        # nothing else is read of the environment: SSLKEYLOGFILE names a file for session keys
         trust = import_client().create_ssl_context(trust_env=False)
     trust.set_alpn_protocols(["http/1.1"])
     return trust

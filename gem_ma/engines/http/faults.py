@@ -36,7 +36,7 @@ from gem_ma.types import Attempt
 RETRIED = frozenset({"rate_limited", "server", "transport", "bad_reply", "empty"})
 DETAIL, LOOKED_AT = 200, 8192  # characters of what a server said: that are kept, that are looked at
 FIRST_WAIT_S, LONGEST_WAIT_S, GROWTH = 0.03, 30.0, 6
-LATER = 2  # steps that are skipped where a server says "too many", but not for how long
+LATER = 2  # the back-off begins so many steps later where a server says "too many" and no time
 # A server asks everybody to wait for the same time. Up to a fiftieth more keeps them from coming
 # back together.
 SPREAD = 1.02

@@ -7,8 +7,8 @@ own (waiting for a place at the endpoint does not count), whichever comes first;
 What no request can survive (a wrong key, no server) raises EndpointError and ends the run.
 
 Sampling fields are all sent. `top_k` 0 (off) is left out at OpenAI itself, which does not know
-the field, and wherever a server refuses it. The answer's ids and log-probabilities are there
-only where a server gives them, so nothing is ever trained on it.
+the field, and wherever a server refuses it. An answer has ids and log-probabilities only where the
+server gives them. No policy of this engine learns.
 """
 
 from __future__ import annotations
@@ -85,8 +85,7 @@ class OpenAI:
     extra is missing.
     """
 
-    # a play in which it only ever said nothing failed: that is how servers break, and no answer of
-    # a model
+    # A play in which every reply was empty has failed: broken servers answer so, models do not.
     silence_fails = True
     way: ClassVar[type[Remote]] = Remote
 

@@ -28,7 +28,8 @@ def changed(output: Any, inputs: Any, down: Any, up: Any, scaling: float) -> Any
 
 
 def _blocks(tensor: Any) -> Iterator[slice]:
-    """The rows [N] of a tensor in pieces; all at once where a kernel a piece would cost more."""
+    """The rows [N] of a tensor in pieces of `BLOCK`; in one piece on a GPU, where each piece would
+    cost kernels of its own."""
     size = BLOCK if tensor.device.type == "cpu" else max(1, len(tensor))
     for start in range(0, len(tensor), size):
         yield slice(start, start + size)

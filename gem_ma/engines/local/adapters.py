@@ -66,8 +66,8 @@ class Adapters:
     # -- making and opening -----------------------------------------------------------------------
 
     def fresh(self, settings: LoraSettings, policy: str, seed: int = 0) -> str:
-        """A new adapter that changes nothing yet; its key. `seed` (0 = none) tells runs apart where
-        the settings name no seed of its own.
+        """Adds an adapter that changes nothing yet, and gives its key. `seed` (0 = none) tells runs
+        apart where the settings name no seed of its own.
 
         Raises ConfigError where a target is no linear layer of this model.
         """
@@ -94,16 +94,16 @@ class Adapters:
         return self._drawn(self._inject(config), stable_seed("lora", *parts))
 
     def beside(self, key: str, *names: object, seed: int = 0) -> str:
-        """A new adapter of the same shape as another, drawn from these names and the `seed` of
-        its policy, as in `fresh`."""
+        """Adds an adapter of the shape of another, drawn from these names and the `seed` of its
+        policy as in `fresh`, and gives its key."""
         return self._drawn(
             self._inject(_peft_config(self.configs[key].to_dict())),
             stable_seed("lora", *_seed_parts(*names, seed)),
         )
 
     def opened(self, folder: Path, policy: str) -> str:
-        """The adapter of a folder; its key. Raises DataError where it is missing, damaged, of
-        another base or of another kind."""
+        """Adds the adapter of a folder, and gives its key. Raises DataError where it is missing,
+        damaged, of another base or of another kind."""
         where = f"policy {policy!r}: the adapter {folder}"
         require_peft(policy)
         stored = read_adapter(folder, where)

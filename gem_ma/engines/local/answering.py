@@ -84,7 +84,7 @@ class Stream:
         self._until = time.monotonic() + STRETCH_S
 
     def run(self, decoder: Decoder) -> None:
-        """Until nothing runs and nothing comes. Raises where nothing can be sampled at all."""
+        """Samples until nothing runs and nothing comes. Raises where nothing can be sampled."""
         try:
             decoder.run(self._more, self._done)
         except Exception:
@@ -173,7 +173,7 @@ def _draw(row: Asked) -> Draw:
 
 
 def _digests(row: Asked) -> tuple[str, ...]:
-    """Of the images that stand in the prompt: a chat template shows all of a conversation."""
+    """The digests of the images in the prompt: a template shows all of the conversation."""
     return tuple(image.digest for image in images_of(row.request.messages))
 
 

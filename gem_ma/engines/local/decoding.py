@@ -31,9 +31,9 @@ from gem_ma.engines.local.vocabulary import Vocabulary
 from gem_ma.errors import EngineError
 from gem_ma.types import Sampling
 
-# Tokens that a waiting row is delayed at most, to begin together with others. Only when few wait.
+# While few rows wait, they are held back for so many tokens at most, to begin together with others.
 HELD = 4
-FEW = 16  # "few" is fewer than one for so many rows that run
+FEW = 16  # few: fewer than one that waits for so many that run
 
 
 class Decoder:
@@ -208,7 +208,7 @@ class Decoder:
 
     def _admit(self, batch: Batch | None, draws: list[Draw]) -> Batch:
         """The running batch with these rows beside it, ready for a token."""
-        if not self.joins:  # then nothing runs, and nothing is kept
+        if not self.joins:  # `_may_begin` has waited for the end of the batch, and nothing is kept
             return self._prefill(draws)
         parts = [] if batch is None else [batch]
         # One by one: what a group leaves behind is used by the next.

@@ -78,7 +78,8 @@ class TableCritic:
         squared error before), explained (variance)."""
         if not len(table):
             return {}
-        quality = fit_quality(self.values(table), targets)  # before: after, it would flatter itself
+        # before the targets go in: afterwards it would know them
+        quality = fit_quality(self.values(table), targets)
         keys = table.column("state_key")
         for key in dict.fromkeys(keys.tolist()):
             mine = targets[keys == key]

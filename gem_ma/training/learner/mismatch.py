@@ -58,7 +58,7 @@ def fresh_gap(
 
 def check_fresh(policy: str, step: int, gap: float | None, parity: float) -> None:
     """Raises EngineError where the fresh tokens of an update lie further off than `parity` nats
-    on average. `step` counts from 1; None: none is."""
+    on average. `step` counts from 1; `gap` None: no token is fresh."""
     # not `gap > parity`: a NaN must not pass
     if gap is None or gap <= parity:
         return

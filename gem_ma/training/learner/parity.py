@@ -75,8 +75,8 @@ def evened(apart: Array, scored: Array) -> Array:
 
 
 def few(tokens: float) -> float:
-    """Times the bound that the mean of so many tokens may be: few tokens lie about far, since
-    noise has long tails."""
+    """How many times the bound the mean of so many tokens may be: the mean of few scatters far,
+    since noise has long tails."""
     return float(1 + FEW / np.sqrt(max(tokens, 1)))
 
 
