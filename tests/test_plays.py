@@ -220,6 +220,11 @@ def test_several_plays_of_one_start_stand_apart_and_are_there_again(client: Clie
     assert f'href="{first}"' in page and f'href="{second}"' in page
 
 
+def test_a_page_asked_for_what_it_does_not_offer_says_so_with_scripts_too(client: Client) -> None:
+    page = client.get("/play", scenario="openspiel:chess")[1]
+    assert 0 < page.index("is offered here") < page.index("<noscript>")
+
+
 @pytest.mark.parametrize("name", sorted(registry.builtin("scenarios")))
 def test_every_shipped_scenario_is_played(client: Client, name: str, tmp_path: Path) -> None:
     agents = client.get("/play/scenario", name=name)["agents"]

@@ -24,7 +24,7 @@ from gem_ma.errors import ConfigError, GemMaError, StoreError
 from gem_ma.running.by_hand import drawn_seed, with_person
 from gem_ma.running.folder import open_folder
 from gem_ma.store import run_path
-from gem_ma.view.page import PLAYED, page, text
+from gem_ma.view.page import PLAYED, Html, page, text
 from gem_ma.viewer.answers import warning, whole_number
 from gem_ma.viewer.forks import check_player
 from gem_ma.viewer.forms import answer_wish, begin_form, begin_wish, choose_form, turn_form
@@ -211,7 +211,7 @@ class Plays:
             agent = query.get("agent", "")
             plain = begin_form(wanted, cast, agent, token)
         except GemMaError as error:
-            plain, fault = "", fault or str(error)
+            plain, fault = Html(""), fault or str(error)
         open_ = "".join(
             f'<li><a href="/play/{text(one.name)}">{text(one.name)}</a>, as {text(one.agent)}</li>'
             for one in self._open()
