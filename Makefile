@@ -4,9 +4,12 @@ BIN := .venv/bin
 PIP = $(BIN)/pip $(INSTALL) --constraint constraints.txt
 PIP_VLLM = .venv-vllm/bin/pip $(INSTALL) --constraint constraints-vllm.txt
 # libraries whose environments are played, each in an environment of its own: .venv-NAME
-WORLDS := openspiel gymnasium pettingzoo textarena gem reasoning_gym textworld sklearn mcp search data
+WORLDS := openspiel gymnasium pettingzoo textarena gem reasoning_gym textworld sklearn mcp browser search data
 # those of them that have a table of trivial answers in docs/worlds.md
 TABLES := openspiel gymnasium pettingzoo textarena gem textworld
+# Playwright's server of tools; its version names the versions of all that it brings
+MCP_BROWSER := .venv-browser/node_modules/.package-lock.json
+MCP_BROWSER_VERSION := 0.0.83
 SHARDED := tests/test_processes.py tests/test_sharded.py
 VLLM := tests/vllm
 BENCHMARKS := kernel speed scheduling faults retail reuse learner memory sandbox driver
@@ -86,6 +89,7 @@ test-worlds:     ## every environment of every other library: played, forked, ch
 $(WORLDS:%=test-worlds-%): test-worlds-%: .venv-%/world.done
 	.venv-$*/bin/python -m pytest -q -m worlds tests/worlds/test_$**.py
 
+test-worlds-browser: $(MCP_BROWSER) | chromium
 test-worlds-data: .data/done
 test-worlds-data test-worlds-reasoning_gym: | sandbox
 
@@ -215,6 +219,17 @@ chromium:        ## Chromium, in which the tests of the pages run; Chrome serves
 	@$(call begin,.venv-$*)
 	.venv-$*/bin/pip $(INSTALL) pytest --editable ".[$(subst _,-,$*)]" || $(call failed,.venv-$*)
 	$(done)
+
+.venv-browser/world.done: pyproject.toml
+	@$(call begin,.venv-browser)
+	.venv-browser/bin/pip $(INSTALL) pytest --editable ".[mcp]" || $(call failed,.venv-browser)
+	$(done)
+
+# no scripts: one of them would fetch browsers
+$(MCP_BROWSER): .venv-browser/world.done
+	@command -v npm >/dev/null || $(call package,npm)
+	npm install --prefix .venv-browser --ignore-scripts --no-audit --no-fund --silent @playwright/mcp@$(MCP_BROWSER_VERSION) || $(call failed,.venv-browser)
+	@touch $@
 
 .venv-search/world.done: pyproject.toml constraints.txt
 	@$(call begin,.venv-search)
