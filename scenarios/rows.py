@@ -15,9 +15,11 @@ import json
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from hashlib import sha256
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -31,6 +33,7 @@ _FILES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 _HUB_SPLITS = {"train": "train", "validation": "dev", "dev": "dev", "test": "test"}
 _NO_HUB = "no such file, and the hub does not give it"
 MOST_BYTES = 1 << 30  # of a file, unpacked too
+MOST_FILES = 10_000  # of a folder that are looked at
 
 T = TypeVar("T")
 Columns = dict[str, Any]
@@ -55,11 +58,22 @@ def read(data: Data, what: str) -> tuple[dict[str, list[Columns]], str]:
         return _hub(data, what)
     folder = Path(data).expanduser()
     if folder.is_dir():
-        # what is written anew is read anew, as a file is
-        stamp = max((file.stat().st_mtime_ns for file in folder.rglob("*")), default=0)
-        return _hub(str(folder), what, stamp)
+        return _hub(str(folder), what, _stamp(folder))
+    if "://" in data:
+        known = "a file, a folder, or an id of the hub as owner/name"
+        raise DataError(f"{what}: {data}: no address is read; fetch it first ({known})")
     rows, digest = _file(data, what)
     return {"": rows}, digest
+
+
+def _stamp(folder: Path) -> int:
+    """When the newest of its files was written: what is written anew is read anew, as a file is."""
+    newest = 0
+    for file in islice(folder.rglob("*"), MOST_FILES):
+        # a link may lead nowhere, and a folder may be another user's
+        with suppress(OSError):
+            newest = max(newest, file.stat().st_mtime_ns)
+    return newest
 
 
 def _suffix(path: str) -> str:
@@ -127,7 +141,12 @@ def _json(content: bytes) -> list[Columns]:
 
 def _table(content: bytes, delimiter: str = ",") -> list[Columns]:
     text = io.StringIO(content.decode("utf-8-sig"), newline="")
-    return [dict(row) for row in csv.DictReader(text, delimiter=delimiter)]
+    # a field may be as long as the file; the limit is the process's own, and put back
+    before = csv.field_size_limit(MOST_BYTES)
+    try:
+        return [dict(row) for row in csv.DictReader(text, delimiter=delimiter)]
+    finally:
+        csv.field_size_limit(before)
 
 
 _READERS: dict[str, Callable[[bytes], list[Columns]]] = {

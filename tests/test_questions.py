@@ -80,7 +80,7 @@ def test_gold_gets_one_and_junk_nothing_whatever_the_grader() -> None:
         texts = junk(asked)
         assert len(texts) >= 60
         for text in texts:
-            if text.strip() not in asked.right:
+            if text.strip().casefold() not in map(str.casefold, asked.right):
                 assert paid(asked, text) == 0, (name, grader, text[:80])
 
 
@@ -168,6 +168,21 @@ def test_usual_forms_of_a_word_are_read(grader: str, answer: str, worth: float) 
         "B - Paris",
         "<answer>B</answer>",
         "<answer>\n(B) Paris\n</answer> That is all.",
+        "Thus, B.",
+        "I think it is B.",
+        "I'd go with B",
+        "Therefore (B) is the correct answer.",
+        "The capital of France is **Paris**.",
+        "Paris is the capital of France.",
+        "The answer is B because Rome is in Italy.",
+        "The answer is B, Paris.",
+        "B (Paris)",
+        "“B”",
+        "### Answer\nB",
+        "**Final Answer**\nB",
+        "Answer → B",
+        "The answer must be B.",
+        "The wrong answer is A, so the correct answer is B",
     ],
 )
 def test_usual_forms_of_a_choice_are_read(said: str) -> None:
@@ -185,6 +200,13 @@ def test_a_choice_that_stands_there_twice_is_named_by_its_letter_alone() -> None
         *("B) London", "A) Paris", "B or so", "choice", "BB", "B) Paris C) Rome", "б", "B - Rome"),
         *("B is not correct", "It isn't B", "neither option B", "option", "B is wrong"),
         *("It's A\nIt's B", "<answer>A</answer><answer>B</answer>", "<answer></answer>"),
+        *(
+            "wrong answer: B",
+            "A, Paris",
+            "The capital is not Paris.",
+            "A Paris",
+            "Rome or Paris is.",
+        ),
         *("The correct option is not B", "The best choice is to say B", "Option B or option C"),
     ],
 )
@@ -215,6 +237,14 @@ def test_a_choice_that_contradicts_itself_is_none(said: str) -> None:
         "f(x) = 42",
         "(42)",
         "\\left(42\\right)",
+        "6 * 7 = 42",
+        "The answer is 6 × 7 = 42 eggs",
+        "It's 42",
+        "$42$ eggs",
+        "**42** eggs",
+        "There are 42 eggs in total.",
+        "That makes 42 eggs.",
+        "Total eggs = 42",
     ],
 )
 def test_usual_forms_of_a_number_are_read(said: str) -> None:
@@ -247,6 +277,11 @@ def test_usual_forms_of_a_number_are_read(said: str) -> None:
         "half of 84",
         "the 42nd",
         "There are 42 hens",
+        "3x = 42",
+        "6 * 7 = 41 = 42",
+        "eggs: 42 or eggs",
+        "no more eggs than 42",
+        "eggs != 42",
         "3\\frac{84}{2}",
         "42 dollars",
     ],
@@ -272,7 +307,8 @@ def test_what_is_no_single_number_is_none(said: str) -> None:
         ),
         (("3\\frac{1}{2}", "3\\frac12", "3 1/2", "3½", "3.5", "\\frac72", "P(A) = 7/2"), "7/2"),
         (("-\\frac{1}{2}", "-½", "\\frac{-1}{2}", "-0.5"), "-1/2"),
-        (("1\u202f000", "1,000", "1000"), "1e3"),
+        (("1\u202f000", "1,000", "1000", "1 000"), "1e3"),
+        (("-5", "–5", "minus 5", "negative 5"), "-5.0"),
     ],
 )
 def test_forms_of_a_fraction_and_of_thousands_are_one_number(
@@ -284,6 +320,31 @@ def test_forms_of_a_fraction_and_of_thousands_are_one_number(
         assert [score(asked, said) for said in (*forms, value)] == [1.0] * (len(forms) + 1)
         for said in ("1", "2", "12", "1/3", "31/2", f"1-{value}", f"{value} or 1", "-9"):
             assert score(asked, said) == 0
+
+
+@pytest.mark.parametrize(
+    ("right", "said"),
+    [
+        *(("5", ".5"), (".5", "5"), ("-5", "5"), ("42", "-42"), ("42", "42%"), ("42", "<42"), ("1/3", "1:3")),
+        *(("1/3", "1"), ("C", "C++"), ("C++", "C#"), ("x < 5", "x > 5"), ("yes", "!yes"), ("to be", "to")),
+        *(("To be, or not to be, that is the question", "it is"), ("May 1945", "May 1945 is wrong")),
+    ],
+)  # fmt: skip
+def test_what_stands_around_the_words_of_an_answer_belongs_to_it(right: str, said: str) -> None:
+    for grader in ("exact", "contains", "f1", "number", "math"):
+        if grader != "number" or number(right) is not None:
+            asked = item_of({"question": "Which?", "answer": right}, COLUMNS, grader, "")
+            assert (score(asked, right), score(asked, said) or 0) == (1, 0), grader
+
+
+def test_a_number_of_the_question_is_not_said_again_as_the_answer() -> None:
+    for said in ("Which number is 42?", "number is 42"):
+        assert number(said, "Which number is 42?") is None
+
+
+def test_letters_are_compared_whatever_way_their_accents_are_written() -> None:
+    asked = item_of({"question": "?", "answer": "na\u00efve"}, COLUMNS, "", "")
+    assert score(asked, "nai\u0308ve") == 1
 
 
 def test_a_unit_is_one_that_the_question_or_a_right_formula_says() -> None:
@@ -420,6 +481,15 @@ def test_every_form_of_file_holds_the_same_questions(name: str, tmp_path: Path) 
     assert (second.right, second.grader) == (("7",), "number")
 
 
+def test_a_field_of_a_table_may_be_long(tmp_path: Path) -> None:
+    import csv
+
+    limit = csv.field_size_limit()
+    (tmp_path / "a.csv").write_text(f"question,answer\n{'x' * 200_000},a\n")
+    assert len(make("questions", data=str(tmp_path / "a.csv")).tasks("all")[0].question) == 200_000
+    assert csv.field_size_limit() == limit
+
+
 def test_a_question_that_is_kept_as_messages_has_their_words() -> None:
     parts = [{"type": "text", "text": "What"}, {"type": "image"}, "is 1 + 1?"]
     messages = [{"role": "system", "content": "Add."}, {"role": "user", "content": parts}]
@@ -436,6 +506,13 @@ def test_a_question_that_is_kept_as_messages_has_their_words() -> None:
         ({"choices": ["2", "1", "0"], "answer": 0}, "A"),
         ({"choices": {"text": ["x", "y", "z"], "label": ["1", "2", "3"]}, "answer": "3"}, "C"),
         ({"choices": "['x', 'y', 'z']", "answer": "c"}, "C"),
+        ({"choices": "{'text': ['x', 'y'], 'label': ['1', '2']}", "answer": "2"}, "B"),
+        (
+            {"choices": [{"label": "1", "text": "x"}, {"label": "2", "text": "y"}], "answer": "2"},
+            "B",
+        ),
+        ({"choices": [{"key": "p", "value": "x"}, {"key": "q", "value": "y"}], "answer": "q"}, "B"),
+        *(({"choices": ["x", "y"], "answer": said}, "B") for said in ("(B)", "B.", ["y"], 1.0)),
     ],
 )
 def test_the_right_choice_is_found_in_the_usual_forms(row: dict[str, Any], letter: str) -> None:
@@ -462,6 +539,9 @@ def test_the_right_choice_is_found_in_the_usual_forms(row: dict[str, Any], lette
         ('{"question": "?", "answer": "x", "choices": ["x", "x", "y"]}', "is no choice"),
         ('{"question": "?", "answer": "A", "choices": ["a", ""]}', "a choice is empty"),
         ('{"question": "?", "answer": "a", "choices": ["a"]}', "a list of 2 to 26"),
+        ('{"question": "?", "answer": "a", "choices": ["a", null]}', "a choice is a text"),
+        ('{"question": "?", "answer": "a", "choices": [["a"], ["b"]]}', "a choice is a text"),
+        ('{"question": [{"content": null}], "answer": "a"}', "no text in the column"),
     ],
 )
 def test_what_is_wrong_with_the_data_is_said_in_a_line(
@@ -487,6 +567,7 @@ def test_what_is_wrong_with_the_data_is_said_in_a_line(
         ({"held_out": 1.5}, "a share from 0 to 1"),
         ({"atempts": 2}, "no option 'atempts'"),
         ({"data": 3}, "got 3"),
+        ({"data": "https://a.b/c.jsonl"}, "no address is read; fetch it first"),
         ({"data": "missing.jsonl"}, "missing.jsonl: cannot be read"),
         ({"data": "a.txt"}, "cannot be read"),
         ({"grader": "number"}, "wants a number; got"),
@@ -575,6 +656,7 @@ def test_a_folder_is_read_by_the_call_that_fits_it_and_anew_where_it_is_written_
         "dataset_dict.json": SimpleNamespace(load_from_disk=lambda path: {"test": rows(path)}),
     }
     monkeypatch.setitem(sys.modules, "datasets", opened[mark])
+    (tmp_path / "link").symlink_to("nowhere")
     for count in (1, 2):
         (tmp_path / mark).write_text(str(count))
         os.utime(tmp_path / mark, (count, count))

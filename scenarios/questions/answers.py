@@ -4,7 +4,7 @@ r"""The answer in what a model wrote, by a declared rule.
 1. the last closed `\boxed{...}`;
 2. what the last `<answer>...</answer>` holds;
 3. what follows the last "Answer:", "the answer is", "the correct option is" or "####", on its line
-   or the next;
+   or the next, but for a "wrong answer";
 4. the last line.
 Two different answers on one line or on neighbouring lines are a list, and a list is no answer; of
 answers that stand apart the last one counts, because whoever reasons may correct itself.
@@ -13,15 +13,25 @@ answers that stand apart the last one counts, because whoever reasons may correc
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 RULES = ("auto", "boxed", "marked", "last", "whole")
 _BOX = "\\boxed{"
 _MARK = re.compile(
     # possessive: what is passed over is never looked at again
     r"(?:\b(?:answer|(?:correct|right|best)\s(?:option|choice))[*_]*+"
-    r"(?:\s*+(?:is\b\s*+:?|[:=])|\s-(?=\s))|^[ \t]*+####)[*_\s]*+([^*_\s][^\n]*)",
+    r"(?:\s*+(?:(?:is|(?:would|must|should|will)\s++be)\b\s*+:?|[:=→]|->)|\s-(?=\s))|^[ \t]*+####"
+    # a heading of that name
+    r"|^[ \t]*+(?:#++[*_ \t]*+|[*_]++)(?:final\s)?answer[*_ \t]*+$)[*_\s]*+([^*_\s][^\n]*)",
     re.IGNORECASE | re.MULTILINE,
 )
+# "The wrong answer is A" marks none
+_DENIED = re.compile(
+    r"\b(?:wrong|incorrect|false|not|isn't|no|never)\s++(?:(?:the|an?|my)\s++)?"
+    r"(?:correct\s++|right\s++|best\s++)?$",
+    re.IGNORECASE,
+)
+_DENIAL = 40  # characters before a mark in which one stands
 _TAG, _END = "<answer>", "</answer>"
 _NESTED = 3  # marks in what follows a mark: "Answer: the answer is B"
 _NEAR = 1  # newlines between two marks of which the second answers nothing new
@@ -90,7 +100,7 @@ def _tagged(text: str) -> str | None:
 
 
 def _marked(text: str) -> str | None:
-    marks = list(_MARK.finditer(text))
+    marks = list(_marks(text))
     if not marks:
         return None
     content = marks[-1][1].strip()
@@ -102,6 +112,16 @@ def _marked(text: str) -> str | None:
         if near and marks[-2][1].strip() != content:
             return ""
     return content
+
+
+def _marks(text: str) -> Iterator[re.Match[str]]:
+    place = 0
+    while mark := _MARK.search(text, place):
+        denied = _DENIED.search(text, max(mark.start() - _DENIAL, 0), mark.start())
+        if not denied:
+            yield mark
+        # another may stand on the line of one that is none
+        place = mark.start(1) if denied else mark.end()
 
 
 def _last(text: str) -> str:

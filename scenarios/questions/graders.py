@@ -21,33 +21,29 @@ from collections import Counter
 from collections.abc import Callable
 
 from gem_ma.scenarios.questions.answers import answer_of
-from gem_ma.scenarios.questions.items import LETTERS, Item
+from gem_ma.scenarios.questions.choosing import chosen, plainly_chosen
+from gem_ma.scenarios.questions.items import Item
 from gem_ma.scenarios.questions.numbers import number
-
-from gem_ma.parsing.text import fold
+from gem_ma.scenarios.questions.wording import (
+    ARTICLES,
+    DENIALS,
+    DOUBTS,
+    GLUE,
+    SMALL,
+    bare,
+    edged,
+    signs_of,
+    words_of,
+)
 
 LONGEST = 4_000  # characters of an answer, which is the last line of a text or shorter
 MOST_CHOICES = 64  # lines that are looked at
-_EDGES = " \t\"'`*_.,;:!?"
-_WORD = re.compile(r"\d+(?:[.,]\d+)*|[^\W_]+")
-_ARTICLES = {"a", "an", "the"}
-_DENIALS = {"not", "no", "never", "neither", "nor", "none", "cannot", "isn", "wasn", "aren", "don"}
-# they carry no answer, so that a sentence may stand around one
-_GLUE = _ARTICLES | {"is", "was", "are", "were", "be", "it", "its", "this", "that", "i", "of", "in"}
-_GLUE |= {"on", "at", "to", "by", "as", "so", "there"}
-_GLUE |= {"called", "named", "known", "located", "written", "made", "happened", "ended", "began"}
-# what may stand around the letter, or the text, of a choice; white space is taken as a whole, and
-# from its first character only, so that no answer costs more than its length
-_FRAME = re.compile(
-    r"(?:(?:it|that)(?:'s| is)\s++)?(?:(?:the\s++)?(?:(?:correct|right|best)\s++)?"
-    r"(?:option|choice|answer|letter)\s++)?(?P<choice>.+?)"
-    r"(?:(?<!\s)\s++is\s++(?:the\s++)?(?:correct|right|best)"
-    r"(?:\s++(?:option|choice|answer|one))?)?",
-    re.IGNORECASE,
-)
-_LETTER = re.compile(r"[\s(\[*]*([A-Za-z])(?:[)\].:*]+\s*|\s+[-–—]\s+)(.+)", re.DOTALL)
-_WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)\{([^{}]*)\}|\$([^$]*)\$")
+# letters, which are taken away where a number stands in a sentence
+_LETTERS = re.compile(r"[^\W\d_]+")
 _DIGITS = re.compile(r"(?![0-9])\d")  # of other scripts: a number in them is none of ours
+# `x = 3`, `x = 1, x = 2` and `x \\in S` name what is asked for
+_VARIABLE = re.compile(r"(?:^|(?<=,)|(?<=\bor\b)|(?<=\band\b))\s*[A-Za-z]\s*(?:=|\\in\b)")
+_JOINED = re.compile(r"\s+(?:or|and|\\text\{\s*(?:or|and)\s*\})\s+")
 # what a formula is made of; other commands are words, or claim more than a value (`\neq`, `\pm`)
 _COMMANDS = {"frac", "dfrac", "tfrac", "sqrt", "pi", "cdot", "times", "div", "left", "right", "ln"}
 _COMMANDS |= {"log", "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "exp"}
@@ -58,7 +54,7 @@ _NAMES = {"sqrt", "pi", "sin", "cos", "tan", "log", "ln", "exp"}
 
 def is_right(item: Item, answer: str) -> bool:
     """Whether an answer is, as it stands, one of the right ones."""
-    return _edged(answer) in {_edged(text) for text in item.right}
+    return edged(answer) in {edged(text) for text in item.right}
 
 
 def read(item: Item, text: str, take: str = "auto") -> str:
@@ -67,7 +63,7 @@ def read(item: Item, text: str, take: str = "auto") -> str:
     answer = answer_of(text, take)
     lines = text.strip().rsplit("\n", MOST_CHOICES)
     if item.choices and answer and answer == lines[-1].strip():
-        named = {chosen(item, line) for line in lines if len(line) < LONGEST} - {None}
+        named = {plainly_chosen(item, line) for line in lines if len(line) < LONGEST} - {None}
         return answer if len(named) < 2 else ""
     return answer
 
@@ -86,56 +82,48 @@ def letter(item: Item, answer: str) -> float:
     return float(chosen(item, answer) == item.right[0])
 
 
-def chosen(item: Item, answer: str) -> str | None:
-    """The letter of the one choice that an answer names, or a short sentence around it."""
-    named = _named(item, answer)
-    if named is None and (framed := _FRAME.fullmatch(answer.strip(_EDGES))):
-        return _named(item, framed["choice"])
-    return named
-
-
-def _named(item: Item, answer: str) -> str | None:
-    bare = answer.strip(_EDGES + "()[]{}$")
-    bare = re.sub(r"^\\(?:text|mathrm|textbf)\{([^{}]*)\}?$", r"\1", bare)
-    names = [_edged(text) for text in item.choices]
-    # a text that stands there twice names neither
-    texts = {name: LETTERS[at] for at, name in enumerate(names) if names.count(name) == 1}
-    if bare.upper() in item.letters and bare.isascii():
-        return bare.upper()
-    if _edged(answer) in texts:
-        return texts[_edged(answer)]
-    named = _LETTER.match(answer.strip())
-    # a letter with a text names a choice where both are of the same one
-    place = LETTERS.find(named[1].upper()) if named else -1
-    if named and 0 <= place < len(names) and names[place] == _edged(named[2]):
-        return LETTERS[place]
-    return None
-
-
 def contains(item: Item, answer: str) -> float:
-    words, question = _words(answer), _words(item.question)
-    return float(any(_holds(words, _words(text), question) for text in item.right))
+    return float(any(_holds(item, answer, text) for text in item.right))
 
 
-def _holds(words: list[str], right: list[str], question: list[str]) -> bool:
-    length = len(right)
-    held = any(words[at : at + length] == right for at in range(len(words) - length + 1))
-    return held and bool(right) and not _beside(words, right, question)
+def _holds(item: Item, answer: str, right: str) -> bool:
+    words, target = words_of(answer), words_of(right)
+    size = len(target)
+    held = any(words[at : at + size] == target for at in range(len(words) - size + 1))
+    same = held and bool(target) and _says_no_less(item, answer, right)
+    return same and not _beside(words, target, words_of(item.question))
 
 
 def f1(item: Item, answer: str) -> float:
     """The F1 of SQuAD's evaluation, over words without articles."""
-    words, question = _words(answer), _words(item.question)
-    return max(_shared(words, _words(text), question) for text in item.right)
+    return max(_shared(item, answer, text) for text in item.right)
 
 
-def _shared(words: list[str], right: list[str], question: list[str]) -> float:
-    target = [word for word in right if word not in _ARTICLES] or right
-    plain = [word for word in words if word not in _ARTICLES] or words
-    common = sum((Counter(plain) & Counter(target)).values())
-    if not common or 3 * _beside(words, right, question) >= common:
+def _shared(item: Item, answer: str, right: str) -> float:
+    words, question = words_of(answer), words_of(item.question)
+    whole = words_of(right)
+    target = [word for word in whole if word not in ARTICLES] or whole
+    plain = [word for word in words if word not in ARTICLES] or words
+    shared = Counter(plain) & Counter(target)
+    common = sum(shared.values())
+    if SMALL.issuperset(target):
+        enough = common == len(target)
+    else:
+        enough = not SMALL.issuperset(shared)  # small words alone say nothing of it
+    beside = _beside(words, whole, question)
+    doubted = (set(words) & DOUBTS) - set(whole) - set(question)
+    if not enough or doubted or 3 * beside >= common or not _says_no_less(item, answer, right):
         return 0.0
     return 2 * common / (len(plain) + len(target))
+
+
+def _says_no_less(item: Item, answer: str, right: str) -> bool:
+    """Whether what stands around the words says the same: no sign that denies them, and of a right
+    number its sign, its point and its unit."""
+    if signs_of(answer) != signs_of(right):
+        return False
+    value = number(right, item.question)
+    return value is None or value == number(bare(_LETTERS.sub(" ", answer)), item.question)
 
 
 def _beside(words: list[str], right: list[str], question: list[str]) -> int:
@@ -145,15 +133,17 @@ def _beside(words: list[str], right: list[str], question: list[str]) -> int:
     others = Counter(words) - Counter(right)
     free = set() if set(right) <= set(question) else set(question)
     numbers = any(word[0].isdigit() for word in right)
-    if _DENIALS & others.keys() or (numbers and any(word[0].isdigit() for word in others)):
+    if DENIALS & others.keys() or (numbers and any(word[0].isdigit() for word in others)):
         return len(words) + len(right)
-    return sum(count for word, count in others.items() if word not in _GLUE and word not in free)
+    return sum(count for word, count in others.items() if word not in GLUE and word not in free)
 
 
 def mathematics(item: Item, answer: str) -> float | None:
     """1 or 0 where that is plain; None where math-verify must look, behind the wall."""
     if not any("=" in text for text in item.right):
-        answer = re.sub(r"^\s*[A-Za-z]\s*=", "", answer)
+        answer = _VARIABLE.sub("", answer)
+    if all(text.startswith("\\{") for text in item.right):
+        answer = _JOINED.sub(", ", answer)
     # the unit of a right answer may stand behind another one, too
     told = " ".join((item.question, *item.right))
     value, numbers = number(answer, told), [number(text, told) for text in item.right]
@@ -175,18 +165,6 @@ def _is_formula(answer: str, right: str, question: str) -> bool:
     words -= {*re.findall(r"[A-Za-z]{2,}", right), *_NAMES, *_ENVIRONMENTS}
     signs = set("=<>≠≤≥~≈,;|?!") & (set(answer) - set(right))
     return not (words or signs or commands - _COMMANDS)
-
-
-def _edged(text: str) -> str:
-    """A text for comparison. An end that is no word at all, as in `C++`, stays."""
-    folded = fold(text)
-    if wrapped := _WRAPPED.fullmatch(folded.strip(". ")):
-        folded = (wrapped[1] or wrapped[2] or "").strip()
-    return folded.strip(_EDGES) or folded
-
-
-def _words(text: str) -> list[str]:
-    return _WORD.findall(fold(text))
 
 
 GRADERS: dict[str, Callable[[Item, str], float | None]] = {

@@ -83,7 +83,7 @@ def _words(content: Any) -> str:
     if isinstance(content, list):
         texts = [part.get("text") if isinstance(part, dict) else part for part in content]
         return "\n".join(text for text in texts if isinstance(text, str))
-    return str(content)
+    return content if isinstance(content, str) else ""
 
 
 def _has(row: Mapping[str, Any]) -> str:
@@ -102,7 +102,8 @@ def _texts(answer: Any, where: str) -> tuple[str, ...]:
         for value in values
         if isinstance(value, (str, int, float)) and not isinstance(value, bool)
     ]
-    texts += [("no", "yes")[value] for value in values if isinstance(value, bool)]
+    truths = [value for value in values if isinstance(value, bool)]
+    texts += [text for value in truths for text in (("no", "false"), ("yes", "true"))[value]]
     # GSM8K keeps its reasons before the answer
     texts = [text.rpartition("####")[2].strip() for text in texts]
     # what is missing in a table of numbers is NaN there
@@ -113,11 +114,13 @@ def _texts(answer: Any, where: str) -> tuple[str, ...]:
 
 
 def _choices(value: Any, where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(choices, their labels) out of a list, an object with `text` and `label`, or a text that
-    holds a list."""
-    if isinstance(value, str) and value.strip().startswith("["):
+    """(choices, their labels) out of a list, an object with `text` and `label`, a list of such
+    objects, or a text that holds one of these."""
+    if isinstance(value, str) and value.strip().startswith(("[", "{")):
         value = _list_in(value)
     labels: Any = ()
+    if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
+        value = _columns(value)
     if isinstance(value, dict):
         labels, value = value.get("label") or (), value.get("text", [*value.values()])
         if not isinstance(labels, (list, tuple)):
@@ -126,14 +129,27 @@ def _choices(value: Any, where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         return (), ()
     if not isinstance(value, (list, tuple)) or not 2 <= len(value) <= len(LETTERS):
         raise DataError(f"{where}: choices are a list of 2 to {len(LETTERS)}")
+    # a choice of any other kind would be shown as Python writes it
+    strange = [each for each in value if not isinstance(each, (str, int, float)) or each != each]
+    if strange:
+        raise DataError(f"{where}: a choice is a text or a number; got {str(strange[0])[:80]}")
     choices = tuple(str(choice).strip() for choice in value)
     if not all(choices):
         raise DataError(f"{where}: a choice is empty")
     return choices, tuple(map(str, labels))
 
 
+def _columns(rows: list[Any]) -> Any:
+    """One object of a list of them, which name their text and their label in a usual way."""
+    for text, label in (("text", "label"), ("text", "key"), ("value", "key"), ("content", "label")):
+        if all(text in row for row in rows):
+            labels = [row.get(label) for row in rows]
+            return {"text": [row[text] for row in rows], "label": [] if None in labels else labels}
+    return rows
+
+
 def _list_in(text: str) -> Any:
-    """A list that a table of plain text holds, in JSON or as Python writes it."""
+    """A list, or an object, that a table of plain text holds, in JSON or as Python writes it."""
     try:
         return json.loads(text)
     except ValueError:
@@ -147,13 +163,19 @@ def _list_in(text: str) -> Any:
 def _index(answer: Any, choices: tuple[str, ...], labels: tuple[str, ...], where: str) -> int:
     """The place of the right choice. Read in this order: its text, its label, its letter, its
     place from 0; data that means a place from 1 has labels or is written anew."""
+    if isinstance(answer, list) and len(answer) == 1:
+        answer = answer[0]
+    # a table with a gap somewhere holds whole numbers as floats
+    if isinstance(answer, float) and answer.is_integer():
+        answer = int(answer)
     text = str(answer).strip()
     if not isinstance(answer, (int, bool)) and choices.count(text) == 1:
         return choices.index(text)
     if text in labels:
         return labels.index(text)
-    if len(text) == 1 and text.upper() in LETTERS[: len(choices)]:
-        return LETTERS.index(text.upper())
+    letter = text.strip("().").upper()
+    if len(letter) == 1 and letter in LETTERS[: len(choices)]:
+        return LETTERS.index(letter)
     if text.isascii() and text.isdecimal() and int(text) < len(choices):
         return int(text)
     raise DataError(f"{where}: the answer {text[:80]!r} is no choice, letter or place from 0")

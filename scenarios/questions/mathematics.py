@@ -22,6 +22,7 @@ def same(gold: str, answer: str) -> bool:
             "·": "*",
             "−": "-",
             "π": "pi",
+            "∞": r"\infty",
         }.items():
             text = text.replace(sign, written)
         text = re.sub(r"√\s*(\d+|[A-Za-z]|\([^()]*\))", r"\\sqrt{\1}", text)
