@@ -194,6 +194,15 @@ def test_a_choice_that_stands_there_twice_is_named_by_its_letter_alone() -> None
     assert [paid(asked, said) for said in ("C", "x", "C) x", "A", "A) x")] == [1, 0, 1, 0, 0]
 
 
+def test_a_list_of_choices_whose_words_the_question_has_names_none() -> None:
+    choices = ["I only", "II only", "III only", "I, II, and III"]
+    question = (
+        "Which are true? I. The sea is salt. II. Ice only floats. III. Stones swim, and sink."
+    )
+    asked = item_of({"question": question, "choices": choices, "answer": "D"}, COLUMNS, "", "")
+    assert [paid(asked, said) for said in (*choices, ", ".join(choices))] == [0, 0, 0, 1, 0]
+
+
 @pytest.mark.parametrize(
     "said",
     [

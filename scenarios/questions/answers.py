@@ -22,7 +22,7 @@ _MARK = re.compile(
     r"(?:\b(?:answer|(?:correct|right|best)\s(?:option|choice))[*_]*+"
     r"(?:\s*+(?:(?:is|(?:would|must|should|will)\s++be)\b\s*+:?|[:=→]|->)|\s-(?=\s))|^[ \t]*+####"
     # a heading of that name
-    r"|^[ \t]*+(?:#++[*_ \t]*+|[*_]++)(?:final\s)?answer[*_ \t]*+$)[*_\s]*+([^*_\s][^\n]*)",
+    r"|^[ \t]*+(?:#++[*_ \t]*+|[*_]++)(?:final\s)?answer[*_ \t]*+$)[*_\s]*+(?=[^*_\s])",
     re.IGNORECASE | re.MULTILINE,
 )
 # "The wrong answer is A" marks none
@@ -103,25 +103,31 @@ def _marked(text: str) -> str | None:
     marks = list(_marks(text))
     if not marks:
         return None
-    content = marks[-1][1].strip()
+    content = _rest(text, marks[-1])
     for _ in range(_NESTED):
-        if inner := _MARK.search(content):
-            content = inner[1].strip()
+        if inner := next(_marks(content), None):
+            content = _rest(content, inner)
     if len(marks) > 1:
-        near = text.count("\n", marks[-2].start(1), marks[-1].start()) <= _NEAR
-        if near and marks[-2][1].strip() != content:
+        near = text.count("\n", marks[-2].end(), marks[-1].start()) <= _NEAR
+        if near and _rest(text, marks[-2]) != content:
             return ""
     return content
 
 
 def _marks(text: str) -> Iterator[re.Match[str]]:
+    """The marks that nothing denies, at most one on a line."""
     place = 0
     while mark := _MARK.search(text, place):
-        denied = _DENIED.search(text, max(mark.start() - _DENIAL, 0), mark.start())
-        if not denied:
+        place = mark.end()
+        if not _DENIED.search(text, max(mark.start() - _DENIAL, 0), mark.start()):
             yield mark
-        # another may stand on the line of one that is none
-        place = mark.start(1) if denied else mark.end()
+            place += len(_rest(text, mark))
+
+
+def _rest(text: str, mark: re.Match[str]) -> str:
+    """What follows a mark on its line."""
+    end = text.find("\n", mark.end())
+    return text[mark.end() : end if end >= 0 else len(text)].strip()
 
 
 def _last(text: str) -> str:

@@ -98,7 +98,7 @@ def number(text: str, question: str = "") -> Fraction | None:
     if text.isdecimal() and text.isascii() and len(text) <= LONGEST:
         return Fraction(int(text))  # most answers of most data
     text = _plain(text)
-    if (part := _told(text, question)) is not None:
+    if (part := _sentence_number(text, question)) is not None:
         text = part
     if not text or len(text) > LONGEST:
         return None
@@ -137,7 +137,7 @@ def _plain(text: str) -> str:
     return text.replace("\\%", "%").strip().rstrip(".")
 
 
-def _told(text: str, question: str) -> str | None:
+def _sentence_number(text: str, question: str) -> str | None:
     """The one part of a sentence that holds digits, where all others are small words or words of
     the question, which is not just said again."""
     parts = text.split()
