@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import pytest
 
@@ -67,6 +68,69 @@ def test_what_stands_deep_in_a_long_paragraph_is_shown(tmp_path: Path, mark: str
     line = f"sand{mark}" * 5_000
     (tmp_path / "dunes.txt").write_text(f"{line} oasis {line}")
     assert "oasis" in asked(Search(str(tmp_path), results=1), "oasis")
+
+
+@pytest.mark.parametrize(
+    "query", ["河流", "猫", "ネコ", "แมว", "고양이", "नदी", "نهر", "café", "ABC123", "Größe"]
+)
+def test_a_word_of_any_script_is_found(tmp_path: Path, query: str) -> None:
+    texts = {
+        "chinese": "长江是亚洲最长的河流。",
+        "japanese": "猫は眠っている。",
+        "kana": "あのネコは白い",
+        "thai": "แม่น้ำโขงยาวมาก แมวนอนหลับ",
+        "korean": "고양이가 잔다",
+        "hindi": "गंगा एक नदी है",
+        "arabic": "النيل أطول نهر في العالم",
+        "marks": "two cafe\u0301s, one cafe\u0301",
+        "wide": "ＡＢＣ１２３",
+        "german": "GRÖSSE",
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.txt").write_text(text)
+    (tmp_path / "other.TXT").write_text("二十一 犬 개 แ")
+    shown = asked(Search(str(tmp_path), results=1), query)
+    name = shown[1:].partition(".")[0]
+    assert query in normalize("NFKC", texts[name]) or name == "german"
+
+
+def test_a_text_that_stands_in_many_files_is_given_once(tmp_path: Path) -> None:
+    for number in range(5):
+        (tmp_path / f"{number}.txt").write_text("the Elbe\r\nends")
+    (tmp_path / "a\nb.txt").write_bytes("Elbe, sea".encode("utf-16"))
+    shown = asked(Search(str(tmp_path), results=9), "Elbe sea")
+    assert shown == "[a?b.txt]\nElbe, sea\n\n[0.txt]\nthe Elbe\nends"
+
+
+@pytest.mark.parametrize(
+    ("data", "fault"),
+    [
+        (b"", r"the files of .* are empty"),
+        (b"\x7fELF\0\0", r"no text in UTF-8 \(1 of 2, the first is a\.txt\)"),
+        ("Größe".encode("latin-1"), r"no text in UTF-8 \(1 of 2, the first is a\.txt\)"),
+    ],
+)
+def test_files_that_are_no_text_are_one_line(tmp_path: Path, data: bytes, fault: str) -> None:
+    (tmp_path / "a.txt").write_bytes(data)
+    (tmp_path / "b.txt").write_text("" if not data else "sound")
+    with pytest.raises(ConfigError, match=fault):
+        Search(str(tmp_path))
+
+
+def test_what_cannot_be_opened_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("a")
+
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(ConfigError, match=r"search: .*a\.txt: Permission denied"):
+        Search(str(tmp_path))
+
+
+def test_a_query_that_is_no_text_is_said(folder: Path) -> None:
+    for query in (None, 5, ["Elbe"]):
+        assert asked(Search(str(folder)), query) == "Error: TypeError: query is a text"  # type: ignore[arg-type]
 
 
 def test_rare_words_weigh_more_and_long_passages_less() -> None:

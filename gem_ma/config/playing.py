@@ -107,7 +107,7 @@ class SearchSettings(ToolOptions):
     )
     api_key_env: str | None = Field(None, description="Variable that holds its key.")
     timeout_s: float = Field(30.0, gt=0, description="Seconds of one try of a retriever.")
-    results: int = Field(3, ge=1, description="Passages in an answer.")
+    results: int = Field(3, ge=1, le=100, description="Passages in an answer.")
 
     @model_validator(mode="after")
     def _folder_or_url(self) -> SearchSettings:

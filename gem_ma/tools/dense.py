@@ -61,9 +61,11 @@ class Embedder:
         if self.pooling not in POOLINGS:
             raise ConfigError(f"search: {folder} pools in another way than {' or '.join(POOLINGS)}")
         # e5 and its kin want to be told which text is a query
-        self.prompts = _settings(folder / "config_sentence_transformers.json").get("prompts") or {}
+        prompts = _settings(folder / "config_sentence_transformers.json").get("prompts")
+        self.prompts = prompts if isinstance(prompts, dict) else {}
         length = _settings(folder / "sentence_bert_config.json").get("max_seq_length")
-        self.most = min(length, MOST_TOKENS) if isinstance(length, int) else MOST_TOKENS
+        sound = isinstance(length, int) and length > 1
+        self.most = min(length, MOST_TOKENS) if sound else MOST_TOKENS
         try:
             check_named(folder)  # the loaders of the library open what they find
             with quiet(transformers):
@@ -79,7 +81,7 @@ class Embedder:
 
     def vectors(self, texts: Sequence[str], kind: str) -> Any:
         """A matrix, one row a text. `kind`: query or passage."""
-        prompt = self.prompts.get(kind) or ""
+        prompt = str(self.prompts.get(kind) or "")
         rows = []
         with self.torch.inference_mode():
             for begin in range(0, len(texts), BATCH):

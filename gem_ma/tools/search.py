@@ -33,13 +33,15 @@ class Look(Use):
     """The last query of a play."""
 
     def __init__(self, finder: Finder, most: int) -> None:
-        self.finder, self.most, self.query = finder, most, ""
+        self.finder, self.most = finder, most
+        self.query: Any = None
 
     def plan(self, name: str, arguments: Mapping[str, Any]) -> None:
-        query = arguments.get("query")
-        self.query = query if isinstance(query, str) else ""
+        self.query = arguments.get("query")
 
     def run(self) -> Any:
+        if not isinstance(self.query, str):
+            raise TypeError("query is a text")
         passages = self.finder.best(self.query, self.most)
         # those of a server may have any length
         parts = [f"[{passage.file}]\n{passage.text[: 4 * PASSAGE]}" for passage in passages]
@@ -80,7 +82,7 @@ def _finder(
     # an empty text would be the folder that gem-ma was started in
     if not folder or url is not None:
         raise ConfigError("search: wants a folder, which may have a model, or a url")
-    passages = list(read(Path(folder)))
+    passages = read(Path(folder))
     if model is None:
         return Index(passages)
     from gem_ma.tools.dense import Dense  # late: it brings torch
