@@ -30,7 +30,7 @@ from gem_ma import (
 from gem_ma.config import load
 from gem_ma.config.document import write
 from gem_ma.config.plans import scenario_of
-from gem_ma.errors import ConfigError
+from gem_ma.errors import ConfigError, ScenarioError
 from gem_ma.evaluation.judge import Judge
 from gem_ma.testing import check_scenario
 from gem_ma.tools.belt import Equipment, Use, WithTools
@@ -63,6 +63,12 @@ class Parrot(Equipment):
 
     def open(self) -> Echo:
         return Echo()
+
+
+class Named(Parrot):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.tools = (Tool(name),)
 
 
 class Both(Scenario):
@@ -415,3 +421,15 @@ def test_a_policy_that_calls_a_tool_is_played_and_forked(tmp_path: Path) -> None
     assert sum(entry.value for entry in episode.ledger if entry.why == "tool: python") == -2.5
     again = replay(scenario, None, 3, episode.turns, episode.calls)
     assert again.over and tuple(again.ledger) == episode.ledger
+
+
+@pytest.mark.parametrize("equipment", [[Named("theirs")], [Parrot(), Parrot()]])
+def test_two_tools_of_one_name_are_refused(equipment: list[Equipment]) -> None:
+    with pytest.raises(ScenarioError, match=r"agents\.a\.tools: two tools are called (theirs|par)"):
+        Game(WithTools(Both(), {"a": equipment}))
+
+
+def test_a_tool_without_uses_takes_nothing_from_the_length_of_a_play() -> None:
+    scenario = WithTools(Both(), {"a": [Parrot(uses=-1)]})
+    assert scenario.ends_within == 1
+    assert [tool.name for tool in Game(scenario).pending["a"].tools] == ["theirs"]

@@ -14,7 +14,7 @@ from typing import Any
 
 from gem_ma.effects import Ask, Call, Effect, Play, Reward, Scenario
 from gem_ma.episode import Episode, Limits
-from gem_ma.errors import CallError
+from gem_ma.errors import CallError, ConfigError
 from gem_ma.types import Action, Malformed, Message, Tool, ToolCall
 from gem_ma.wrappers.around import Around, relay, without
 
@@ -92,7 +92,7 @@ class WithTools(Around):
         if any(each.reward for each in everything):
             self.pays_otherwise()
         # a call is a decision point more, for it and for the limits of the world
-        calls = sum(each.uses for each in everything)
+        calls = sum(max(0, each.uses) for each in everything)
         if inner.ends_within is not None:
             self.ends_within = inner.ends_within + calls
         if isinstance(inner.limits, Limits) and inner.limits.max_steps is not None:
@@ -136,6 +136,11 @@ def _asked(ask: Ask, hands: Mapping[str, Hand]) -> Generator[Any, Any, Any]:
             agent: (*(tools.get(agent) or ()), *(hands[agent].tools if agent in hands else ()))
             for agent in waiting
         }
+        for agent, several in offered.items():
+            names = [tool.name for tool in several]
+            # whose a call is could not be said
+            if twice := {name for name in names if names.count(name) > 1}:
+                raise ConfigError(f"agents.{agent}.tools: two tools are called {min(twice)}")
         actions = yield Ask(waiting, {agent: legal.get(agent) for agent in waiting}, offered)
         again = {}
         for agent, action in actions.items():

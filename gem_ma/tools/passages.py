@@ -43,14 +43,14 @@ def words(text: str) -> list[str]:
     """
     if text.isascii():
         return re.findall(r"\w+", text.casefold())
-    found: list[str] = []
+    pieces: list[str] = []
     for word in re.findall(r"\w+", normalize("NFKC", text).casefold()):
         for number, part in enumerate(_RUNS.split(word)):
             if number % 2:  # between them stands what the expression found
-                found += [*part, *map("".join, pairwise(part))]
+                pieces += [*part, *map("".join, pairwise(part))]
             elif part:
-                found.append(part)
-    return found
+                pieces.append(part)
+    return pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _read(folder: Path) -> list[Passage]:
     passages: dict[str, Passage] = {}
     odd = []
     for path in files:
-        name = _shown(path.relative_to(folder).as_posix())
+        name = _plain_name(path.relative_to(folder).as_posix())
         try:
             text = _text(path.read_bytes())
         except ValueError:
@@ -140,7 +140,7 @@ def _fail(error: OSError) -> None:
     raise error  # else a folder that cannot be read is left out in silence
 
 
-def _shown(name: str) -> str:
+def _plain_name(name: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
