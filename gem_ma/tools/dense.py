@@ -64,8 +64,9 @@ class Embedder:
         prompts = _settings(folder / "config_sentence_transformers.json").get("prompts")
         self.prompts = prompts if isinstance(prompts, dict) else {}
         length = _settings(folder / "sentence_bert_config.json").get("max_seq_length")
-        sound = isinstance(length, int) and length > 1
-        self.most = min(length, MOST_TOKENS) if sound else MOST_TOKENS
+        self.most = MOST_TOKENS
+        if isinstance(length, int) and length > 1:
+            self.most = min(length, MOST_TOKENS)
         try:
             check_named(folder)  # the loaders of the library open what they find
             with quiet(transformers):
