@@ -24,6 +24,7 @@ CATALOG = {
     "sokoban": "gem_ma.scenarios.games.sokoban:Sokoban",
     "stop_or_go": "gem_ma.scenarios.stop_or_go:StopOrGo",
     "sudoku": "gem_ma.scenarios.games.sudoku:Sudoku",
+    "terminal": "gem_ma.scenarios.terminal.scenario:Terminal",
     "tic_tac_toe": "gem_ma.scenarios.tic_tac_toe:TicTacToe",
     "word_search": "gem_ma.scenarios.games.word_search:WordSearch",
     "wordle": "gem_ma.scenarios.games.wordle:Wordle",

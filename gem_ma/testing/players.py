@@ -146,7 +146,8 @@ def _call(tool: Any, rng: random.Random) -> str:
     arguments = {}
     for name, kind in (schema.get("properties") or {}).items():
         kind = kind if isinstance(kind, Mapping) else {}
-        choices = kind.get("enum")
+        # a schema may say what makes sense where a word would not
+        choices = kind.get("enum") or kind.get("examples")
         arguments[name] = (
             rng.choice(choices) if choices else values.get(str(kind.get("type")), rng.choice(WORDS))
         )

@@ -18,6 +18,7 @@ from gem_ma.tools.walls import Wall
 
 # sessions with a live process; the oldest gives its own up, and is built again when it is needed
 MOST_LIVE = 64
+OPENING_S = 60.0  # of each cell of ours
 _LIVE: list[Session] = []
 _LOCK = threading.Lock()
 
@@ -64,7 +65,7 @@ class Session(Use):
             self.worker = POOL.take(self.wall)
             _enter(self)
             for each in self.opening:
-                self.worker.ask({"code": each, "keep": True}, 3 * self.timeout_s)
+                self.worker.ask({"code": each, "keep": True}, OPENING_S)
         answer = self.worker.ask({"code": code, "keep": True}, timeout_s)
         if answer["status"] in ("ok", "error"):
             self.done += 1

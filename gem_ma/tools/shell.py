@@ -26,7 +26,13 @@ DESCRIPTION = (
 NO_COMMAND = "echo 'bash: the command is no text without NUL' >&2; exit 2"
 PARAMETERS = {
     "type": "object",
-    "properties": {"command": {"type": "string", "description": "One or more lines for bash."}},
+    "properties": {
+        "command": {
+            "type": "string",
+            "description": "One or more lines for bash.",
+            "examples": ["ls -l", "wc -l *.txt", "cd .. && pwd"],
+        }
+    },
     "required": ["command"],
 }
 MOST_FILES = 1_000  # that a session begins with

@@ -148,7 +148,9 @@ def _system() -> list[str]:
             parts += ["--symlink", os.readlink(name), name]
         elif os.path.isdir(name):
             parts += _mount(name, name)
-    parts += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    # Debian's names for awk and others lead through alternatives
+    for path in ("/etc/ld.so.cache", "/etc/alternatives"):
+        parts += ["--ro-bind-try", path, path]
     for home in {os.path.realpath(sys.base_prefix), os.path.realpath(sys.base_exec_prefix)}:
         if not home.startswith("/usr/"):
             parts += _mount(home, home)

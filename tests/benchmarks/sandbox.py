@@ -1,5 +1,6 @@
-"""What a call of the guarded worker costs, beside a fresh `python -I` for each call, and how far
-behind their limit sleeping and busy calls are ended.
+"""What a call of the guarded worker costs, beside a fresh `python -I` for each call and beside warm
+sessions of the tools `python` and `shell`, and how far behind their limit sleeping and busy calls
+are ended.
 
     python tests/benchmarks/sandbox.py [--calls 500]
 
@@ -12,8 +13,12 @@ import argparse
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
+from gem_ma.tools.python import Python
 from gem_ma.tools.sandbox import run
+from gem_ma.tools.sessions import Session
+from gem_ma.tools.shell import Shell
 from gem_ma.tools.walls import Wall
 
 CODE = "print(sum(range(10)))"
@@ -33,19 +38,36 @@ def fresh() -> None:
     assert done.stdout == "45\n"
 
 
+def in_session(session: Session, name: str, text: str) -> Callable[[], None]:
+    def call() -> None:
+        session.cells.clear()  # what was typed is kept for forks, and would only grow here
+        session.done = 0
+        session.plan(name, {"code": text, "command": text})
+        assert session.run()["out"] == "45\n"
+
+    call.__name__ = f"session of {name}"
+    return call
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=500)
     calls = parser.parse_args().calls
     best: dict[str, float] = {}
+    sessions = Python().open(), Shell().open()
+    python = in_session(sessions[0], "python", CODE)
+    shell = in_session(sessions[1], "shell", "echo $((40 + 5))")
     for _ in range(5):
-        for row, number in ((warm, calls), (unwalled, calls), (fresh, max(1, calls // 10))):
+        rows = ((warm, calls), (python, calls), (shell, calls), (unwalled, calls))
+        for row, number in (*rows, (fresh, max(1, calls // 10))):
             row()
             before = time.perf_counter()
             for _ in range(number):
                 row()
             rate = number / (time.perf_counter() - before)
             best[row.__name__] = max(best.get(row.__name__, 0.0), rate)
+    for session in sessions:
+        session.close()
     print("| call | calls/s |\n|---|---:|")
     for name, rate in best.items():
         print(f"| {name} | {rate:.0f} |")

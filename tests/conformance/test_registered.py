@@ -21,7 +21,8 @@ A_FEW_AND_FIFTY = pytest.mark.parametrize(
     [pytest.param(10, id="few"), pytest.param(50, id="fifty", marks=pytest.mark.learning)],
 )
 SHORT = 12  # decision points
-JUDGED = {"code": 12}  # times dearer: an answer costs two interpreters
+# times dearer: an answer costs two interpreters, or a shell
+JUDGED = {"code": 12, "terminal": 12}
 EXPECTED = (
     "Observation",
     "Action space",

@@ -1,0 +1,1 @@
+"""Tasks for a shell, whose check runs in the same folder."""
