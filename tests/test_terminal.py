@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_ma.scenarios.terminal.items import Task
+from gem_ma.scenarios.terminal.items import Chore
 from gem_ma.scenarios.terminal.kinds import KINDS, deal
 from gem_ma.scenarios.terminal.scenario import Terminal
 
@@ -55,7 +55,7 @@ JUNK = {
 }
 
 
-def verdict(task: Task, commands: Sequence[str]) -> bool:
+def verdict(task: Chore, commands: Sequence[str]) -> bool:
     """Whether the check pays after these commands."""
     session = Session(Wall(), 60.0, task.files)
     try:

@@ -24,7 +24,7 @@ MAY = {"run": "run.sh", "solution": "solution.sh"}
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class Chore:
     """`check` exits with 0 where the task is done. `run` goes before it, for what executes files
     that the solver wrote: nothing of it is alive when the check runs. `solution`: commands."""
 
@@ -42,7 +42,7 @@ def file_of(content: str | bytes) -> File:
     return (0o755 if data.startswith(b"#!") else 0o644, WRITTEN, data)
 
 
-def task_of_row(row: Mapping[str, Any], where: str, wall: Wall) -> Task:
+def task_of_row(row: Mapping[str, Any], where: str, wall: Wall) -> Chore:
     """The task of a row. Raises DataError with `where`, also where its files are more than the
     wall allows."""
     texts = {name: row.get(name) for name in (*PARTS, *MAY) if name != "solution"}
@@ -65,7 +65,7 @@ def task_of_row(row: Mapping[str, Any], where: str, wall: Wall) -> Task:
         raise DataError(f"{where}: a solution is a command, or a list of commands")
     name = str(row.get("name") or row.get("task_id") or where.rpartition(" ")[2])
     instruction, check, run = (texts[key] or "" for key in ("instruction", "check", "run"))
-    return Task(name, instruction, files, check, run, solution)
+    return Chore(name, instruction, files, check, run, solution)
 
 
 def _files(named: Any, where: str) -> dict[str, File]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.scenarios.rows import SPLITS, Data, held_out, in_order, read, splits_of
-from gem_ma.scenarios.terminal.items import Task, rows_of_folder, task_of_row
+from gem_ma.scenarios.terminal.items import Chore, rows_of_folder, task_of_row
 from gem_ma.scenarios.terminal.kinds import deal
 
 from gem_ma import Action, Ask, Call, ConfigError, Episode, Message, Reward, Scenario, ToolCall
@@ -75,7 +75,7 @@ class Terminal(Scenario):
 
     # -- data -------------------------------------------------------------------------------------
 
-    def tasks(self, split: str) -> Sequence[Task]:
+    def tasks(self, split: str) -> Sequence[Chore]:
         """A split's tasks; `all` are those of all splits."""
         tasks = self._splits()
         if split == "all":
@@ -84,7 +84,7 @@ class Terminal(Scenario):
             raise ConfigError(f"terminal: no split {split!r}; there are {', '.join(SPLITS)}, all")
         return tasks[split]
 
-    def _splits(self) -> Mapping[str, Sequence[Task]]:
+    def _splits(self) -> Mapping[str, Sequence[Chore]]:
         if not self.data:
             return _dealt(self.number)
         data = self.data if isinstance(self.data, str) else tuple(self.data.items())
@@ -102,7 +102,7 @@ class Terminal(Scenario):
 
     # -- the play ---------------------------------------------------------------------------------
 
-    def play(self, rng: random.Random, task: Task) -> Play:
+    def play(self, rng: random.Random, task: Chore) -> Play:
         session = Session(self.wall, self.timeout_s, task.files)
         try:
             message: Any = (
@@ -156,7 +156,7 @@ def _typed(session: Session, action: Action, left: int) -> Generator[Any, Any, t
     return tuple(results)
 
 
-def _checked(session: Session, task: Task) -> Generator[Any, Any, tuple[float, str]]:
+def _checked(session: Session, task: Chore) -> Generator[Any, Any, tuple[float, str]]:
     """What the check pays, and why. What the solver wrote runs before it, if at all."""
     for script in (task.run, task.check) if task.run else (task.check,):
         session.plan_check(script)
@@ -173,7 +173,7 @@ def _checked(session: Session, task: Task) -> Generator[Any, Any, tuple[float, s
 
 
 @lru_cache(maxsize=4)
-def _dealt(number: int) -> dict[str, list[Task]]:
+def _dealt(number: int) -> dict[str, list[Chore]]:
     """Our own, dealt anew for each place of each split; kinds take turns."""
     sizes = {"train": number, "dev": number // 4, "test": number // 4}
     return {split: [deal(split, index) for index in range(size)] for split, size in sizes.items()}
@@ -194,7 +194,7 @@ def _prepared(
     wall: Wall,
     share: float,
     shuffle: int | None,
-) -> dict[str, list[Task]]:
+) -> dict[str, list[Chore]]:
     """The tasks of each split."""
     folder = _folder(data)
     if folder is None:
