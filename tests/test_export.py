@@ -250,3 +250,13 @@ def test_a_table_of_any_name_is_read_back(here: Path, tmp_path: Path) -> None:
     for name in ("plays", "plays.pq"):
         out = exported(tmp_path / name, "game", "parquet")
         assert list(gem_ma.read_episodes(out)) == list(gem_ma.read_episodes("game"))
+
+
+def test_what_cannot_be_written_is_told_by_the_name_that_was_typed(
+    here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / ".a.jsonl.part").mkdir()  # where the hidden file would be
+    assert main(["export", "game", "--to", "jsonl", "-o", str(tmp_path / "a.jsonl")]) == 1
+    assert main(["export", "game", "--to", "jsonl", "-o", "-"]) == 2
+    told = capsys.readouterr().err
+    assert f"{tmp_path / 'a.jsonl'}: Is a directory" in told and ".part" not in told

@@ -74,6 +74,8 @@ def command(
     from gem_ma.running.stored import open_record
     from gem_ma.store.lines import read_resolved
 
+    if out == "-":  # it would become the name of a file
+        raise click.UsageError("--out names a file or a folder; nothing is written to stdout")
     path = run_folder(run)
     record = open_record(path, progress_line, scenario)
     seated = sorted(read_resolved(path).get("agents") or {})

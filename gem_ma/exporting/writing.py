@@ -73,6 +73,9 @@ def export(run: Path, out: Path, judge: Judge, wish: Wish) -> dict[str, Any]:
         try:
             rows = _write(source, part, wish)
             os.replace(part, out)
+        except OSError as error:
+            error.filename = str(out)  # the file that was wanted, not the hidden one
+            raise
         finally:
             # a killed export leaves a hidden file, never half of a named one
             if part.is_dir():
