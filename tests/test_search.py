@@ -349,6 +349,16 @@ def test_a_folder_that_is_no_model_is_one_line(tmp_path: Path, model: Path) -> N
     with pytest.raises(ConfigError, match="no folder of an embedding model"):
         Search(str(texts), model=str(texts))
     folder = Path(shutil.copytree(model, tmp_path / "model"))
+    tokenizer = (folder / "tokenizer.json").read_text()
+    other = json.loads(tokenizer)
+    other["model"]["vocab"]["sea"] = 777
+    (folder / "tokenizer.json").write_text(json.dumps(other))
+    with pytest.raises(ConfigError, match="its tokenizer knows words that the model does not"):
+        Search(str(texts), model=str(folder))
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(ConfigError, match="holds no tokenizer"):
+        Search(str(texts), model=str(folder))
+    (folder / "tokenizer.json").write_text(tokenizer)
     (folder / "model.safetensors").write_bytes(b"no")
     with pytest.raises(ConfigError, match="cannot be read as a model") as refused:
         Search(str(texts), model=str(folder))

@@ -22,6 +22,7 @@ from gem_ma.tools.passages import Passage
 BATCH = 32  # texts that are embedded at once
 MOST_TOKENS = 512  # of a text; the rest is not seen
 POOLINGS = ("mean", "cls")
+TOKENIZERS = ("tokenizer.", "vocab.", "spiece.", "sentencepiece.")  # beginnings of files
 
 
 class Dense:
@@ -50,6 +51,9 @@ class Embedder:
         """Raises ConfigError for a folder that holds no such model."""
         if not (folder / "config.json").is_file():
             raise ConfigError(f"search: {folder} is no folder of an embedding model (config.json)")
+        if not any(file.name.startswith(TOKENIZERS) for file in folder.iterdir()):
+            # transformers would make one that knows no word
+            raise ConfigError(f"search: {folder} holds no tokenizer (tokenizer.json)")
         self.torch, transformers = import_stack()
         pooled = {
             name.removeprefix("pooling_mode_")
@@ -76,6 +80,12 @@ class Embedder:
                 self.model = transformers.AutoModel.from_pretrained(
                     folder, local_files_only=True, use_safetensors=True
                 ).eval()
+            rows = self.model.get_input_embeddings().weight.shape[0]
+            if max(self.tokenizer.get_vocab().values()) >= rows:
+                raise ValueError("its tokenizer knows words that the model does not")
+            # a fault that each query would show: no padding, a decoder beside, no numbers
+            if not self.torch.isfinite(self.vectors(["a", "a word"], "query")).all():
+                raise ValueError("it gives vectors that are no numbers")
         except Exception as error:  # of any class: the library raises dozens
             why = first_line(error)
             raise ConfigError(f"search: {folder} cannot be read as a model ({why})") from error
