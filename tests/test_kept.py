@@ -231,6 +231,16 @@ def test_one_token_is_computed_with_its_queries_packed_in_half_precision(
         assert gap < (0.05 if dtype == "bfloat16" else 1e-5)
 
 
+def test_the_head_is_never_copied_for_the_rows_of_a_batch(decoder: Decoder) -> None:
+    """Hidden states that do not lie together would be multiplied one by one."""
+    head, strides = decoder.model.model.get_output_embeddings(), list[tuple[int, ...]]()
+    hook = head.register_forward_pre_hook(lambda _, given: strides.append(given[0].stride()))
+    decoder.finish([row(decoder, some(n, 20 + n), max_tokens=3) for n in range(4)])
+    hook.remove()
+    width = head.weight.shape[1]
+    assert len(strides) > 3 and {stride[0] for stride in strides} == {width}
+
+
 def test_only_new_tokens_are_fed(decoder: Decoder) -> None:
     first = row(decoder, some(1, 40))
     decoder.finish([first])

@@ -329,8 +329,13 @@ class Decoder:
             rows, counted = ids.cpu().numpy(), None if places is None else places.cpu().numpy()
             inputs = self.sight.inputs(self.torch, rows, counted)
         inputs |= {"attention_mask": mask, "past_key_values": cache}
+        last: Any = 1
+        if self.device.type == "cpu" and len(ids) > 1:
+            # A number would cut a view, and by rows that lie apart torch multiplies one by one,
+            # each with a copy of the whole head; an index gives rows that lie together.
+            last = self.torch.tensor([ids.shape[1] - 1])
         with self.route(sources):
-            return self.model(**inputs, use_cache=True, logits_to_keep=1)
+            return self.model(**inputs, use_cache=True, logits_to_keep=last)
 
 
 def _packs(model: Any, device: Any) -> bool:
