@@ -43,6 +43,14 @@ _IDS: dict[str, tuple[Any, dict[str, Any]]] = {
     for word, name in _GAMES.items()
     for level in _LEVELS
 }
+# other ids of GEM: what they are here
+_ELSEWHERE = {
+    "rg:": "reasoning_gym:NAME is the same task",
+    "math:": "questions asks any data set: make('questions', data=FILE, grader='math')",
+    "qa:": "questions asks any data set: make('questions', data=FILE, question=..., answer=...)",
+    "code:": "code judges programs of any data set: make('code', data=FILE)",
+    "eval:": "questions and code ask any data set: make('questions', data=FILE)",
+}
 
 
 def register(env_id: str, scenario: Any, **options: Any) -> None:
@@ -141,6 +149,9 @@ def make(
     """An environment of a registered name, one of GEM's games, or any scenario. `agent`: yours, the
     first where absent; `others`: who plays the rest, by default as the scenario has it."""
     scenario, known = _IDS.get(env_id, (env_id, {})) if isinstance(env_id, str) else (env_id, {})
+    for prefix, here in _ELSEWHERE.items():
+        if isinstance(scenario, str) and scenario.startswith(prefix):
+            raise ConfigError(f"{scenario}: GEM's graders are not taken over; {here}")
     named = {**known, **options}
 
     def new() -> ChatGym:

@@ -110,6 +110,8 @@ def load(kind: str, name: str) -> Any:
         attribute = file["attribute"] or _only_scenario(what, kind, file["path"], module)
         return _member(what, file["path"], module, attribute)
     path, _, attribute = target.partition(":")
+    if not all(part.isidentifier() for part in [*path.split("."), attribute]):
+        raise ConfigError(f"{what}: a name of code is package.module:Class, or file.py:Class")
     try:
         module = import_module(path)
     except ModuleNotFoundError as error:

@@ -115,6 +115,12 @@ def test_who_plays_is_named_agent_by_agent(others: Any) -> None:
         gym_like.make_vec("kuhn_poker", 0)
 
 
+@pytest.mark.parametrize("env_id", ["rg:leg_counting", "math:GSM8K", "qa:HotpotQA", "code:Taco8k"])
+def test_ids_of_gem_that_are_something_else_here_say_what(env_id: str) -> None:
+    with pytest.raises(ConfigError, match=r"reasoning_gym:|make\('(questions|code)'"):
+        gym_like.make(env_id)
+
+
 def test_what_has_no_numbers_says_so() -> None:
     with pytest.raises(ConfigError, match="free text"):
         gem_ma.discrete("retail", agent="assistant")

@@ -47,10 +47,12 @@ MISSING: dict[str, list[tuple[str, tuple[str, ...]]]] = {
         )
     ],
     "litellm": [("litellm", (*KUHN, "agents.player_0=litellm/anthropic/claude-haiku-4-5"))],
-    "vllm": [("vllm", (*KUHN, "agents.player_0=vllm/{model}"))],
+    "vllm": [
+        (module, (*KUHN, "agents.player_0=vllm/{model}")) for module in ("vllm", "transformers")
+    ],
     "tinker": [
         (
-            "tinker",
+            module,
             (
                 *KUHN,
                 "agents.player_0=tinker/{model}",
@@ -58,6 +60,7 @@ MISSING: dict[str, list[tuple[str, tuple[str, ...]]]] = {
                 "policies.player_0.api_key_env=null",
             ),
         )
+        for module in ("tinker", "transformers")
     ],
     "view": [(name, ("view", "{folder}")) for name in ("starlette", "uvicorn")],
     "ray": [("ray", ("train", "kuhn_table", "train.chunk=16", "--ray", "local"))],

@@ -73,6 +73,10 @@ def test_a_scenario_by_module_and_class() -> None:
         ("kuhn_pokr", r"no scenario is called 'kuhn_pokr' \(did you mean 'kuhn_poker'\?\)"),
         ("zzz", r"known: .*dilemma.*package\.module:Class or file\.py"),
         ("", "no scenario is called ''"),
+        *(
+            (name, "a name of code is package.module:Class")
+            for name in (":", ":X", ".a:X", "a..b:X", "a:")
+        ),
         ("no.such.module:X", "there is no module 'no"),
         ("json:NoScenario", "module json has no 'NoScenario'"),
         ("json:JSONDecoder", "is no Scenario but a JSONDecoder"),

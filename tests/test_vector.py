@@ -335,6 +335,31 @@ def test_closing_ends_the_plays_and_leaves_what_hangs(gate: threading.Event) -> 
     vector.close()
 
 
+def test_what_is_closed_is_asked_nothing_and_says_so() -> None:
+    vector = make_vec(Count(), np.int64(2))
+    vector.reset([0])
+    vector.close()
+    for number, state in ((0, "is closed: reset it"), (1, "was never reset")):
+        with pytest.raises(ActionError, match=state):
+            vector.step({number: "on"})
+    assert (vector.asked, vector.step()) == ((), {})
+    assert vector.reset([0]).keys() == {0} and vector.step({0: "on"})
+
+
+def test_an_interrupted_play_has_ended_and_can_be_reset() -> None:
+    class Interrupted(Count):
+        def play(self, rng: random.Random, task: Any) -> Any:
+            yield Ask({"me": "go"}, ("on", "off"))
+            raise KeyboardInterrupt
+
+    vector = make_vec([Count(), Interrupted()])
+    vector.reset()
+    with pytest.raises(KeyboardInterrupt):
+        vector.step({0: "on", 1: "on"})
+    assert (vector.asked, vector.ended) == ((0,), (1,))
+    assert vector.reset([1]).keys() == {1} and vector.asked == (0, 1)
+
+
 def test_a_call_that_hangs_is_given_up(gate: threading.Event) -> None:
     vector = make_vec(Count(gate), call_timeout_s=0.05)
     vector.reset()

@@ -278,3 +278,23 @@ def test_an_object_without_words_of_its_own_is_the_same_in_every_play():
 def test_a_mask_that_is_no_row_is_one_line(mask):
     with pytest.raises(ConfigError, match="Mine: cannot be played: an action_mask"):
         wrap(steps(reset=lambda self, **how: (SEEN, {"action_mask": mask})))
+
+
+def test_an_environment_that_is_its_own_copy_is_refused_unless_it_is_made_anew():
+    class Shared(Steps):
+        def __deepcopy__(self, memo):
+            return self
+
+    with pytest.raises(ConfigError, match="its copy is itself"):
+        wrap(Shared())
+    assert wrap(Shared).agents == ("player",)
+
+
+def test_what_draws_nothing_is_shown_by_its_observation():
+    class Blank(Steps):
+        render_mode = "ansi"
+
+        def render(self):
+            return None
+
+    assert "None" not in Game(wrap(Blank), seed=0).view("player")[-1].text

@@ -9,7 +9,7 @@ from typing import Any
 
 from gem_ma.adapters.actions import chosen, kind_of, places_of, rows_of
 from gem_ma.adapters.results import noted
-from gem_ma.adapters.spaces import words
+from gem_ma.adapters.spaces import picture_of, words
 from gem_ma.adapters.tables import Table
 
 HOLDEM = ("call", "raise", "fold", "check")
@@ -22,8 +22,8 @@ def _number(env: Any, action: int) -> str:
 
 
 def _as_it_draws(env: Any, seen: Any) -> str:
-    if getattr(env, "render_mode", None) == "ansi":
-        return str(env.render())
+    if (picture := picture_of(env)) is not None:
+        return picture
     return words(seen.get("observation", seen) if isinstance(seen, dict) else seen)
 
 

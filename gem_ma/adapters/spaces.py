@@ -19,10 +19,15 @@ DOORS = ("open", "closed", "locked")
 
 def text_of(env: Any, seen: Any) -> str:
     """An observation in words: what the environment draws as text, else its numbers."""
-    if getattr(env, "render_mode", None) == "ansi":
-        # toy_text says by colour alone where the agent is
-        return _COLOURED.sub(r"[\1]", str(env.render())).strip("\n")
-    return words(seen)
+    picture = picture_of(env)
+    # toy_text says by colour alone where the agent is
+    return words(seen) if picture is None else _COLOURED.sub(r"[\1]", picture).strip("\n")
+
+
+def picture_of(env: Any) -> str | None:
+    """What the environment draws as text; None where it draws nothing."""
+    drawn = env.render() if getattr(env, "render_mode", None) == "ansi" else None
+    return None if drawn is None else str(drawn)
 
 
 def words(seen: Any) -> str:

@@ -67,7 +67,9 @@ def _maker(env: Any) -> Callable[[], Any]:
         return env
     try:
         with guest(0):
-            whole_copy(env)
+            # some give themselves as their copy, such as what holds a simulator
+            if whole_copy(env) is env:
+                raise TypeError("its copy is itself")
     except Exception as error:
         raise ConfigError(
             f"{type(env).__name__} cannot be copied ({one_line(error)}), so two plays would share"

@@ -68,7 +68,7 @@ class Lane:
     def reset(self, seed: int | None, options: Mapping[str, Any] | None) -> Transition | None:
         """Starts an episode, whatever was going on."""
         self.close()
-        self.asked = self.ended = False
+        self.ended = False
         return self._guarded(lambda: self._start(seed, options))
 
     def act(self, action: Action) -> Transition | None:
@@ -100,7 +100,7 @@ class Lane:
             flight.cancel()
         if self._call is not None:
             self._call.leave()
-        self.until = None
+        self.until, self.asked = None, False
         self._call, self._flights, self._actions = None, {}, {}
         self.session.close()
 
@@ -113,6 +113,9 @@ class Lane:
             raise  # what was typed is wrong, and no episode would go better
         except Exception as error:
             return self._failed(f"{type(error).__name__}: {error}")
+        except BaseException:  # Ctrl-C: where this play stands is not known
+            self._failed("interrupted")
+            raise
 
     def _failed(self, why: str) -> Transition:
         try:

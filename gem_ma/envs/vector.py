@@ -191,7 +191,8 @@ class Vector:
         number = self._number(number)
         lane = self._lanes[number]
         if not lane.asked:
-            state = "has ended: reset it" if lane.ended else "is under way"
+            state = "is under way" if lane.flying else "is closed: reset it"
+            state = "has ended: reset it" if lane.ended else state
             state = state if not self._new[number] else "was never reset"
             raise ActionError(f"environment {number} ({lane.session.name}) {state}")
         try:
@@ -227,9 +228,10 @@ def make_vec(
     if not isinstance(listed, Iterable) or isinstance(listed, (set, frozenset)):
         raise ConfigError(f"make_vec takes an id, or a list of them in order; got {ids!r}")
     entries: list[Any] = list(listed)
-    count = len(entries) if n is None else n
+    # numpy's numbers too
+    count: Any = len(entries) if n is None else index(n) if _is_whole(n) else n
     if type(count) is not int or count < 1 or not entries:
-        raise ConfigError(f"make_vec makes 1 environment or more; got {count} of {entries!r}")
+        raise ConfigError(f"make_vec makes 1 environment or more; got {count!r} of {entries!r}")
     seeds = _seeds(seed, count)
     _check_seconds("call_timeout_s", call_timeout_s)
     lanes = []
@@ -275,6 +277,10 @@ def _seed(seed: Any) -> int:
     except TypeError:
         line = " ".join(repr(seed).split())[:80]
         raise ConfigError(f"a seed is an integer; got {line}") from None
+
+
+def _is_whole(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, (bool, type))
 
 
 def _check_seconds(name: str, value: Any) -> None:

@@ -108,7 +108,7 @@ class Tinker:
 
     def _read(self, chat: ChatOptions) -> None:
         folder = self.tokenizer_name
-        tokenizer = tokenizer_of(folder, self.where)
+        tokenizer = tokenizer_of(folder, self.where, "tinker")
         ends = end_ids_of(folder, tokenizer, self.where)
         self.chat = Chat(tokenizer, ends, chat, f"{self.where} ({folder})")
         self.vocabulary = Vocabulary.of(self.chat, len(tokenizer))

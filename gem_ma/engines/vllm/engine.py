@@ -104,7 +104,8 @@ class VLLM:
         self.rank, self.alpha = (0, 0.0) if self.lora is None else rank_and_alpha(self.lora, policy)
         self.dtype, self.device, self.parity = serving.dtype, publishing.device, publishing.parity
         self.chat_options = chat
-        self._read_folder()
+        # a server of one's own brings the rest; without one the engine starts it
+        self._read_folder("vllm" if endpoint.base_url is None else "train")
         self.base_url, self.budget = endpoint.base_url or HERE, budget
         self.price = Price.of(price, self.where)
         self.backend = self._backend(endpoint, serving)
@@ -121,9 +122,9 @@ class VLLM:
         self._last: Path | None = None  # the folder of all weights that servers read
         self._opening = threading.Lock()
 
-    def _read_folder(self) -> None:
+    def _read_folder(self, extra: str) -> None:
         self.config = read_json(self.path, "config.json", self.where)
-        self.tokenizer = tokenizer_of(self.path, self.where)
+        self.tokenizer = tokenizer_of(self.path, self.where, extra)
         ends = end_ids_of(self.path, self.tokenizer, self.where)
         where = f"{self.where} ({self.path})"
         self.chat = Chat(self.tokenizer, ends, self.chat_options, where)

@@ -46,13 +46,14 @@ def read_json(folder: str, file: str, where: str) -> dict[str, Any]:
     return read
 
 
-def tokenizer_of(folder: str, where: str) -> Any:
-    """The tokenizer as it lies in the folder; nothing is fetched. Raises ConfigError, DataError."""
+def tokenizer_of(folder: str, where: str, extra: str = "train") -> Any:
+    """The tokenizer as it lies in the folder; nothing is fetched. `extra`: what brings all that the
+    engine needs, this too. Raises ConfigError, DataError."""
     try:
         import transformers
     except ImportError as error:
         raise ConfigError(
-            f"{where}: transformers is needed for its tokenizer ({error}): {install('train')}"
+            f"{where}: transformers is needed for its tokenizer ({error}): {install(extra)}"
         ) from error
     try:
         check_named(Path(folder))
