@@ -104,7 +104,6 @@ class VLLM:
         self.rank, self.alpha = (0, 0.0) if self.lora is None else rank_and_alpha(self.lora, policy)
         self.dtype, self.device, self.parity = serving.dtype, publishing.device, publishing.parity
         self.chat_options = chat
-        # a server of one's own brings the rest; without one the engine starts it
         self._read_folder("vllm" if endpoint.base_url is None else "train")
         self.base_url, self.budget = endpoint.base_url or HERE, budget
         self.price = Price.of(price, self.where)
