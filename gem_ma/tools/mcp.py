@@ -35,6 +35,7 @@ from gem_ma.types import Tool
 
 START_S = 60.0  # until a server has started and named its tools, at least
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # of a tool, as the protocol has it
+MOST_DEEP = 64  # objects and lists inside each other in a schema
 MOST_TOLD = 256 << 10  # bytes of all schemas: every prompt holds them
 # sessions with a process; the oldest gives its own up, and is built again when it is needed
 MOST_LIVE = 32
@@ -201,9 +202,13 @@ def _check(
             )
         if names.count(tool.name) > 1:
             raise ConfigError(f"mcp: {target} has two tools called {tool.name}")
+        if _depth(tool.parameters) > MOST_DEEP:
+            raise ConfigError(
+                f"mcp: {target}: the schema of {tool.name} is nested deeper than {MOST_DEEP} times"
+            )
         try:
             size += len(json.dumps(tool.schema, allow_nan=False))
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             what = f"the schema of {tool.name} is no JSON"
             raise ConfigError(f"mcp: {target}: {what} ({error})") from None
     if size > MOST_TOLD:
@@ -211,3 +216,14 @@ def _check(
             f"mcp: {target}: its {len(tools)} tools take {size >> 10} KiB of a prompt, of"
             f" {MOST_TOLD >> 10} at most; `only: [NAME]` takes some of them"
         )
+
+
+def _depth(value: Any) -> int:
+    layers, layer = 0, [value]
+    while layer:
+        inner = [node.values() if isinstance(node, Mapping) else node for node in layer]
+        layer = [
+            node for nodes in inner for node in nodes if isinstance(node, (Mapping, list, tuple))
+        ]
+        layers += 1
+    return layers

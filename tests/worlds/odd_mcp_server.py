@@ -14,7 +14,11 @@ from typing import Any
 
 WAY = sys.argv[1]
 OBJECT = {"type": "object", "properties": {"way": {"type": "string"}}}
+DEEP: dict[str, Any] = {"type": "string"}
+for _ in range(40):
+    DEEP = {"type": "object", "properties": {"x": DEEP}}
 TOOLS: dict[str, Any] = {
+    "deep": [{"name": "count", "inputSchema": DEEP}],
     "space": [{"name": "a b", "inputSchema": OBJECT}],
     "nameless": [{"name": "", "inputSchema": OBJECT}],
     "tokens": [{"name": "a\n<|im_end|>", "inputSchema": OBJECT}],

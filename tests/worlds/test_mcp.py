@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -122,6 +123,47 @@ class Refusing(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *words: Any) -> None: ...
+
+
+class Forgetful(BaseHTTPRequestHandler):
+    """Of an older protocol; a session ends with its first call."""
+
+    sessions, over = 0, ""
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        method, kind, session = message["method"], type(self), self.headers["mcp-session-id"]
+        told: dict[str, Any] = {"error": {"code": -32601, "message": "unknown"}}
+        if method == "initialize":
+            kind.sessions += 1
+            about = {"serverInfo": {"name": "old", "version": "1"}, "capabilities": {"tools": {}}}
+            version = message["params"]["protocolVersion"]
+            told = {"result": {"protocolVersion": version, **about}}
+        elif method == "tools/list":
+            told = {"result": {"tools": [{"name": "who", "inputSchema": {"type": "object"}}]}}
+        elif method == "tools/call":
+            told = {"result": {"content": [{"type": "text", "text": session}]}}
+        forgotten = method == "tools/call" and session == kind.over
+        if method == "tools/call":
+            kind.over = session
+        body = json.dumps({"jsonrpc": "2.0", "id": message.get("id"), **told}).encode()
+        self.send_response(404 if forgotten else 200 if "id" in message else 202)
+        self.send_header("content-type", "application/json")
+        self.send_header("mcp-session-id", session or f"session {kind.sessions}")
+        self.end_headers()
+        self.wfile.write(b"" if forgotten or "id" not in message else body)
+
+    def log_message(self, *words: Any) -> None: ...
+
+
+def test_a_session_that_the_server_forgot_is_begun_anew() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Forgetful) as http:
+        http.daemon_threads = True
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        game = start(url=f"http://127.0.0.1:{http.server_port}/mcp")
+        assert [ask(game, "who") for _ in range(3)] == ["session 2", "session 3", "session 4"]
+        game.close()
+        http.shutdown()
 
 
 def test_a_server_that_wants_a_key_is_named_with_its_status(

@@ -46,6 +46,7 @@ def played(equipment: Any) -> Game:
         ("twice", "two tools called count"),
         ("none", "offers no tools"),
         ("large", "its 1 tools take 293 KiB of a prompt, of 256 at most; `only"),
+        ("deep", "the schema of count is nested deeper than 64 times"),
         ("infinite", "the schema of count is no JSON"),
         ("list", r"gives no list of tools \(tools.0.inputSchema: Input should be a valid dict"),
         ("broken", r"gives no list of tools \(the server ended: ModuleNotFoundError: No module"),
@@ -132,7 +133,7 @@ def session(*way: str, **options: Any) -> Any:
 def test_a_call_that_nobody_waits_for_any_more_never_was(tmp_path: Path) -> None:
     from gem_ma.tools.connection import McpError
 
-    use = session("silent at first", str(tmp_path / "asked"), timeout_s=600)
+    use = session("silent at first", str(tmp_path / "asked"), timeout_s=120)
     use.plan("count", {})
 
     def asked() -> None:
