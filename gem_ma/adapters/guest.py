@@ -20,6 +20,7 @@ from threading import RLock
 from types import ModuleType
 from typing import Any
 
+from gem_ma.adapters.numpy_state import put_aside, put_back
 from gem_ma.errors import ConfigError
 from gem_ma.installing import install
 
@@ -92,7 +93,7 @@ def guest(seed: int) -> Iterator[None]:
     with TURN:
         numpy = sys.modules.get("numpy")  # the base install has it; it may not be imported yet
         outside = random.getstate()
-        beyond = numpy.random.get_state() if numpy else None
+        beyond = put_aside(numpy.random) if numpy else None
         random.seed(seed)
         if numpy:
             numpy.random.seed(seed)
@@ -102,7 +103,7 @@ def guest(seed: int) -> Iterator[None]:
         finally:
             random.setstate(outside)
             if numpy:
-                numpy.random.set_state(beyond)
+                put_back(numpy.random, beyond)
 
 
 @contextmanager
