@@ -4,8 +4,8 @@
 
 Every scenario of the registry is played once for each of its agents: the model in that seat, the
 others as the scenario casts them (at random where it casts nobody); the shop once more with the
-model in both. Ids of other libraries (`FOREIGN`) are played where this Python can import them, else
-the line says what to install. `ID+TOOL` is a world with a tool for the model, as `arithmetic+python`;
+model in both, and games of TextArena only so. Ids of other libraries (`FOREIGN`) are played where
+this Python can import them, else the line says what to install. `ID+TOOL` is a world with a tool for the model, as `arithmetic+python`;
 this model's template knows no tools, so they stand before the briefing as text.
 `success` stands with a 95 % interval (Wilson), or else the agent's mean return with one of the
 mean. The trivial columns are random legal answers and the best of the scenario's own
@@ -58,10 +58,16 @@ SEATS = {
     ("retail", "assistant"): {"behaviour": "act"},
     ("retail", "user"): {"behaviour": "retail_user_llm"},
 }
-# what a world may be asked for beside its own options, so that a model of 135M fits into it
-OVERRIDES = {"retail": ["scenario.data=own"]}
-# steps; a small model never says goodbye, and scripts of the shop need 5 to 9
-LONGEST = {"retail": 10}
+# what a world is asked for: prompts that a model of 135M reads, and twenty tasks
+OVERRIDES = {"retail": ["scenario.data=own"], "textworld:tw-simple": ["scenario.games=20"]}
+# steps; a small model never says goodbye, and scripts of the shop need 5 to 9; nor does it find out
+# of a room in which it has turned on the spot for long
+LONGEST = {
+    "retail": 10,
+    "gymnasium:MiniGrid-Empty-5x5-v0": 20,
+    "gymnasium:BabyAI-GoToRedBallGrey-v0": 20,
+    "textworld:tw-simple": 20,
+}
 STEPS = 60
 
 
@@ -128,7 +134,10 @@ def line(name: str, agents: Sequence[str], tasks: int, policies: Mapping[str, Po
 
 def trivial(name: str, agent: str, scenario: Scenario, tasks: int) -> Iterator[str]:
     """The score of random answers, and of the best of the scenario's baselines."""
-    yield score(scenario, agent, played(name, {agent: "{behaviour: random_legal}"}, tasks, {})[1])
+    episodes = played(name, {agent: "{behaviour: random_legal}"}, tasks, {})[1]
+    # where nothing is listed it says any word, which measures nothing
+    listed = any(turn.legal for e in episodes for turn in e.turns if turn.agent == agent)
+    yield score(scenario, agent, episodes) if listed else "-"
     best = []
     for label, cast in scenario.baseline_casts.items():
         seats = {seat: _yaml({"behaviour": who}) for seat, who in cast.items()}
@@ -151,7 +160,10 @@ def rows(names: list[str], tasks: int, policies: Mapping[str, Policy]) -> Iterat
         except GemMaError as error:
             yield f"| {name} | - | 0 | not here: {error} | | | | |"
             continue
-        for seats in [*((agent,) for agent in agents), *([agents] if name == "retail" else [])]:
+        alone = [(agent,) for agent in agents]
+        # TextArena lists no answers, and who says any word at its first turn has lost
+        apart = [] if name.startswith("textarena:") else alone
+        for seats in [*apart, *([agents] if name == "retail" or not apart else [])]:
             try:
                 yield line(name, seats, tasks, policies)
             except GemMaError as error:
