@@ -345,9 +345,13 @@ def test_the_second_way_keeps_to_the_memory_of_a_pass(
         return forward(self, *asked, **given)
 
     monkeypatch.setattr(type(learner.scorer.model), "forward", counted)
+    # what does not lie together is multiplied row by row, each with a copy of the whole head
+    head, together = learner.scorer.model.get_output_embeddings(), list[bool]()
+    head.register_forward_pre_hook(lambda _, given: together.append(given[0].is_contiguous()))
     learner.scorer.pass_tokens = 2 * max(len(prompt) + len(ids) for prompt, ids in pairs)
     parts = learner.scorer.score_again(pairs)
     assert whole is not None and parts is not None and max(fed) <= learner.scorer.pass_tokens
+    assert together and all(together)
     np.testing.assert_allclose(np.concatenate(parts), np.concatenate(whole), atol=1e-5)
 
 

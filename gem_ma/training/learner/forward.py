@@ -262,7 +262,7 @@ class Scorer:
             places[row, held] = np.arange(len(prompt) + len(ids))
         # without the last id, which is a target only
         pieces = slice(None, width), slice(width, width + longest - 1)
-        logits, cache = [], None
+        logits, cache, last = [], None, np.array([width - 1])
         # at once: where an image stands in a prompt, its ids are at other places
         whole = self._inputs(fed, places)
         try:
@@ -275,8 +275,9 @@ class Scorer:
                         if cache is None or name not in PIXELS
                     }
                     inputs["attention_mask"] = self.index(visible[:, : piece.stop])
-                    # of a prompt the last place alone predicts an id that is scored
-                    keep = {"logits_to_keep": 1} if cache is None else {}
+                    # Of a prompt the last place alone predicts an id that is scored. By its index:
+                    # of a view torch would copy the whole head for each row.
+                    keep = {"logits_to_keep": self.index(last)} if cache is None else {}
                     cache, scores = self._on(cache, {**inputs, **keep})
                     logits.append(scores)
         # what models raise that know no cache, no left padding or no `logits_to_keep`
