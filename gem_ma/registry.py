@@ -110,16 +110,16 @@ def load(kind: str, name: str) -> Any:
         attribute = file["attribute"] or _only_scenario(what, kind, file["path"], module)
         return _member(what, file["path"], module, attribute)
     path, _, attribute = target.partition(":")
+    meant = _library_meant(name) if kind == "scenarios" else ""
     if not all(part.isidentifier() for part in [*path.split("."), attribute]):
-        raise ConfigError(f"{what}: a name of code is package.module:Class, or file.py:Class")
+        told = f"{what}: a name of code is package.module:Class, or file.py:Class"
+        raise ConfigError(f"{told}{meant}")
     try:
         module = import_module(path)
     except ModuleNotFoundError as error:
         if error.name is None or not (path == error.name or path.startswith(error.name + ".")):
             raise  # an import inside the module: its own message says what is missing
-        told = f"{what}: there is no module {error.name!r}"
-        meant = _library_meant(name) if kind == "scenarios" else ""
-        raise ConfigError(f"{told}{meant}") from error
+        raise ConfigError(f"{what}: there is no module {error.name!r}{meant}") from error
     except SystemExit as error:
         raise _ended(what, f"module {path}", error) from error
     return _member(what, f"module {path}", module, attribute)

@@ -79,14 +79,25 @@ ALLOWED: dict[str, dict[str, str]] = {
         "beside the path that the user names for an export, then renamed",
     ),
     "gem_ma/integrations/seat.py": {"open": "an address", "json.load": "an answer of a server"},
+    "gem_ma/tools/bash.py": dict.fromkeys(
+        ("open", "makedirs", "os.unlink"), "inside the wall: the home of a session"
+    ),
     "gem_ma/tools/belt.py": {"open": "a tool"},
+    "gem_ma/tools/connection.py": {"fdopen": "a pipe to a process"},
+    "gem_ma/tools/keeper.py": {"open": "/dev/null", "read_text": "/proc"},
     "gem_ma/tools/inside.py": dict.fromkeys(
         ("open", "os.unlink", "rmtree"), "inside the wall: what a call left, and /proc"
     ),
     "gem_ma/tools/sandbox.py": dict.fromkeys(
         ("rmtree", "tempfile.mkdtemp"), "a folder of its own for a worker without a wall"
     ),
-    "gem_ma/tools/passages.py": {"read_text": "texts of a folder that the user names"},
+    "gem_ma/tools/passages.py": {
+        "read_bytes": "texts of a folder that the user names, after a look at their kind"
+    },
+    "gem_ma/tools/shell.py": {
+        "read_bytes": "files of a folder that the user names, after a look at their kind",
+        "read_text": "a file of the package",
+    },
     "gem_ma/tools/dense.py": {"from_pretrained": "after `check_named`"},
     "gem_ma/cli/demo.py": {"open": "/dev/null"},
     "gem_ma/cli/list.py": {"read_text": "configs of the package"},
@@ -140,6 +151,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "mkdir": "the root of a run folder",
         "rename": "the whole run folder, put aside",
     },
+    "gem_ma/store/tables.py": {"open": "an export that the user names, after a look at its kind"},
     "gem_ma/testing/fresh.py": {
         "json.load": "a stream of a process",
     },
@@ -159,6 +171,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "scenarios/games/sudoku.py": {"read_text": "boards of the package"},
     "scenarios/questions/scenario.py": {"read_text": "a file of the package"},
     "scenarios/rows.py": {"open": "bytes that `read_named` has read"},
+    "scenarios/terminal/kinds_files.py": {"open": "an archive in memory"},
     "scenarios/retail/source.py": {
         "read_bytes": "data that the user names, after a look at its kind"
     },

@@ -102,7 +102,7 @@ def test_a_form_that_is_wrong_is_told_and_leaves_the_play(site: Site, tmp_path: 
         ({"seed": "-1"}, "whole number"),
         ({"who.o": "os:system"}, "no behaviour that is built in"),
         ({"agent": "nobody"}, "no agent is called"),
-        ({"scenario": "os:system"}, "no scenario of this name"),
+        ({"scenario": "os:system"}, "is offered here"),
     ):
         status, _, page = sent(site, "/play/begin", **{**begin, **wrong})
         assert (status, words in page) == (200, True), page

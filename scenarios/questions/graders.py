@@ -43,7 +43,7 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 _DIGITS = re.compile(r"(?![0-9])\d")  # of other scripts: a number in them is none of ours
 # `x = 3`, `x = 1, x = 2` and `x \\in S` name what is asked for
 _VARIABLE = re.compile(r"(?:^|(?<=,)|(?<=\bor\b)|(?<=\band\b))\s*[A-Za-z]\s*(?:=|\\in\b)")
-_JOINED = re.compile(r"\s+(?:or|and|\\text\{\s*(?:or|and)\s*\})\s+")
+_JOINED = re.compile(r"(?<!\s)\s+(?:or|and|\\text\{\s*(?:or|and)\s*\})\s+")
 # what a formula is made of; other commands are words, or claim more than a value (`\neq`, `\pm`)
 _COMMANDS = {"frac", "dfrac", "tfrac", "sqrt", "pi", "cdot", "times", "div", "left", "right", "ln"}
 _COMMANDS |= {"log", "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "exp"}

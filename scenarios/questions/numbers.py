@@ -36,7 +36,7 @@ _LEAD = re.compile(
 # "6 * 7 = 42": the sum is worked out
 _TERM = r"[$(]*(?:\d+(?:\.\d+)?)[)%]*"
 _SUM = re.compile(
-    rf"{_TERM}(?:\s*(?:[-+−–*/×÷·x]|\\times|\\cdot|\\div)\s*{_TERM}){{1,12}}\s*=\s*(?=[^=]+$)",
+    rf"\A{_TERM}(?:\s*(?:[-+−–*/×÷·x]|\\times|\\cdot|\\div)\s*{_TERM}){{1,12}}\s*=\s*(?=[^=]+$)",
     re.ASCII,
 )
 _MINUS = re.compile(r"(?:minus|negative)\s+(?=\d)|[–](?=\d)", re.IGNORECASE)
