@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -179,6 +180,18 @@ def test_what_no_session_begins_with_is_one_line(
     monkeypatch.setattr(shell.shutil, "which", lambda *_, **__: None)
     with pytest.raises(ConfigError, match="there is no bash in /usr/bin or /bin"):
         Shell()
+
+
+def test_a_session_that_cannot_begin_says_so(session: Session, tmp_path: Path) -> None:
+    late = Session(session.wall, session.timeout_s, {"x" * 256: (0o644, 0, b"")})
+    assert "No session began: OSError" in typed(late, "ls")
+    assert typed(late, "ls").endswith("the session is as it was before this call")
+    late.close()
+    # bytes that are no UTF-8 are a name on Linux
+    (tmp_path / os.fsdecode(b"\xff")).write_text("here")
+    odd = Session(session.wall, session.timeout_s, files_of(tmp_path, session.wall))
+    assert typed(odd, "cat *") == "here"
+    odd.close()
 
 
 def test_a_fork_in_the_middle_of_a_session_continues_exactly() -> None:

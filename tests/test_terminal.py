@@ -168,6 +168,10 @@ def test_a_check_without_a_verdict_pays_nothing_and_says_so(tmp_path: Path) -> N
         game = started(tmp_path, {**ROW, "check": check}, limits={"timeout_s": limit})
         game.send({"solver": "done"})
         assert (game.ledger[-1].value, game.ledger[-1].why) == (0.0, f"no verdict: {why}")
+    game = started(tmp_path, ROW)
+    game.send({"solver": calls("cd ..; rm -r home")})
+    game.send({"solver": "done"})
+    assert game.ledger[-1].why.startswith("no verdict: FileNotFoundError")
 
 
 def test_what_a_solver_wrote_runs_before_the_check_and_is_gone_at_it(tmp_path: Path) -> None:
@@ -193,7 +197,12 @@ def test_what_a_solver_wrote_runs_before_the_check_and_is_gone_at_it(tmp_path: P
         ({"files": {"/a": ""}}, "row 1: '/a' is no path"),
         ({"files": {"a": 3}}, "row 1: a: the content of a file is a text"),
         ({"files": {"a": "", "a/b": ""}}, "row 1: a/b lies below a file"),
+        ({"files": {"": ""}}, "row 1: '' is no path"),
+        ({"files": {"a/": ""}}, "row 1: 'a/' is no path"),
+        ({"files": {"x" * 256: ""}}, "row 1: 'x+' is no path"),
+        ({"files": {"\ud800": ""}}, "row 1: .* is no path"),
         ({"solution": [3]}, "row 1: a solution is a command"),
+        ({"solution": 3}, "row 1: a solution is a command"),
     ],
 )
 def test_a_row_that_is_no_task_is_one_line(

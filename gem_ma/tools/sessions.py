@@ -65,7 +65,11 @@ class Session(Use):
             self.worker = POOL.take(self.wall)
             _enter(self)
             for each in self.opening:
-                self.worker.ask({"code": each, "keep": True}, OPENING_S)
+                begun = self.worker.ask({"code": each, "keep": True}, OPENING_S)
+                if begun["status"] != "ok":  # without it no cell would do what it says
+                    self.release()
+                    why = begun.get("why", begun["status"])
+                    return {"status": "died", "out": f"No session began: {why}\n", "cut": 0}
         answer = self.worker.ask({"code": code, "keep": True}, timeout_s)
         if answer["status"] in ("ok", "error"):
             self.done += 1

@@ -7,6 +7,8 @@ folder with one folder for each task: `instruction.md`, `files/`, `check.sh`, `r
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -19,6 +21,7 @@ from gem_ma.tools.shell import MOST_FILES, File, files_of
 from gem_ma.tools.walls import MIB, Wall
 
 WRITTEN = 1_735_689_600  # the time that files of a row bear: a new year's night
+MOST_NAME = 255  # bytes of a file's name, on Linux
 PARTS = {"instruction": "instruction.md", "check": "check.sh"}
 MAY = {"run": "run.sh", "solution": "solution.sh"}
 
@@ -60,12 +63,20 @@ def task_of_row(row: Mapping[str, Any], where: str, wall: Wall) -> Chore:
             f" most {MOST_FILES} files and {wall.file // 2 / MIB:g} MiB, half of limits.disk_mb"
         )
     solution = row.get("solution") or ()
-    solution = (solution,) if isinstance(solution, str) else tuple(solution)
-    if not all(isinstance(command, str) for command in solution):
+    solution = (solution,) if isinstance(solution, str) else solution
+    if not (isinstance(solution, (list, tuple)) and all(isinstance(c, str) for c in solution)):
         raise DataError(f"{where}: a solution is a command, or a list of commands")
     name = str(row.get("name") or row.get("task_id") or where.rpartition(" ")[2])
     instruction, check, run = (texts[key] or "" for key in ("instruction", "check", "run"))
-    return Chore(name, instruction, files, check, run, solution)
+    return Chore(name, instruction, files, check, run, tuple(solution))
+
+
+def _length(name: str) -> float:
+    """Bytes of a file's name; infinite where it has none."""
+    try:
+        return len(os.fsencode(name))
+    except UnicodeEncodeError:
+        return math.inf
 
 
 def _files(named: Any, where: str) -> dict[str, File]:
@@ -74,7 +85,8 @@ def _files(named: Any, where: str) -> dict[str, File]:
     files = {}
     for path, content in named.items():
         parts = PurePosixPath(path).parts
-        if not parts or parts[0] == "/" or ".." in parts or "\0" in path:
+        plain = path and "/".join(parts) == path and ".." not in parts and "\0" not in path
+        if not plain or max(map(_length, parts), default=0) > MOST_NAME:
             raise DataError(f"{where}: {path!r} is no path below the session's home")
         try:
             files[path] = content if isinstance(content, tuple) else file_of(content)

@@ -164,8 +164,9 @@ def _checked(session: Session, task: Chore) -> Generator[Any, Any, tuple[float, 
             result = yield Call(session.run)
         except CallError:
             result = {"status": "failed"}
-        if result["status"] not in ("ok", "error"):
-            return 0.0, f"no verdict: {result['status']}"  # nothing is paid without one
+        # nothing is paid without a verdict, and the exit status of the script is one
+        if not (result["status"] == "ok" or result.get("why", "").startswith("SystemExit: ")):
+            return 0.0, f"no verdict: {result.get('why') or result['status']}"
     return float(result["status"] == "ok"), "check"
 
 
