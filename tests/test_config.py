@@ -567,6 +567,51 @@ def test_overrides_are_refused_in_the_same_form(
         assert line in refused(tmp_path, GOOD, override)
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("run.seed=3", "run.seed=4"),
+        ("run.seed=3", "run.seed=3"),
+        ("run.seed=3", "run={max_steps: 9}"),
+        ("agents.player_1.policy=main", "agents.player_1=first_legal"),
+    ],
+)
+def test_what_is_typed_twice_is_refused(tmp_path: Path, first: str, second: str) -> None:
+    key = second.partition("=")[0]
+    line = f"{COMMAND_LINE}: {key}: typed twice; keep one of the two values"
+    assert refused(tmp_path, GOOD, first, second) == [line]
+
+
+def test_a_whole_value_may_be_followed_by_a_part_of_it(tmp_path: Path) -> None:
+    typed = ["run={max_steps: 9}", "run.seed=4", "agents.player_1=first_legal"]
+    typed.append("agents.player_1.behaviour=silent")
+    config = load(written(tmp_path, GOOD), typed).config
+    assert (config.run.max_steps, config.run.seed) == (9, 4)
+    assert config.agents["player_1"].behaviour == "silent"
+
+
+def test_a_secret_that_a_later_override_replaces_is_refused(tmp_path: Path) -> None:
+    typed = "policies.main={model: table/softmax, headers: {x: sk-aaaaaaaaaaaaaaaaaaaaaa}}"
+    lines = refused(tmp_path, GOOD, typed, "policies.main.headers.x=1")
+    assert any("this holds a key" in line for line in lines)
+
+
+def test_many_overrides_are_looked_at_once_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the whole config after each of them."""
+    from gem_ma import secret_names
+
+    seen: list[object] = []
+    before = secret_names._fault
+    monkeypatch.setattr(
+        secret_names, "_fault", lambda *words: (seen.append(words[0]), before(*words))[1]
+    )
+    many = [f"scenario.key_{number}={number}" for number in range(200)]
+    refused(tmp_path, GOOD, *many)
+    assert 200 <= len(seen) < 800
+
+
 def test_an_agent_with_model_and_policy_in_one_file_is_refused(tmp_path: Path) -> None:
     text = GOOD.replace("{policy: main}", "{policy: main, model: table/softmax}")
     assert (

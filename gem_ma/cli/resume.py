@@ -63,13 +63,15 @@ def command(
     manifest = read_manifest(path)
     # it has every default written out, so that a version with other defaults goes on alike
     source = path / "resolved.yaml"
-    # what earlier resumes changed still holds, and what is typed now comes after it
+    typed = [*overrides, *[f"run.concurrency={concurrency}"] * (concurrency is not None)]
+    replaced = tuple(f"{override.partition('=')[0].strip()}." for override in typed)
+    # what earlier resumes changed still holds, but for what is typed now
     before = [
         f"{key}={json.dumps(value)}"
         for key, value in recorded_changes(manifest.get("resumed")).items()
+        if not f"{key}.".startswith(replaced)
     ]
-    # the last one wins, so that what is typed now comes last
-    changes = [*before, *overrides, *[f"run.concurrency={concurrency}"] * (concurrency is not None)]
+    changes = [*before, *typed]
     loaded = load(source, changes)
     if manifest.get("command") == "train":
         check_ray(ray, workers, processes)

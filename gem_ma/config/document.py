@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -147,12 +147,22 @@ class Document:
                     Fault(part.places[()], path[:depth], "holds no keys here; replace it whole")
                 )
                 return
-        target[path[-1]] = part.value
         # lines of what was replaced would be told for keys that are gone
-        for old in [old for old in self.places if old[: len(path)] == path]:
-            del self.places[old]
+        for old in _paths(target.get(path[-1]), path):
+            self.places.pop(old, None)
+        target[path[-1]] = part.value
         self.places |= {path + inner: place for inner, place in part.places.items()}
         self.faults += [Fault(fault.place, path + fault.path, fault.text) for fault in part.faults]
+
+
+def _paths(value: Any, path: Keys) -> Iterator[Keys]:
+    """The path of a value, and those of all that it holds."""
+    yield path
+    entries: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, (dict, list)):
+        entries = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, inner in entries:
+        yield from _paths(inner, (*path, key))
 
 
 def section(document: Document, *path: str | int) -> dict[str, Any]:

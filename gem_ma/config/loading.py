@@ -220,13 +220,7 @@ def _open(
     extend(document, path, file)
     spell_worlds(document)
     spell_seats(document)
-    for override in overrides:
-        _override(document, override)
-        # after each: a later one may set a key of a seat
-        spell_worlds(document)
-        spell_seats(document)
-        # after each: what a later one replaces stands in the manifest all the same
-        check_secrets(document)
+    _override_all(document, overrides)
     check_comments(document, text)
     return path, text, document, take_grid(document)
 
@@ -257,7 +251,52 @@ def _finish(document: Document, path: Path | None) -> Config | None:
     return config
 
 
-def _override(document: Document, override: str) -> None:
+def _override_all(document: Document, overrides: Sequence[str]) -> None:
+    typed: dict[Keys, Keys] = {}  # path in the document -> the keys that were typed for it
+    above: set[Keys] = set()  # every path above one that was typed
+    parts: dict[Keys, Document] = {}
+    for override in overrides:
+        keys, value = _override(document, override)
+        if value is None:
+            continue
+        if _needs_spelling(document, keys):
+            spell_worlds(document)
+            spell_seats(document)
+        for path in list(placed_keys(document, keys)):
+            if _is_lost(typed.get(path), keys) or path in above:
+                document.faults.append(
+                    Fault(Place(COMMAND_LINE), keys, "typed twice; keep one of the two values")
+                )
+                continue
+            # a copy each: short forms are written out in place, and a later override may replace
+            # a part of it
+            document.put(path, Document(deepcopy(value.value), value.places, value.faults))
+            parts[path] = value
+            typed[path] = keys
+            above.update(path[:depth] for depth in range(1, len(path)))
+    # as typed, also what a later one replaced: the manifest keeps all of it
+    check_secrets(document, parts)
+    spell_worlds(document)
+    spell_seats(document)
+
+
+def _is_lost(before: Keys | None, keys: Keys) -> bool:
+    """Whether a value that was typed before would be replaced; one for all scenarios may be
+    followed by another for one of them."""
+    return before is not None and (before[0] != "scenario" or keys[0] == "scenario")
+
+
+def _needs_spelling(document: Document, keys: Keys) -> bool:
+    """Whether a short form stands on the way to a key, such as the behaviour of a seat whose
+    options are typed next."""
+    if isinstance(document.get("scenarios"), list):
+        return True
+    on_the_way = (document.get(*keys[:depth]) for depth in range(1, len(keys)))
+    return any(not isinstance(value, dict) for value in on_the_way)
+
+
+def _override(document: Document, override: str) -> tuple[Keys, Document | None]:
+    """The keys and the value of one override, None after adding a fault."""
     key, equals, text = override.partition("=")
     place = Place(COMMAND_LINE)
     # so that a name with a dot cannot be typed; such names are set in the file
@@ -268,18 +307,15 @@ def _override(document: Document, override: str) -> None:
         document.faults.append(
             Fault(place, (), f"an override is dotted.key=value; got {override!r}{rest}")
         )
-        return
+        return keys, None
     try:
         value = read(text, COMMAND_LINE)
     except ConfigError as error:
         what = str(error).rsplit(": ", 1)[-1]
         document.faults.append(Fault(place, keys, f"not readable as YAML: {what}; quote the value"))
-        return
-    for path in list(placed_keys(document, keys)):
-        faults = [Fault(place, f.path, f.text) for f in value.faults]
-        # a copy each, since short forms are written out in place
-        typed = Document(deepcopy(value.value), dict.fromkeys(value.places, place), faults)
-        document.put(path, typed)
+        return keys, None
+    faults = [Fault(place, fault.path, fault.text) for fault in value.faults]
+    return keys, Document(value.value, dict.fromkeys(value.places, place), faults)
 
 
 def _locate_code(value: Any, base: Path) -> None:
