@@ -68,6 +68,9 @@ def pytest_unconfigure() -> None:
         sys.modules["tests.warm"].close()
 
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 def _surroundings() -> dict[str, object]:
     """What a process has one of, and one test could leave changed for the next."""
     torch = sys.modules.get("torch")
@@ -75,7 +78,7 @@ def _surroundings() -> dict[str, object]:
         "folder": os.getcwd(),
         # a library that is imported may add names of its own
         "environment": {name: os.environ.get(name) for name in AT_START if name != IN_TEST},
-        "signals": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
+        "signals": [signal.getsignal(number) for number in SIGNALS],
         "umask": _umask(),
         "type of torch": str(torch.get_default_dtype()) if torch else "torch.float32",
     }

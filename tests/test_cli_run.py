@@ -2,9 +2,13 @@
 command line."""
 
 import json
+import os
+import pty
+import select
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -201,7 +205,9 @@ def test_concurrency_changes_no_episode(folder: Path) -> None:
     assert one == many and len(one) == 30
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_one_signal_lets_running_episodes_end_and_says_how_to_resume(
     folder: Path, number: int, code: int
 ) -> None:
@@ -235,6 +241,27 @@ def test_one_signal_lets_running_episodes_end_and_says_how_to_resume(
         whole[: len(played)] == played
         and len({json.dumps(line["id"]) for line in whole}) == len(whole) == 60
     )
+
+
+def test_a_terminal_that_is_closed_is_no_error_of_the_run(folder: Path) -> None:
+    """With the bar that is drawn there, which can be drawn no longer."""
+    words = ["run", "dilemma", "agents.player_0=slowly:Slow", "-n", "60", "-j", "2", "--out", "out"]
+    child, terminal = pty.fork()
+    if not child:
+        os.chdir(folder)
+        where = {**environment(), "TERM": "xterm"}
+        where.pop("CI", None)
+        os.execve(sys.executable, [sys.executable, "-m", "gem_ma", *words], where)
+    played = folder / "out" / "episodes.jsonl"
+    drawn = b""
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not (played.exists() and played.stat().st_size):
+        if select.select([terminal], [], [], 0.05)[0]:
+            drawn += os.read(terminal, 65536)
+    os.close(terminal)
+    _, status = os.waitpid(child, 0)
+    assert b"running" in drawn and os.waitstatus_to_exitcode(status) == 128 + signal.SIGHUP
+    assert 0 < len(lines(played)) < 60
 
 
 def test_what_hangs_is_cut_after_the_drain(folder: Path) -> None:

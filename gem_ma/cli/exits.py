@@ -4,6 +4,7 @@ into what the process leaves with; the codes are listed there."""
 from __future__ import annotations
 
 import errno
+import signal
 
 from gem_ma.errors import (
     ConfigError,
@@ -12,6 +13,14 @@ from gem_ma.errors import (
     EngineError,
     SchemaError,
 )
+
+# a terminal that is closed, or an ssh that is dropped, sends SIGHUP
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
+
+def is_ignored(number: int) -> bool:
+    """Whether whoever started this process wants it to live on, as `nohup` does with SIGHUP."""
+    return signal.getsignal(number) == signal.SIG_IGN
 
 
 class Interrupted(Exception):

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gem_ma.cli.terminal import LINE_EVERY_S, is_live, one_line, progress_line
+from gem_ma.cli.terminal import LINE_EVERY_S, Screen, is_live, one_line, progress_line
 
 RECENT = 20  # steps whose mean time the rest is reckoned by
 PHASES = ("play", "credit", "update", "publish", "record")
@@ -58,7 +58,8 @@ class Live:
                 "vertical_overflow": "ellipsis",
             }
             # other lines on stderr appear above the table
-            self._drawn = Drawn(console=Console(stderr=True), get_renderable=self.drawing, **how)
+            console = Console(file=Screen())  # type: ignore[arg-type]
+            self._drawn = Drawn(console=console, get_renderable=self.drawing, **how)
             self._drawn.start()
         return self
 

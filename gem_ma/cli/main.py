@@ -3,7 +3,8 @@ command is `gem_ma.cli.<name>.command`.
 
 Exit codes: 0 done · 1 more episodes failed than allowed, findings, or the disk or the run folder
 refused · 2 wrong usage, config or data · 3 a model could not be reached · 70 a bug of ours, its
-traceback in a file · 130, 143 stopped by a signal.
+traceback in a file · 129, 130, 143
+stopped by a signal.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 import click
 
-from gem_ma.cli.exits import Interrupted, exit_code, is_too_long
+from gem_ma.cli.exits import ENDING_SIGNALS, Interrupted, exit_code, is_ignored, is_too_long
 from gem_ma.errors import GemMaError
 from gem_ma.import_folders import search_folder
 
@@ -56,7 +57,11 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class _Terminated(BaseException):
-    """SIGTERM outside of a run."""
+    """A signal that ends the process came outside of a run."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 class _Commands(click.Group):
@@ -104,7 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _find_modules_here()
     # Python sets signal handlers in its main thread only; tests call this from others
     alone = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, _terminate) if alone else None
+    caught = [number for number in ENDING_SIGNALS if alone and not is_ignored(number)]
+    before = {number: signal.signal(number, _terminate) for number in caught}
     try:
         # not standalone, or click would end the process with codes of its own
         result: Any = group.main(
@@ -121,9 +127,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         _say(_stopped())
         code = 128 + signal.SIGINT
-    except _Terminated:
+    except _Terminated as ended:
         _say(_stopped())
-        code = 128 + signal.SIGTERM
+        code = 128 + ended.number
     except click.ClickException as error:
         error.show()
         code = error.exit_code
@@ -148,8 +154,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(_report(error))
         code = 70
     finally:
-        if alone:
-            signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return _flush(reported=code != 0) or code
 
 
@@ -226,7 +232,7 @@ def _stopped() -> str:
 
 def _terminate(number: int, frame: object) -> None:
     # a BaseException, so that no `except Exception` on the way swallows it
-    raise _Terminated
+    raise _Terminated(number)
 
 
 def _say(text: str) -> None:

@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING
 
+from gem_ma.cli.exits import ENDING_SIGNALS, is_ignored
+
 if TYPE_CHECKING:
     from gem_ma.config.loading import Loaded
 
@@ -176,7 +178,8 @@ def _handing_on(first: subprocess.Popen[bytes]) -> Iterator[None]:
     def hand_on(number: int, frame: object) -> None:
         first.send_signal(number)
 
-    before = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    caught = [number for number in ENDING_SIGNALS if not is_ignored(number)]
+    before = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, *caught)}
     try:
         yield
     finally:

@@ -1,5 +1,5 @@
-"""Ctrl-C and SIGTERM in a run: the first one drains for at most 5.5 s, the second one ends the
-process at once. Nothing stored is lost."""
+"""Ctrl-C, SIGTERM and a closed terminal (SIGHUP) in a run: the first signal drains for at most
+5.5 s, the second one ends the process at once. Nothing stored is lost."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Iterable, Iterator
 from types import FrameType
 from typing import Any, TypeVar
 
+from gem_ma.cli.exits import ENDING_SIGNALS, is_ignored
 from gem_ma.cli.terminal import progress_line, stderr
 
 DRAIN_S, GRACE_S = 4.0, 1.5  # grace: to cancel what has not drained and to write the summary
@@ -40,7 +41,8 @@ class Stopping:
         if threading.current_thread() is threading.main_thread():
             self._before = {
                 number: signal.signal(number, self._on_signal)
-                for number in (signal.SIGINT, signal.SIGTERM)
+                for number in (signal.SIGINT, *ENDING_SIGNALS)
+                if number == signal.SIGINT or not is_ignored(number)
             }
         return self
 

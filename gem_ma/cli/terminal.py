@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
+import stat
 import sys
 import time
 import unicodedata
@@ -61,16 +63,25 @@ def one_line(text: str, width: int = 0) -> str:
 
 
 def emit(text: str) -> None:
-    """Prints the result. A closed pipe swallows it in silence and costs no exit code. Raises
-    StoreError where it cannot be written."""
+    """Prints the result. A closed pipe or terminal swallows it in silence and costs no exit code.
+    Raises StoreError where it cannot be written."""
     try:
         sys.stdout.write(plain(text) + "\n")
         sys.stdout.flush()
-    except BrokenPipeError:
-        # else Python tries once more at its exit, and complains
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
+        if _has_gone(sys.stdout, error):
+            # else Python tries once more at its exit, and complains
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return
         raise StoreError(f"the result could not be printed: {error.strerror or error}") from error
+
+
+def _has_gone(stream: TextIO, error: OSError) -> bool:
+    """Whether nobody reads a stream any more: the pipe or the terminal was closed."""
+    if isinstance(error, BrokenPipeError):
+        return True
+    # of a file this error is a broken disk
+    return error.errno == errno.EIO and stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
 
 
 def emit_json(value: Any) -> None:
@@ -92,6 +103,25 @@ def progress_line(text: str) -> None:
         stream = stderr()
         stream.write(plain(text) + "\n")
         stream.flush()
+
+
+class Screen:
+    """stderr for what redraws itself: a terminal that is closed meanwhile stops no run."""
+
+    def __init__(self) -> None:
+        self._stream = sys.stderr
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def once() -> Callable[[str], None]:
@@ -168,9 +198,8 @@ class Progress:
                 TimeElapsedColumn(),
                 TimeRemainingColumn(),
             )
-            self._bar = Bar(
-                *parts, console=Console(stderr=True), refresh_per_second=8, transient=True
-            )
+            console = Console(file=Screen())  # type: ignore[arg-type]
+            self._bar = Bar(*parts, console=console, refresh_per_second=8, transient=True)
             self._task = self._bar.add_task("", total=self.total, completed=self.done)
             self._bar.start()
         return self
