@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from gem_ma.cli.common_options import concurrency_option, json_option, quiet_option
@@ -48,8 +50,6 @@ def command(
     A KEY=VALUE replaces one setting that no result so far depends on, as in run.concurrency=4.
     Code that its config names is run.
     """
-    import json
-
     from gem_ma.cli.processes import spread
     from gem_ma.cli.run import play
     from gem_ma.cli.runs import run_folder
@@ -57,21 +57,13 @@ def command(
     from gem_ma.config.loading import load
     from gem_ma.errors import ConfigError
     from gem_ma.store import read_manifest
-    from gem_ma.store.names import recorded_changes
 
     path = run_folder(run)
     manifest = read_manifest(path)
     # it has every default written out, so that a version with other defaults goes on alike
     source = path / "resolved.yaml"
     typed = [*overrides, *[f"run.concurrency={concurrency}"] * (concurrency is not None)]
-    replaced = tuple(f"{override.partition('=')[0].strip()}." for override in typed)
-    # what earlier resumes changed still holds, but for what is typed now
-    before = [
-        f"{key}={json.dumps(value)}"
-        for key, value in recorded_changes(manifest.get("resumed")).items()
-        if not f"{key}.".startswith(replaced)
-    ]
-    changes = [*before, *typed]
+    changes = [*_earlier(manifest, typed), *typed]
     loaded = load(source, changes)
     if manifest.get("command") == "train":
         check_ray(ray, workers, processes)
@@ -93,3 +85,16 @@ def command(
             f" --processes {processes}"
         )
     return play(loaded, path, retry_failed=retry_failed, as_json=as_json, quiet=quiet)
+
+
+def _earlier(manifest: dict[str, Any], typed: list[str]) -> list[str]:
+    """What earlier resumes changed, which still holds, but for what is typed now."""
+    import json
+
+    from gem_ma.store.names import recorded_changes
+
+    replaced = tuple(f"{override.partition('=')[0].strip()}." for override in typed)
+    changes = recorded_changes(manifest.get("resumed")).items()
+    return [
+        f"{key}={json.dumps(value)}" for key, value in changes if not f"{key}.".startswith(replaced)
+    ]
