@@ -29,7 +29,14 @@ from gem_ma import Action, Limits, Plan, Reply, play
 from gem_ma.engines.base import Policy
 from gem_ma.episode import Seat
 from gem_ma.json_text import dump_json, load_json
-from gem_ma.parsing import FORMATS, clean, parse_action, parse_legal, parse_tool_calls
+from gem_ma.parsing import (
+    FORMATS,
+    clean,
+    parse_action,
+    parse_legal,
+    parse_tool_calls,
+    split_reasoning,
+)
 from gem_ma.types import Sampling
 from tests.pumps import UNITS, Late, slow, superlinear
 
@@ -191,6 +198,8 @@ READERS: dict[str, Callable[[str], Any]] = {
         f"cut calls {name}": lambda text, name=name: parse_tool_calls(text, name, finish="length")
         for name in FORMATS
     },
+    "reasoning": split_reasoning,
+    "reasoning opened": lambda text: split_reasoning(text, opened=True),
     "legal": lambda text: parse_legal(text, LEGAL),
     "action": lambda text: parse_action(text, LEGAL),
     "clean": clean,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from gem_ma.parsing.calls import DECODED, EXCERPT, offered, read_call
 from gem_ma.parsing.formats import FORMATS, OPENS, Calls
 from gem_ma.parsing.legal import parse_legal
+from gem_ma.parsing.reasoning import split_reasoning
 from gem_ma.parsing.strict_json import MAX_CALLS, MAX_DEPTH, MAX_DIGITS, MAX_TEXT
 from gem_ma.parsing.text import clean, fold
 from gem_ma.types import Action, Malformed, Tool
@@ -31,6 +32,7 @@ __all__ = [
     "parse_legal",
     "parse_tool_calls",
     "read_call",
+    "split_reasoning",
 ]
 
 

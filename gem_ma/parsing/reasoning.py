@@ -1,0 +1,287 @@
+"""What a model thought, apart from what it said.
+
+Pure text, in linear time. Read are the marks that models write themselves: tags (`<think>`,
+`<thinking>`, `<seed:think>`, `<reasoning>`, `<thought>` ...), the control tokens of Magistral,
+Cohere, Gemma, Kimi and others, and harmony's channels (gpt-oss), also without its control tokens.
+
+A tag is a mark or a mention. It is a mention in a code block, in quotes or backticks, inside a
+tool call, and in the middle of a sentence that speaks of it; then it stays where it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+_NAME = r"[ \t]{0,3}(?i:(?:[a-z]{1,20}[:_])?think(?:ing)?|thoughts?|reasoning)(?:\s[^<>]{0,80})?>"
+_KINDS = (  # opening, closing
+    (rf"<{_NAME}", rf"<[ \t]{{0,3}}/{_NAME}"),
+    (r"\[THINK\]", r"\[/THINK\]"),  # Magistral
+    (r"<\|START_THINKING\|>", r"<\|END_THINKING\|>"),  # Cohere
+    (r"<\|begin_of_thought\|>", r"<\|end_of_thought\|>"),  # OpenThinker, Sky-T1
+    (r"<\|inner_prefix\|>", r"<\|inner_suffix\|>"),  # Apertus
+    (r"<\|channel>(?:thought\b)?", r"<channel\|>"),  # Gemma 4
+    (r"<unused94>(?:thought\b)?", r"<unused95>"),  # MedGemma
+    (r"◁think▷", r"◁/think▷"),  # Kimi
+)
+_PIECE = re.compile(
+    r"(?P<fence>^[ \t]{0,3}(?:```|~~~))|(?P<call><tool_call>)|(?P<called></tool_call>)"
+    + "".join(
+        f"|(?P<open{kind}>{opening})|(?P<close{kind}>{closing})"
+        for kind, (opening, closing) in enumerate(_KINDS)
+    ),
+    re.MULTILINE,
+)
+# around the answer of those that mark it as well
+_ANSWERS = (
+    ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+    ("<|begin_of_solution|>", "<|end_of_solution|>"),
+)
+_WINDOW = 80  # characters of a line that are looked at around a tag
+_NESTED = 256  # tags among which the end of a thought is looked for
+_QUOTES = "`'\"‘’“”«»"
+# a sentence that speaks of a tag: the word in front of it, and what follows it
+_SPEAKS = re.compile(
+    r"\b(?:an?|the|this|that|its?|your|my|no|any|each|every|of|with|without|by|to|in|into|inside"
+    r"|on|at|as|like|than|between|from|for|before|after|and|or|is|are|was|does|do|not|called|named"
+    r"|tags?|tokens?|element|opening|closing|use[ds]?|using|write|writes|wrote|written|says?|see"
+    r"|add|put|print|type|escape|emits?|expect|forgot|missing|remove|replace|wrap|if)[ (]{1,2}$",
+    re.IGNORECASE,
+)
+_SPOKEN_OF = re.compile(
+    r"[.,;?!)]|[ \t]{1,3}(?:tags?|tokens?|elements?|markers?|marks?|blocks?|is|are|was|means?|and"
+    r"|or|at|in|before|after|does|must|should|can|will|opens|closes|ends|to)\b"
+)
+_MARKUP = re.compile(
+    r"<(?:code|pre|p|div|span|li|td|b|i|em|strong|body|html)\b[^<>]{0,40}>$", re.IGNORECASE
+)
+_HEAD = re.compile(
+    r"(?:<\|start\|>([^<]{0,200}))?<\|channel\|>([^<]{0,200})"
+    r"(?:<\|constrain\|>[^<]{0,100})?(<\|message\|>)?"
+)
+_SPEECH = ("final", "commentary", "call")
+_MESSAGE_END = re.compile(r"<\|(?:end|return|call)\|>|<\|start\|>")
+# the same where the control tokens are lost: no word goes on from these as the text does
+_BARE_HEAD = re.compile(r"assistant(analysis|final|commentary)|\A\s*(analysis)")
+_BARE_THOUGHT = re.compile(r"\s*(?:assistant)?analysis[A-Z][\w'’]{0,20},? [a-z\"]")
+
+
+def split_reasoning(text: str, opened: bool = False) -> tuple[str, str]:
+    r"""(what was thought, what was said). `opened`: the prompt has opened the thought already.
+
+    A thought that never ends leaves nothing said. Several thoughts are joined by an empty line.
+    Without any thought the text comes back as it is.
+
+    >>> split_reasoning("<think>\nI bluff.\n</think>\n\nNinety.")
+    ('I bluff.', 'Ninety.')
+    >>> split_reasoning("I bluff.</think>Ninety."), split_reasoning("<think>I could")
+    (('I bluff.', 'Ninety.'), ('I could', ''))
+    >>> split_reasoning("Models write `<think>` first.")
+    ('', 'Models write `<think>` first.')
+    """
+    messages = [*_channels(text)] or [*_bare_channels(text)]
+    if messages:
+        return _of_channels(messages)
+    if not opened and not ("<" in text or "[" in text or "◁" in text):
+        return "", text
+    return _of_tags(text, opened)
+
+
+def _joined(texts: Sequence[str]) -> str:
+    return "\n\n".join(filter(None, (text.strip() for text in texts)))
+
+
+# -- tags -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A tag, or one end of a code block or of a tool call."""
+
+    start: int
+    end: int
+    what: str  # open, close; fence; call, called
+    kind: str  # of a tag, its place in _KINDS
+    quoted: bool  # never a mark
+    mention: bool  # a mark only where a thought would have no end without it
+    alone: bool  # nothing on its line in front of it, or a sentence that is over
+
+
+def _pieces(text: str) -> Iterator[_Piece]:
+    for match in _PIECE.finditer(text):
+        start, end = match.span()
+        name = match.lastgroup or ""
+        what = name.rstrip("0123456789")
+        before = text[max(0, start - _WINDOW) : start].rpartition("\n")[2]
+        after = text[end : end + _WINDOW].partition("\n")[0]
+        sentence = before.rstrip()
+        alone = sentence == "" or sentence[-1] in ".!?…"
+        quoted = (
+            # a quote that opens, not one that ends what stands in front of the tag
+            (before[-1:] in tuple(_QUOTES) and not before[-2:-1].isalnum())
+            or _MARKUP.search(before) is not None
+            or (sentence == "" and before.startswith(("    ", "\t")))
+        )
+        coded = before.count("`") % 2 == 1 and "`" in after
+        spoken = _SPEAKS.search(before) or (
+            not alone and before[-1].isspace() and _SPOKEN_OF.match(after)
+        )
+        yield _Piece(start, end, what, name[len(what) :], quoted, coded or bool(spoken), alone)
+
+
+def _of_tags(text: str, opened: bool) -> tuple[str, str]:
+    pieces = list(_pieces(text))
+    last = {piece.what: number for number, piece in enumerate(pieces)}
+    thoughts: list[str] = []
+    speech: list[str] = []
+    place = number = 0
+    spared = -1  # up to here a closing tag belongs to an opening one that is only mentioned
+    silent = True  # nothing was said until here
+    kind = "" if opened else None  # of the thought that goes on
+    while kind is not None or number < len(pieces):
+        if kind is not None:
+            # a tag right behind another one is the same one, written twice
+            while number < len(pieces) and _repeats(text, place, pieces[number], kind):
+                place, number = pieces[number].end, number + 1
+            end = _end_of_thought(text, place, pieces[number : number + _NESTED], kind)
+            if end is None:
+                # what was said before is no answer: the model had not made up its mind
+                return _joined([*thoughts, *speech, text[place:]]), ""
+            thoughts.append(text[place : pieces[number + end].start])
+            place = pieces[number + end].end
+            number, kind = number + end + 1, None
+            continue
+        piece = pieces[number]
+        number += 1
+        if piece.what in ("fence", "call"):
+            # what stands in a code block or a tool call is no mark; one without an end is none
+            end_of_block = "fence" if piece.what == "fence" else "called"
+            if last.get(end_of_block, -1) >= number:
+                while pieces[number].what != end_of_block:
+                    number += 1
+                number += 1
+            continue
+        ordinary = not piece.quoted and not piece.mention
+        if piece.what == "open":
+            silent = silent and not text[place : piece.start].strip()
+            ends = piece.alone or last.get("close", -1) >= number
+            if silent or (ordinary and ends):
+                speech.append(text[place : piece.start])
+                place, kind = piece.end, piece.kind
+            else:
+                spared = _end_of_line(text, piece.end)
+        elif piece.what == "close" and ordinary and piece.start >= spared:
+            # its opening stands in the prompt, or nowhere
+            thoughts += [*speech, text[place : piece.start]]
+            speech, place, silent = [], piece.end, True
+    return _joined(thoughts), _answer([*speech, text[place:]]) if thoughts else text
+
+
+def _repeats(text: str, place: int, piece: _Piece, kind: str) -> bool:
+    same = piece.what == "open" and piece.kind == (kind or piece.kind)
+    return same and not text[place : piece.start].strip()
+
+
+def _end_of_line(text: str, place: int) -> int:
+    line = text.find("\n", place, place + 4 * _WINDOW)
+    return line if line >= 0 else place + 4 * _WINDOW
+
+
+def _end_of_thought(text: str, place: int, pieces: Sequence[_Piece], kind: str) -> int | None:
+    """Which of the pieces ends the thought that begins at `place`; None where none does."""
+    depth = 1
+    mark = mention = None
+    for number, piece in enumerate(pieces):
+        if piece.what not in ("open", "close") or piece.quoted or (kind and piece.kind != kind):
+            continue
+        if piece.what == "open":
+            depth += not piece.mention and not _repeats(text, place, piece, kind)
+            place = piece.end
+        elif piece.mention:
+            mention = number if mention is None else mention
+        else:
+            mark, depth = number, depth - 1
+            if not depth:
+                break
+    return mention if mark is None else mark
+
+
+def _answer(parts: Sequence[str]) -> str:
+    """What was said around thoughts, without the space that stood behind them."""
+    space = True  # in front of the next part
+    answer = ""
+    for part in parts:
+        answer += part.lstrip() if space else part
+        space = not answer or answer[-1].isspace()
+    for opening, closing in _ANSWERS:
+        if answer.startswith(opening):
+            return answer.removeprefix(opening).rstrip().removesuffix(closing)
+    return answer
+
+
+# -- channels -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Channel:
+    """A message of harmony; `name` is "" for what belongs to no channel."""
+
+    name: str
+    text: str
+    ended: bool
+
+
+def _channels(text: str) -> Iterator[_Channel]:
+    """Harmony's messages in a text that begins with one, or with the end of one."""
+    heads = list(_HEAD.finditer(text)) if "<|channel|>" in text else []
+    if not heads:
+        return
+    lead = text[: heads[0].start()].strip()
+    if lead and not lead.endswith("<|end|>"):
+        return
+    yield _Channel("analysis", lead.removesuffix("<|end|>"), True)
+    for head, following in zip(heads, [*heads[1:], None], strict=True):
+        stop = len(text) if following is None else following.start()
+        end = _MESSAGE_END.search(text, head.end(), stop)
+        header = f"{head[1] or ''} {head[2]}"
+        if " to=" in header:
+            # a call, for those who read calls
+            yield _Channel("call", text[head.start() : stop], True)
+            continue
+        name = head[2].split()[0] if head[2].strip() else ""
+        ended = following is not None or end is not None
+        own = (head[1] or "assistant").startswith("assistant")
+        content = text[head.end() : end.start() if end else stop]
+        yield _Channel(name if own and head[3] else "analysis", content, ended)
+
+
+def _bare_channels(text: str) -> Iterator[_Channel]:
+    """The same where the control tokens were lost: `analysis...assistantfinal...`."""
+    heads = list(_BARE_HEAD.finditer(text)) if "analysis" in text[:_WINDOW] else []
+    if not heads or text[: heads[0].start()].strip():
+        return
+    if len(heads) == 1 and not _BARE_THOUGHT.match(text):
+        return
+    for head, following in zip(heads, [*heads[1:], None], strict=True):
+        stop = len(text) if following is None else following.start()
+        name = head[1] or "analysis"
+        content = text[head.end() : stop]
+        if name == "commentary" and content.startswith(" to="):
+            yield _Channel("call", f"{name}{content}", True)
+        else:
+            yield _Channel(name, content, following is not None)
+
+
+def _of_channels(messages: Sequence[_Channel]) -> tuple[str, str]:
+    cut = messages[-1].name not in _SPEECH and not messages[-1].ended
+    thoughts = [message.text for message in messages if message.name not in _SPEECH]
+    # a preamble is said, but is no answer where the thought behind it never ended
+    texts = [
+        message.text
+        for message in messages
+        if message.text.strip() and message.name in (("final",) if cut else ("final", "commentary"))
+    ]
+    calls = [message.text for message in messages if message.name == "call"]
+    further, answer = _of_tags("\n\n".join(texts), opened=False)
+    return _joined([*thoughts, further]), answer + "".join(calls)
