@@ -37,7 +37,8 @@ Loop = Callable[[], bool]  # plays one step; true where that ended an episode
 
 
 def choices(numbers: int) -> list[str]:
-    return [str(number) for number in range(1, numbers + 1)]
+    """Guesses as a model says them; GEM reads no others."""
+    return [f"\\boxed{{{number}}}" for number in range(1, numbers + 1)]
 
 
 def draws(among: Any) -> Iterator[Any]:
@@ -68,7 +69,7 @@ def gem_loop(name: str, among: Any, wrap: Callable[[Any], Any] | None = None) ->
 def bare(numbers: int, turns: int) -> Loop:
     """The author's generator alone, without the kernel."""
     scenario: Any = make("guess_number", numbers=numbers, turns=turns)
-    said = [Action(choice, (), choice) for choice in choices(numbers)]
+    said = [Action(choice, (), choice[7:-1]) for choice in choices(numbers)]
     actions, seeds = draws([{"player": action} for action in said]), iter(range(10**9))
     state: dict[str, Any] = {}
 
@@ -153,7 +154,7 @@ def rows() -> dict[str, Loop]:
     found: dict[str, Loop] = {}
     for level, (numbers, turns) in GAMES.items():
         game = f"game:GuessTheNumber-v0-{level}"
-        boxed = [f"\\boxed{{{number}}}" for number in choices(numbers)]
+        boxed = choices(numbers)
         where = f"{numbers} numbers, {turns} turns"
         try:
             found[f"GEM, {where}"] = gem_loop(game, boxed)
@@ -239,7 +240,7 @@ def main() -> None:
             times[name].append(spent(loop, options.seconds))
     print("| loop | us a step | least | x GEM |\n| --- | ---: | ---: | ---: |")
     for name, values in times.items():
-        beside = times.get(f"GEM, {name.split(', ', 1)[1]}")
+        beside = times.get(f"GEM, {name.split(', ', 1)[1].removesuffix(', concat wrapper')}")
         ratio = f"{statistics.median(values) / statistics.median(beside):.2f}" if beside else ""
         print(f"| {name} | {statistics.median(values):.1f} | {min(values):.1f} | {ratio} |")
     if options.only:
