@@ -12,8 +12,8 @@ It knows status codes, headers and error bodies; it sends nothing. A class (`kin
                      an unknown finish reason           back off
     empty            no text, no calls, finish stop     twice; then it is the answer
     adapted          400 about an option with an equal  at once, without the option
-    context_overflow 4xx that says so                   never: the reply says so
-    content_filter   code of a refusal                  never: the reply says so
+    context_overflow 4xx or 5xx that says so            never: the reply says so
+    content_filter   4xx about what was said            never: the reply says so
     auth, quota,
     model, address                                      never: the run ends
     request          other 4xx                          never: this request fails, no other
@@ -30,6 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from gem_ma.engines.http.sentences import flagged, overflows
 from gem_ma.parsing import clean
 from gem_ma.types import Attempt
 
@@ -41,18 +42,14 @@ LATER = 2  # the back-off begins so many steps later where a server says "too ma
 # back together.
 SPREAD = 1.02
 
-# words of OpenAI, Azure, Anthropic, vLLM, llama.cpp and TGI, folded
-_OVERFLOW = (
-    "context_length_exceeded",
-    "maximum context length",
-    "exceed_context_size",
-    "available context size",
-    "prompt is too long",
-)
-_FILTERED = ("content_filter", "content_policy_violation", "responsibleaipolicyviolation")
-_QUOTA = ("insufficient_quota", "billing_hard_limit", "credit balance is too low")
-_KEY = ("invalid_api_key", "invalid x-api-key")
-_MODEL = (
+
+def _names(*marks: str) -> Callable[[str], bool]:
+    """Whether a folded text holds one of these."""
+    return lambda text: any(mark in text for mark in marks)
+
+
+_no_quota = _names("insufficient_quota", "billing_hard_limit", "credit balance is too low")
+_no_model = _names(
     "model_not_found",
     "modelnotfound",
     "no such model",
@@ -60,13 +57,13 @@ _MODEL = (
     "invalid model",
     "model not found",
 )
-_BY_CODE = (  # the first that fits
-    (_QUOTA, "quota"),
-    (_OVERFLOW, "context_overflow"),
-    (_FILTERED, "content_filter"),
-    (_KEY, "auth"),
-    (_MODEL, "model"),
-)
+_SAYS = {  # kind -> whether a text says it; the first that does
+    "quota": _no_quota,
+    "context_overflow": overflows,
+    "content_filter": flagged,
+    "auth": _names("invalid_api_key", "invalid x-api-key"),
+    "model": _no_model,
+}
 
 
 class Fault(Exception):
@@ -122,19 +119,20 @@ def of_status(status: int, headers: Mapping[str, str], text: str) -> Fault:
         )
     # The order matters: servers send one status for several faults. No quota comes as 429 too and
     # would be waited for, an overflow comes as 500.
-    if any(mark in codes for mark in _QUOTA) or status == 402:
+    if _no_quota(codes) or status == 402:
         kind = "quota"
     elif status in (429, 529) or (status == 503 and after is not None):
         kind = "rate_limited"
-    elif any(mark in codes for mark in _OVERFLOW):
+    elif status != 401 and overflows(codes):
         kind = "context_overflow"
     elif status >= 500 or status in (408, 409, 425):
         kind = "server"
-    elif any(mark in codes for mark in _FILTERED):
+    # one prompt, and not the key: a moderation says 403 too
+    elif status != 401 and flagged(codes):
         kind = "content_filter"
     elif status in (401, 403):
         kind = "auth"
-    elif any(mark in codes for mark in _MODEL) or (
+    elif _no_model(codes) or (
         status in (400, 404)
         and "model" in codes
         and ("does not exist" in codes or "not found" in codes)
@@ -167,9 +165,9 @@ def of_error_body(error: Any) -> Fault:
         inner = of_status(code, {}, text)
         return Fault(inner.kind, _sentence_and_codes(text)[0], status=200)
     message, codes = _sentence_and_codes(text)
-    for marks, kind in _BY_CODE:
-        if any(mark in codes for mark in marks):
-            return Fault(kind, message, status=200)
+    kind = next((kind for kind, says in _SAYS.items() if says(codes)), None)
+    if kind is not None:
+        return Fault(kind, message, status=200)
     return Fault(
         "rate_limited" if "rate_limit" in codes else "bad_reply",
         f"an error with status 200: {message}",
@@ -184,14 +182,36 @@ def _sentence_and_codes(text: str) -> tuple[str, str]:
         body = json.loads(text)
     except (ValueError, RecursionError):
         body = None
+    if isinstance(body, list) and body:  # as Gemini sends it
+        body = body[0]
     error = body.get("error", body.get("detail", body)) if isinstance(body, dict) else body
     if isinstance(error, dict):
-        message = error.get("message") or error.get("detail") or error
-        codes = f"{message} {error.get('code')} {error.get('type')} {error.get('innererror', '')}"
+        metadata = error.get("metadata")
+        more = metadata if isinstance(metadata, dict) else {}
+        message = _sentence(error.get("message") or error.get("detail") or error)
+        # OpenRouter hands on what a provider said
+        if isinstance(more.get("raw"), str):
+            message = f"{message}: {more['raw']}"
+        told = [error.get("code"), error.get("type"), error.get("innererror", ""), *more]
+        codes = " ".join(map(str, [message, *told]))
     else:
-        message = error if error not in (None, "") else text
-        codes = str(message)
-    return (message if isinstance(message, str) else str(message)) or "no message", codes.casefold()
+        message = codes = _sentence(error) if error not in (None, "") else text
+    return message or "no message", codes.casefold()
+
+
+def _sentence(said: Any) -> str:
+    """What stands for a message, as text: of a validator, the place of each fault and its words,
+    without the request that it repeats."""
+    if isinstance(said, dict) and isinstance(said.get("detail"), list):
+        said = said["detail"]
+    faults = said if isinstance(said, list) else []
+    if faults and all(isinstance(fault, dict) and "msg" in fault for fault in faults):
+        return "; ".join(f"{_place(fault.get('loc'))}: {fault['msg']}" for fault in faults)
+    return said if isinstance(said, str) else str(said)
+
+
+def _place(names: Any) -> str:
+    return ".".join(map(str, names)) if isinstance(names, list) else str(names)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
