@@ -56,7 +56,13 @@ UNKNOWN = st.recursive(
         st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
     ),
     max_leaves=4,
-).filter(lambda value: value != "" and not (isinstance(value, str) and value in FINISHES))
+).filter(
+    # "null" is none yet in a stream
+    lambda value: (
+        value not in ("", "null")
+        and not (isinstance(value, str) and value.casefold().replace("-", "_") in FINISHES)
+    )
+)
 
 
 def bodies(finish: Any) -> list[tuple[bytes, str]]:
@@ -108,6 +114,31 @@ def test_a_known_finish_reason_is_that_of_an_answer(finish: str | None) -> None:
             assert read(decode(body, kind)).finish == (
                 FINISHES[finish] if finish is not None else "stop"
             )
+
+
+@pytest.mark.parametrize(
+    ("reason", "finish"),
+    [
+        ("COMPLETE", "stop"),
+        ("TOOL_CALL", "stop"),
+        ("end-turn", "stop"),
+        ("MAX_TOKENS", "length"),
+        ("model_length", "length"),
+        ("pause_turn", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("refusal", "content_filter"),
+        ("SAFETY", "content_filter"),
+        ("ERROR_TOXIC", "content_filter"),
+    ],
+)
+def test_a_reason_of_another_vendor_is_read_as_what_it_means(reason: str, finish: str) -> None:
+    assert [read(decode(body, kind)).finish for body, kind in bodies(reason)[:3]] == [finish] * 3
+
+
+@pytest.mark.parametrize("reason", ["model_length", "model_context_window_exceeded"])
+def test_a_full_window_without_an_answer_is_an_overflow(reason: str) -> None:
+    assert read(reply("", finish=reason)).finish == "context_overflow"
+    assert read(reply("half", finish=reason)).finish == "length"
 
 
 @pytest.mark.parametrize("stream", [False, True])

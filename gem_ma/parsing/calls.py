@@ -44,6 +44,8 @@ def read_call(call_id: str, name: Any, arguments: Any) -> ToolCall | Malformed:
             if isinstance(arguments, str):  # some models encode the arguments twice
                 arguments = DECODER.decode(arguments) if arguments.strip() else {}
                 repaired = DECODED
+        if arguments is None:  # as some servers write that there are none
+            arguments = {}
     except RecursionError:
         return Malformed(raw, TOO_DEEP)
     except ValueError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _SPACE = re.compile(r"\s*")
 _SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z`])")
@@ -16,6 +17,19 @@ def clean(text: str) -> str:
     """The text with lone surrogates replaced, so that it can be written as UTF-8."""
     # `replace` turns each surrogate into a question mark, and the length stays
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def joined_halves(pieces: Iterable[str]) -> str:
+    """The pieces of a text as one; halves of a letter that came in two pieces are one letter, a
+    lone half stays.
+
+    >>> joined_halves(["Fine \\ud83d", "\\ude42."]) == "Fine \\U0001f642."
+    True
+    """
+    text = "".join(pieces)
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def in_order(*parts: str) -> str:

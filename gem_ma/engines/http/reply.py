@@ -27,8 +27,8 @@ from gem_ma.engines.http.stream import joined
 from gem_ma.parsing import MAX_CALLS, clean, parse_tool_calls, read_call
 from gem_ma.types import Malformed, Reply, ToolCall, Usage
 
-# Why an answer ended, in the words of OpenAI; of TGI (eos_token, stop_sequence), of proxies that
-# pass on Anthropic's (end_turn, tool_use ...).
+# Why an answer ended, in the words of OpenAI, TGI, Anthropic, Gemini, Mistral, Cohere, Bedrock,
+# watsonx and Zhipu, folded.
 FINISHES = {
     **dict.fromkeys(
         (
@@ -37,15 +37,47 @@ FINISHES = {
             "eos_token",
             "stop_sequence",
             "end_turn",
+            "complete",
+            "tool_call",
             "tool_calls",
             "function_call",
             "tool_use",
         ),
         "stop",
     ),
-    **dict.fromkeys(("length", "max_tokens"), "length"),
-    "content_filter": "content_filter",
+    # the window was full, or the server paused in the middle: what came is not the whole answer
+    **dict.fromkeys(
+        (
+            "length",
+            "max_tokens",
+            "max_output_tokens",
+            "max_length",
+            "token_limit",
+            "model_length",
+            "model_context_window_exceeded",
+            "pause_turn",
+        ),
+        "length",
+    ),
+    **dict.fromkeys(
+        (
+            "content_filter",
+            "content_filtered",
+            "refusal",
+            "safety",
+            "image_safety",
+            "recitation",
+            "blocklist",
+            "prohibited_content",
+            "spii",
+            "error_toxic",
+            "sensitive",
+            "guardrail_intervened",
+        ),
+        "content_filter",
+    ),
 }
+FULL = ("model_length", "model_context_window_exceeded")  # the window was, and not max_tokens
 MODEL_NAME = 256  # characters; what is longer is no name
 # Words with which servers say that they gave an answer up. What is in neither list is a fault as
 # well, of a server that we do not understand.
@@ -56,9 +88,13 @@ GIVEN_UP = frozenset(
         "aborted",
         "cancelled",
         "canceled",
+        "failed",
         "insufficient_system_resource",
+        "network_error",
+        "not_finished",
         "time_limit",
         "timeout",
+        "user_cancel",
     }
 )
 
@@ -67,14 +103,15 @@ def finish_of(reason: Any) -> str:
     """The finish of a Reply, from a finish reason or null. Raises Fault for one that is not known:
     what came with it is no answer.
 
-    >>> finish_of("tool_calls"), finish_of("length"), finish_of(None)
+    >>> finish_of("tool_calls"), finish_of("MAX_TOKENS"), finish_of(None)
     ('stop', 'length', 'stop')
     """
     if reason is None:
         return "stop"
-    if isinstance(reason, str) and reason in FINISHES:
-        return FINISHES[reason]
-    kind = "server" if isinstance(reason, str) and reason in GIVEN_UP else "bad_reply"
+    word = reason.casefold().replace("-", "_") if isinstance(reason, str) else ""
+    if word in FINISHES:
+        return FINISHES[word]
+    kind = "server" if word in GIVEN_UP else "bad_reply"
     raise Fault(kind, f"the finish reason {json.dumps(reason)} is none of an answer", status=200)
 
 
@@ -82,10 +119,13 @@ def decode(body: bytes, content_type: str) -> dict[str, Any]:
     """The JSON object of a response, event streams joined. Raises Fault."""
     kind = content_type.split(";")[0].strip().casefold()
     text = body.decode("utf-8", "replace").removeprefix("\ufeff")  # a mark that JSON forbids
-    if kind == "text/event-stream":
+    # a server may stream under the name of JSON, and answer whole where a stream was asked for
+    if (kind == "text/event-stream" and not text.lstrip().startswith("{")) or (
+        kind in ("", "application/json") and text.startswith(("data:", "event:", ": "))
+    ):
         return joined(text, parsed, finish_of)
     # pages of proxies come with status 200 too; some servers name no type at all
-    if kind and kind != "application/json" and not kind.endswith("+json"):
+    if kind not in ("", "application/json", "text/event-stream") and not kind.endswith("+json"):
         raise Fault("bad_reply", f"the content type is {kind}, not JSON: {text}", status=200)
     value = parsed(text)
     if value.get("error"):
@@ -109,6 +149,8 @@ def read(body: dict[str, Any], *, tools_in_text: bool = False, ids_wanted: bool 
     calls = _calls(message, finish)
     if tools_in_text and not calls:  # a server may understand them all the same
         text, calls = parse_tool_calls(text)
+    if not text and not calls and choice.get("finish_reason") in FULL:
+        finish = "context_overflow"
     prompt_ids, token_ids, logprobs = _tokens(body, choice)
     if ids_wanted and not (prompt_ids and token_ids and len(token_ids) == len(logprobs)):
         what = (

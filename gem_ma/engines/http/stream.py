@@ -8,13 +8,15 @@ reason that is no answer's make the whole a fault, also where later events say o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from gem_ma.engines.http.envelope import is_first, part, refuse_error, text_of, thought_of
 from gem_ma.engines.http.faults import Fault, of_error_within
+from gem_ma.engines.http.streamed_calls import Calls
+from gem_ma.parsing.text import joined_halves
 
+GOES_ON = (None, "", "null")  # finish reasons with which servers say that more will come
 TEXTS = ("content", "refusal", "reasoning_content")
 
 
@@ -51,8 +53,7 @@ def joined(
             if not is_first(choice):
                 continue
             refuse_error(choice)
-            # with which some servers say that the answer goes on
-            if choice.get("finish_reason") != "":
+            if choice.get("finish_reason") not in GOES_ON:
                 finish(choice.get("finish_reason"))
             sums.add(choice)
             whole["prompt_token_ids"] = choice.get("prompt_token_ids") or whole.get(
@@ -73,55 +74,58 @@ class _Sums:
     def __init__(self) -> None:
         self.started, self.finish = False, None
         self.texts: dict[str, list[str]] = {name: [] for name in TEXTS}
-        self.calls: dict[int, dict[str, Any]] = {}
+        self.calls = Calls()
+        self.messages: list[dict[str, Any]] = []  # that stand in place of deltas
         self.logprobs: list[Any] = []
         self.ids: list[Any] = []
 
     def add(self, choice: dict[str, Any]) -> None:
+        """Takes the choice of one event."""
         self.started = True
-        delta = part(choice, "delta") or {}
+        delta = part(choice, "delta")
+        message = part(choice, "message")
+        if delta is not None:
+            self._add(delta)
+        if message is not None:
+            self.messages.append(message)
+        if delta is None and message is None and choice.get("text"):
+            raise Fault(
+                "bad_reply", "an event holds text and neither delta nor message", status=200
+            )
+        self.logprobs += list_at(object_at(choice, "logprobs"), "content")
+        self.ids += list_at(choice, "token_ids")
+        # some servers send an event without a reason behind the one that has it
+        reason = choice.get("finish_reason")
+        self.finish = self.finish if reason in GOES_ON else reason
+
+    def _add(self, delta: dict[str, Any]) -> None:
         for name in TEXTS:
             self.texts[name].append(
                 thought_of(delta) if name == "reasoning_content" else text_of(delta, name)
             )
         for call in part(delta, "tool_calls") or ():
-            self._add_call(call)
-        self.logprobs += list_at(object_at(choice, "logprobs"), "content")
-        self.ids += list_at(choice, "token_ids")
-        # some servers send an event without a reason behind the one that has it
-        self.finish = choice.get("finish_reason") or self.finish
+            self.calls.add(call)
+        if (single := part(delta, "function_call")) is not None:  # as OpenAI wrote it until 2023
+            self.calls.add({"index": 0, "function": single})
 
-    def _add_call(self, delta: Any) -> None:
-        index = delta.get("index") if isinstance(delta, dict) else delta
-        if not isinstance(delta, dict) or not (index is None or type(index) is int):
-            raise Fault("bad_reply", f"a piece of a call is {ascii(delta)[:100]}", status=200)
-        # without an index, an id begins a new call, and pieces without one belong to the last
-        if index is None:
-            index = max(self.calls, default=-1) + (1 if delta.get("id") or not self.calls else 0)
-        call = self.calls.setdefault(index, {"id": None, "name": [], "arguments": []})
-        call["id"] = delta.get("id") or call["id"]
-        function = part(delta, "function") or {}
-        for key in ("name", "arguments"):
-            piece = function.get(key)
-            # arguments that come as they are, and not as text, are written as text
-            if piece is not None:
-                call[key].append(piece if isinstance(piece, str) else json.dumps(piece))
+    def _add_messages(self) -> None:
+        """Takes the messages that came in place of deltas: pieces, or each all that came so far.
+        Beside deltas they say the same once more."""
+        if any(map(any, self.texts.values())) or self.calls.written():
+            return
+        said = [text_of(message, "content") for message in self.messages]
+        grows = len(set(said)) > 1 and all(map(str.startswith, said[1:], said))
+        for message in self.messages[-1:] if grows else self.messages:
+            self._add(message)
 
     def choice(self) -> dict[str, Any]:
         """The choice as it would have come in one piece."""
+        self._add_messages()
         message: dict[str, Any] = {
             "role": "assistant",
-            **{name: "".join(pieces) or None for name, pieces in self.texts.items()},
+            **{name: joined_halves(pieces) or None for name, pieces in self.texts.items()},
         }
-        calls = [self.calls[index] for index in sorted(self.calls)]
-        message["tool_calls"] = [
-            {
-                "id": call["id"],
-                "type": "function",
-                "function": {key: "".join(call[key]) for key in ("name", "arguments")},
-            }
-            for call in calls
-        ] or None
+        message["tool_calls"] = self.calls.written() or None
         logprobs = {"content": self.logprobs} if self.logprobs else None
         return {
             "index": 0,
@@ -144,9 +148,16 @@ def events(text: str) -> list[Event]:
         elif line.startswith("event:"):
             name = line[6:].strip()
         elif not line:
-            heard += [Event(name, "\n".join(lines))] if lines else []
+            # servers that leave out the empty line between two events
+            apart = len(lines) > 1 and all(map(_is_event, lines))
+            whole = lines if apart else ["\n".join(lines)] if lines else []
+            heard += [Event(name, data) for data in whole]
             name, lines = "", []
     return heard
+
+
+def _is_event(line: str) -> bool:
+    return (line.startswith("{") and line.rstrip().endswith("}")) or line == "[DONE]"
 
 
 def object_at(value: dict[str, Any], key: str) -> dict[str, Any]:
