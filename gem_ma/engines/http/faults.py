@@ -199,15 +199,15 @@ def _sentence_and_codes(text: str) -> tuple[str, str]:
     return message or "no message", codes.casefold()
 
 
-def _sentence(said: Any) -> str:
+def _sentence(message: Any) -> str:
     """What stands for a message, as text: of a validator, the place of each fault and its words,
     without the request that it repeats."""
-    if isinstance(said, dict) and isinstance(said.get("detail"), list):
-        said = said["detail"]
-    faults = said if isinstance(said, list) else []
+    if isinstance(message, dict) and isinstance(message.get("detail"), list):
+        message = message["detail"]
+    faults = message if isinstance(message, list) else []
     if faults and all(isinstance(fault, dict) and "msg" in fault for fault in faults):
         return "; ".join(f"{_place(fault.get('loc'))}: {fault['msg']}" for fault in faults)
-    return said if isinstance(said, str) else str(said)
+    return message if isinstance(message, str) else str(message)
 
 
 def _place(names: Any) -> str:

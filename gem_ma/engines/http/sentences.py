@@ -17,7 +17,7 @@ _URL = re.compile(r"https?://\S+")
 _PATH = re.compile(r"#?/?\b[a-z_]+(?:\[\d+\]|[./](?:\d+|[a-z_]+)\b){1,16}")
 _INDEX = re.compile(r"\[\d|[./]\d|^body\b|^#")
 # the last name of a path to what is said; any other path leads to an option
-_SAID = frozenset({"content", "contents", "text", "messages", "message", "prompt", "input"})
+_TEXT_FIELDS = frozenset({"content", "contents", "text", "messages", "message", "prompt", "input"})
 _CODE = re.compile(
     r"context[_ ]?(?:length|window|size)?[_ ]?(?:exceeded|overflow)|exceed_context_size"
     r"|(?:prompt|input)_?too_?(?:long|large)|tokens_limit_reached|max_prompt_tokens_exceeded"
@@ -130,4 +130,4 @@ def flagged(text: str) -> bool:
 
 def _is_option(path: re.Match[str]) -> bool:
     names = re.findall(r"[a-z_]+", path[0])
-    return bool(_INDEX.search(path[0])) and names[-1] not in _SAID
+    return bool(_INDEX.search(path[0])) and names[-1] not in _TEXT_FIELDS

@@ -95,8 +95,8 @@ class Calls:
     def __init__(self) -> None:
         self._calls: list[Call] = []
         self._last: Call | None = None  # to which a piece was added
-        self._at: dict[int | None, Call] = {}  # the last of an index
-        self._named: dict[tuple[int | None, str], Call] = {}  # by index and id, and by id
+        self._latest: dict[int | None, Call] = {}  # the last of an index
+        self._known: dict[tuple[int | None, str], Call] = {}  # by index and id, and by id
 
     def add(self, delta: Any) -> None:
         """Takes the next piece. Raises Fault for what is none."""
@@ -108,19 +108,19 @@ class Calls:
             self._calls.append(call)
         else:
             call.add(piece)
-        self._last = self._at[call.index] = call
+        self._last = self._latest[call.index] = call
         if piece.id:
-            self._named[None, piece.id] = self._named[call.index, piece.id] = call
+            self._known[None, piece.id] = self._known[call.index, piece.id] = call
 
     def _of(self, piece: Piece) -> Call | None:
         """The call to which a piece belongs, unless it begins another."""
-        if piece.id and (named := self._named.get((piece.index, piece.id))):
+        if piece.id and (named := self._known.get((piece.index, piece.id))):
             return named
         if piece.index is None:
             return self._last
         # the first piece may have come without the index of the others
         bare = self._last is not None and self._last.index is None and not piece.name
-        return self._at.get(piece.index) or (self._last if bare else None)
+        return self._latest.get(piece.index) or (self._last if bare else None)
 
     def written(self) -> list[dict[str, Any]]:
         """The calls as a reply has them that comes in one piece."""
