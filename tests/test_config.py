@@ -552,6 +552,13 @@ def test_extends_stays_in_its_folder_and_on_one_level(
                 " 'player_1' or 'player_0'?)"
             ),
         ),
+        (
+            "scenario.tasks=99999999999999999999",
+            (
+                f"{COMMAND_LINE}: scenario.tasks: are more than a run can play; take at most"
+                " 1,000,000,000,000; got 99999999999999999999"
+            ),
+        ),
         ("agents.player_1={policy: main, model: table/softmax}", None),
     ],
 )

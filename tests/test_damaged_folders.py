@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from gem_ma.cli.main import main
 from gem_ma.training.loop.checkpoint import latest_checkpoint
 from tests.hostile import Folders, entries, make, one_line
 
@@ -162,7 +163,59 @@ def test_damage_of_any_kind_is_one_line(
             digested(file.parent)
         for words in Folders(here).commands(name)[: 4 if name == "run" else 3]:
             one_line(capsys, words)
+        for words in _reading(here / name):
+            one_line(capsys, words)
         shutil.rmtree(here)
+
+
+def _reading(run: Path) -> list[list[str]]:
+    """What else reads a folder."""
+    path, out = str(run), str(run.parent / "out.jsonl")
+    others = [["report", path], ["compare", path, path], ["score", path]]
+    return [*others, ["export", path, "--to", "messages", "-o", out]]
+
+
+@pytest.mark.parametrize("payment", [1.7e308, -1.7e308])
+def test_payments_whose_sum_is_not_finite_are_told_with_their_file(
+    whole: Folders, tmp_path: Path, payment: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(whole.root / "run", tmp_path / "run")
+    plays = tmp_path / "run" / "episodes.jsonl"
+    lines = [json.loads(line) for line in plays.read_text().splitlines()]
+    for line in lines:
+        paid = {"step": 0, "agent": "player", "value": payment, "why": ""}
+        line["ledger"] = [{**entry, "value": payment} for entry in line["ledger"] or [paid]]
+        line["ledger"] *= 2
+    plays.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "run" / "summary.json").unlink()
+    for words in [*Folders(tmp_path).commands("run")[1:4], *_reading(tmp_path / "run")]:
+        one_line(capsys, words)
+
+
+@pytest.mark.parametrize(
+    "summary", ["[]", "3", "null", '{"returns": 3}', '{"episodes": "x", "baselines": [3]}']
+)
+def test_a_summary_of_another_shape_is_one_line_or_made_anew(
+    whole: Folders, tmp_path: Path, summary: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("run", "train"):
+        shutil.copytree(whole.root / name, tmp_path / name)
+        (tmp_path / name / "summary.json").write_text(summary)
+        for words in [*Folders(tmp_path).commands(name)[:2], *_reading(tmp_path / name)]:
+            one_line(capsys, words)
+
+
+@pytest.mark.parametrize("line", ['{"x": 1}', "null", "{", '"a"'])
+@pytest.mark.parametrize("form", ["jsonl", "sft", "tau1", "preference"])
+def test_an_export_names_the_file_that_is_damaged(
+    whole: Folders, tmp_path: Path, line: str, form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(whole.root / "run", tmp_path / "run")
+    (tmp_path / "run" / "episodes.jsonl").write_text(line + "\n")
+    words = ["export", str(tmp_path / "run"), "--to", form, "-o", str(tmp_path / "out")]
+    assert main(words) == 1
+    assert f"{tmp_path}/run/episodes.jsonl:1: " in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_checkpoint_that_was_made_up_names_its_folder(

@@ -30,6 +30,9 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
+MOST_TASKS = 10**12  # far above any run, and far below what a range can count
+
+
 class ScenarioSettings(Settings):
     """What is played. Further keys are options of the scenario's constructor."""
 
@@ -57,6 +60,8 @@ class ScenarioSettings(Settings):
             raise ValueError("names no task")
         if isinstance(value, list) and len(set(value)) < len(value):
             raise ValueError("names a task twice; use run.episodes_per_task")
+        if isinstance(value, int) and value > MOST_TASKS:
+            raise ValueError(f"are more than a run can play; take at most {MOST_TASKS:,}")
         return value
 
     @property

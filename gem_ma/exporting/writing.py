@@ -14,7 +14,7 @@ from typing import Any
 
 from gem_ma.codec import dump_episode
 from gem_ma.episode import Episode
-from gem_ma.errors import ConfigError
+from gem_ma.errors import ConfigError, StoreError
 from gem_ma.evaluation.judge import Judge
 from gem_ma.exporting.chats import conversation, identity, speakers
 from gem_ma.exporting.preference import pairs
@@ -73,6 +73,8 @@ def export(run: Path, out: Path, judge: Judge, wish: Wish) -> dict[str, Any]:
         try:
             rows = _write(source, part, wish)
             os.replace(part, out)
+        except StoreError:  # it names its own file, the one that was read
+            raise
         except OSError as error:
             error.filename = str(out)  # the file that was wanted, not the hidden one
             raise

@@ -38,10 +38,13 @@ def compared(
     """What `compare_runs` gives, of two folders whose cells are made already."""
     from gem_ma.errors import ConfigError
     from gem_ma.evaluation.comparison import compare_cells
+    from gem_ma.files import damage
     from gem_ma.store.lines import read_resolved
     from gem_ma.store.names import changed_keys
 
-    comparison = compare_cells(before, after, scores)
+    # returns may each be finite, and their differences not
+    with damage(Path(f"{first} or {second}")):
+        comparison = compare_cells(before, after, scores)
     if not comparison["pairs"]:
         raise ConfigError(
             f"{second}: it has no play in common with {first}: no task with the same seed; play"

@@ -17,7 +17,7 @@ from typing import Any
 from gem_ma.errors import StoreError
 from gem_ma.evaluation.judge import Judge
 from gem_ma.evaluation.metrics import Success
-from gem_ma.files import replace_file
+from gem_ma.files import damage, replace_file
 from gem_ma.view.curves import Curves, chart
 from gem_ma.view.details import baselines, details
 from gem_ma.view.facts import command_of, facts_block
@@ -97,7 +97,11 @@ def write_report(
     name = title or (runs[0].resolve().name if alone else heading)
     # each run has an equal share, so that the last is not left without any
     made = _Page(alone, MAX_BYTES // max(1, sum(len(_named(section.runs)) for section in whole)))
-    parts = [_section(number, section, made) for number, section in enumerate(whole)]
+    parts = []
+    for number, section in enumerate(whole):
+        # a summary of another shape, or a sum that is not finite
+        with damage(next(iter(_named(section.runs).values()), target)):
+            parts.append(_section(number, section, made))
     # of a single run the facts stand at the top, not in a section
     head = made.facts.get(runs[0].resolve().name, head) if alone and not head else head
     html = page(name, _body(name, head, whole, parts, made.data), {"runs": made.data})
