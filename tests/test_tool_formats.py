@@ -171,7 +171,10 @@ XML: list[tuple[str, str, tuple[str, list[Any]]]] = [
     ),
     ("<function=><parameter=a>1</parameter></function> end", "stop", ("end", ["missing_name"])),
     ("<function=f><parameter=a 1</function>", "stop", ("", ["bad_xml"])),
-    ("<function=f>{}</function>", "stop", ("", ["bad_xml"])),
+    ("<function=f>x</function>", "stop", ("", ["bad_xml"])),
+    ('<function=f>{"a": 1}</function>', "stop", ("", [CALL])),
+    ('<function=f>{"a": }</function>', "stop", ("", ["bad_json"])),
+    ('<function=f>{"a": 1}', "length", ("", ["truncated_call"])),
     ("<function=f><parameter=a>1</parameter>", "stop", ("", [("f", {"a": 1})])),
     ("<function=f><parameter=a>1</parameter>", "length", ("", ["truncated_call"])),
     ("<function=f><parameter=b>on and", "length", ("", ["truncated_call"])),
@@ -272,11 +275,250 @@ MISTRAL: list[tuple[str, str, tuple[str, list[Any]]]] = [
 ]
 
 
+def glm(name: str = "f", **values: str) -> str:
+    inside = "".join(
+        f"<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n"
+        for key, value in values.items()
+    )
+    return f"<tool_call>{name}\n{inside}</tool_call>"
+
+
+def invoke(name: str = "f", **values: str) -> str:
+    inside = "".join(
+        f'<parameter name="{key}">{value}</parameter>\n' for key, value in values.items()
+    )
+    return f'<invoke name="{name}">\n{inside}</invoke>\n'
+
+
+def harmony(body: str, name: str = "f", start: str = "") -> str:
+    head = f"{start}<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>"
+    return f"{head}{body}<|call|>"
+
+
+def deepseek(body: str, name: str = "f") -> str:
+    return f"<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{body}<｜tool▁call▁end｜>"
+
+
+def old_deepseek(body: str, name: str = "f") -> str:
+    return deepseek(f"{name}\n```json\n{body}\n```", "function")
+
+
+def kimi(body: str, name: str = "f") -> str:
+    mark = "<|tool_call_argument_begin|>"
+    return f"<|tool_call_begin|>functions.{name}:0{mark}{body}<|tool_call_end|>"
+
+
+def solar(body: str, name: str = "f") -> str:
+    head = f"<|tool_call:begin|>ab12<|tool_call:name|>{name}"
+    return f"{head}<|tool_call:args|>{body}<|tool_call:end|>"
+
+
+def gemma(body: str, name: str = "f") -> str:
+    return f"<|tool_call>call:{name}{{{body}}}<tool_call|>"
+
+
+Q = '<|"|>'
+TRUNCATED: tuple[str, list[Any]] = ("", ["truncated_call"])
+NEWER: dict[str, list[tuple[str, str, tuple[str, list[Any]]]]] = {
+    "glm": [
+        ("I look. " + glm(a="1") + "\n" + glm("g"), "stop", ("I look.", [CALL, OTHER_CALL])),
+        ("<tool_call>g</tool_call>", "stop", ("", [OTHER_CALL])),
+        (
+            glm(a="1", b="two\n<b> lines\n"),
+            "stop",
+            ("", [("f", {"a": 1, "b": "two\n<b> lines\n"})]),
+        ),
+        (
+            glm(b="</arg_value> <tool_call>"),
+            "stop",
+            ("", [("f", {"b": "</arg_value> <tool_call>"})]),
+        ),
+        (glm(b="12", h="3"), "stop", ("", [("f", {"b": "12", "h": "3"})])),
+        (glm(c='{"x": [1]}', d="true"), "stop", ("", [("f", {"c": {"x": [1]}, "d": True})])),
+        ('<tool_call>f\n{"a": 1}</tool_call>', "stop", ("", [CALL])),
+        ('<tool_call>f\n{"a": }</tool_call> on', "stop", ("on", ["bad_json"])),
+        (
+            "<tool_calls:x><tool_call:x>f<tool_sep:x>\n<arg_key:x>a</arg_key:x>\n"
+            "<arg_value:x>1</arg_value:x></tool_call:x>\n</tool_calls:x>",
+            "stop",
+            ("", [CALL]),
+        ),
+        (glm(a="one"), "stop", ("", ["bad_arguments"])),
+        (glm(a="1") + glm("g")[:-5], "length", ("", [CALL, "truncated_call"])),
+        (glm(a="1")[:-14], "length", TRUNCATED),
+        (glm(a="1")[:-12], "stop", ("", [CALL])),
+        ("<tool_call>f<arg_key>a</arg_key>1</tool_call> on", "stop", ("on", ["bad_xml"])),
+        ("<tool_call></tool_call> on", "stop", ("on", ["missing_name"])),
+        ("<tool_call>f<arg_key>a<tool_call>g</tool_call>", "stop", ("", ["bad_xml", OTHER_CALL])),
+        (hermes(GOOD), "stop", ("", [CALL])),
+        (glm("g") + hermes(GOOD), "stop", ("", [OTHER_CALL, CALL])),
+    ],
+    "xml": [
+        (
+            "So. <v:tool_call>\n" + invoke(a="1") + invoke("g") + "</v:tool_call>",
+            "stop",
+            ("So.", [CALL, OTHER_CALL]),
+        ),
+        (invoke(b="\nx\n"), "stop", ("", [("f", {"b": "\nx\n"})])),
+        (
+            '<｜X｜function_calls>\n<｜X｜invoke name="f">\n'
+            '<｜X｜parameter name="h" string="false">3</｜X｜parameter>\n'
+            '<｜X｜parameter name="a" string="true">3</｜X｜parameter>\n'
+            "</｜X｜invoke>\n</｜X｜function_calls>",
+            "stop",
+            ("", [("f", {"h": 3, "a": "3"})]),
+        ),
+        ('<function name="f"><param name="a">1</param></function>', "stop", ("", [CALL])),
+        (invoke(a="1")[:-12], "length", TRUNCATED),
+    ],
+    "harmony": [
+        (harmony('{"a": 1}'), "stop", ("", [CALL])),
+        (' to=functions.f<|channel|>commentary json<|message|>{"a": 1}', "stop", ("", [CALL])),
+        (
+            harmony('{"a": 1}') + harmony("{}", "g", "<|start|>assistant"),
+            "stop",
+            ("", [CALL, OTHER_CALL]),
+        ),
+        (harmony("{bad}"), "stop", ("", ["bad_json"])),
+        (harmony("[1]"), "stop", ("", ["not_object"])),
+        (harmony(""), "stop", ("", ["bad_json"])),
+        (harmony('""'), "stop", ("", ["not_object"])),
+        (harmony('{"a": 1}')[:-14], "length", TRUNCATED),
+        (
+            "<|channel|>final<|message|>I write to=f",
+            "stop",
+            ("<|channel|>final<|message|>I write to=f", []),
+        ),
+    ],
+    "deepseek": [
+        (
+            "Yes.\n" + deepseek('{"a": 1}') + deepseek("{}", "g"),
+            "stop",
+            ("Yes.", [CALL, OTHER_CALL]),
+        ),
+        (
+            "<｜tool▁calls▁begin｜>"
+            + old_deepseek('{"a": 1}')
+            + "\n"
+            + old_deepseek("{}", "g")
+            + "<｜tool▁calls▁end｜>",
+            "stop",
+            ("", [CALL, OTHER_CALL]),
+        ),
+        (deepseek("{bad}") + deepseek("{}", "g"), "stop", ("", ["bad_json", OTHER_CALL])),
+        (deepseek("{}", ""), "stop", ("", ["missing_name"])),
+        (deepseek('{"a": 1}')[:-20], "length", TRUNCATED),
+        (deepseek('{"a": 1}')[:-17], "stop", ("", [CALL])),
+    ],
+    "kimi": [
+        (
+            "<|tool_calls_section_begin|>"
+            + kimi('{"a": 1}')
+            + kimi("{}", "g")
+            + "<|tool_calls_section_end|>",
+            "stop",
+            ("", [CALL, OTHER_CALL]),
+        ),
+        (kimi('{"a": 1'), "stop", ("", ["bad_json"])),
+        (kimi('{"a": 1}').replace("functions.", ""), "stop", ("", [CALL])),
+        ("<|tool_call_begin|>f", "length", TRUNCATED),
+    ],
+    "solar": [
+        (
+            f"<|tool_calls|>{solar('{}', 'g')}{solar(chr(123) + chr(125), 'g')}<|calls|>",
+            "stop",
+            ("", [OTHER_CALL] * 2),
+        ),
+        (solar("5"), "stop", ("", ["not_object"])),
+    ],
+    "gemma": [
+        (gemma("a:1") + gemma("", "g"), "stop", ("", [CALL, OTHER_CALL])),
+        (
+            "So. " + gemma(f"b:{Q}x, {{y}}: \n{Q},c:{{x:[1,-2.5,null,true,{Q}{Q}]}}") + " on",
+            "stop",
+            ("So.  on", [("f", {"b": "x, {y}: \n", "c": {"x": [1, -2.5, None, True, ""]}})]),
+        ),
+        (
+            f"<start_function_call>call:f{{a:{'<escape>1<escape>'}}}<end_function_call>",
+            "stop",
+            ("", [CALL]),
+        ),
+        (gemma(f"a:{Q}one{Q}"), "stop", ("", ["bad_arguments"])),
+        (gemma("a:one"), "stop", ("", ["bad_arguments"])),
+        (gemma("a:1,a:2"), "stop", ("", ["bad_arguments"])),
+        (gemma("a"), "stop", ("", ["bad_arguments"])),
+        (gemma("a:"), "stop", ("", ["bad_arguments"])),
+        (gemma("h:" + "[" * 40), "stop", ("", ["bad_arguments"])),
+        (gemma("a:1").replace("call:f", ""), "stop", ("", ["missing_name"])),
+        (gemma(f"b:{Q}x") + gemma("a:1"), "stop", ("", ["bad_arguments", CALL])),
+        ("<|tool_call>call:f{a:1" + gemma("", "g"), "stop", ("", ["bad_arguments", OTHER_CALL])),
+        (gemma("a:1")[:-13], "length", TRUNCATED),
+    ],
+    "python": [
+        (
+            "<|tool_call_start|>[f(a=1), g()]<|tool_call_end|> on",
+            "stop",
+            ("on", [CALL, OTHER_CALL]),
+        ),
+        (
+            "<|tool_call_start|>[f(b='<|tool_call_end|>]')]<|tool_call_end|>",
+            "stop",
+            ("", [("f", {"b": "<|tool_call_end|>]"})]),
+        ),
+        (
+            "<|tool_call_start|>[f(a=1)]<|tool_call_end|><|tool_call_start|>[g()]<|tool_call_end|>",
+            "stop",
+            ("", [CALL, OTHER_CALL]),
+        ),
+        (
+            '<|tool_call_start|>[f(c={"x": [true, null]})]',
+            "stop",
+            ("", [("f", {"c": {"x": [True, None]}})]),
+        ),
+        ("<|tool_call_start|>f<|tool_call_end|> on", "stop", ("on", ["bad_python"])),
+        ("<|tool_call_start|>[f(b='", "length", TRUNCATED),
+    ],
+    "json": [
+        (f"Yes. <tool_calls>[{GOOD}, {OTHER}]</tool_calls>", "stop", ("Yes.", [CALL, OTHER_CALL])),
+        (f"<tool_calls>\n{GOOD}\n{OTHER}\n</tool_calls>", "stop", ("", [CALL, OTHER_CALL])),
+        (f"<TOOLCALL>[{GOOD}]</TOOLCALL><TOOLCALL>[{OTHER}]", "stop", ("", [CALL, OTHER_CALL])),
+        (
+            '<|tools_prefix|>[{"f": {"a": 1}}, {"g": {}}]<|tools_suffix|>',
+            "stop",
+            ("", [CALL, OTHER_CALL]),
+        ),
+        (
+            '<|START_ACTION|>[{"tool_call_id": "0", "tool_name": "f", "parameters": {"a": 1}}]<|END_ACTION|>',
+            "stop",
+            ("", [CALL]),
+        ),
+        (f"[{GOOD}, {OTHER}]", "stop", ("", [CALL, OTHER_CALL])),
+        (f"<tool_calls>[{GOOD}, {{bad", "length", ("", [CALL, "truncated_call"])),
+        ("<tool_calls>{bad}</tool_calls>", "stop", ("", ["bad_json"])),
+        ("<tool_calls></tool_calls>", "stop", ("", ["bad_json"])),
+        ("<tool_calls>[5]</tool_calls>", "stop", ("", ["not_object"])),
+        (f"[{GOOD}] is what I would call", "stop", (f"[{GOOD}] is what I would call", [])),
+    ],
+    "llama": [
+        (
+            '<|python_start|><|python_end|>{"name": "f", "parameters": {"a": 1}}',
+            "stop",
+            ("", [CALL]),
+        ),
+        (hermes(GOOD, OTHER), "stop", ("", [CALL, OTHER_CALL])),
+    ],
+    "mistral": [(hermes(GOOD), "stop", ("", [CALL]))],
+}
+
+
 @pytest.mark.parametrize(
     ("tool_format", "text", "finish", "expected"),
     [
         (name, *row)
-        for name, rows in (("xml", XML), ("llama", LLAMA), ("python", PYTHON), ("mistral", MISTRAL))
+        for name, rows in (
+            *(("xml", XML), ("llama", LLAMA), ("python", PYTHON), ("mistral", MISTRAL)),
+            *NEWER.items(),
+        )
         for row in rows
     ],
     ids=lambda value: value[:60] if isinstance(value, str) else "",
@@ -290,8 +532,8 @@ def test_calls_in_the_ways_of_other_families(
 
 
 def test_an_unknown_format_names_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="hermes, xml, llama, python, mistral"):
-        parse_tool_calls("x", "json")
+    with pytest.raises(ValueError, match=", ".join(FORMATS)):
+        parse_tool_calls("x", "yaml")
 
 
 MANY = {
@@ -300,6 +542,13 @@ MANY = {
     "llama": '{"name": "f", "parameters": {"a": 1}};',
     "python": "f(a=1),",
     "mistral": GOOD + ",",
+    "glm": glm(a="1"),
+    "harmony": harmony('{"a": 1}'),
+    "deepseek": deepseek('{"a": 1}'),
+    "kimi": kimi('{"a": 1}'),
+    "solar": solar('{"a": 1}'),
+    "gemma": gemma("a:1"),
+    "json": f"<tool_calls>{GOOD}</tool_calls>",
 }
 
 
@@ -318,6 +567,10 @@ def test_limits_hold_in_every_format(name: str) -> None:
 PIECES = [
     "<tool_call>", "</tool_call>", "<function=f>", "<function=", "</function>", "<parameter=a>", "</parameter>", "<|python_tag|>", "<|python_start|>",
     "[TOOL_CALLS]", "[ARGS]", '{"name": "f", "parameters": {', GOOD, "[f(", "f(a=", ")]", "[", "]",
+    "<|tool_call_start|>", "<invoke name=", "<｜X｜invoke", 'string="false">', "<tool_call>f", "<arg_key>", "</arg_key>", "<arg_value>",
+    "</arg_value>", "<|channel|>commentary", " to=f", "<|message|>", "<|call|>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "```json",
+    "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call:begin|>", "<|tool_call:name|>", "<|tool_call:args|>",
+    "<|tool_call>", "call:f{", '<|"|>', "<tool_call|>", "<tool_calls>", "<TOOLCALL>", ":",
     "{", "}", ",", ";", '"', "'", "\\", "1", "NaN", "lambda", "\n", "\0", "\ud800",
 ]  # fmt: skip
 
@@ -406,6 +659,26 @@ HOSTILE: dict[str, Callable[[int], str]] = {
     "strings": lambda n: '[f(a="' + "\\x" * (n // 2 - 5) + '")]',
     "mistral": lambda n: "[TOOL_CALLS]" * (n // 12),
     "mistral names": lambda n: "[TOOL_CALLS]f[ARGS]{}" * (n // 22),
+    "glm calls": lambda n: "<tool_call>f" * (n // 12),
+    "glm keys": lambda n: "<tool_call>f" + "<arg_key>a</arg_key><arg_value>" * (n // 31),
+    "glm ends": lambda n: (
+        "<tool_call>f<arg_key>a</arg_key><arg_value>" + "</arg_value>  " * (n // 14)
+    ),
+    "invokes": lambda n: '<invoke name="' * (n // 14),
+    "harmony heads": lambda n: "<|channel|>c to=f" * (n // 17),
+    "harmony calls": lambda n: " to=f<|message|>{" * (n // 17),
+    "deepseek": lambda n: "<｜tool▁call▁begin｜>f" * (n // 21),
+    "deepseek spaces": lambda n: "<｜tool▁calls▁begin｜>" + " " * (n - 21),
+    "kimi": lambda n: "<|tool_call_begin|>f<|tool_call_argument_begin|>{" * (n // 50),
+    "solar": lambda n: "<|tool_call:begin|><|tool_call:name|>" * (n // 37),
+    "gemma": lambda n: "<|tool_call>call:f{a:" * (n // 21),
+    "gemma lists": lambda n: "<|tool_call>call:f{a:" + "[" * (n - 21),
+    "gemma items": lambda n: "<|tool_call>call:f{a:[" + "1," * (n // 8),
+    "gemma texts": lambda n: '<|tool_call>call:f{a:<|"|>' * (n // 26),
+    "python texts": lambda n: "<|tool_call_start|>[" + '"\\' * (n // 2 - 10),
+    "python starts": lambda n: "<|tool_call_start|>[" * (n // 20),
+    "json marks": lambda n: "<tool_calls>[" * (n // 13),
+    "json lists": lambda n: "<tool_calls>[]" * (n // 40),
     "objects": lambda n: '{"name": "f", "parameters": {}};' * (n // 33),
     "open objects": lambda n: '{"name": {' * (n // 10),
 }

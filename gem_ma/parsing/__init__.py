@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gem_ma.parsing.calls import DECODED, EXCERPT, offered, read_call
-from gem_ma.parsing.formats import FORMATS, OPENS, Calls
+from gem_ma.parsing.calls import DECODED, EXCERPT, numbered, offered, read_call
+from gem_ma.parsing.formats import FORMATS, HERMES, Format
+from gem_ma.parsing.json_calls import Calls
 from gem_ma.parsing.legal import parse_legal
 from gem_ma.parsing.reasoning import split_reasoning
 from gem_ma.parsing.strict_json import MAX_CALLS, MAX_DEPTH, MAX_DIGITS, MAX_TEXT
@@ -25,6 +26,7 @@ __all__ = [
     "MAX_DEPTH",
     "MAX_DIGITS",
     "MAX_TEXT",
+    "Format",
     "clean",
     "fold",
     "offered",
@@ -70,13 +72,17 @@ def parse_tool_calls(
             f"no tool format is called {tool_format!r}; formats are {', '.join(FORMATS)}"
         )
     text = clean(text)
+    reader = FORMATS[tool_format]
     # most text holds no call; a search is cheaper than a reader
-    if not OPENS[tool_format](text):
+    called, falls_back = reader.opens(text), tool_format != "hermes" and HERMES.search(text)
+    if not called and not falls_back:
         return text, ()
     if len(text) > MAX_TEXT:  # plain text may be long
-        return "", (
-            Malformed(
-                text[:EXCERPT], f"too_large: {len(text)} characters, the limit is {MAX_TEXT}"
-            ),
-        )
-    return FORMATS[tool_format](text, tools, finish == "length")
+        reason = f"too_large: {len(text)} characters, the limit is {MAX_TEXT}"
+        return "", (Malformed(text[:EXCERPT], reason),)
+    cut = finish == "length"
+    rest, calls = reader.read(text, tools, cut) if called else (text, ())
+    if falls_back and HERMES.search(rest):
+        rest, more = FORMATS["hermes"].read(rest, tools, cut)
+        calls += tuple(numbered(call, len(calls) + place) for place, call in enumerate(more))
+    return rest, calls

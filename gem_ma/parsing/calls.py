@@ -11,14 +11,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
-from gem_ma.parsing.strict_json import DECODER, MAX_TEXT, TOO_DEEP, clean_json, depth_exceeds
+from gem_ma.parsing.strict_json import (
+    DECODER,
+    MAX_CALLS,
+    MAX_TEXT,
+    TOO_DEEP,
+    clean_json,
+    depth_exceeds,
+)
 from gem_ma.parsing.text import clean
 from gem_ma.types import Malformed, Tool, ToolCall
 
 EXCERPT = 200  # characters of a malformed call that are kept
 DECODED = "arguments were JSON text"  # the one repair
+
+
+class Read(NamedTuple):
+    """A call, where reading goes on, and whether its own end was there."""
+
+    call: ToolCall | Malformed
+    end: int
+    whole: bool
 
 
 def read_call(call_id: str, name: Any, arguments: Any) -> ToolCall | Malformed:
@@ -60,10 +75,14 @@ def read_call(call_id: str, name: Any, arguments: Any) -> ToolCall | Malformed:
 
 
 def json_call(
-    text: str, start: int, number: int = 0, keys: Sequence[str] = ("arguments",)
+    text: str,
+    start: int,
+    number: int = 0,
+    keys: Sequence[str] = ("arguments",),
+    names: Sequence[str] = ("name",),
 ) -> tuple[ToolCall | Malformed, int]:
-    """The call whose JSON starts at or after `start`, and where reading stopped. `keys`: what this
-    format calls the arguments."""
+    """The call whose JSON starts at or after `start`, and where reading stopped. `keys`, `names`:
+    what this format calls the arguments and the tool; without names, the tool is the one key."""
     # not strip(): positions count in the whole text
     while start < len(text) and text[start] in " \t\r\n":
         start += 1
@@ -81,7 +100,10 @@ def json_call(
             Malformed(raw, f"not_object: a call is a JSON object, got {type(value).__name__}"),
             end,
         )
-    name = value.get("name")
+    if not names and len(value) == 1:
+        key = next(iter(value))
+        value = {"name": key, keys[0]: value[key]}
+    name = next((value[key] for key in names or ("name",) if key in value), None)
     if not isinstance(name, str) or not name:
         return Malformed(raw, "missing_name: a call needs a string 'name'"), end
     # both keys at once say two things, so neither is believed
@@ -146,6 +168,14 @@ def _unknown(call: ToolCall, names: list[str]) -> Malformed:
     return Malformed(
         f"{call.name}({call.arguments!a})"[:EXCERPT],
         f"unknown_tool: no tool is called {call.name[:50]!r}; {hint}",
+    )
+
+
+def too_many(text: str, position: int) -> Malformed:
+    """In place of all calls from this position on."""
+    return Malformed(
+        clean(text[position : position + EXCERPT]),
+        f"too_many: more than {MAX_CALLS} calls in one turn",
     )
 
 

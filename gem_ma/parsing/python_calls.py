@@ -15,6 +15,11 @@ from gem_ma.types import Malformed, ToolCall
 
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _KNOWN_ESCAPES = frozenset("\n\\'\"abfnrtvxuUN01234567")
+# a text, to the end where it has none, or a bracket
+_TOKEN = re.compile(
+    r"""'(?:\\.?|[^'\\])*+(?:'|\Z)|"(?:\\.?|[^"\\])*+(?:"|\Z)|[\[\](){}]""", re.DOTALL
+)
+_JSON_WORDS = {"true": True, "false": False, "null": None}
 
 
 class _Refused(Exception):
@@ -62,6 +67,16 @@ def python_calls(text: str, *, drop: str = "") -> tuple[ToolCall | Malformed, ..
     return tuple(calls)
 
 
+def list_end(text: str, start: int) -> int | None:
+    """Where the list that starts here ends; None where it does not."""
+    depth = 0
+    for token in _TOKEN.finditer(text, start):
+        depth += (token.group() in "[({") - (token.group() in "])}")
+        if depth <= 0:
+            return token.end()
+    return None
+
+
 def _call(node: ast.expr, number: int, drop: str) -> ToolCall:
     if not isinstance(node, ast.Call):
         raise _Refused("missing_name: a call is written name(key=value)")
@@ -104,6 +119,9 @@ def _literal(node: ast.expr, depth: int) -> Any:
             return -value
     if isinstance(node, ast.Constant):
         return _constant(node.value)
+    # templates write what is nested as JSON
+    if isinstance(node, ast.Name) and node.id in _JSON_WORDS:
+        return _JSON_WORDS[node.id]
     if isinstance(node, (ast.List, ast.Tuple)):
         return [_literal(item, depth + 1) for item in node.elts]
     if isinstance(node, ast.Dict):
