@@ -28,7 +28,7 @@ _PUBLIC = {
     **dict.fromkeys(("End", "Entry", "Episode", "Limits", "Seat"), "gem_ma.episode"),
     **dict.fromkeys(("Play",), "gem_ma.scenario"),
     **dict.fromkeys(("ConfigError",), "gem_ma.errors"),
-    **dict.fromkeys(("make", "task_of"), "gem_ma.registry"),
+    **dict.fromkeys(("list_scenarios", "make", "task_of"), "gem_ma.registry"),
     **dict.fromkeys(("aec_env",), "gem_ma.envs.aec"),
     **dict.fromkeys(("parallel_env",), "gem_ma.envs.parallel"),
     **dict.fromkeys(("gym_env",), "gem_ma.envs.gym"),
@@ -57,7 +57,12 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    # what is imported here for its own needs is left out; modules of ours are not
+    ours = (getattr(value, "__name__", "").startswith("gem_ma.") for value in globals().values())
+    named = [
+        name for name, own in zip(globals(), ours, strict=True) if own or name.startswith("__")
+    ]
+    return [*__all__, *named]
 
 
 # last: Gymnasium's registry names modules of ours

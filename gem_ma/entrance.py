@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
 from gem_ma.config import plans
-from gem_ma.config.loading import Loaded, LoadedStudy, load, load_study
+from gem_ma.config.loading import Loaded, LoadedStudy, Overrides, load, load_study
 from gem_ma.config.settings import Config
 from gem_ma.config.worlds import worlds_of
 from gem_ma.engines.base import Policy
@@ -33,12 +33,12 @@ Source = str | Path | Loaded | Config
 OnStep = Callable[[int, dict[str, Any]], None]
 
 
-def load_config(source: Source, overrides: Sequence[str] = ()) -> Loaded:
+def load_config(source: Source, overrides: Overrides = ()) -> Loaded:
     """A config with its origin, from a YAML file, the name of a shipped config, a scenario, or a
     `Config` that was made in Python; its values are in `.config`.
 
-    `overrides` are `dotted.key=value`, as behind a command. Raises ConfigError with all faults,
-    each with file and line.
+    `overrides` are `dotted.key=value`, as behind a command, or `{"dotted.key": value}`. Raises
+    ConfigError with all faults, each with file and line.
     """
     if isinstance(source, Config):
         # JSON is YAML, so the run folder can keep it as the text of a config
@@ -48,13 +48,20 @@ def load_config(source: Source, overrides: Sequence[str] = ()) -> Loaded:
         # a name that a scenario shares means the config, which says who plays it
         return load(source, overrides, configs_first=True)
     if overrides:
-        raise ConfigError(f"overrides: {list(overrides)} come too late: the config is loaded")
+        raise ConfigError(f"overrides: {overrides} come too late: the config is loaded")
     return source
 
 
-def open_policies(
-    source: Source, overrides: Sequence[str] = (), **options: Any
-) -> dict[str, Policy]:
+def _with_tasks(overrides: Overrides, count: int | None) -> Overrides:
+    if count is None:
+        return overrides
+    if isinstance(overrides, Mapping):
+        return {**overrides, "scenario.tasks": count}
+    typed = [overrides] if isinstance(overrides, str) else overrides
+    return [*typed, f"scenario.tasks={count}"]
+
+
+def open_policies(source: Source, overrides: Overrides = (), **options: Any) -> dict[str, Policy]:
     """Every policy of a config by name, with its engine open, as `play` and `play_many` take them.
     `options` are those of `gem_ma.config.plans.open_policies`."""
     loaded = load_config(source, overrides)
@@ -63,20 +70,22 @@ def open_policies(
 
 def run(
     source: Source,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     *,
+    n: int | None = None,
     out: str | Path | None = None,
     fresh: bool = False,
 ) -> Run:
     """Plays a config into a run folder and scores it, as `gem-ma run`; gives the score as a dict,
     with the folder behind it.
 
-    `out`: the folder, by default `runs/<config>-<digest>`. The same call again plays what is not
+    `n`: how many tasks, or seeds where the scenario has one task, as `-n` of the command. `out`:
+    the folder, by default `runs/<config>-<digest>`. The same call again plays what is not
     played yet; `fresh` puts an old folder aside first. A failed episode is counted, not raised.
     Raises ConfigError, DataError, StoreError; BudgetError and EndpointError with what was played
     kept.
     """
-    loaded = load_config(source, overrides).without_training()
+    loaded = load_config(source, _with_tasks(overrides, n)).without_training()
     _no_study(loaded)
     worlds = worlds_of(loaded.config, base=loaded.base)
     # before the folder is made, as the command does it: a wrong option leaves nothing behind
@@ -97,7 +106,7 @@ def run(
 
 def train(
     source: Source,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     *,
     out: str | Path | None = None,
     fresh: bool = False,
@@ -130,8 +139,9 @@ def train(
 
 def study(
     source: str | Path,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     *,
+    n: int | None = None,
     measures: Sequence[str] = (),
     out: str | Path | None = None,
     fresh: bool = False,
@@ -139,10 +149,11 @@ def study(
     """Plays every cell of a study and compares them, as `gem-ma study`; gives the keys of
     study.json, and the folder as `study`.
 
-    `measures`: scores to compare beside the first. `out` and `fresh` as in `run`; every cell is a
-    run folder below, which `open_run` opens. Raises ConfigError for a config that is no study.
+    `n`: how many tasks each cell plays. `measures`: scores to compare beside the first. `out` and
+    `fresh` as in `run`; every cell is a run folder below, which `open_run` opens. Raises
+    ConfigError for a config that is not a study.
     """
-    loaded = load_study(source, overrides)
+    loaded = load_study(source, _with_tasks(overrides, n))
     path = Path(out) if out is not None else cells.study_path(loaded)
     worlds = cells.worlds_of_cells(loaded)
     compared = list(dict.fromkeys([*(loaded.sections.report.measures or ()), *measures]))

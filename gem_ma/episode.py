@@ -153,6 +153,11 @@ class Episode:
     world: str = ""
 
     @property
+    def agents(self) -> tuple[str, ...]:
+        """Who took part."""
+        return tuple(self.cast)
+
+    @property
     def id(self) -> tuple[str, int, int]:
         """(task, seed, repeat), the task with its world: unique in a run."""
         return (placed(self.world, self.task), self.seed, self.repeat)

@@ -54,6 +54,12 @@ def catalog(kind: str) -> dict[str, str]:
     return {**found, **builtin(kind)}
 
 
+def list_scenarios() -> list[str]:
+    """The ids that `make` takes: built in, and of installed packages. Files (`game.py`), classes
+    (`module:Class`) and other libraries' worlds (`openspiel:chess`) are made by their names too."""
+    return sorted(catalog("scenarios"))
+
+
 def builtin(kind: str) -> dict[str, str]:
     """The catalog that the package itself brings."""
     return dict(import_module(_PLACES.get(kind, f"gem_ma.{kind}")).CATALOG)

@@ -158,6 +158,11 @@ def called(name: str, words: list[str], params: dict[str, Any], world: World) ->
         world.call([name, *words])
 
 
+def without(words: list[str], *keys: str) -> list[str]:
+    """The words without the overrides that a smaller one replaces."""
+    return [word for word in words if word.partition("=")[0] not in keys]
+
+
 def played(name: str, words: list[str], params: dict[str, Any], world: World) -> None:
     loaded = load(*seated(params["source"], params["overrides"]))
     if not any(
@@ -167,9 +172,8 @@ def played(name: str, words: list[str], params: dict[str, Any], world: World) ->
         world.call(
             [
                 name,
-                *words,
+                *without(words, "scenario.tasks", "run.baselines"),
                 *SMALL_PLAY,
-                "scenario.tasks=2",
                 "--out",
                 str(world.folder / f"play-{len(list(world.folder.iterdir()))}"),
             ]
@@ -205,7 +209,7 @@ def trained(name: str, words: list[str], params: dict[str, Any], world: World) -
         world.call(
             [
                 name,
-                *words,
+                *without(words, *(word.partition("=")[0] for word in SMALL_TRAINING)),
                 *SMALL_TRAINING,
                 f"train.episodes={max(8, loaded.config.train.group_size)}",
                 "--out",

@@ -70,6 +70,36 @@ def test_a_run_is_a_dict_with_its_plays_behind_it() -> None:
         gem_ma.open_run("runs")  # a folder of runs, or of a study
 
 
+def test_overrides_may_be_a_dict_and_the_number_of_plays_an_argument() -> None:
+    run = gem_ma.run("dilemma", {"scenario.rounds": 2, "agents.player_0": "first_legal"}, n=3)
+    first = next(run.episodes())
+    assert (run["episodes"], first.agents) == (3, ("player_0", "player_1"))
+    assert first.cast["player_0"].behaviour == "first_legal" and len(first.turns) == 4
+    typed = ["scenario.rounds=2", "agents.player_0=first_legal"]
+    assert gem_ma.run("dilemma", typed, n=3).path == run.path
+    with pytest.raises(ConfigError, match=r"scenario\.tasks: typed twice"):
+        gem_ma.run("dilemma", ["scenario.tasks=3"], n=4)
+    with pytest.raises(ConfigError, match="overrides hold numbers, text, lists and dicts only"):
+        gem_ma.run("dilemma", {"scenario.rounds": Path("x")})
+    (cells,) = {gem_ma.open_run(path)["episodes"] for path in _played_cells(n=2)}
+    assert cells == 2
+
+
+def _played_cells(n: int) -> list[Path]:
+    Path("s.yaml").write_text(
+        "scenario: {id: dilemma}\nagents: {player_1: first_legal}\ngrid:\n  agents.player_0.behaviour: [first_legal, random_legal]\n"
+    )
+    study = gem_ma.study("s.yaml", n=n)
+    return [path.parent for path in Path(study["study"]).rglob("manifest.json")]
+
+
+def test_what_can_be_typed_is_listed_and_nothing_else() -> None:
+    names = [name for name in dir(gem_ma) if not name.startswith("__")]
+    assert set(gem_ma.__all__) <= set(names)
+    assert not {"Any", "Path", "import_module", "annotations", "_PUBLIC"} & set(names)
+    assert {"dilemma", "retail"} <= set(gem_ma.list_scenarios())
+
+
 def test_runs_are_compared_and_a_study_is_played(here: Path) -> None:
     runs = [
         gem_ma.run("dilemma", [f"agents.player_0={player}", "scenario.tasks=6"])

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gem_ma.cli.terminal import LINE_EVERY_S, Screen, is_live, one_line, progress_line
+from gem_ma.cli.terminal import LINE_EVERY_S, Screen, clock, is_live, one_line, progress_line
 
 RECENT = 20  # steps whose mean time the rest is reckoned by
 PHASES = ("play", "credit", "update", "publish", "record")
@@ -119,7 +119,7 @@ class Live:
             return []
         mean = sum(self._seconds) / len(self._seconds)
         left = max(0, self.steps - self.step)
-        return [f"{mean:.2g} s a step", *([f"about {_clock(mean * left)} left"] if left else [])]
+        return [f"{mean:.2g} s a step", *([f"about {clock(mean * left)} left"] if left else [])]
 
     # -- the table --------------------------------------------------------------------------------
 
@@ -185,13 +185,6 @@ def _under(values: Mapping[str, float], key: str) -> dict[str, float]:
         for name, value in values.items()
         if name.startswith(f"{key}/")
     }
-
-
-def _clock(seconds: float) -> str:
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60}:{whole % 60:02d}"
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
 def _short(value: float) -> str:

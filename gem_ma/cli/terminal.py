@@ -136,6 +136,14 @@ def once() -> Callable[[str], None]:
     return say
 
 
+def clock(seconds: float) -> str:
+    """Minutes and seconds, with hours where there are some."""
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02d}"
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
 def counted(number: int, what: str) -> str:
     """`1 play`, `2 plays`."""
     return f"{number} {what}{'' if number == 1 else 's'}"
@@ -241,7 +249,10 @@ class Progress:
         """How far it is, in words."""
         new = self.done - self._before
         rate = new / max(time.monotonic() - self._began, 1e-9)
-        return f"{self.done}/{self.total} {self.unit}, {self._state()}, {rate:.1f} a second"
+        parts = [f"{self.done}/{self.total} {self.unit}", self._state(), f"{rate:.1f} a second"]
+        if new and self.done < self.total:
+            parts.append(f"about {clock((self.total - self.done) / rate)} left")
+        return ", ".join(parts)
 
     def _state(self) -> str:
         running = self.started - (self.done - self._before)

@@ -47,6 +47,8 @@ from gem_ma.config.worlds_written import placed_keys, spell_worlds
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.secret_names import check_comments, check_secrets
 
+Overrides = Sequence[str] | Mapping[str, Any]
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -119,20 +121,19 @@ class Loaded:
         return self.config.model_dump(mode="json", exclude_defaults=True)
 
 
-def load(
-    source: str | Path, overrides: Sequence[str] = (), *, configs_first: bool = False
-) -> Loaded:
+def load(source: str | Path, overrides: Overrides = (), *, configs_first: bool = False) -> Loaded:
     """A config from a YAML file, the stem of a shipped config, or a scenario (then every agent gets
     a default behaviour).
 
     A scenario is an id, `game.py`, `game.py:Class` or `module:Class`. Where a scenario and a
     shipped config share a name, the name means the scenario, or the config where `configs_first`
     (what `gem-ma train NAME` wants, since a scenario alone cannot learn). Of a study it is the
-    reference cell. `overrides` are `dotted.key=value`, values in YAML. Raises ConfigError with
+    reference cell. `overrides` are `dotted.key=value`, values in YAML, or in Python
+    `{"dotted.key": value}`. Raises ConfigError with
     all faults, DataError where data that it names is missing.
     """
-    overrides = _listed(overrides)
-    path, text, document, grid = _open(source, overrides, configs_first)
+    typed = _listed(overrides)
+    path, text, document, grid = _open(source, typed, configs_first)
     if grid is not None:
         document = grid.filled(document, grid.reference)
     config = _finish(document, path)
@@ -140,7 +141,7 @@ def load(
     if config is None:
         # unreachable while every refusal of the schema makes a fault
         raise ConfigError(f"{source}: the config is not valid")
-    return Loaded(config, text, path, tuple(overrides), grid is not None, document.places)
+    return Loaded(config, text, path, tuple(typed), grid is not None, document.places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +165,11 @@ class LoadedStudy:
         return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "study"
 
 
-def load_study(source: str | Path, overrides: Sequence[str] = ()) -> LoadedStudy:
+def load_study(source: str | Path, overrides: Overrides = ()) -> LoadedStudy:
     """Every cell of a study's grid as a config, each as `load` would give it. Raises ConfigError
     with the faults of all cells at once."""
-    overrides = _listed(overrides)
-    path, text, document, grid = _open(source, overrides, configs_first=True)
+    typed = _listed(overrides)
+    path, text, document, grid = _open(source, typed, configs_first=True)
     if grid is None:
         document.refuse()
         raise ConfigError(
@@ -194,13 +195,21 @@ def load_study(source: str | Path, overrides: Sequence[str] = ()) -> LoadedStudy
         document.value,
         text,
         path,
-        tuple(overrides),
+        tuple(typed),
     )
 
 
-def _listed(overrides: Sequence[str]) -> Sequence[str]:
+def _listed(overrides: Overrides) -> list[str]:
     # in Python one alone is easily given as it is, and a text is a sequence of letters
-    return (overrides,) if isinstance(overrides, str) else overrides
+    if isinstance(overrides, str):
+        return [overrides]
+    if not isinstance(overrides, Mapping):
+        return list(overrides)
+    try:
+        # JSON is YAML
+        return [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"overrides hold numbers, text, lists and dicts only: {error}") from None
 
 
 def _open(

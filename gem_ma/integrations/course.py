@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gem_ma import credit
-from gem_ma.config.loading import Loaded
+from gem_ma.config.loading import Loaded, Overrides
 from gem_ma.config.plans import open_policies, try_seats
 from gem_ma.config.training import TrainSettings
 from gem_ma.config.worlds import Worlds, worlds_of
@@ -77,7 +77,7 @@ class Course:
     """
 
     def __init__(
-        self, source: Source, overrides: Sequence[str] = (), *, policy: str | None = None
+        self, source: Source, overrides: Overrides = (), *, policy: str | None = None
     ) -> None:
         loaded = load_config(source, overrides)
         loaded.config.only  # noqa: B018 (refuses several: a start would not say which it is of)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from gem_ma.config.loading import Overrides
 from gem_ma.entrance import Source
 from gem_ma.episode import Episode
 from gem_ma.errors import ConfigError, DataError
@@ -37,7 +38,7 @@ except ImportError as error:
 FAILED, ROWS = "failed", "rows"
 
 
-def prompts(source: Source, count: int, overrides: Sequence[str] = ()) -> list[dict[str, str]]:
+def prompts(source: Source, count: int, overrides: Overrides = ()) -> list[dict[str, str]]:
     """So many rows of a data set, for `--data.input_key prompt`: a start and an agent each."""
     starts = Outside(source, overrides).starts(count, each_agent=True)
     return [{"prompt": str(start), "label": ""} for start in starts]
@@ -45,7 +46,7 @@ def prompts(source: Source, count: int, overrides: Sequence[str] = ()) -> list[d
 
 def executor(
     source: Source,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     *,
     policy: str | None = None,
     returns: str = "turn",

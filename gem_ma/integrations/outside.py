@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from gem_ma import credit
 from gem_ma.behaviour import Factory
+from gem_ma.config.loading import Overrides
 from gem_ma.config.plans import open_policies
 from gem_ma.config.worlds import worlds_of
 from gem_ma.engines.base import Engine, Policy
@@ -37,7 +38,7 @@ class Outside:
     """
 
     def __init__(
-        self, source: Source, overrides: Sequence[str] = (), *, policy: str | None = None
+        self, source: Source, overrides: Overrides = (), *, policy: str | None = None
     ) -> None:
         loaded = load_config(source, overrides)
         loaded.config.only  # noqa: B018 (refuses several: a start would not say which it is of)

@@ -15,6 +15,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from gem_ma.config.loading import Overrides
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.entrance import Source
 from gem_ma.errors import ConfigError, DataError
@@ -56,7 +57,7 @@ class Rollouts:
     def __init__(
         self,
         source: Source,
-        overrides: Sequence[str] = (),
+        overrides: Overrides = (),
         *,
         policy: str | None = None,
         per_turn: bool = True,

@@ -14,11 +14,11 @@ for verifiers 0.4.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
 from gem_ma import credit
+from gem_ma.config.loading import Overrides
 from gem_ma.engines.wording import (
     BEFORE_RESULT,
     BEHIND_RESULT,
@@ -65,7 +65,7 @@ class GemTasksetConfig(vf.TasksetConfig):
 
 def environment(
     source: Source,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     *,
     policy: str | None = None,
     returns: str = "turn",
