@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from inspect import signature
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -22,6 +23,8 @@ sys.path.insert(0, str(ROOT))  # the code of this checkout, whatever is installe
 import gem_ma  # noqa: E402
 from gem_ma.config.settings import Config  # noqa: E402
 from gem_ma.config.studies import StudySections  # noqa: E402
+from gem_ma.engines.http import openai  # noqa: E402
+from gem_ma.registry import load  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
 MADE = "Made by `python .ci/pages.py` from the code; edit the descriptions there.\n"
@@ -116,6 +119,23 @@ def table(path: str, model: type[BaseModel], seen: dict[type, str]) -> Iterator[
         yield from table(place, part, seen)
 
 
+def engine_options(engine: str) -> Iterator[str]:
+    """The options that an engine's constructor takes of a config."""
+    yield f"\n## `policies.NAME` of `{engine}/`\n"
+    yield "Options of the engine; [endpoints](../endpoints.md) says what they do.\n"
+    yield "| key | what may stand there | default |"
+    yield "|---|---|---|"
+    constructor = load("engines", engine).__init__
+    kinds = constructor.__annotations__
+    for name, parameter in list(signature(constructor).parameters.items())[2:]:
+        if name in ("policy", "budget", "offline"):  # the driver brings them
+            continue
+        value = kinds[name]
+        annotation = eval(value, vars(openai)) if isinstance(value, str) else value
+        given = "" if parameter.default is None else f"`{parameter.default}`".lower()
+        yield f"| `{name}` | {cell(kind(annotation))} | {given} |"
+
+
 def config() -> str:
     head = (
         "# Every key of a config\n\n"
@@ -124,9 +144,10 @@ def config() -> str:
         " `scenario` and `policies.NAME` also take the options of the scenario's and of the"
         " engine's constructor: `gem-ma show scenario retail` lists those of retail.\n\n"
     )
+    endpoint = "\n" + "\n".join(engine_options("openai"))
     study = "\n\n# Every key of a study\n\nBeside those of a config.\n\n"
     own = table("", StudySections, {})
-    return head + "\n".join(table("", Config, {})) + study + "\n".join(own) + "\n"
+    return head + "\n".join(table("", Config, {})) + endpoint + study + "\n".join(own) + "\n"
 
 
 def api() -> str:

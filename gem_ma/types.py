@@ -149,14 +149,27 @@ class Action:
     cut: int = 0
 
 
+class Unsaid:
+    """Marks the value of an option that nobody named: an engine that computes takes it as it is,
+    and an endpoint is not sent it."""
+
+
+class _UnsaidNumber(float, Unsaid):
+    pass
+
+
+class _UnsaidCount(int, Unsaid):
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a policy samples. Every field is sent explicitly; nothing is inherited from a model
-    folder or a server."""
+    """How a policy samples. What nobody names is 1, 1 and off for an engine that computes, and left
+    to the server by one that asks an endpoint; nothing is inherited from a model folder."""
 
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
+    temperature: float = _UnsaidNumber(1.0)
+    top_p: float = _UnsaidNumber(1.0)
+    top_k: int = _UnsaidCount(0)
     max_tokens: int = 256
     stop: tuple[str, ...] = ()
 

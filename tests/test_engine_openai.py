@@ -14,7 +14,9 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from email.utils import formatdate
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +28,7 @@ from hypothesis import strategies as st
 
 import gem_ma
 from gem_ma import Action, Ask, Scenario
+from gem_ma.config.loading import Loaded, load
 from gem_ma.crew import play_many
 from gem_ma.engines.base import Policy
 from gem_ma.engines.http import faults as http_faults
@@ -134,16 +137,100 @@ def test_a_request_carries_the_model_and_every_sampling_field() -> None:
     }
 
 
+def test_what_nobody_named_is_not_sent_and_the_dialect_s_own_keys_are() -> None:
+    effort = {"reasoning_effort": "low", "chat_template_kwargs": {"enable_thinking": False}}
+    with FaultServer([says("fine")] * 3) as server:
+        ask(engine_at(server))
+        ask(engine_at(server, **effort), sampling=Sampling(temperature=1.0, top_k=0))
+        ask(engine_at(server), sampling=replace(Sampling(), top_p=1.0))
+    plain, named, replaced = [asked.body for asked in server.asked]
+    assert plain.keys() == {"model", "messages", "max_tokens", "seed"}
+    assert named == {**plain, **effort, "temperature": 1.0, "top_k": 0}
+    assert replaced == {**plain, "top_p": 1.0}
+
+
+def test_who_asks_for_log_probabilities_is_told_of_which_distribution_they_are() -> None:
+    with FaultServer([says("fine")]) as server:
+        engine = engine_at(server, token_ids=True)
+        sent = engine.body(Request("a", (Message("hi"),)))
+    assert (sent["temperature"], sent["top_p"], sent["top_k"]) == (1.0, 1.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("model", "named", "sent"),
+    [
+        ("openai/m", {}, {}),
+        ("openai/m", {"temperature": 1.0}, {"temperature": 1.0}),
+        ("openai/m", {"temperature": None, "top_p": 0.5}, {"top_p": 0.5}),
+        ("openai/m", {"top_k": 0}, {"top_k": 0}),
+        ("table/softmax", {"temperature": None}, {}),
+    ],
+)
+def test_a_config_says_what_is_sent_and_so_does_the_folder_that_it_leaves(
+    tmp_path: Path, model: str, named: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    def written(values: dict[str, Any], name: str) -> Loaded:
+        policy = {"model": model, **values}
+        seats = {agent: {"policy": "p"} for agent in ("player_0", "player_1")}
+        config = {"scenario": {"id": "dilemma"}, "agents": seats, "policies": {"p": policy}}
+        (tmp_path / name).write_text(json.dumps(config))
+        return load(tmp_path / name)
+
+    loaded = written(named, "first.yaml")
+    values = loaded.resolved()["policies"]["p"]
+    again = written({key: value for key, value in values.items() if key != "model"}, "again.yaml")
+    engine = OpenAI("m", base_url="http://127.0.0.1:1/v1")
+    for config in (loaded.config, again.config):
+        sampling = config.policies["p"].sampling
+        assert sampling == Sampling(**sent)  # whoever computes takes 1, 1 and 0
+        body = engine.body(Request("a", (Message("hi"),), sampling=sampling))
+        told = {key: body[key] for key in ("temperature", "top_p", "top_k") if key in body}
+        assert told == sent or model == "table/softmax"
+
+
+@pytest.mark.parametrize("refuses", ["temperature", "top_p", "top_k"])
+def test_a_sampling_option_that_a_server_refuses_is_left_out_only_where_it_is_off(
+    refuses: str,
+) -> None:
+    def script(asked: Asked) -> Answer:
+        unknown = f"{'x' * 250} Unsupported parameter: '{refuses}' is not supported"
+        return status(400, unknown) if refuses in asked.body else says("ok")
+
+    off, on = Sampling(1.0, 1.0, 0), Sampling(0.5, 0.5, 5)
+    with FaultServer(script) as server:
+        engine = engine_at(server)
+        assert kinds(ask(engine, sampling=off)) == ["adapted"] and not ask(engine).attempts
+        with pytest.raises(EngineError, match=f"{refuses}: null leaves it out"):
+            ask(engine_at(server), sampling=on)
+
+
+def test_a_server_that_takes_one_of_temperature_and_top_p_gets_the_one_that_does_something() -> (
+    None
+):
+    def script(asked: Asked) -> Answer:
+        both = {"temperature", "top_p"} <= asked.body.keys()
+        return status(400, "temperature and top_p cannot both be given") if both else says("ok")
+
+    with FaultServer(script) as server:
+        assert kinds(ask(engine_at(server), sampling=Sampling(0.7, 1.0))) == ["adapted"]
+        assert server.asked[-1].body["temperature"] == 0.7
+        assert kinds(ask(engine_at(server), sampling=Sampling(1.0, 0.7))) == ["adapted"]
+        assert server.asked[-1].body["top_p"] == 0.7
+
+
 def test_at_openai_itself_top_k_off_is_not_sent_and_max_tokens_has_its_own_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     engine = OpenAI("gpt-x")
-    sent = engine._adapted(engine.body(Request("a", (Message("hi"),))))
+    asked = Request("a", (Message("hi"),), sampling=Sampling(top_k=0))
+    sent = engine._adapted(engine.body(asked))
     assert "top_k" not in sent and "max_tokens" not in sent and sent["max_completion_tokens"] == 256
 
 
 def test_an_option_that_a_server_refuses_and_that_has_an_equal_is_left_out_from_then_on() -> None:
+    off = Sampling(top_k=0)
+
     def script(asked: Asked) -> Answer:
         if "top_k" in asked.body:
             return status(400, "Unrecognized request argument supplied: top_k")
@@ -159,12 +246,15 @@ def test_an_option_that_a_server_refuses_and_that_has_an_equal_is_left_out_from_
         async def many() -> list[Reply]:
             return list(
                 await asyncio.gather(
-                    *(engine.sample(Request("a", (Message(str(n)),))) for n in range(8))
+                    *(
+                        engine.sample(Request("a", (Message(str(n)),), sampling=off))
+                        for n in range(8)
+                    )
                 )
             )
 
         first = asyncio.run(many())
-        later = ask(engine)
+        later = ask(engine, sampling=off)
     assert [one.text for one in first] == ["ok"] * 8 and {
         kind for one in first for kind in kinds(one)
     } == {"adapted"}

@@ -246,6 +246,9 @@ class WorldSettings(ExamSettings):
     )
 
 
+UNSENT = "null, the default at an endpoint: not sent."
+
+
 class PolicySettings(Settings):
     """Weights and how they are sampled. Further keys are options of the engine's constructor."""
 
@@ -253,20 +256,28 @@ class PolicySettings(Settings):
 
     model: str = Field(description="<engine>/<name>, as in table/softmax or transformers/PATH.")
     # 1 leaves the probabilities as they are, which are those that a gradient is about
-    temperature: float = Field(1.0, ge=0, description="Of sampling; 0 takes the likeliest token.")
-    top_p: float = Field(
+    temperature: float | None = Field(
+        1.0,
+        ge=0,
+        description=f"Of sampling; 0 takes the likeliest token. {UNSENT}",
+    )
+    top_p: float | None = Field(
         1.0,
         gt=0,
         le=1,
-        description="The likeliest tokens that have this probability together; 1 = off.",
+        description=(
+            f"The likeliest tokens that have this probability together; 1 = off. {UNSENT}"
+        ),
     )
-    top_k: int = Field(0, ge=0, description="0 = off.")
+    top_k: int | None = Field(0, ge=0, description=f"0 = off. {UNSENT}")
     max_tokens: int = Field(256, ge=1, description="Per model call.")
     stop: list[str] = Field(default_factory=list, description="Texts that end a reply.")
 
     @property
     def sampling(self) -> Sampling:
-        return Sampling(self.temperature, self.top_p, self.top_k, self.max_tokens, tuple(self.stop))
+        said = {key: getattr(self, key) for key in ("temperature", "top_p", "top_k")}
+        said = {key: value for key, value in said.items() if value is not None}
+        return Sampling(**said, max_tokens=self.max_tokens, stop=tuple(self.stop))
 
     @property
     def options(self) -> dict[str, Any]:

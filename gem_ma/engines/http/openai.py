@@ -6,9 +6,10 @@ attempt is in `Reply.attempts`. A request gives up after `attempts` tries or `wa
 own (waiting for a place at the endpoint does not count), whichever comes first; it fails alone.
 What no request can survive (a wrong key, no server) raises EndpointError and ends the run.
 
-Sampling fields are all sent. `top_k` 0 (off) is left out at OpenAI itself, which does not know
-the field, and wherever a server refuses it. An answer has ids and log-probabilities only where the
-server gives them. No policy of this engine learns.
+Of the sampling, what the config says is sent, and `max_tokens`. Where ids and log-probabilities are
+asked for, all of it is, since whoever reads them must know what they are of. `top_k` 0 (off) is
+left out at OpenAI itself, which does not know the field. An option that a server refuses is left
+out where that means the same. No policy of this engine learns.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -29,12 +31,14 @@ from gem_ma.engines.http.reply_cache import ReplyCache
 from gem_ma.engines.http.thoughts import Thoughts
 from gem_ma.errors import ConfigError
 from gem_ma.options import flat
-from gem_ma.types import Message, Reply, Request, Sampling, Usage
+from gem_ma.types import Message, Reply, Request, Sampling, Unsaid, Usage
 
 OPENAI_URL = "https://api.openai.com/v1"
 PATH = "/chat/completions"
 TINY = Request("user", (Message("Say ok."),), sampling=Sampling(max_tokens=16))
 SEED_BITS = 0x7FFFFFFF  # servers differ in the width of a seed; 31 bits fit all
+SAMPLED = ("temperature", "top_p", "top_k")
+NEUTRAL = {"temperature": 1, "top_p": 1, "top_k": 0}  # what leaving it out means as well
 RESERVED = frozenset({"messages", "model", "stream", "n"})  # of a body, set by the engine alone
 
 
@@ -45,7 +49,8 @@ class Dialect:
     `tools: text` writes tools into the prompt and reads calls from text, for servers without them.
     `token_ids` asks for ids and log-probabilities (vLLM). `extra_body` goes into the request as it
     is. `send_reasoning`: the field under which the model's reasoning is sent back with its own
-    messages, None = it is not.
+    messages, None = it is not. `reasoning_effort` (low, medium, high ...) and
+    `chat_template_kwargs` (vLLM, SGLang) are sent as they are, None = they are not.
     """
 
     stream: bool = False
@@ -53,6 +58,8 @@ class Dialect:
     token_ids: bool = False
     extra_body: dict[str, Any] | None = None
     send_reasoning: Literal["reasoning_content", "reasoning"] | None = None
+    reasoning_effort: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
 
     def check(self, where: str) -> None:
         """Raises ConfigError for a value that is none of the choice."""
@@ -85,6 +92,9 @@ class OpenAI:
     extra is missing.
     """
 
+    # what a config does not name is the server's own
+    config_defaults: Mapping[str, Any] = dict.fromkeys(SAMPLED)
+    seeded = False
     # A play in which every reply was empty has failed: broken servers answer so, models do not.
     silence_fails = True
     way: ClassVar[type[Remote]] = Remote
@@ -162,6 +172,10 @@ class OpenAI:
     def forget(self) -> None:
         """See `Remembers`: nothing is computed ahead here."""
 
+    def drawn(self) -> dict[str, int]:
+        """See `Configured`: no weights are drawn here."""
+        return {}
+
     def usd(self, prompt: int, completion: int) -> float | None:
         """See `Priced`."""
         return None if self.price is None else self.price.of_usage(Usage(prompt, completion))
@@ -178,12 +192,17 @@ class OpenAI:
             request.agent, request.messages, request.tools, native=native, beside=thoughts
         )
         body: dict[str, Any] = {"model": self.name, "messages": messages}
+        drawn = {name: getattr(how, name) for name in SAMPLED}
         body |= {
-            "temperature": how.temperature,
-            "top_p": how.top_p,
-            "top_k": how.top_k,
-            "max_tokens": how.max_tokens,
-            "seed": request.seed & SEED_BITS,
+            name: value
+            for name, value in drawn.items()
+            if self.dialect.token_ids or not isinstance(value, Unsaid)
+        }
+        body |= {"max_tokens": how.max_tokens, "seed": request.seed & SEED_BITS}
+        body |= {
+            name: value
+            for name in ("reasoning_effort", "chat_template_kwargs")
+            if (value := getattr(self.dialect, name)) is not None
         }
         if how.stop:
             body["stop"] = list(how.stop)
@@ -237,25 +256,26 @@ class OpenAI:
         if "max_completion_tokens" in fault.detail and "max_tokens" in sent:
             self._renamed["max_tokens"] = "max_completion_tokens"
             return True
-        for option in ("top_k", "seed", "stream_options"):
-            # a top_k that cuts cannot be left out in silence
-            equal = option != "top_k" or sent.get(option) == 0
+        for option in ("top_k", "top_p", "temperature", "seed", "stream_options"):
+            # what cuts or sharpens cannot be left out in silence
+            equal = sent.get(option) == NEUTRAL.get(option, sent.get(option))
             if (
                 option in sent
                 and equal
                 and option not in self.extra_body
-                and re.search(rf"\b{option}\b", fault.detail)
+                and re.search(rf"\b{option}\b", fault.sentence)
             ):
                 self._left_out.add(option)
                 return True
         return False
 
     def _hint(self, fault: Fault) -> str:
-        return (
-            "a server that knows no tools takes tools: text"
-            if self.dialect.tools == "native" and "tool" in fault.detail.casefold()
-            else ""
-        )
+        for option in (*SAMPLED, "reasoning_effort", "chat_template_kwargs"):
+            if re.search(rf"\b{option}\b", fault.sentence):
+                return f"{option}: null leaves it out"
+        if self.dialect.tools == "native" and "tool" in fault.detail.casefold():
+            return "a server that knows no tools takes tools: text"
+        return ""
 
     async def ping(self) -> Reply:
         """One tiny request, tried few times: shows that address, key and model are right. Raises

@@ -9,8 +9,6 @@ wrong direction.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,8 +24,8 @@ CAUSES = (
 )
 
 
-def unlearnable(sampling: Any) -> str | None:
-    """The key of a `Sampling` (or of a policy's settings) that a loss cannot follow, or None."""
+def unlearnable(sampling: Sampling) -> str | None:
+    """The key of a `Sampling` that a loss cannot follow, or None."""
     # truncation takes tokens out of the distribution, and the loss would not know which
     wrong = {
         "temperature": sampling.temperature <= 0,

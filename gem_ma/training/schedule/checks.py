@@ -176,7 +176,7 @@ def _check_sampling(config: Config, name: str) -> None:
     if name not in config.policies:
         return
     policy = config.policies[name]
-    if key := unlearnable(policy):
+    if key := unlearnable(policy.sampling):
         value = getattr(policy, key)
         raise ConfigError(f"policies.{name}.{key}: {SAMPLED}; got {key} {value:g}")
 

@@ -141,7 +141,7 @@ def _check_teacher(config: Config, settings: TrainSettings, where: str) -> None:
             " is; remove one of the two"
         )
     teacher = config.policies[loss.reference]
-    if key := unlearnable(teacher):
+    if key := unlearnable(teacher.sampling):
         raise ConfigError(
             f"policies.{loss.reference}.{key}: a reference says how likely it finds every token, so"
             f" it has temperature above 0, top_p 1 and top_k 0; got {getattr(teacher, key):g}"
