@@ -1,5 +1,4 @@
-"""Reading labelled answers: what follows `Response:` or `Action:`, a verdict, and what of a reply
-is meant for others at all.
+"""Reading labelled answers: what follows `Response:` or `Action:`, and a verdict.
 
 A label opens a line, in any case, with or without Markdown around it: `Response:`, `**User
 Response:**`, `## Response:`. Nothing here guesses: an answer without its label is None.
@@ -12,10 +11,6 @@ import re
 from gem_ma import Malformed, ToolCall
 from gem_ma.parsing import MAX_CALLS, parse_tool_calls
 
-# `<thinking>` is what some models print.
-_THINKING = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
-# A tag whose other half is missing: all up to it, or all from it on, was private.
-_HALF_THINKING = re.compile(r"\A.*</think(?:ing)?>|<think(?:ing)?>.*\Z", re.DOTALL | re.IGNORECASE)
 # `not true` is false only where the speaker means it so; nothing here guesses.
 _NEGATED = re.compile(
     r"\b(?:not|isn['’]t|never|neither|nor)\s+(?:\w+\s+)?(?:true|false)\b", re.IGNORECASE
@@ -43,25 +38,6 @@ _VERDICT_LABEL, _REASON_LABEL = (
 )
 
 
-def visible(text: str) -> str:
-    """The text without the private thinking that some models print in front
-    (`<think>...</think>`, also where one tag is missing)."""
-    return _HALF_THINKING.sub("", _without_pairs(text)).strip()
-
-
-def _without_pairs(text: str) -> str:
-    """The text without what stands between an opening tag and the next closing one; in one pass,
-    however many tags open and never close."""
-    parts, place, opened = [], 0, -1
-    for tag in _THINKING.finditer(text):
-        if not tag[1]:
-            opened = tag.start() if opened < 0 else opened
-        elif opened >= 0:
-            parts.append(text[place:opened])
-            place, opened = tag.end(), -1
-    return "".join(parts) + text[place:]
-
-
 def response(text: str) -> str | None:
     """What follows the last response label; None where there is none, or nothing follows it.
 
@@ -85,7 +61,6 @@ def verdict(text: str) -> bool | None:
     >>> verdict("Reason: all right.\\nVerdict: true"), verdict("untrue"), verdict("true or false?")
     (True, None, None)
     """
-    text = visible(text)
     labels = list(_VERDICT_LABEL.finditer(text))
     answers = text[labels[-1].end() :] if labels else text
     if labels:
@@ -104,7 +79,6 @@ def verdict(text: str) -> bool | None:
 def reason(text: str) -> str:
     """What a judge gives as its reason, in one line of at most 300 characters; "" where it gives
     none."""
-    text = visible(text)
     labels = list(_REASON_LABEL.finditer(text))
     if not labels:
         return ""

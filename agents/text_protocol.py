@@ -15,7 +15,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from gem_ma.agents.labels import action, action_text, visible
+from gem_ma.agents.labels import action, action_text
 from gem_ma.agents.thread import Thread
 
 from gem_ma import Action, Asked, Malformed, Message, Reply, Tool, ToolCall
@@ -107,7 +107,7 @@ def _schema(tool: Tool) -> str:
 
 def read(reply: Reply, asked: Asked) -> tuple[Action, str, str]:
     """(action, what the model is to see of its answer later, what is wrong with it)."""
-    text = visible(reply.text)
+    text = reply.text.strip()
     if asked.legal is not None:
         chosen = _choice(text, asked.legal)
         if chosen is not None or not asked.tools:

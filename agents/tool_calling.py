@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from gem_ma.agents.labels import visible
 from gem_ma.agents.thread import Thread
 
 from gem_ma import Action, Asked, Message, Reply
@@ -52,11 +51,10 @@ class ToolCalling:
 
 
 def one_act(reply: Reply, asked: Asked) -> Action:
-    """A reply as a message or as one call. Private thinking in tags (`<think>`) is no part of a
-    message."""
+    """A reply as a message or as one call."""
     if reply.tool_calls:
         # The text beside a call goes too: it would reach nobody.
         return Action("", reply.tool_calls[:1])
-    said = parse_action(visible(reply.text), asked.legal, asked.tools)
+    said = parse_action(reply.text.strip(), asked.legal, asked.tools)
     # Models without a tool parser write calls as text.
     return Action("", said.tool_calls[:1]) if said.tool_calls else said

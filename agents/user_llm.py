@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 from gem_ma.agents.audit import Draft, audit
 from gem_ma.agents.customer_traits import Character
-from gem_ma.agents.labels import reason, response, verdict, visible
+from gem_ma.agents.labels import reason, response, verdict
 from gem_ma.agents.marks import Tokens, escaped, has_marks, removed, way_of
 from gem_ma.agents.thread import Thread, dialogue, written
 from gem_ma.agents.traits import PlayedTraits
@@ -89,7 +89,7 @@ class _Candidate:
         return (
             " ".join([self.action.text, *(f"(calls {written(call)})" for call in calls)]).strip()
             # Cut: a draft may be endless, and the judge reads the whole talk beside it.
-            or visible(self.raw)[:4000]
+            or self.raw.strip()[:4000]
             or "(nothing)"
         )
 
@@ -231,7 +231,7 @@ class UserLLM:
     def _read(self, asked: Asked, reply: Reply, labelled: bool) -> _Candidate:
         """A reply as a draft."""
         # One call at most, as an act of a person is one thing.
-        whole, calls = visible(reply.text), reply.tool_calls[:1]
+        whole, calls = reply.text.strip(), reply.tool_calls[:1]
         text = response(whole) if labelled else whole
         fault = ""
         if text is None:

@@ -7,17 +7,18 @@ No model is asked for what is on record. What does not repeat itself is refused 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gem_ma.effect_values import Pending
 from gem_ma.episode import Episode
 from gem_ma.errors import ReplayError
 from gem_ma.exchange import read
+from gem_ma.parsing import split_reasoning
 from gem_ma.scenario import Game, Scenario, replay
 from gem_ma.seats import Seats
 from gem_ma.transcript import Transcript
-from gem_ma.types import Asked, Message, Turn, spoken
+from gem_ma.types import Action, Asked, Message, Turn, spoken
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +67,19 @@ async def take_over(seats: Seats, turns: Sequence[Turn], branch: Branch) -> None
         answer = await seats.repeat(turn.agent, asked, turn.replies)
         action = read(answer, Pending(turn.legal, turn.tools), seats.max_said)
         # a clock, a global generator or a hidden counter: then what follows is no branch
-        if action != turn.action:
+        if action not in (turn.action, _without_thought(turn.action, action.parsed)):
             raise ReplayError(
                 f"agent {turn.agent!r}, step {turn.step}: its behaviour does not repeat what it"
                 " did, so its play cannot be forked"
             )
         view.append(spoken(turn.agent, turn.action))
     _reseed(seats, {**reseedings, branch.step: branch.seed}, branch.step)
+
+
+def _without_thought(action: Action, parsed: str | None) -> Action:
+    """An action of an older record, in which a thought was said aloud and moves were read out of
+    it."""
+    return replace(action, text=split_reasoning(action.text)[1], parsed=parsed)
 
 
 def _reseed(seats: Seats, reseedings: dict[int, str], step: int) -> None:

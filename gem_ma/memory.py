@@ -24,7 +24,6 @@ ORDER = (
     " facts, promises, what was tried and what came of it. Write nothing else."
 )
 HEAD = "What happened before, in short: "
-THOUGHT = "</think>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +146,7 @@ class Remembering:
             )
             # a thread of its own: it is no part of the conversation that the agent has
             reply = await self._sample(prompt, thread=f"{thread}/summary", policy=SUMMARY)
-            folded, text = old, reply.text.rpartition(THOUGHT)[2].strip()
+            folded, text = old, reply.text.strip()
             self._folded[thread] = (folded, text)
         return folded, text
 

@@ -20,6 +20,7 @@ from gem_ma.errors import BudgetError, ConfigError, EndpointError, ReplayError
 from gem_ma.hearing import begun
 from gem_ma.limits import Cut, bounded_reply
 from gem_ma.memory import SUMMARY, Memory, Remembering
+from gem_ma.parsing.reasoning import without_thought
 from gem_ma.policy_faults import drawn_otherwise
 from gem_ma.scenario import Game, Scenario
 from gem_ma.together import together
@@ -189,7 +190,7 @@ class Seats:
             replies.append(None)
             if agent in self._recorded:
                 return self._recall(agent, chosen, request, call)
-            reply = await self._fly(agent, chosen, request)
+            reply = without_thought(await self._fly(agent, chosen, request))
             replies[call] = reply = bounded_reply(reply, self.max_said)
             if reply.finish == "context_overflow":
                 self._cut = End.CONTEXT
@@ -211,7 +212,8 @@ class Seats:
         engine = policy.core
         if isinstance(engine, Remembers):
             engine.recall(request, reply)
-        return reply
+        # of an older record: there a thought stands in the text
+        return without_thought(reply)
 
     async def _fly(self, agent: str, policy: Policy, request: Request) -> Reply:
         """Awaits the engine. Of requests side by side, the gate counts each beyond the first as

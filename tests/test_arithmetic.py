@@ -133,7 +133,7 @@ def test_a_call_that_a_tiny_model_is_shown_is_read_as_that_call(size, tmp_path: 
         call = ToolCall("call_0", "python", {"code": code})
         ids = engine.chat.answer("", (call,), Python.tools)
         assert not engine.vocabulary.banned & set(ids)  # every word of it is known
-        _, (read,) = engine.chat.read(engine.vocabulary.cut(ids), Python.tools)
+        _, (read,), _ = engine.chat.read(engine.vocabulary.cut(ids), Python.tools)
         assert (read.name, read.arguments["code"].strip()) == ("python", code)
         game = Game(scenario, task, 0)
         game.send({"solver": Action("", (read,))})

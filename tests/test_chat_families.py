@@ -212,8 +212,8 @@ def test_an_answer_is_what_stands_between_the_generation_prompt_and_the_next_mes
 
 def test_the_format_of_calls_is_told_by_the_template_and_what_it_writes_is_read(chat: Chat) -> None:
     call = ToolCall("call_0", "look", {"at": 'a "quoted"\nline', "n": 3})
-    assert chat.read(written(chat, call), (LOOK,)) == ("", (call,))
-    assert chat.read(written(chat, call), ()) == (written(chat, call), ())
+    assert chat.read(written(chat, call), (LOOK,)) == ("", (call,), "")
+    assert chat.read(written(chat, call), ()) == (written(chat, call), (), "")
 
 
 @pytest.mark.parametrize(("name", "family"), FAMILIES.items())
@@ -350,32 +350,25 @@ def test_lone_surrogates_in_contents_calls_and_tools_are_replaced(chat: Chat) ->
 # -- thinking ------------------------------------------------------------------------------------
 
 
-def talk(
-    chat: Chat, texts: list[str], *, visible: bool = False, result: bool = False
-) -> list[tuple[int, ...]]:
-    """Prompts of a talk in which the policy says these texts; `visible`: the behaviour keeps
-    only what follows the thinking."""
+def talk(chat: Chat, texts: list[str], *, result: bool = False) -> list[tuple[int, ...]]:
+    """Prompts of a talk in which the policy writes these texts."""
     messages: tuple[Message, ...] = (Message("go"),)
     prompts = []
     for text in texts:
         request = Request(ME, messages, conversation="c")
         prompts.append(chat.prompt(request))
         ids = (*encode(chat, text), min(chat.ends))
-        chat.sampled(request, Reply(text, (), prompts[-1], ids, (0.0,) * len(ids)))
-        kept = text.split("</think>")[-1].strip() if visible else text
-        messages += (Message(kept, ME), Message.tool("c", "seen") if result else Message("on"))
+        answer, _, thought = chat.read(text)
+        reply = Reply(answer, (), prompts[-1], ids, (0.0,) * len(ids), reasoning=thought)
+        chat.sampled(request, reply)
+        messages += (Message(answer, ME), Message.tool("c", "seen") if result else Message("on"))
     return [*prompts, chat.prompt(Request(ME, messages, conversation="c"))]
 
 
 @pytest.mark.parametrize("options", [None, {"enable_thinking": True}, {"enable_thinking": False}])
-@pytest.mark.parametrize("visible", [False, True])
-def test_kept_thinking_never_forks_whatever_the_behaviour_keeps(
-    byte_model: Path, options: Any, visible: bool
-) -> None:
+def test_kept_thinking_never_forks(byte_model: Path, options: Any) -> None:
     chat = chat_of(byte_model, "thinking", options)
-    prompts = talk(
-        chat, ["<think>\nhm\n</think>\n\nbet", "<think>so</think>check"], visible=visible
-    )
+    prompts = talk(chat, ["<think>\nhm\n</think>\n\nbet", "<think>so</think>check"])
     assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(prompts))
     assert "<think>\nhm\n</think>\n\nbet<|im_end|>" in chat.tokenizer.decode(prompts[-1])
     assert (chat.turns, chat.restarts) == (2, 0)
@@ -416,15 +409,13 @@ def test_the_generation_prompt_follows_the_options(byte_model: Path) -> None:
 def test_calls_in_thinking_are_thoughts(byte_model: Path) -> None:
     chat = chat_of(byte_model, "thinking")
     call = ToolCall("call_0", "look", {"at": "it"})
-    thought = f"<think>\nperhaps {written(chat, call)}\n</think>\n\n"
-    assert chat.read(thought + written(chat, call), (LOOK,)) == (thought.strip(), (call,))
-    assert chat.read(thought + "no", (LOOK,)) == (thought + "no", ())
-    assert chat.read(f"<think> {written(chat, call)}", (LOOK,), "length") == (
-        f"<think> {written(chat, call)}",
-        (),
-    )
+    thought = f"perhaps {written(chat, call)}"
+    before = f"<think>\n{thought}\n</think>\n\n"
+    assert chat.read(before + written(chat, call), (LOOK,)) == ("", (call,), thought)
+    assert chat.read(f"{before}no", (LOOK,)) == ("no", (), thought)
+    assert chat.read(f"<think> {thought}", (LOOK,), "length") == ("", (), thought)
     aloud = ToolCall("call_0", "look", {"at": "a </think> b"})
-    assert chat.read(written(chat, aloud), (LOOK,)) == ("", (aloud,))
+    assert chat.read(written(chat, aloud), (LOOK,)) == ("", (aloud,), "")
     opened = chat_of(byte_model, "thinking")
     opened.tokenizer.chat_template = THINKING.replace(
         "is false else ''", "is false else '<think>\\n'"

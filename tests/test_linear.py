@@ -203,7 +203,6 @@ READERS: dict[str, Callable[[str], Any]] = {
     "legal": lambda text: parse_legal(text, LEGAL),
     "action": lambda text: parse_action(text, LEGAL),
     "clean": clean,
-    "visible": labels.visible,
     "response": labels.response,
     "verdict": labels.verdict,
     "labelled action": labels.action,

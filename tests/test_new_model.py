@@ -295,7 +295,7 @@ def test_tool_calls_are_demonstrated_in_the_template_s_own_way(byte_model: Path)
     )
     target = chat.answer("Let me see.", (ToolCall("c1", "look", {"id": "7"}),), (tool,))
     assert target[-1] in engine.engine.vocabulary.ends
-    text, calls = chat.read(chat.text(target[:-1]), (tool,))
+    text, calls, _ = chat.read(chat.text(target[:-1]), (tool,))
     assert (text.strip(), [(call.name, call.arguments) for call in calls]) == (
         "Let me see.",
         [("look", {"id": "7"})],

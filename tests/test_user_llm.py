@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from gem_ma.agents.audit import Draft, audit
 from gem_ma.agents.customer_traits import Character
-from gem_ma.agents.labels import response, verdict, visible
+from gem_ma.agents.labels import response, verdict
 from gem_ma.agents.marks import Tokens, escaped, has_marks, removed
 from gem_ma.agents.thread import Thread
 from gem_ma.agents.traits import DIRECTIONS, PlayedTraits
@@ -163,10 +163,7 @@ def test_an_answer_without_its_label_is_drawn_again_twice_and_then_a_fault() -> 
 def test_thinking_in_tags_is_not_said() -> None:
     episode = guest("user_llm", Model("<think>what do I want?\n</think>\nA seat.", bye()))
     assert texts(episode, "guest")[0] == "A seat."
-    assert [
-        visible(text)
-        for text in ("a</think>b", "<think>a", "<thinking>a</thinking> b <think>c</think>")
-    ] == ["b", "", "b"]
+    assert episode.turns[0].replies[0].reasoning == "what do I want?"
 
 
 # -- ends ----------------------------------------------------------------------------------------
@@ -374,12 +371,19 @@ def test_taking_a_mark_out_leaves_no_new_one() -> None:
         ("construed falsely", None),
         ("Verdict: true or false", None),
         ("", None),
-        ("<think>true</think>false", False),
         ("Verdict:\ntrue\nfalse friends", True),
     ],
 )
 def test_a_verdict_is_a_whole_word(text: str, meant: bool | None) -> None:
     assert verdict(text) is meant
+
+
+def test_a_judge_is_not_taken_by_what_it_thinks() -> None:
+    judge = Model(
+        "<think>Verdict: true?</think>Verdict: false", "Verdict: true</think>false", "true"
+    )
+    episode = guest("user_verify", Model("One.", "Two.", "Three.", bye()), judge=judge)
+    assert texts(episode, "guest")[0] == "Three."
 
 
 def test_a_refused_draft_is_drawn_again_and_leaves_no_trace_in_the_history() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING, Any
 
-from gem_ma.cli.terminal import one_line, plain
+from gem_ma.cli.terminal import counted, one_line, plain
 from gem_ma.types import ToolCall
 
 if TYPE_CHECKING:
@@ -116,13 +116,22 @@ class Lanes:
                 acts += [self._cut(f"{call.name} {_json(call.arguments)}")]
             else:
                 acts += [self._cut(f"unreadable call ({call.reason}): {call.text}")]
-        lines = [BAR + line for act in acts for line in self._wrapped(act, len(BAR))]
+        lines = self._thought(turn)
+        lines += [BAR + line for act in acts for line in self._wrapped(act, len(BAR))]
         drafts = len(turn.replies) - 1
         if drafts > 0:
             # a behaviour may have asked its model several times before it acted
             more = "1 more reply" if drafts == 1 else f"{drafts} more replies"
             lines += self._wrapped(f"({more} of a model: --json)")
         return lines
+
+    def _thought(self, turn: Turn) -> list[str]:
+        """What the agent's model thought, which nobody else was shown: folded, as briefings are."""
+        thought = "\n\n".join(reply.reasoning for reply in turn.replies if reply.reasoning)
+        if not thought:
+            return []
+        folded = f"(thought, {counted(len(thought.split()), 'word')}: --full)"
+        return self._wrapped(f"thought: {thought}" if self.is_full else folded)
 
     def _wrapped(self, text: str, taken: int = 0) -> list[str]:
         """The text in lines as wide as a lane, less what is `taken` at their start."""

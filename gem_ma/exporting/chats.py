@@ -85,6 +85,8 @@ def tokens(reply: Reply) -> Fields:
         "prompt_ids": list(reply.prompt_ids),
         "token_ids": list(reply.token_ids),
         "logprobs": list(reply.logprobs),
+        # where there is one: most models think nothing
+        **({"reasoning": reply.reasoning} if reply.reasoning else {}),
     }
 
 

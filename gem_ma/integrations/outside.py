@@ -173,7 +173,7 @@ class Elsewhere:
         ended = ids[-1] in self.chat.ends
         finish = "stop" if ended else "length"
         text = self.chat.text(ids[:-1] if ended else ids)
-        text, calls = self.chat.read(text, request.tools, finish)
+        text, calls, thought = self.chat.read(text, request.tools, finish)
         reply = Reply(
             text=text,
             tool_calls=calls,
@@ -183,6 +183,7 @@ class Elsewhere:
             finish=finish,
             policy=self.policy,
             usage=Usage(len(prompt), len(ids)),
+            reasoning=thought,
         )
         self.chat.sampled(request, reply)
         self._rows[request.conversation] = (*prompt, *ids)

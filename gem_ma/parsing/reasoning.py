@@ -12,23 +12,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from gem_ma.types import Reply
 
 _NAME = r"[ \t]{0,3}(?i:(?:[a-z]{1,20}[:_])?think(?:ing)?|thoughts?|reasoning)(?:\s[^<>]{0,80})?>"
-_KINDS = (  # opening, closing
-    (rf"<{_NAME}", rf"<[ \t]{{0,3}}/{_NAME}"),
-    (r"\[THINK\]", r"\[/THINK\]"),  # Magistral
-    (r"<\|START_THINKING\|>", r"<\|END_THINKING\|>"),  # Cohere
-    (r"<\|begin_of_thought\|>", r"<\|end_of_thought\|>"),  # OpenThinker, Sky-T1
-    (r"<\|inner_prefix\|>", r"<\|inner_suffix\|>"),  # Apertus
-    (r"<\|channel>(?:thought\b)?", r"<channel\|>"),  # Gemma 4
-    (r"<unused94>(?:thought\b)?", r"<unused95>"),  # MedGemma
-    (r"◁think▷", r"◁/think▷"),  # Kimi
+_CLOSES = rf"<[ \t]{{0,3}}/{_NAME}"  # whichever tag it was that opened
+_KINDS = (  # what opens a thought, as an expression, and what closes it
+    (rf"<{_NAME}", ""),
+    (r"\[THINK\]", "[/THINK]"),  # Magistral
+    (r"<\|START_THINKING\|>", "<|END_THINKING|>"),  # Cohere
+    (r"<\|begin_of_thought\|>", "<|end_of_thought|>"),  # OpenThinker, Sky-T1
+    (r"<\|inner_prefix\|>", "<|inner_suffix|>"),  # Apertus
+    (r"<\|channel>(?:thought\b)?", "<channel|>"),  # Gemma 4
+    (r"<unused94>(?:thought\b)?", "<unused95>"),  # MedGemma
+    ("◁think▷", "◁/think▷"),  # Kimi
 )
 _PIECE = re.compile(
     r"(?P<fence>^[ \t]{0,3}(?:```|~~~))|(?P<call><tool_call>)|(?P<called></tool_call>)"
     + "".join(
-        f"|(?P<open{kind}>{opening})|(?P<close{kind}>{closing})"
+        f"|(?P<open{kind}>{opening})|(?P<close{kind}>{re.escape(closing) or _CLOSES})"
         for kind, (opening, closing) in enumerate(_KINDS)
     ),
     re.MULTILINE,
@@ -53,6 +56,14 @@ _SPOKEN_OF = re.compile(
     r"[.,;?!)]|[ \t]{1,3}(?:tags?|tokens?|elements?|markers?|marks?|blocks?|is|are|was|means?|and"
     r"|or|at|in|before|after|does|must|should|can|will|opens|closes|ends|to)\b"
 )
+# control tokens that a policy writes itself, so that its text must keep them
+CONTROLS = (
+    *("<think>", "</think>", "[THINK]", "[/THINK]", "<|START_THINKING|>", "<|END_THINKING|>"),
+    *("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|inner_prefix|>", "<|inner_suffix|>"),
+    *("<|channel>", "<channel|>", "<unused94>", "<unused95>", "<seed:think>", "</seed:think>"),
+)
+# those of harmony, some of which mean other things elsewhere
+HARMONY = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>", "<|end|>", "<|call|>")
 _MARKUP = re.compile(
     r"<(?:code|pre|p|div|span|li|td|b|i|em|strong|body|html)\b[^<>]{0,40}>$", re.IGNORECASE
 )
@@ -64,7 +75,7 @@ _SPEECH = ("final", "commentary", "call")
 _MESSAGE_END = re.compile(r"<\|(?:end|return|call)\|>|<\|start\|>")
 # the same where the control tokens are lost: no word goes on from these as the text does
 _BARE_HEAD = re.compile(r"assistant(analysis|final|commentary)|\A\s*(analysis)")
-_BARE_THOUGHT = re.compile(r"\s*(?:assistant)?analysis[A-Z][\w'’]{0,20},? [a-z\"]")
+_BARE_THOUGHT = re.compile(r"\s*(?:assistant)?analysis[^\W\d_][\w'’]{0,20}[,.?!:;]{0,3}\s[^\s=+*/]")
 
 
 def split_reasoning(text: str, opened: bool = False) -> tuple[str, str]:
@@ -86,6 +97,38 @@ def split_reasoning(text: str, opened: bool = False) -> tuple[str, str]:
     if not opened and not ("<" in text or "[" in text or "◁" in text):
         return "", text
     return _of_tags(text, opened)
+
+
+def without_thought(reply: Reply) -> Reply:
+    """The reply with what was thought in its `reasoning` alone."""
+    thought, answer = split_reasoning(reply.text)
+    # the same object: most replies hold no thought, and a copy costs
+    if answer is reply.text:
+        return reply
+    return replace(reply, text=answer, reasoning=_joined([reply.reasoning, thought]))
+
+
+def knows_thoughts(template: str) -> bool:
+    """Whether the text of a chat template speaks of thoughts."""
+    return HARMONY[0] in template or any(piece.what == "close" for piece in _pieces(template))
+
+
+def closing_of(prompt: str) -> str | None:
+    r"""What stands between a prompt that opens a thought and an answer without one; "" where the
+    prompt has closed the thought itself, None where it ends otherwise.
+
+    >>> closing_of("assistant\n<think>\n"), closing_of("assistant\n<think>\n\n</think>\n")
+    ('\n</think>\n\n', '')
+    """
+    end = prompt.rstrip()[-_WINDOW:]
+    if end.endswith("<|channel|>analysis<|message|>"):
+        return "<|end|><|start|>assistant<|channel|>final<|message|>"
+    for piece in _pieces(end):
+        if piece.end == len(end) and piece.what in ("open", "close"):
+            # a tag is closed as it was spelled
+            closing = _KINDS[int(piece.kind)][1] or f"\n</{end[piece.start + 1 :]}\n\n"
+            return closing if piece.what == "open" else ""
+    return None
 
 
 def _joined(texts: Sequence[str]) -> str:
@@ -123,7 +166,7 @@ def _pieces(text: str) -> Iterator[_Piece]:
             or _MARKUP.search(before) is not None
             or (sentence == "" and before.startswith(("    ", "\t")))
         )
-        coded = before.count("`") % 2 == 1 and "`" in after
+        coded = any(before.count(sign) % 2 == 1 and sign in after for sign in '`"')
         spoken = _SPEAKS.search(before) or (
             not alone and before[-1].isspace() and _SPOKEN_OF.match(after)
         )

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gem_ma.engines.wording import speaker
-from gem_ma.parsing import clean, parse_action, read_call
+from gem_ma.parsing import clean, parse_action, read_call, split_reasoning
 from gem_ma.serving.refused import Refused
 from gem_ma.types import Action, Image, Malformed, Message, Reply, ToolCall
 
@@ -73,7 +73,7 @@ class Sayings:
             raise Refused("message: the assistant's message that answers the turn", param="message")
         line = self._message({**entry, "role": "assistant"}, "message", {})
         if line.tool_calls:
-            return Action(line.text, line.tool_calls)
+            return Action(split_reasoning(line.text)[1], line.tool_calls)
         return parse_action(line.text, legal)
 
     def thread(self, messages: Sequence[Message]) -> str:

@@ -17,8 +17,6 @@ from gem_ma.types import Image, Malformed, Message, Reply, ToolCall, Turn
 
 # per text, episode, turn, image (bytes): a page holds dozens of episodes in a few megabytes
 MAX_TEXT, MAX_TURNS, MAX_CALLS, MAX_IMAGE = 8_000, 400, 20, 300_000
-# how a reply may call what was thought before it was said
-THOUGHTS = ("reasoning", "thoughts", "thinking")
 Media = Callable[[str], bytes | None]
 
 
@@ -137,7 +135,6 @@ def _turn(turn: Turn, media: Media) -> dict[str, Any]:
 def _reply(reply: Reply, whole: bool) -> dict[str, Any]:
     """`whole`: with its words and calls, because they are not those of the act; a draft, a
     judgement, an answer before it was read."""
-    thoughts = next((str(found) for name in THOUGHTS if (found := getattr(reply, name, None))), "")
     return {
         "policy": reply.policy,
         "version": reply.version,
@@ -145,7 +142,7 @@ def _reply(reply: Reply, whole: bool) -> dict[str, Any]:
         "tokens": len(reply.token_ids) or reply.usage.completion_tokens,
         "finish": reply.finish,
         "attempts": len(reply.attempts),
-        **({"thoughts": _cut(thoughts)} if thoughts else {}),
+        **({"thoughts": _cut(reply.reasoning)} if reply.reasoning else {}),
         **(
             {"text": _cut(reply.text), "calls": _calls(reply.tool_calls)}
             if whole and (reply.text or reply.tool_calls)

@@ -24,7 +24,7 @@ from gem_ma.engines.http.envelope import (
 )
 from gem_ma.engines.http.faults import Fault, of_error_body, of_error_within
 from gem_ma.engines.http.stream import joined
-from gem_ma.parsing import MAX_CALLS, clean, parse_tool_calls, read_call
+from gem_ma.parsing import MAX_CALLS, clean, parse_tool_calls, read_call, split_reasoning
 from gem_ma.types import Malformed, Reply, ToolCall, Usage
 
 # Why an answer ended, in the words of OpenAI, TGI, Anthropic, Gemini, Mistral, Cohere, Bedrock,
@@ -146,6 +146,8 @@ def read(body: dict[str, Any], *, tools_in_text: bool = False, ids_wanted: bool 
     finish = finish_of(choice.get("finish_reason"))
     # a refusal is what the model said, in a field of its own at OpenAI
     text = clean(text_of(message, "content") or text_of(message, "refusal"))
+    # before calls are looked for: those in a thought are thoughts
+    thought, text = split_reasoning(text)
     calls = _calls(message, finish)
     if tools_in_text and not calls:  # a server may understand them all the same
         text, calls = parse_tool_calls(text)
@@ -157,7 +159,9 @@ def read(body: dict[str, Any], *, tools_in_text: bool = False, ids_wanted: bool 
             f"{len(prompt_ids)} prompt ids, {len(token_ids)} ids, {len(logprobs)} log-probabilities"
         )
         raise Fault("bad_reply", f"token ids were asked for and not given ({what})", status=200)
-    usage, reasoning = _usage(body.get("usage")), clean(thought_of(message))
+    usage = _usage(body.get("usage"))
+    # both only where a server gives one thought apart and leaves another one in the text
+    reasoning = "\n\n".join(filter(None, (clean(thought_of(message)), thought)))
     return Reply(
         text,
         calls,

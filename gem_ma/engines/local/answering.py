@@ -210,7 +210,7 @@ def _answer(row: Asked, draw: Draw | Exception) -> Reply | Exception:
         return draw
     engine, request = row.engine, row.request
     text = engine.vocabulary.cut(draw.ids, draw.sampling.stop)
-    text, calls = engine.chat.read(text, request.tools, draw.finish)
+    text, calls, thought = engine.chat.read(text, request.tools, draw.finish)
     reply = Reply(
         text=text,
         tool_calls=calls,
@@ -221,6 +221,7 @@ def _answer(row: Asked, draw: Draw | Exception) -> Reply | Exception:
         policy=engine.policy,
         version=engine.version,
         usage=Usage(len(row.prompt), len(draw.ids), draw.cached),
+        reasoning=thought,
         images=_digests(row) if engine.vocabulary.sight is not None else (),
     )
     engine.chat.sampled(request, reply)

@@ -9,11 +9,10 @@ Knows what was asked and sampled; how a conversation becomes ids is in
 3. Where a conversation does not go on as sampled (edited history, other tools), or a template
    cannot be continued, the whole prompt is rendered anew. Training counts that as a restart.
 
-Thinking (`<think>...</think>` in front of a reply) is part of what was sampled. With
-`keep_thinking` it stays in the history, whatever the template does with it, so prompts only
-grow; a behaviour may keep the visible part alone in its own history and still goes on from the
-sampled ids. Without it, thoughts of before the last message of others (tool results aside) are
-left out: each such turn restarts its row, and `restarts` counts them.
+A thought is part of what was sampled, and no part of the messages. With `keep_thinking` it
+stays in the history as ids, whatever the template does with it, so prompts only grow. Without
+it, and where a prompt is rendered anew, thoughts are left out; those of before the last message
+of others (tool results aside) each restart their row, and `restarts` counts them.
 """
 
 from __future__ import annotations
@@ -39,6 +38,7 @@ class _Conversation:
     text: str = ""  # of the reply
     calls: tuple[ToolCall | Malformed, ...] = ()
     ended: bool = False  # the last sampled id is an end token
+    thinks: bool = False  # a thought stands in the ids
 
 
 class Chat(Rendering):
@@ -75,7 +75,10 @@ class Chat(Rendering):
             self.turns += 1
             self.restarts += suffix is None
         if key:
-            self._conversations[key] = _Conversation(tuple(request.messages), request.tools, ids)
+            thinks = suffix is not None and before is not None and before.thinks
+            self._conversations[key] = _Conversation(
+                tuple(request.messages), request.tools, ids, thinks=thinks
+            )
             while len(self._conversations) > MOST_CONVERSATIONS:
                 self._conversations.popitem(last=False)
         return ids
@@ -91,6 +94,7 @@ class Chat(Rendering):
             return
         talk.ids = reply.prompt_ids + reply.token_ids
         talk.text, talk.calls = reply.text, reply.tool_calls
+        talk.thinks = talk.thinks or bool(reply.reasoning)
         # a reply that max_tokens cut has no end of turn: the suffix brings it
         talk.ended = bool(reply.token_ids) and reply.token_ids[-1] in self.ends
 
@@ -98,8 +102,13 @@ class Chat(Rendering):
         """Takes over what a record holds: this prompt was answered so. The next prompt of the
         conversation goes on from these ids."""
         if reply.prompt_ids and request.conversation:
+            before = self._conversations.get(request.conversation)
+            goes_on = before is not None and before.ids == reply.prompt_ids[: len(before.ids)]
             self._conversations[request.conversation] = _Conversation(
-                tuple(request.messages), request.tools, reply.prompt_ids
+                tuple(request.messages),
+                request.tools,
+                reply.prompt_ids,
+                thinks=before is not None and goes_on and before.thinks,
             )
             self.sampled(request, reply)
 
@@ -113,7 +122,7 @@ class Chat(Rendering):
         if (
             not self.keep_thinking
             and any(message.role(request.agent) != "tool" for message in new)
-            and self._thinks(request, before)
+            and before.thinks
         ):
             return None
         try:
@@ -145,16 +154,9 @@ class Chat(Rendering):
         return None if any(message.sender == request.agent for message in new) else tuple(new)
 
     def _is_answer(self, message: Message, before: _Conversation) -> bool:
-        """Whether the agent's own message is what was sampled, or its visible part."""
+        """Whether the agent's own message is what was said in the sampled answer."""
         if message.tool_calls != before.calls or not isinstance(message.content, str):
             return False
-        # white space too: behaviours strip what they keep
-        shortened = bool(self._thought(before.text)) and (
-            message.content.strip() == self._visible(before.text).strip()
-        )
-        return message.content == before.text or shortened
-
-    def _thinks(self, request: Request, before: _Conversation) -> bool:
-        """Whether a thought stands in the kept ids that `keep_thinking: false` leaves out."""
-        texts = [message.text for message in before.messages if message.sender == request.agent]
-        return any(self._thought(text) for text in (*texts, before.text))
+        # behaviours strip what they keep, and behind a thought stands white space
+        same = before.thinks and message.content.strip() == before.text.strip()
+        return message.content == before.text or same

@@ -9,14 +9,14 @@ becomes a control token. How messages are shown is in `gem_ma.engines.local.chat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from gem_ma.engines.local.chat_template import ChatTemplate, Piece
 from gem_ma.engines.local.spelling import Spelling, marks_of
-from gem_ma.engines.local.thinking import THINK, THOUGHT, thought_of, visible
 from gem_ma.errors import ConfigError, EngineError
-from gem_ma.parsing import FORMATS, clean, parse_tool_calls
+from gem_ma.parsing import FORMATS, clean, parse_tool_calls, split_reasoning
+from gem_ma.parsing.reasoning import closing_of, knows_thoughts
 from gem_ma.types import Image, Malformed, Message, Tool, ToolCall
 
 ANSWER_WORD = "zqanswer"
@@ -65,7 +65,8 @@ class Rendering:
         self.marks = marks_of(self.template)
         self._spelling = Spelling(tokenizer, self.marks, image_ids)
         # last, and in this order: both render, and the second looks at what the first found
-        self.lead, self.opens_thinking, self.may_think = self._before_answer()
+        self.lead, self.closing, self.may_think = self._before_answer()
+        self.opens_thinking = self.closing != ""
         self.continues = self._can_continue()
 
     # -- to ids -----------------------------------------------------------------------------------
@@ -75,8 +76,6 @@ class Rendering:
     ) -> tuple[int, ...]:
         """The whole conversation with its generation prompt, as ids. Raises EngineError where
         the template refuses."""
-        if not self.keep_thinking:
-            messages = self._without_thoughts(agent, messages)
         return self._spelling.encode(self.template.pieces(agent, messages, tools))
 
     def suffix(
@@ -111,8 +110,8 @@ class Rendering:
         after = self._after_answer("x", (Message("y"),), ()) if self.continues else ()
         # where the template does not show which end token it writes: any of them ends a turn
         end = next((token for token in after if token in self.ends), min(self.ends))
-        written = [(self.lead + clean(text), True)] if self.lead + text else []
-        return (*self._spelling.encode(written), end)
+        written = [(self.closing, False), (self.lead + clean(text), True)]
+        return (*self._spelling.encode([piece for piece in written if piece[0]]), end)
 
     def _answer_with_calls(
         self, text: str, calls: Sequence[ToolCall | Malformed], tools: Sequence[Tool]
@@ -133,26 +132,6 @@ class Rendering:
             )
         return added[: end + 1]
 
-    def _without_thoughts(self, agent: str, messages: Sequence[Message]) -> list[Message]:
-        """The messages without what the agent thought before others spoke last; tool results are
-        no interruption, since a model goes on with its thought behind them."""
-        others = [
-            place
-            for place, message in enumerate(messages)
-            if message.role(agent) not in ("assistant", "tool")
-        ]
-        last = max(others, default=-1)
-        return [
-            self._without_thought(message) if place < last and message.sender == agent else message
-            for place, message in enumerate(messages)
-        ]
-
-    def _without_thought(self, message: Message) -> Message:
-        text = message.content
-        if not isinstance(text, str) or not self._thought(text):
-            return message
-        return replace(message, content=self._visible(text).lstrip())
-
     # -- from ids ---------------------------------------------------------------------------------
 
     def text(self, ids: Sequence[int]) -> str:
@@ -161,22 +140,14 @@ class Rendering:
 
     def read(
         self, text: str, tools: Sequence[Tool] = (), finish: str = "stop"
-    ) -> tuple[str, tuple[ToolCall | Malformed, ...]]:
-        """The text around the tool calls of a sampled text, and the calls; without tools, all is
-        text. Calls in thinking are thoughts."""
+    ) -> tuple[str, tuple[ToolCall | Malformed, ...], str]:
+        """The text around the tool calls of a sampled text, the calls, and what was thought;
+        without tools, all that was said is text. Calls in a thought are thoughts."""
+        thought, answer = split_reasoning(text, self.opens_thinking)
         if not tools:
-            return text, ()
-        thought = self._thought(text)
-        rest, calls = parse_tool_calls(
-            text[len(thought) :], self.tool_format, tools=tools, finish=finish
-        )
-        return (thought + rest, calls) if calls else (text, ())
-
-    def _thought(self, text: str) -> str:
-        return thought_of(text, self.opens_thinking)
-
-    def _visible(self, text: str) -> str:
-        return visible(text, self.opens_thinking)
+            return answer, (), thought
+        rest, calls = parse_tool_calls(answer, self.tool_format, tools=tools, finish=finish)
+        return rest if calls else answer, calls, thought
 
     # -- what the template does around an answer --------------------------------------------------
 
@@ -223,28 +194,28 @@ class Rendering:
         """Where the first end token stands."""
         return next((place for place, token in enumerate(ids) if token in self.ends), None)
 
-    def _before_answer(self) -> tuple[str, bool, bool]:
-        """What the template puts between its generation prompt and an answer; whether that prompt
-        opens a thought; whether a thought may come.
+    def _before_answer(self) -> tuple[str, str, bool]:
+        """What the template puts between its generation prompt and an answer; what closes the
+        thought that this prompt opens, "" where it opens none; whether a thought may come.
 
         A template that knows thoughts leaves them to the model, unless its generation prompt
         closes an empty one (`enable_thinking: false`).
         """
-        knows_thoughts = THOUGHT in self.template.source
+        may_think = knows_thoughts(self.template.source)
         try:
             prompt = self.template.pieces("x", (Message("x"),))
             whole = self.template.pieces("x", (Message("x"), Message(ANSWER, "x"), Message("y")))
             place = self._place(whole)
         except EngineError:
-            return "", False, knows_thoughts
+            return "", "", may_think
         asked = "".join(part for part, _ in prompt if isinstance(part, str))
         before = "".join(part for part, _ in whole[: place + 1] if isinstance(part, str))
         before = before.removesuffix(ANSWER)
         lead = before[len(asked) :] if before.startswith(asked) else ""
-        end = asked.rstrip()
         # only white space: other words in front of an answer are for the model to write
         lead = lead if lead.isspace() else ""
-        return lead, end.endswith(THINK), knows_thoughts and not end.endswith(THOUGHT)
+        closing = closing_of(asked)
+        return lead, closing or "", may_think and closing != ""
 
     def _can_continue(self) -> bool:
         """Whether full renderings of canned dialogues end as their suffixes do; where they do

@@ -11,6 +11,7 @@ from typing import Any
 
 from gem_ma.engines.local.chat_template import ChatTemplate, Piece
 from gem_ma.parsing import clean
+from gem_ma.parsing.reasoning import CONTROLS, HARMONY
 from gem_ma.types import Image
 
 KEPT_PIECES = 65_536  # encoded pieces kept; the oldest goes first
@@ -21,18 +22,18 @@ MARKS = (
     "[ARGS]",
     "<tool_call>",
     "</tool_call>",
-    "<think>",
-    "</think>",
+    *CONTROLS,
 )
 
 
 def marks_of(template: ChatTemplate) -> frozenset[int]:
     """Control tokens that a policy may say: those of its template that open a tool call or a
     thought."""
+    marks = (*MARKS, *(HARMONY if HARMONY[0] in template.source else ()))
     return frozenset(
         token
         for token, text in template.controls.items()
-        if text in MARKS and text in template.source
+        if text in marks and text in template.source
     )
 
 

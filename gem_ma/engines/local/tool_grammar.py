@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from gem_ma.engines.local.call_grammar import grammar_of
 from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.constrained import IdSet
-from gem_ma.engines.local.thinking import THINK, THOUGHT
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.installing import install
 from gem_ma.parsing import MAX_CALLS
@@ -34,7 +33,7 @@ SAMPLE = '{"name": "a_b", "arguments": {"x": [1, -2.5, true, null], "y": "z"}}'
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
-_TAG, _THINK, _THOUGHT = OPENING.encode(), THINK.encode(), THOUGHT.encode()
+_TAG, _THINK, _THOUGHT = OPENING.encode(), b"<think>", b"</think>"
 
 
 class ToolGrammar:

@@ -171,7 +171,8 @@ class Tinker:
         if drawn is None:
             return Reply(prompt_ids=prompt, finish="context_overflow", usage=Usage(0, 0))
         ids = drawn.ids
-        text, calls = self.chat.read(self.vocabulary.cut(ids), request.tools, drawn.finish)
+        text = self.vocabulary.cut(ids)
+        text, calls, thought = self.chat.read(text, request.tools, drawn.finish)
         reply = Reply(
             text,
             calls,
@@ -184,6 +185,7 @@ class Tinker:
             version=version,
             usage=Usage(len(prompt), len(ids)),
             attempts=drawn.failed,
+            reasoning=thought,
         )
         self.chat.sampled(request, reply)
         return reply

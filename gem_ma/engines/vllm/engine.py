@@ -175,15 +175,13 @@ class VLLM:
         prompt, version = self.chat.prompt(request), self.version
         wanted = self._wanted(prompt, request.sampling, request.seed, request.conversation)
         drawn = await self._draw(wanted)
-        text, calls = self.chat.read(
-            self.vocabulary.cut(drawn.token_ids, request.sampling.stop),
-            request.tools,
-            drawn.finish,
-        )
+        text = self.vocabulary.cut(drawn.token_ids, request.sampling.stop)
+        text, calls, thought = self.chat.read(text, request.tools, drawn.finish)
         reply = replace(
             drawn,
             text=text,
             tool_calls=calls,
+            reasoning=thought,
             policy=request.policy or self.policy,
             version=version,
         )
