@@ -12,14 +12,30 @@ from gem_ma.parsing.strict_json import MAX_TEXT
 from gem_ma.parsing.text import fold
 from gem_ma.types import ToolCall
 
-_MARKS = (("\\boxed{", "}"), ("[", "]"), ("<action>", "</action>"))
+_MARKS = (
+    ("\\boxed{", "}"),
+    ("[", "]"),
+    ("<action>", "</action>"),
+    ("<answer>", "</answer>"),
+)
+# in front of a move that is named and not meant, up to four words before it in the same clause
+_DENIES = re.compile(
+    r"(?:(?<!why )\b(?:not|never|cannot|neither|nor|without|avoid|avoiding|against|dont|wont|cant"
+    r"|instead of|rather than)|n['’]t)\b"
+    r"(?: (?!(?:but|so|then|because|since|hence|therefore|instead|rather)\b)[\w'’]{1,30}){0,4}"
+    r"[^\w,.;:!?]{0,20}$|\bno $"
+)
+_REJECTS = re.compile(r"[\"'*_`)\]]{0,9} (?:is|was|would be)(?:n['’]t| not| wrong| bad)\b")
+_CLAUSE = 160  # characters in front of a move
+_LINES = 4  # last ones, where all behind the one that counts only say what is not meant
 
 
 def parse_legal(text: str, legal: Sequence[str]) -> str | None:
     r"""The legal string that `text` names, or None. Two matches are no match.
 
-    Order: exact; the last marked answer (``\boxed{}``, ``[...]``, ``<action>``, JSON call); folded;
-    the only one contained in the last line.
+    Order: exact; the last marked answer (``\boxed{}``, ``[...]``, ``<action>``, ``<answer>``, JSON
+    call); folded; the only one contained in the last line. What is named to be denied ("not bet")
+    is not meant; a line that only denies leaves the choice to the line before it.
 
     >>> parse_legal("I think [Bet]", ("check", "bet"))
     'bet'
@@ -43,13 +59,28 @@ def parse_legal(text: str, legal: Sequence[str]) -> str | None:
     if whole in folded:
         return folded[whole]
     # models argue first and decide last
-    last_line = fold(text.strip().rsplit("\n", 1)[-1]) if "\n" in text else whole
-    contained = [
-        key
+    for line in reversed(text.strip().rsplit("\n", _LINES)[-_LINES:]):
+        named = _named(fold(line), folded)
+        if meant := [key for key, denied in named.items() if not denied]:
+            return folded[meant[0]] if len(meant) == 1 else None
+        if line.strip() and not named:
+            return None
+    return None
+
+
+def _named(line: str, folded: dict[str, str | None]) -> dict[str, bool]:
+    """Folded choice that stands in a folded line -> whether it is only denied there."""
+    return {
+        key: all(_denied(line, place) for place in places)
         for key in folded
-        if key and key in last_line and re.search(rf"(?<!\w){re.escape(key)}(?!\w)", last_line)
-    ]
-    return folded[contained[0]] if len(contained) == 1 else None
+        if key and key in line
+        if (places := [*re.finditer(rf"(?<!\w){re.escape(key)}(?!\w)", line)])
+    }
+
+
+def _denied(line: str, place: re.Match[str]) -> bool:
+    before = line[max(0, place.start() - _CLAUSE) : place.start()]
+    return bool(_DENIES.search(before) or _REJECTS.match(line, place.end()))
 
 
 # a list that loses a string with every turn holds the others again and again
@@ -79,7 +110,9 @@ def _marked(text: str) -> str | None:
             inside = text[start + len(opening) : end].split(closing, 1)[0]
             last, answer = start, inside.removeprefix("\\text{")
     if answer is not None:
-        return answer
+        # "not [bet]" marks what is not meant
+        before = text[max(0, last - _CLAUSE) : last].rpartition("\n")[2]
+        return None if _DENIES.search(fold(before) + " ") else answer
     stripped = text.strip()
     if stripped.startswith("{"):
         call = json_call(stripped, 0)[0]
