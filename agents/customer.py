@@ -40,6 +40,7 @@ from gem_ma.scenarios.service.watching.agenda import (
 from gem_ma import Action, Asked, ToolCall
 from gem_ma.errors import ConfigError
 from gem_ma.options import flat
+from gem_ma.types import SCENARIO, SYSTEM, TOOL
 
 CLARIFIES = 2  # times that it asks what exactly a proposal means, before it counts as unhelpful
 CERTAIN = 0.8  # confidence from which a transfer is no offer any more: it is under way
@@ -82,12 +83,19 @@ class Customer:
         self.wavered: set[int] = set()  # places of wishes that it hesitated about
         self.priced: set[int] = set()  # and of those whose price it asked for
         self.clarified = 0
-        self.opened = False
+        self.agent, self.opened = agent, False
+        self.read = 0  # messages of the transcript
 
     async def act(self, asked: Asked) -> Action:
+        # What was said to it where somebody acted in its place, as in a fork.
+        missed = asked.transcript[self.read : len(asked.transcript) - len(asked.new)]
+        self.read = len(asked.transcript)
         if not self.opened:
             self.opened = True
             return self.voice.say(self._opening())
+        for message in missed:
+            if message.sender not in (self.agent, SYSTEM, SCENARIO, TOOL):
+                self.agenda.hear(message.text)
         return self._react(asked.new[-1].text if asked.new else "")
 
     def _opening(self) -> list[str]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gem_ma.agents.retail_talk import need_task, say, use
+from gem_ma.agents.retail_talk import acts_of, called, need_task, say, use
 
 from gem_ma import Action, Asked, Tool
 
@@ -93,17 +93,23 @@ class RetailGoldWrites(_Baseline):
 
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
         super().__init__(agent, sample, rng)
-        self.left = [
-            call
+        self.agent = agent
+        self.writes = [
+            (call.name, dict(call.arguments))
             for call in need_task(agent, task).actions
             if _WRITES.match(call.name) and call.agent == agent
         ]
 
     async def act(self, asked: Asked) -> Action:
-        if self.left:
-            call = self.left.pop(0)
+        left = list(self.writes)
+        for message in acts_of(self.agent, asked.transcript):
+            for call in called(message.tool_calls):
+                if call in left:
+                    left.remove(call)
+        if left:
+            name, arguments = left[0]
             # No question: it wants no yes.
-            return use(call.name, **call.arguments)
+            return use(name, **arguments)
         return say("All of this has been done.")
 
 
@@ -112,10 +118,10 @@ class RetailSpray(_Baseline):
 
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
         super().__init__(agent, sample, rng)
-        self.next = 0
+        self.agent = agent
 
     async def act(self, asked: Asked) -> Action:
         # Without end and without repeats, so that any whole number is told in time.
-        told = range(self.next, self.next + _PER_MESSAGE)
-        self.next += _PER_MESSAGE
+        first = _PER_MESSAGE * sum(1 for _ in acts_of(self.agent, asked.transcript))
+        told = range(first, first + _PER_MESSAGE)
         return say(f"It is {', '.join(map(str, told))}.")

@@ -30,13 +30,13 @@ class _Counter:
     def __init__(
         self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.0
     ) -> None:
-        self.rng, self.acted = rng, False
+        self.agent, self.rng = agent, rng
         self.noise = probability(agent, "noise", noise)
 
     async def act(self, asked: Asked) -> Action:
-        seen = [message.text for message in asked.transcript]
-        noise = self.noise * (self.later if self.acted else 1.0)
-        self.acted = True
+        seen = [message.text for message in asked.transcript if message.sender != self.agent]
+        acted = len(seen) < len(asked.transcript)
+        noise = self.noise * (self.later if acted else 1.0)
         # One draw per turn, whatever it says, so that noise changes no later draw.
         text = self.wrong() if self.rng.random() < noise else self.right(seen)
         return Action(text, (), text)
@@ -64,7 +64,8 @@ class Clerk(_Counter):
             return "done"
         # The newest look: a write changes the status.
         offered = next(
-            (words.split() for words in reversed(seen) if words.split()[0] in STATUSES), None
+            (row for row in map(str.split, reversed(seen)) if len(row) == 2 and row[0] in STATUSES),
+            None,
         )
         if offered is None and self.looks:
             return LOOK

@@ -20,7 +20,9 @@ from gem_ma.agents.retail_talk import (
     MODIFY,
     Script,
     Scripted,
+    acts_of,
     change,
+    made,
     need_task,
     proposal,
     say,
@@ -60,15 +62,18 @@ class RetailOracle(Scripted):
     privileged = True
 
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        super().__init__()
+        super().__init__(agent)
         self.task: Task = need_task(agent, task)
         self.customer_texts = ""  # by the customer
+        self.made: list[Any] = []  # calls that were answered without an error
+        self.texts: list[str] = []  # own texts
+        self.before: tuple[list[Any], list[str]] = [], []  # both, as the script began
 
     def script(self, heard: str) -> Script:
         # Without a wish there is nobody to serve, as in tasks that only transfer.
-        task = self.task
+        task, self.before = self.task, (self.made, self.texts)
         if task.wishes or task.outputs:
-            yield from self._identify(heard)
+            yield from self._identify()
         # nobody has named them yet
         foreign = {
             wish.arguments.get("order_id") for wish in task.wishes if wish.reason == "not_yours"
@@ -79,7 +84,8 @@ class RetailOracle(Scripted):
                 and not FINDS.match(call.name)
                 and call.name != "transfer_to_human_agents"
             )
-            if reads and call.arguments.get("order_id", "") not in foreign:
+            known = (call.name, dict(call.arguments)) in self.before[0]
+            if reads and not known and call.arguments.get("order_id", "") not in foreign:
                 yield use(call.name, **call.arguments)
         # What no wish asks for is still a part of the solution, as in a benchmark's tasks.
         left = [call for call in task.actions if WRITES.match(call.name)]
@@ -90,7 +96,7 @@ class RetailOracle(Scripted):
         owned = {output for wish in task.wishes for output in wish.outputs}
         loose = [output for output in task.outputs if output not in owned]
         if loose:
-            yield say(f"What you asked for: {'; '.join(loose)}. {MORE}")
+            yield from self._tell(f"What you asked for: {'; '.join(loose)}. {MORE}")
         if task.goal == "transferred":
             yield use(
                 "transfer_to_human_agents", summary="The customer wants what the tools cannot do."
@@ -107,9 +113,9 @@ class RetailOracle(Scripted):
         asked: Wish | None = wish
         while asked is not None:
             if asked.kind == "impossible" and asked.reason != "beyond_tools":
-                yield say(f"{_refusal(asked)} {MORE}")
+                yield from self._tell(f"{_refusal(asked)} {MORE}")
             elif asked.outputs and not asked.writes:
-                yield say(f"What you asked for: {'; '.join(asked.outputs)}. {MORE}")
+                yield from self._tell(f"What you asked for: {'; '.join(asked.outputs)}. {MORE}")
             for call in left:
                 if call.name == asked.kind and dict(call.arguments) == dict(asked.arguments):
                     left.remove(call)
@@ -118,24 +124,31 @@ class RetailOracle(Scripted):
                         yield from self._address(asked.before_change.arguments)
                         first = proposal([change(call.name, asked.before_change.arguments)])
                         # The first mind is taken back before its yes, so no answer is waited for.
-                        yield say(f"{first} {ONCE}" if call.name in (EXCHANGE, MODIFY) else first)
+                        yield from self._tell(
+                            f"{first} {ONCE}" if call.name in (EXCHANGE, MODIFY) else first
+                        )
                     yield from self._write(call.name, call.arguments)
                     break
             asked = asked.instead
 
     def _write(self, name: str, arguments: Mapping[str, Any]) -> Script:
-        """Proposes a change, makes it after a yes, and says so."""
-        yield from self._address(arguments)
-        asked = proposal([change(name, arguments)])
-        # Proposed until there is a yes: a sceptical customer asks first.
-        while (
-            answer((yield say(f"{asked} {ONCE}" if name in (EXCHANGE, MODIFY) else asked))) != "yes"
-        ):
-            pass
-        yield use(name, **arguments)
+        """Proposes a change, makes it after a yes, and says so; one that was made is only told."""
+        if (name, dict(arguments)) not in self.before[0]:
+            yield from self._address(arguments)
+            asked = proposal([change(name, arguments)])
+            asked = f"{asked} {ONCE}" if name in (EXCHANGE, MODIFY) else asked
+            # Proposed until there is a yes: a sceptical customer asks first.
+            while answer((yield say(asked))) != "yes":
+                pass
+            yield use(name, **arguments)
         # a customer who is content would leave before it is handed over
         if self.task.goal != "transferred":
-            yield say(f"This has been done: {change(name, arguments)}. {MORE}")
+            yield from self._tell(f"This has been done: {change(name, arguments)}. {MORE}")
+
+    def _tell(self, text: str) -> Script:
+        """Says what has to be said once."""
+        if text not in self.before[1]:
+            yield say(text)
 
     def _address(self, arguments: Mapping[str, Any]) -> Script:
         """Asks for an address that it knows and was not told."""
@@ -147,21 +160,26 @@ class RetailOracle(Scripted):
             )
 
     async def act(self, asked: Asked) -> Action:
-        self.customer_texts += "".join(
-            f" {message.text}" for message in asked.new if message.sender == "user"
+        self.customer_texts = "".join(
+            f" {message.text}" for message in asked.transcript if message.sender == "user"
         )
+        self.made = made(asked.transcript, self.agent)
+        self.texts = [message.text for message in acts_of(self.agent, asked.transcript)]
         return await super().act(asked)
 
-    def _identify(self, heard: str) -> Script:
+    def _identify(self) -> Script:
         """Finds the account by what the customer has said; a task that no customer can prove
         itself in is served all the same."""
-        task, words = self.task, heard
+        task = self.task
+        if any(FINDS.match(name) for name, _ in self.made):
+            return
         email, name = (
             task.knows("email"),
             [task.knows(slot) for slot in ("first_name", "last_name", "zip")],
         )
         # The e-mail address first: it finds one account, where a name may fit several.
         while True:
+            words = self.customer_texts
             if email and email in words:
                 yield use("find_user_id_by_email", email=email)
             elif all(name) and all(value in words for value in name):
@@ -170,7 +188,7 @@ class RetailOracle(Scripted):
                 )
             # It can still say who it is: ask on.
             elif email or all(name):
-                words += " " + (yield say(WHO))
+                yield say(WHO)
                 continue
             break
 

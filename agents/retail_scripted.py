@@ -16,13 +16,32 @@ from typing import Any
 from gem_ma.agents import retail_answers as answers
 from gem_ma.agents import retail_reading as reading
 from gem_ma.agents.retail_moves import ANYTHING_ELSE, Account, Form, Lookup, Move, next_move
-from gem_ma.agents.retail_talk import EMAIL, Script, Scripted, change, proposal, say, use
+from gem_ma.agents.retail_talk import (
+    EMAIL,
+    EXCHANGE,
+    MODIFY,
+    Script,
+    Scripted,
+    change,
+    proposal,
+    say,
+    use,
+)
 from gem_ma.scenarios.service.reading.answers import answer
 
-from gem_ma import Action
+from gem_ma import Action, Message, ToolCall
 
 ONCE = "This can be done only once for an order, so tell me if more of its items should change."
 TRIES = 5  # questions about one request before it is put aside
+KINDS = {  # what a write is asked for as
+    "cancel_pending_order": "cancel",
+    "return_delivered_order_items": "return",
+    EXCHANGE: "swap",
+    MODIFY: "swap",
+    "modify_pending_order_payment": "payment",
+    "modify_pending_order_address": "address",
+    "modify_user_address": "address",
+}
 LONG = 12  # words; a message with more, that asks for a human, is about something
 
 
@@ -30,11 +49,14 @@ class RetailScripted(Scripted):
     """The careful scripted assistant."""
 
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        super().__init__()
+        super().__init__(agent)
         self.rng = rng
         self.account = Account()
         self.forms: list[Form] = []
         self.last, self.human = "", 0  # the newest message, and how often a human was asked for
+        self.words = ""  # all that was said until the account was found, the newest first
+        self.unknown = set[tuple[str, ...]]()  # ways that found nobody
+        self.untold: list[str] = []  # changes that were made and not told
 
     def asks_human(self) -> bool:
         """Whether the customer asked for a human, about something that no tool does; a bare wish
@@ -46,7 +68,12 @@ class RetailScripted(Scripted):
         return self.human > 1 or len(self.last.split()) > LONG
 
     def script(self, heard: str) -> Script:
-        yield from self.identify(heard)
+        if self.account.user_id:
+            self.hear(heard, self.next_form() if heard and self.forms else None)
+        else:
+            yield from self.identify(heard)
+        if self.untold:
+            self.hear((yield from self.tell_changes()))
         while True:
             if not self.forms:
                 if self.asks_human():
@@ -64,24 +91,36 @@ class RetailScripted(Scripted):
 
     def identify(self, heard: str) -> Lookup:
         """Finds the account; what the customer said until then is taken as requests."""
-        words, tried = heard, set[tuple[str, ...]]()
         while True:
             self.hear(heard)
+            self.words = f"{heard} {self.words}"  # the newest is found first
             # Each way once: the same data would find nobody again.
-            for way in _ways(words):
-                if way in tried:
+            for way in _ways(self.words):
+                if way in self.unknown:
                     continue
-                tried.add(way)
                 user_id = yield _look_up(way)
                 if not user_id.startswith("Error"):
                     user = json.loads((yield use("get_user_details", user_id=user_id)))
                     self.account.user_id, self.account.user = user_id, user
                     return
+                self.unknown.add(way)
             heard = yield say(
                 "I could not find your account yet. What is your e-mail address, or your full name"
                 " and zip code?"
             )
-            words = f"{heard} {words}"  # the newest is found first
+
+    def overruled(self, act: Message, answer: str) -> None:
+        """A change that somebody made in its place is told to the customer, and not made again."""
+        for call in act.tool_calls:
+            kind = KINDS.get(call.name, "") if isinstance(call, ToolCall) else ""
+            if kind and isinstance(call, ToolCall) and not answer.startswith("Error"):
+                order_id = str(call.arguments.get("order_id", ""))
+                self.forms = [
+                    form
+                    for form in self.forms
+                    if form.kind != kind or form.order_id not in ("", order_id)
+                ]
+                self.untold.append(change(call.name, call.arguments))
 
     # -- what is wanted ---------------------------------------------------------------------------
 
@@ -136,11 +175,12 @@ class RetailScripted(Scripted):
                 return
             self.hear((yield say(move.text)), form)
         elif move.how == "tell":
-            self.forms.remove(form)
             # A question that could not be planned further waits for its answer, and offers nothing
             # more.
             question = move.text.endswith("?")
-            self.hear((yield say(move.text if question else f"{move.text} {ANYTHING_ELSE}")))
+            heard = yield say(move.text if question else f"{move.text} {ANYTHING_ELSE}")
+            self.forms.remove(form)
+            self.hear(heard)
         else:
             yield from self.propose(form, move)
 
@@ -159,17 +199,26 @@ class RetailScripted(Scripted):
 
     def write(self, form: Form, move: Move, heard: str) -> Lookup:
         """Makes an agreed write and tells what came of it."""
-        self.forms.remove(form)
         self.hear_more(heard)
         result = yield use(move.tool, **move.arguments)
+        self.forms.remove(form)
         if result.startswith("Error"):
-            text = f"I am sorry, this is not possible: {result.removeprefix('Error: ')}."
+            why = result.removeprefix("Error: ")
+            heard = yield say(f"I am sorry, this is not possible: {why}. {ANYTHING_ELSE}")
         else:
-            text = f"This has been done: {change(move.tool, move.arguments)}."
+            self.untold.append(change(move.tool, move.arguments))
             # The account is shown in later answers.
             if move.tool == "modify_user_address":
                 self.account.user = json.loads(result)
-        self.hear((yield say(f"{text} {ANYTHING_ELSE}")))
+            heard = yield from self.tell_changes()
+        self.hear(heard)
+
+    def tell_changes(self) -> Lookup:
+        """Tells what was changed. Gives what the customer says to it."""
+        told = " ".join(f"This has been done: {made}." for made in self.untold)
+        heard = yield say(f"{told} {ANYTHING_ELSE}")
+        self.untold.clear()
+        return heard
 
     def hear_more(self, heard: str) -> None:
         """Requests that come with a yes; what repeats the agreed one is none."""

@@ -8,12 +8,14 @@ from top to bottom.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import dropwhile
 from typing import Any
 
-from gem_ma import Action, Asked, ToolCall
+from gem_ma import Action, Asked, Malformed, Message, ToolCall
 from gem_ma.errors import ConfigError
 from gem_ma.parsing.text import EMAIL_ADDRESS
+from gem_ma.types import SCENARIO, SYSTEM, TOOL
 
 Script = Generator[Action, str, None]
 ORDER, METHOD = re.compile(r"#W\d+"), re.compile(r"\b(?:credit_card|gift_card|paypal)_\d+\b")
@@ -45,23 +47,89 @@ def use(name: str, **arguments: Any) -> Action:
 
 class Scripted:
     """A behaviour that runs a script: the newest text that it was shown goes in, an action comes
-    out."""
+    out.
+
+    Where the script stands is read from the transcript. An act of its agent that the script did
+    not want was typed in a fork, or is of who had the seat before. What follows it answers nothing
+    that the script asked for, so the script begins anew, by what the behaviour knows until then.
+    """
 
     waits = False
 
-    def __init__(self) -> None:
+    def __init__(self, agent: str) -> None:
+        self.agent = agent
         self._script: Script | None = None
+        self._wanted = Action()  # what the script wanted last
+        self._act: Message | None = None  # the newest own act on record
+        self._heard: Message | None = None  # what was shown last, behind that act
+        self._read = 0  # messages of the transcript; at this place it was asked last
+        self._asked = False  # whether it was asked for the newest own act
 
     def script(self, heard: str) -> Script:
-        """The whole part, from the first text on."""
+        """The whole part, from a text of the other side on; "" where it said nothing."""
         raise NotImplementedError
 
+    def overruled(self, act: Message, answer: str) -> None:
+        """Takes in an own act that the script did not want, and what was shown after it."""
+
     async def act(self, asked: Asked) -> Action:
-        heard = asked.new[-1].text if asked.new else ""
-        if self._script is not None:
-            return self._script.send(heard)
-        self._script = self.script(heard)
-        return next(self._script)
+        was_asked = self._read
+        for place, message in enumerate(asked.transcript[was_asked:], was_asked):
+            # An own message before anything was said is a part of the briefing.
+            if message.sender == self.agent and self._heard is not None:
+                self._asked = place == was_asked
+                if not self._asked:
+                    self._go_on()
+                self._act, self._heard = message, None
+            elif message.sender != SYSTEM:
+                self._heard = message
+        self._go_on()
+        self._read = len(asked.transcript)
+        return self._wanted
+
+    def _go_on(self) -> None:
+        """Moves the script to what it wants after the newest act."""
+        text = self._heard.text if self._heard is not None else ""
+        if self._script is not None and self._act is not None:
+            if self._as_wanted(self._act):
+                self._wanted = self._script.send(text)
+                return
+            self.overruled(self._act, text)
+        said = self._heard is not None and self._heard.sender not in (SCENARIO, TOOL)
+        self._script = self.script(text if said else "")
+        self._wanted = next(self._script)
+
+    def _as_wanted(self, act: Message) -> bool:
+        """Whether an act is what the script wanted. Who wraps a behaviour may reword its texts."""
+        if act.tool_calls or self._wanted.tool_calls:
+            same = called(act.tool_calls) == called(self._wanted.tool_calls)
+            return same and (self._asked or act.text == self._wanted.text)
+        return self._asked or act.text == self._wanted.text
+
+
+def acts_of(agent: str, transcript: Iterable[Message]) -> Iterator[Message]:
+    """What an agent did; an own message before anything was said is a part of its briefing."""
+    talk = dropwhile(lambda message: message.sender in (SYSTEM, agent), transcript)
+    return (message for message in talk if message.sender == agent)
+
+
+def made(transcript: Iterable[Message], agent: str) -> list[tuple[str, Any]]:
+    """Name and arguments of an agent's own calls that were answered without an error."""
+    done: list[tuple[str, Any]] = []
+    waiting: list[ToolCall | Malformed] = []
+    for message in transcript:
+        if message.sender == agent:
+            waiting = list(message.tool_calls)
+        elif message.sender == TOOL and waiting:
+            call = waiting.pop(0)
+            if isinstance(call, ToolCall) and not message.text.startswith("Error"):
+                done.append((call.name, call.arguments))
+    return done
+
+
+def called(calls: Sequence[ToolCall | Malformed]) -> list[Any]:
+    """What calls ask for, whatever their ids are."""
+    return [(call.name, call.arguments) if isinstance(call, ToolCall) else call for call in calls]
 
 
 def change(kind: str, arguments: Mapping[str, Any]) -> str:

@@ -100,15 +100,12 @@ class RetailDropsWrite(_Weaker):
         if not self.slips():
             yield from super().write(form, move, heard)
             return
-        self.forms.remove(form)
-        self.hear(
-            (
-                # Every word as if it had been done: only the database tells.
-                yield say(
-                    f"This has been done: {change(move.tool, move.arguments)}. {ANYTHING_ELSE}"
-                )
-            )
+        # Every word as if it had been done: only the database tells.
+        heard = yield say(
+            f"This has been done: {change(move.tool, move.arguments)}. {ANYTHING_ELSE}"
         )
+        self.forms.remove(form)
+        self.hear(heard)
 
 
 class RetailRefusesMore(_Weaker):
@@ -118,8 +115,9 @@ class RetailRefusesMore(_Weaker):
         if not self.slips():
             yield from super().propose(form, move)
             return
+        heard = yield say(f"I am sorry, this is not possible. {ANYTHING_ELSE}")
         self.forms.remove(form)
-        self.hear((yield say(f"I am sorry, this is not possible. {ANYTHING_ELSE}")))
+        self.hear(heard)
 
 
 class RetailForgetsRequests(_Weaker):

@@ -13,6 +13,7 @@ from gem_ma.scenarios.service.reading.answers import answer
 from gem_ma.scenarios.service.watching.monitor import Monitor
 
 from gem_ma import Action, Asked, Message
+from gem_ma.types import spoken
 from tests.talks.answers import meant
 from tests.talks.script import scenario, talks
 
@@ -49,10 +50,11 @@ def test_monitor_and_careful_assistant_read_the_same_yes(text: str) -> None:
     )
     desk.watchers = [monitor]
     desk.see("said", "user", text=heard.text)
-    for _ in range(9):
-        did = asyncio.run(
-            assistant.act(Asked(new=(heard,), transcript=(), legal=None, tools=(), step=0))
-        )
+    seen: list[Message] = []
+    for step in range(9):
+        seen.append(heard)
+        did = asyncio.run(assistant.act(Asked((heard,), tuple(seen), None, (), step)))
+        seen.append(spoken("assistant", did))
         if did.tool_calls:
             call = did.tool_calls[0]
             result = desk.store.call(call.name, call.arguments)  # type: ignore[union-attr]

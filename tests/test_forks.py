@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
 
+from gem_ma import open_run
 from gem_ma.store import read_episodes
 from gem_ma.viewer.answers import Answer
 from gem_ma.viewer.site import Site
@@ -79,6 +81,41 @@ def test_a_fork_keeps_what_was_and_goes_on_from_what_is_typed(runs: Path) -> Non
     assert [turn["text"] for turn in twice["turns"]][: len(said)] == said
 
 
+def test_no_count_of_a_run_holds_its_forks(runs: Path, tmp_path: Path) -> None:
+    """Neither the page's head, tables and list, nor any command, export or frame."""
+    site, folder = Site(runs), runs / "one"
+    plays = len(list(read_episodes(folder)))
+
+    copytree(folder, runs / "other")
+
+    def told() -> list[Any]:
+        pair = ("compare", folder, runs / "other")
+        asked = [("show", folder), ("score", folder), ("list", "runs"), pair]
+        said = [gem_ma(*map(str, words), cwd=runs.parent) for words in asked]
+        made = gem_ma("export", str(folder), "--to", "jsonl", "-o", "x.jsonl", cwd=tmp_path)
+        page = gem_ma("report", str(folder), "-o", "page.html", cwd=tmp_path)
+        assert not [one.stderr for one in (*said, made, page) if one.returncode]
+        files = [(tmp_path / name).read_bytes() for name in ("x.jsonl", "page.html")]
+        (tmp_path / "x.jsonl").unlink()
+        return [*(one.stdout for one in said), *files, len(list(open_run(folder).episodes()))]
+
+    def page() -> str:
+        body = site.answer("/run/one", {}).body.decode()
+        assert len(json.loads(body.split('id="data">')[1].split("</")[0])["runs"][0]["episodes"])
+        return body.split('<script type="application/json"')[0]
+
+    before, head = told(), page()
+    episode = longest(runs)
+    for turn in episode.turns[:2]:
+        made = fork(site, "~".join(map(str, episode.id)), turn.step, turn.agent, "no such move")
+        stub = json.loads(made.body)
+        assert stub["kinds"] == ["fork"] and stub["causes"] == []
+    assert told() == before and page() == head
+    # what the viewer has read since is counted by its plays alone
+    since = json.loads(site.answer("/run/one/since", {"from": "1"}).body)["episodes"]
+    assert len(since) == plays - 1 and not any("fork" in one for one in since)
+
+
 def test_whoever_is_chosen_plays_on(runs: Path) -> None:
     episode, site = longest(runs), Site(runs)
     first, key = episode.turns[0], "~".join(map(str, episode.id))
@@ -148,5 +185,11 @@ def test_a_fork_by_keys_in_the_browser(browser: Browser, runs: Path) -> None:
         browser.press("Enter")
         browser.until("location.hash.includes('~1000')")
         browser.until("document.querySelector('#episode').textContent.includes('a fork: ')")
+        # its own chip, and none of the others counts it
+        assert browser.text("#chips [aria-pressed=true]") == "fork 1"
+        assert browser.text("#chips button") == "all 3"
+        browser.run("document.querySelector('#chips button').click()")
+        assert browser.run("document.querySelectorAll('#list li').length") == 3
+        browser.run("document.querySelector('#chips [data-chip=fork]').click()")
         assert browser.text('#list [aria-current="true"] .id').startswith("fork 1, ")
         assert [one for one in browser.faults() if not one.startswith("http://127")] == []

@@ -149,8 +149,10 @@ class Run:
         success = self.judge.success(played) if self.judge.success and played.end.scored else None
         number = played.repeat - REPEATS + 1
         name = f"fork {number}, {fork.agent} at step {fork.step}"
-        stub = _stub(entry, kinds_of(played.end, success), {}, {"error": played.error})
-        beside = {"of": key_of(*fork.of), "step": fork.step, "agent": fork.agent}
+        # of a kind of its own, which no count of the run holds
+        stub = _stub(entry, ["fork"], {}, {"error": played.error})
+        came = kinds_of(played.end, success)
+        beside = {"of": key_of(*fork.of), "step": fork.step, "agent": fork.agent, "came": came}
         named = {"id": f"{played.task} · {name}", "task": name, "fork": beside}
         return self._noted({**stub, **named})
 

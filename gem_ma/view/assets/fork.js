@@ -1,4 +1,4 @@
-// Fork from here: another action at a step; the play goes on from it and stands below the old one in the list.
+// Fork from here: another action at a step; the play goes on from it and stands among the forks.
 function forkBox(episode, turn) {
   if (!data.forks) return null;
   const box = add(make("details", "fork"), make("summary", "", "fork from here"));
@@ -33,18 +33,17 @@ function forkForm(episode, turn) {
     play.disabled = true;
     said.textContent = "is being played ...";
     const who = Object.fromEntries(Object.entries(seats).map(([name, box]) => [name, box.value.trim()]).filter(([, name]) => name));
-    try { showFork(episode, await send("fork", { key: episode.key, step: turn.step, agent: turn.agent, text: typed.value, who })); }
+    try { showFork(await send("fork", { key: episode.key, step: turn.step, agent: turn.agent, text: typed.value, who })); }
     catch (error) { said.textContent = String(error.message); }
     play.disabled = false;
   });
   return form;
 }
 
-function showFork(episode, stub) {
-  const episodes = run().episodes, at = episodes.findIndex((one) => one.key === episode.key) + 1;
+function showFork(stub) {
   readable(stub);
-  episodes.splice(at, 0, stub);
-  Object.assign(state, { chip: "", words: [] });
+  const at = run().episodes.push(stub) - 1;
+  Object.assign(state, { chip: "fork", words: [] });
   search.value = "";
   drawChips();
   drawList();

@@ -5,7 +5,7 @@ if (!viewer) return;
 viewer.hidden = false;  // without scripts it would be a search that finds nothing
 const KEYS = [["j", "next episode of the list"], ["k", "previous episode"], ["n", "next lost or failed episode"], ["p", "previous lost or failed one"],
   ["v", "what the next agent saw; then the lanes again"], ["/", "search"], ["?", "these keys"], ["Esc", "leaves the search, closes this"]];
-const KINDS = ["lost", "failed", "cut", "excluded", "won", "ended"];
+const KINDS = ["lost", "failed", "cut", "excluded", "won", "ended", "fork"];
 const state = { run: 0, at: 0, eye: "", words: [], chip: "", most: 300 };
 const $ = (id) => document.getElementById(id);
 const run = () => data.runs[state.run];
@@ -25,7 +25,7 @@ function wordsOf(value) {
 }
 function entry(episode) {
   const seed = "seed " + (episode.seed.length > 8 ? episode.seed.slice(0, 6) + "\u2026" : episode.seed);
-  return [episode.kinds.join(", "), ...episode.causes, episode.kinds.includes("cut") || episode.end !== "terminated" ? episode.end : "", episode.weights, seed].filter(Boolean).join(", ");
+  return [(episode.fork ? episode.fork.came : episode.kinds).join(", "), ...episode.causes, episode.kinds.includes("cut") || episode.end !== "terminated" ? episode.end : "", episode.weights, seed].filter(Boolean).join(", ");
 }
 function readable(episode) {
   const rest = { ...episode, turns: (episode.turns || []).map((turn) => ({ ...turn, replies: turn.replies.map((reply) => [reply, replyLine(reply)]) })) };
@@ -34,17 +34,19 @@ function readable(episode) {
 for (const one of data.runs) one.episodes.forEach(readable);
 const SHOWN = 300;  // entries of the list at once: a browser lays out thousands of them slowly
 
-const shown = () => run().episodes.map((episode, at) => [episode, at]).filter(([episode]) =>
-  (!state.chip || episode.kinds.includes(state.chip) || episode.causes.includes(state.chip)) && state.words.every((word) => episode.search.includes(word)));
+// A fork is no play of the run: it is found under its own chip, and counted there alone.
+const chipsOf = (episode) => (episode.fork ? episode.kinds : ["", ...episode.kinds, ...episode.causes]);
+const among = () => run().episodes.filter((episode) => Boolean(episode.fork) === (state.chip === "fork"));
+const shown = () => run().episodes.map((episode, at) => [episode, at]).filter(([episode]) => chipsOf(episode).includes(state.chip) && state.words.every((word) => episode.search.includes(word)));
 
 function drawChips() {
   const counts = new Map();
-  for (const episode of run().episodes) for (const chip of [...episode.kinds, ...episode.causes]) counts.set(chip, (counts.get(chip) || 0) + 1);
-  const causes = [...counts.keys()].filter((chip) => !KINDS.includes(chip)).sort((a, b) => counts.get(b) - counts.get(a) || a.localeCompare(b));
+  for (const episode of run().episodes) for (const chip of chipsOf(episode)) counts.set(chip, (counts.get(chip) || 0) + 1);
+  const causes = [...counts.keys()].filter((chip) => chip && !KINDS.includes(chip)).sort((a, b) => counts.get(b) - counts.get(a) || a.localeCompare(b));
   const box = $("chips");
   box.replaceChildren();
   for (const chip of ["", ...KINDS.filter((kind) => counts.has(kind)), ...causes]) {
-    const there = chip ? counts.get(chip) : run().episodes.length, total = run().totals[chip];
+    const there = counts.get(chip) || 0, total = run().totals[chip];
     const button = make("button", "chip " + (KINDS.includes(chip) ? chip : ""), (chip || "all") + " " + there + (total > there ? " of " + total : ""));
     button.type = "button";
     button.dataset.chip = chip;
@@ -73,7 +75,7 @@ function drawList() {
     more.addEventListener("click", () => { state.most += SHOWN; drawList(); });
     list.append(add(make("li"), more));
   }
-  $("count").textContent = state.chip || state.words.length ? found.length + " of " + run().episodes.length + " match" : "";
+  $("count").textContent = state.chip || state.words.length ? found.length + " of " + among().length + " match" : "";
   $("note").textContent = run().note;
   markCurrent(false);
 }
@@ -157,7 +159,7 @@ function follow(jump) {
   if (place < 0 && /^\d+$/.test(key) && Number(key) < episodes.length) place = Number(key);
   if (place < 0) return false;
   const other = at !== state.run;
-  Object.assign(state, { run: at, at: place, chip: "", words: [] });
+  Object.assign(state, { run: at, at: place, chip: episodes[place].fork ? "fork" : "", words: [] });
   $("words").value = "";
   $("pick").value = String(at);
   if (other) state.eye = "";

@@ -29,7 +29,7 @@ async function following() {
     run().episodes.push(...more);
     if (more.length) { drawChips(); drawList(); }
     data.finished = news.finished;
-    $("note").textContent = news.finished ? "the run has ended; load the page again for its scores" : run().episodes.length + " episodes so far";
+    $("note").textContent = news.finished ? "the run has ended; load the page again for its scores" : run().episodes.filter((episode) => !episode.fork).length + " episodes so far";
   } catch { $("note").textContent = "the viewer does not answer"; }
   if (!data.finished) setTimeout(following, 2000);
 }
