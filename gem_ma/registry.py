@@ -14,7 +14,6 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from difflib import get_close_matches
 from functools import cache, partial
 from hashlib import sha256
 from importlib import import_module
@@ -28,6 +27,7 @@ from typing import Any
 from gem_ma.errors import ConfigError
 from gem_ma.import_folders import search_folder
 from gem_ma.scenario import Scenario
+from gem_ma.spelling import near
 
 KINDS = {
     "scenarios": "scenario",
@@ -170,9 +170,8 @@ def _library_meant(name: str) -> str:
 
 def _hint(kind: str, name: str) -> str:
     """What may have been meant by a name that nothing has."""
-    near = get_close_matches(name, catalog(kind), n=3, cutoff=0.5)
-    if near:
-        return f"did you mean {' or '.join(map(repr, near))}?"
+    if close := near(name, catalog(kind)):
+        return f"did you mean {' or '.join(map(repr, close))}?"
     if kind == "agents":  # more of them than a line holds
         return f"{ALL_AGENTS}; package.module:Class or file.py:Class is one too"
     return f"known: {', '.join(sorted(catalog(kind)))}, package.module:Class or file.py"
@@ -183,8 +182,8 @@ def _member(what: str, holder: str, module: ModuleType, attribute: str) -> Any:
         member = getattr(module, attribute)
         return partial(instance, member) if isinstance(member, Scenario) else member
     except AttributeError as error:
-        near = get_close_matches(attribute, vars(module), n=1, cutoff=0.5)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        close = near(attribute, vars(module), 1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
         raise ConfigError(f"{what}: {holder} has no {attribute!r}{hint}") from error
 
 
@@ -198,8 +197,8 @@ def _module_of_file(what: str, path: Path) -> ModuleType:
     imports, as Python does with a script."""
     if not path.is_file():
         there = [str(path.with_name(other.name)) for other in path.parent.glob("*.py")]
-        near = get_close_matches(str(path), there, n=1, cutoff=0.5)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        close = near(str(path), there, 1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
         fault = "a folder, not a file" if path.is_dir() else f"no such file: {path}{hint}"
         raise ConfigError(f"{what}: {fault}")
     where = path.resolve()
@@ -263,15 +262,11 @@ def construct(what: str, factory: Callable[..., Any], *args: Any, **options: Any
                 # what the driver gives, and nobody can set
                 if name not in ("self", "agent", "sample", "rng", "task", "policy")
             ]
-            near = [
-                close
-                for name in options
-                if name not in parameters
-                for close in get_close_matches(name, known, n=1, cutoff=0.5)
-            ]
+            mistyped = (name for name in options if name not in parameters)
+            close = [meant for name in mistyped for meant in near(name, known, 1)]
             hint = f" (its options are {', '.join(known)})" if known else ""
-            if near:
-                hint = f" (did you mean {near[0]!r}?)"
+            if close:
+                hint = f" (did you mean {close[0]!r}?)"
             raise ConfigError(f"{what}: {mismatch}{hint}") from error
         except ValueError:  # a factory written in C shows no signature
             raise error from None

@@ -14,10 +14,10 @@ from gem_ma.config.document import COMMAND_LINE
 from gem_ma.config.loading import load
 from gem_ma.config.paths import locate
 from gem_ma.config.plans import open_policies
+from gem_ma.config.secrets import reveal
 from gem_ma.errors import ConfigError, DataError, GemMaError
 from gem_ma.registry import catalog
 from gem_ma.scenario import Ask, Play, Scenario
-from gem_ma.secret_names import reveal
 
 TAU_BENCH = Path(
     os.environ.get("TAU_BENCH_PATH") or Path(__file__).resolve().parents[2] / "shared" / "tau_bench"
@@ -607,12 +607,12 @@ def test_many_overrides_are_looked_at_once_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not the whole config after each of them."""
-    from gem_ma import secret_names
+    from gem_ma.config import secrets
 
     seen: list[object] = []
-    before = secret_names._fault
+    before = secrets._fault
     monkeypatch.setattr(
-        secret_names, "_fault", lambda *words: (seen.append(words[0]), before(*words))[1]
+        secrets, "_fault", lambda *words: (seen.append(words[0]), before(*words))[1]
     )
     many = [f"scenario.key_{number}={number}" for number in range(200)]
     refused(tmp_path, GOOD, *many)

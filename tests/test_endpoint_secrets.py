@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 
 from gem_ma.cli.main import main
 from gem_ma.config.loading import load
+from gem_ma.config.secrets import is_secret
 from gem_ma.engines.http import faults as http_faults
 from gem_ma.engines.http.hiding import HIDDEN, LEAST, Secret
 from gem_ma.engines.http.openai import OpenAI
 from gem_ma.errors import ConfigError
-from gem_ma.secret_names import is_secret
 from gem_ma.types import Message, Reply, Request, Tool, ToolCall
 from tests.fault_server import (
     EVENTS,

@@ -13,7 +13,6 @@ import sys
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from difflib import get_close_matches
 from importlib import import_module
 from itertools import accumulate
 from threading import RLock
@@ -23,6 +22,7 @@ from typing import Any
 from gem_ma.adapters.numpy_state import put_aside, put_back
 from gem_ma.errors import ConfigError
 from gem_ma.installing import install
+from gem_ma.spelling import near
 
 # held while foreign code runs; a guest that copies or imports another one enters again
 TURN = RLock()
@@ -120,8 +120,8 @@ def starting(name: str, what: str = "started") -> Iterator[None]:
 
 def unknown(what: str, name: str, known: Collection[str]) -> ConfigError:
     """The fault of a name that a library does not have, with the nearest that it has."""
-    near = get_close_matches(name, known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"it has {len(known)}"
+    close = near(name, known)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"it has {len(known)}"
     return ConfigError(f"{what} is called {name!r} ({hint})")
 
 

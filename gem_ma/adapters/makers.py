@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
@@ -13,6 +12,7 @@ from typing import Any
 
 from gem_ma.adapters.guest import library, quiet
 from gem_ma.errors import ConfigError
+from gem_ma.spelling import near
 
 FAMILIES = ("classic", "butterfly")  # of PettingZoo
 
@@ -62,8 +62,8 @@ def pettingzoo_env(env: str, options: Mapping[str, Any]) -> Any:
     maker = getattr(module, "raw_env", None) or getattr(module, "parallel_env", None)
     if maker is None:
         there = [found for each in FAMILIES for found in _names(f"pettingzoo.{each}")]
-        near = get_close_matches(name, there, n=1) or ["tictactoe_v3"]
-        raise ConfigError(f"pettingzoo: there is no environment {env!r}, as {near[0]}")
+        close = near(name, there, 1) or ["tictactoe_v3"]
+        raise ConfigError(f"pettingzoo: there is no environment {env!r}, as {close[0]}")
     return maker(**_words(maker), **options)
 
 

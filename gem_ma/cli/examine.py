@@ -84,8 +84,8 @@ def _examination(loaded: Loaded, scenario: Scenario, agent: str) -> Config:
     """The config with examiners in all seats but the agent's, one try each. Raises ConfigError
     where there are none."""
     from gem_ma.config.casts import cast_with
-    from gem_ma.config.spelling import nearest
     from gem_ma.errors import ConfigError
+    from gem_ma.spelling import nearest
 
     if agent not in scenario.agents:
         raise ConfigError(

@@ -80,12 +80,12 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         # a shell that completes a word wants names, no advice
         if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            from difflib import get_close_matches
+            from gem_ma.spelling import near
 
-            near = get_close_matches(args[0], COMMANDS, n=2)
+            close = near(args[0], COMMANDS, 2)
             hint = f"commands: {', '.join(COMMANDS)}"
-            if near:
-                hint = f"did you mean {' or '.join(map(repr, near))}?"
+            if close:
+                hint = f"did you mean {' or '.join(map(repr, close))}?"
             raise click.UsageError(f"no command is called {args[0]!r} ({hint})", ctx)
         return super().resolve_command(ctx, args)
 

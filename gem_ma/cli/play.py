@@ -67,7 +67,7 @@ def command(
 
 def _seat_of(config: Config, agent: str | None) -> str:
     """The seat that is wanted. Raises UsageError where there is no such one."""
-    from gem_ma.config.spelling import nearest
+    from gem_ma.spelling import nearest
 
     agents = list(config.agents)
     if agent is None and len(agents) == 1:

@@ -103,7 +103,6 @@ def play(
     from gem_ma.cli.terminal import progress_line
     from gem_ma.config.plans import open_policies, try_seats
     from gem_ma.config.worlds import worlds_of
-    from gem_ma.files import damage
     from gem_ma.running.folder import open_folder
     from gem_ma.running.score import score_of
 
@@ -119,8 +118,7 @@ def play(
         # from here on there is something to resume
         stopping = Stopping(resume or f"gem-ma resume {path}")
         limit = _play_rest(loaded, worlds, policies, folder, stopping, retry_failed, quiet)
-        with damage(path / "episodes.jsonl"):  # what stands there may not be ours
-            summary = score_of(loaded, worlds, folder)
+        summary = score_of(loaded, worlds, folder)
         complete = not stopping.signal and limit is None
         if complete:
             complete = _add_baselines(summary, loaded, worlds, path, stopping, quiet)

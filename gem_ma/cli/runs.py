@@ -22,8 +22,8 @@ def run_folder(run: str) -> Path:
     from pathlib import Path
 
     from gem_ma import registry
-    from gem_ma.config.spelling import nearest
     from gem_ma.errors import ConfigError
+    from gem_ma.spelling import nearest
 
     # a path that exists wins over a name below runs/
     for path in (Path(run), Path("runs", run)):

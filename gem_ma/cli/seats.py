@@ -111,18 +111,17 @@ def _behaviour(config: Config, agent: str, model: str) -> dict[str, str]:
 
 def _unknown(name: str, agents: Sequence[str] | dict[str, Any] = ()) -> str:
     """That no option and no agent is called so, with the nearest of both."""
-    from difflib import get_close_matches
-
     from gem_ma.config.schema import sections_of
     from gem_ma.config.settings import Config
+    from gem_ma.spelling import near
 
     context = click.get_current_context()
     options = [long[2:] for option in context.command.params for long in option.opts]
     known = [*agents, *filter(None, options)]
-    near = get_close_matches(name, known, n=2, cutoff=0.6)
+    close = near(name, known, 2)
     hint = f"agents: {', '.join(agents)}" if agents else f"see gem-ma {context.info_name} --help"
     if keys := sections_of(name.replace("-", "_"), Config):
         hint = f"did you mean {' or '.join(f'{key}=...' for key in keys)}?"
-    if near:
-        hint = f"did you mean {' or '.join(f'--{other}' for other in near)}?"
+    if close:
+        hint = f"did you mean {' or '.join(f'--{other}' for other in close)}?"
     return f"No such option or agent: --{name} ({hint})"

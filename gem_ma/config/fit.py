@@ -19,8 +19,8 @@ from gem_ma.config.fit_training import check_training, ids_of, together
 from gem_ma.config.options import ENGINE, SEAT, check_options, signature
 from gem_ma.config.playing import PolicySettings
 from gem_ma.config.seating import fits, key_of
-from gem_ma.config.spelling import nearest
 from gem_ma.config.worlds_written import SECTIONS, seats, worlds
+from gem_ma.spelling import nearest
 
 
 def check_fit(document: Document, base: Path | None) -> None:

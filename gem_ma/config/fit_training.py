@@ -10,9 +10,9 @@ from gem_ma import registry
 from gem_ma.behaviour import is_privileged
 from gem_ma.config.document import Document, Keys, section
 from gem_ma.config.learning import SCHEDULE
-from gem_ma.config.spelling import nearest
 from gem_ma.config.worlds_written import worlds
 from gem_ma.engines.capabilities import Pins, Trains, declares
+from gem_ma.spelling import nearest
 
 # of each world that is trained on: its agents, () where they cannot be known, and where the seat of
 # each stands

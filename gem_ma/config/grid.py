@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from gem_ma.config.document import Document, Keys, Place, dotted
 from gem_ma.config.schema import validate
 from gem_ma.config.settings import Config
-from gem_ma.config.spelling import nearest
 from gem_ma.config.studies import StudySections
 from gem_ma.config.worlds_written import placed_keys
 from gem_ma.errors import ConfigError
+from gem_ma.spelling import nearest
 
 SECTIONS = tuple(StudySections.model_fields)
 # each is a run folder, checked before the first is played; more is a slip of the hand

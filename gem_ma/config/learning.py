@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator
 
 from gem_ma.config.playing import Settings
+from gem_ma.spelling import near
 
 # These are the only lists: who computes reads them off (`credit`, `estimators.shaping`,
 # `training.learner.losses`), so a name that a config may say is one that is computed.
@@ -35,10 +35,10 @@ def mix_of(rule: str) -> float:
     mixed = _MIX.fullmatch(rule)
     if mixed is not None and float(mixed[1]) <= 1:
         return float(mixed[1])
-    near = get_close_matches(rule, names, n=1, cutoff=0.5)
+    close = near(rule, names, 1)
     raise ValueError(
         f"wants {', '.join(names)}, or team_mix(w) with w in 0..1"
-        + (f" (did you mean {near[0]!r}?)" if near else "")
+        + (f" (did you mean {close[0]!r}?)" if close else "")
     )
 
 

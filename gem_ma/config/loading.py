@@ -40,12 +40,12 @@ from gem_ma.config.fit import check_fit
 from gem_ma.config.grid import Grid, take_grid
 from gem_ma.config.paths import locate_code, located
 from gem_ma.config.schema import validate
+from gem_ma.config.secrets import check_comments, check_secrets
 from gem_ma.config.settings import Config
 from gem_ma.config.sources import extend, source_of
 from gem_ma.config.studies import StudySections
 from gem_ma.config.worlds_written import placed_keys, spell_worlds
 from gem_ma.errors import ConfigError, DataError
-from gem_ma.secret_names import check_comments, check_secrets
 
 Overrides = Sequence[str] | Mapping[str, Any]
 

@@ -22,6 +22,7 @@ from gem_ma.config.options import signature
 from gem_ma.config.paths import located
 from gem_ma.config.playing import AgentSettings
 from gem_ma.config.seating import seats_of
+from gem_ma.config.secrets import reveal
 from gem_ma.config.settings import Config
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.http.budget import Budget
@@ -32,7 +33,6 @@ from gem_ma.memory import summarist
 from gem_ma.registry import load, make, task_of
 from gem_ma.rollout import Plan
 from gem_ma.scenario import Scenario
-from gem_ma.secret_names import reveal
 from gem_ma.tools.equipping import equipped
 
 

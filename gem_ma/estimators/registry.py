@@ -6,7 +6,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from gem_ma.errors import ConfigError
 from gem_ma.estimators import moving, returns, trees, turnwise
 from gem_ma.estimators.groups import Array, Key, State, columns
+from gem_ma.spelling import near
 from gem_ma.turn_table import TurnTable
 
 SHARES = ("decay", "lam")  # options that lie in 0..1
@@ -120,10 +120,10 @@ def estimate(
     chosen = estimator(name)
     for option in options:
         if option not in chosen.options:
-            near = get_close_matches(option, chosen.options, n=1)
+            close = near(option, chosen.options, 1)
             hint = (
-                f"did you mean {near[0]!r}?"
-                if near
+                f"did you mean {close[0]!r}?"
+                if close
                 else f"it has {', '.join(chosen.options) or 'none'}"
             )
             raise ConfigError(f"estimator {name!r} has no option {option!r} ({hint})")
@@ -156,9 +156,9 @@ def key_among_worlds(name: str, key: Key | None, groups: str) -> tuple[str, ...]
 def estimator(name: str) -> Estimator:
     """The estimator of a name. Raises ConfigError with the nearest names."""
     if name not in ESTIMATORS:
-        near = get_close_matches(name, ESTIMATORS, n=1)
+        close = near(name, ESTIMATORS, 1)
         raise ConfigError(
             f"no estimator is called {name!r}"
-            f" ({f'did you mean {near[0]!r}?' if near else 'known: ' + ', '.join(ESTIMATORS)})"
+            f" ({f'did you mean {close[0]!r}?' if close else 'known: ' + ', '.join(ESTIMATORS)})"
         )
     return ESTIMATORS[name]

@@ -75,6 +75,20 @@ def interval_text(estimate: Mapping[str, Any]) -> str:
     return f"{estimate['mean']:.3f} [{bounds}]"
 
 
+def returns_of(episode: Episode) -> dict[str, float]:
+    """The return of each agent. Raises ScenarioError where payments, each of them finite, add up
+    to something that is not."""
+    returns = episode.returns()
+    for agent, value in returns.items():
+        if not math.isfinite(value):
+            where = f"{episode.scenario}: task {episode.id[0]}, seed {episode.seed}"
+            raise ScenarioError(
+                f"{where}, repeat {episode.repeat}: the payments of {agent!r} add up to {value},"
+                " which is not finite"
+            )
+    return returns
+
+
 def values_of(episode: Episode, measures: Measures) -> dict[str, float]:
     """The measures that apply to an episode. Raises ScenarioError where the scenario gives no
     finite number."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from gem_ma.episode import Episode
 from gem_ma.errors import ConfigError
-from gem_ma.evaluation.groups import values_of
+from gem_ma.evaluation.groups import returns_of, values_of
 from gem_ma.evaluation.judge import Judge
 from gem_ma.evaluation.kinds import SUCCESS, Kinds
 from gem_ma.evaluation.pairs import NO_PAIR, Id, by_play, finite, paired_difference
@@ -70,7 +70,7 @@ def scores_of(
         # of several worlds also that of each
         names = dict.fromkeys((SUCCESS, f"{SUCCESS} {episode.world}".strip()))
         scores = {name: float(won) for name in names if won is not None}
-        paid = episode.returns()
+        paid = returns_of(episode)
         scores |= {f"return {episode.whose(agent)}": value for agent, value in paid.items()}
         for score, value in scores.items():
             values.setdefault(score, {})[episode.id] = value

@@ -9,7 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gem_ma.episode import End, Entry, Episode
-from gem_ma.evaluation.groups import Labels, Measures, labels_if_any, labels_of, values_of
+from gem_ma.evaluation.groups import (
+    Labels,
+    Measures,
+    labels_if_any,
+    labels_of,
+    returns_of,
+    values_of,
+)
 from gem_ma.types import Malformed, Turn
 
 
@@ -141,7 +148,7 @@ def take(
 def _slim(episode: Episode, cast: Mapping[str, Any]) -> Episode:
     """An episode with its identity, end and returns only."""
     # one entry per agent: returns stay, and a ledger of thousands goes
-    ledger = tuple(Entry(-1, agent, value) for agent, value in episode.returns().items())
+    ledger = tuple(Entry(-1, agent, value) for agent, value in returns_of(episode).items())
     return replace(
         episode, cast=cast, ledger=ledger, turns=(), calls=(), forks=(), final={}, options={}
     )

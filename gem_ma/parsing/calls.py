@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from gem_ma.parsing.strict_json import (
@@ -22,6 +21,7 @@ from gem_ma.parsing.strict_json import (
     depth_exceeds,
 )
 from gem_ma.parsing.text import clean
+from gem_ma.spelling import near
 from gem_ma.types import Malformed, Tool, ToolCall
 
 EXCERPT = 200  # characters of a malformed call that are kept
@@ -162,9 +162,10 @@ def offered(
 
 
 def _unknown(call: ToolCall, names: list[str]) -> Malformed:
-    # the name is cut first: the comparison takes the square of its length
-    near = get_close_matches(call.name[:EXCERPT], names, n=3, cutoff=0.5)
-    hint = f"nearest: {', '.join(near)}" if near else f"tools are {', '.join(names[:20]) or 'none'}"
+    close = near(call.name, names)
+    hint = (
+        f"nearest: {', '.join(close)}" if close else f"tools are {', '.join(names[:20]) or 'none'}"
+    )
     return Malformed(
         f"{call.name}({call.arguments!a})"[:EXCERPT],
         f"unknown_tool: no tool is called {call.name[:50]!r}; {hint}",

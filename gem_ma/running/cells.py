@@ -152,8 +152,8 @@ def check_measures(names: Sequence[str], worlds: Mapping[Names, Worlds]) -> None
     What a scenario measures is known from a play: one of two decision points, with silent
     agents, which is not kept.
     """
-    from gem_ma.config.spelling import nearest
     from gem_ma.errors import ConfigError
+    from gem_ma.spelling import nearest
     from gem_ma.wrappers.around import rules_of
 
     if not names:

@@ -11,9 +11,8 @@ from urllib.parse import urlsplit
 
 from gem_ma.engines.http.hiding import LEAST, Secret
 from gem_ma.env_file import NAME as ENV_FILE
-from gem_ma.env_file import variable
+from gem_ma.env_file import NO_SECRET, variable
 from gem_ma.errors import ConfigError
-from gem_ma.secret_names import NO_SECRET
 
 EACH = 3  # times that one of several servers is tried before another one is asked
 MOST_BYTES = 32 * 1024 * 1024  # of a reply's body

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gem_ma.config.playing import Settings
-from gem_ma.config.spelling import nearest
 from gem_ma.errors import ConfigError
+from gem_ma.spelling import nearest
 
 WANTED = {  # the library's own words name its types, which users do not know
     "rank": "a whole number, 1 or more",
@@ -22,9 +21,11 @@ WANTED = {  # the library's own words name its types, which users do not know
 }
 
 
-class LoraSettings(Settings):
+class LoraSettings(BaseModel):
     """A new LoRA adapter: low-rank changes of linear layers, the only weights of its policy that
     learn."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     rank: int = Field(8, ge=1)
     alpha: float = Field(16.0, gt=0, description="What the adapter adds is scaled by alpha / rank.")

@@ -21,7 +21,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gem_ma.config.spelling import nearest
 from gem_ma.engines.base import stable_seed
 from gem_ma.engines.local.adapter_folder import CONFIG, read_adapter, relative_base, write_adapter
 from gem_ma.engines.local.adapter_routing import add_adapters
@@ -29,6 +28,7 @@ from gem_ma.engines.local.adapter_settings import LoraSettings
 from gem_ma.engines.local.loading import first_line
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.installing import install
+from gem_ma.spelling import nearest
 
 MARKED = 64  # values of each weight that tell one base from another
 

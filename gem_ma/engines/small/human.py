@@ -19,13 +19,13 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any, TextIO
 
 from gem_ma.engines.base import Policy
 from gem_ma.episode import Episode
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.parsing import clean, parse_legal, parse_tool_calls, read_call
+from gem_ma.spelling import near
 from gem_ma.types import Message, Reply, Request, Tool, ToolCall
 
 # marks that would reorder what is read: a message could show another word than it holds
@@ -244,8 +244,8 @@ def typed_call(text: str, tools: Sequence[Tool]) -> ToolCall | str:
     name, _, rest = text[1:].strip().partition(" ")
     tool = next((tool for tool in tools if tool.name == name), None)
     if tool is None:
-        near = get_close_matches(name, [tool.name for tool in tools], n=1, cutoff=0.5)
-        return f"no tool is called {name!r}" + (f"; did you mean /{near[0]}?" if near else "")
+        close = near(name, [tool.name for tool in tools], 1)
+        return f"no tool is called {name!r}" + (f"; did you mean /{close[0]}?" if close else "")
     try:
         words = shlex.split(rest)
     except ValueError as error:

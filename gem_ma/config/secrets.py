@@ -13,10 +13,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gem_ma.config.document import Document, Fault, Keys, Place
-from gem_ma.env_file import variable
+from gem_ma.env_file import NO_SECRET, variable
 from gem_ma.errors import ConfigError
 
-NO_SECRET = ("EMPTY", "none")  # what local servers want where there is no key
 LEAST = 16  # characters of a key that is looked for in other texts; a shorter one may be a word
 # at the end of a name: `max_tokens` and `token_ids` are no secrets, `hf_token` is one
 _NAME = re.compile(
