@@ -19,7 +19,8 @@ from gem_ma.config.loading import Loaded, LoadedStudy, Overrides, load, load_stu
 from gem_ma.config.settings import Config
 from gem_ma.config.worlds import worlds_of
 from gem_ma.engines.base import Policy
-from gem_ma.errors import ConfigError
+from gem_ma.errors import ConfigError, EngineError
+from gem_ma.evaluation.unheard import lines_of
 from gem_ma.running import cells
 from gem_ma.running.comparing import compare_runs
 from gem_ma.running.folder import open_folder
@@ -83,7 +84,7 @@ def run(
     the folder, by default `runs/<config>-<digest>`. The same call again plays what is not
     played yet; `fresh` puts an old folder aside first. A failed episode is counted, not raised.
     Raises ConfigError, DataError, StoreError; BudgetError and EndpointError with what was played
-    kept.
+    kept; EngineError where a policy never spoke, since such a score measures nothing.
     """
     loaded = load_config(source, _with_tasks(overrides, n)).without_training()
     _no_study(loaded)
@@ -101,6 +102,7 @@ def run(
         wait(play_into(folder, rest, policies, loaded.config.run.concurrency, _Silent()))
         score = score_of(loaded, worlds, folder)
         folder.write_summary(score)
+    _check_heard(path, {"": score})
     return Run(path, score)
 
 
@@ -151,7 +153,7 @@ def study(
 
     `n`: how many tasks each cell plays. `measures`: scores to compare beside the first. `out` and
     `fresh` as in `run`; every cell is a run folder below, which `open_run` opens. Raises
-    ConfigError for a config that is not a study.
+    ConfigError for a config that is not a study, EngineError as in `run`.
     """
     loaded = load_study(source, _with_tasks(overrides, n))
     path = Path(out) if out is not None else cells.study_path(loaded)
@@ -165,6 +167,7 @@ def study(
         made = wait(_cells(loaded, path, worlds, compared, fresh))
         about = {"command": f"gem_ma.study({str(source)!r})", "planned": planned}
         summary = cells.keep_comparison(loaded, made, compared, path, about)
+    _check_heard(path, {f"cell {' x '.join(at)}: ": cell.summary for at, cell in made.items()})
     return {"study": str(path), **summary}
 
 
@@ -222,6 +225,13 @@ def _no_study(loaded: Loaded) -> None:
             f"{loaded.path}: this is a study of several cells; play and compare them with: gem-ma"
             f" study {loaded.path}"
         )
+
+
+def _check_heard(path: Path, summaries: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raises EngineError where a policy never spoke; `summaries` by how their lines begin."""
+    lines = [f"{head}{line}" for head, summary in summaries.items() for line in lines_of(summary)]
+    if lines:
+        raise EngineError("\n".join([*lines, f"what was played is kept in {path}"]))
 
 
 def _path(loaded: Loaded, out: str | Path | None) -> Path:

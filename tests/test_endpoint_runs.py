@@ -7,7 +7,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,19 @@ import pytest
 
 pytest.importorskip("openai", reason="needs the api extra")
 
+import gem_ma
 from gem_ma.cli.main import main
 from gem_ma.engines.http import faults as http_faults
 from gem_ma.engines.http.budget import Budget, Price
 from gem_ma.engines.http.openai import OpenAI
 from gem_ma.engines.small.replay import Recorded
-from gem_ma.episode import End
-from gem_ma.errors import BudgetError, ConfigError, DataError
+from gem_ma.episode import End, Episode, Seat
+from gem_ma.errors import BudgetError, ConfigError, DataError, EngineError
 from gem_ma.evaluation.costs import cost_rows, costs
+from gem_ma.evaluation.metrics import summarise
 from gem_ma.store import read_episodes
 from gem_ma.store.interrupted import forget_replies, keep_reply, read_replies, remove_replies
-from gem_ma.types import Attempt, Message, Reply, Request, Usage
+from gem_ma.types import Action, Attempt, Message, Reply, Request, Turn, Usage
 from tests.fault_server import Answer, Asked, FaultServer, Script, drop, hang, says, status
 
 KEY = "sk-canary-55d1e0"
@@ -362,12 +364,15 @@ def test_a_play_in_which_a_model_only_ever_said_nothing_failed_and_the_share_is_
     assert "said nothing in this play" in next(iter(summary["errors"]))
 
 
+HELD_BACK = says(None, finish="content_filter")
+
+
 @pytest.mark.parametrize(
     "answer",
     [
         says(None, calls=[("c", "f", "{}")]),
         says(None, choice={"message": {"content": None, "reasoning": "hm"}}),
-        says(None, finish="content_filter"),
+        HELD_BACK,
     ],
 )
 def test_calls_reasoning_and_filters_are_no_silence(
@@ -376,11 +381,89 @@ def test_calls_reasoning_and_filters_are_no_silence(
     with FaultServer([answer]) as server:
         config(tmp_path, server.url, episodes=2)
         done = command("run", "talk.yaml", "--out", "out", "--json")
-    assert done.returncode == 0 and json.loads(done.stdout)["empty"]["main"] == {
-        "replies": 8,
-        "empty": 0,
-        "share": 0.0,
-    }
+    assert json.loads(done.stdout)["empty"]["main"] == {"replies": 8, "empty": 0, "share": 0.0}
+    # a filter that held all of them back left nothing to score, all the same
+    assert done.returncode == (answer == HELD_BACK)
+    assert ("8 replies was refused or held back" in done.stderr) == (answer == HELD_BACK)
+
+
+TOO_LONG = status(400, "the prompt is too long: 900 tokens > 512")
+NO_REPLY = {
+    "too long": (TOO_LONG, "", "no longer fitted the context"),
+    "too slow": (hang(), "run: {episode_timeout_s: .3}", "the time of the play was over"),
+    "refused": (status(400, "no"), "run: {max_failed: 100%}", "the play failed: EngineError: "),
+    "flagged": (status(403, "your prompt was flagged"), "", "refused or held back by a filter"),
+}
+
+
+@pytest.mark.parametrize("why", NO_REPLY)
+def test_a_run_in_which_a_policy_never_spoke_says_why_and_ends_with_1(
+    tmp_path: Path, command: Command, why: str
+) -> None:
+    answer, more, reason = NO_REPLY[why]
+    with FaultServer([answer]) as server:
+        config(tmp_path, server.url, more=more, episodes=2)
+        done = command("run", "talk.yaml", "--out", "out")
+        with pytest.raises(EngineError, match=reason) as caught:
+            gem_ma.run(tmp_path / "talk.yaml", out=tmp_path / "again")
+    assert done.returncode == 1 and reason in done.stderr and "'main'" in done.stderr
+    assert str(tmp_path / "again") in str(caught.value)  # what was played is kept
+    assert reason in gem_ma.open_run(tmp_path / "again")["unheard"]["main"]
+
+
+def test_a_cell_of_a_study_in_which_a_policy_never_spoke_is_named(
+    tmp_path: Path, command: Command
+) -> None:
+    def script(asked: Asked) -> Answer:
+        return says("cooperate") if asked.body["model"] == "m" else TOO_LONG
+
+    with FaultServer(script) as server:
+        grid = "grid: {policies.main.model: {short: openai/m, long: openai/l}}"
+        config(tmp_path, server.url, more=grid, episodes=2)
+        done = command("study", "talk.yaml", "--out", "out")
+    assert done.returncode == 1
+    assert "cell long: policy 'main' never spoke: 2 of 2 plays" in done.stderr
+    assert "cell short" not in done.stderr
+
+
+def test_a_training_beside_a_policy_that_never_spoke_says_so(
+    tmp_path: Path, command: Command
+) -> None:
+    with FaultServer([TOO_LONG]) as server:
+        (tmp_path / "train.yaml").write_text(f"""
+scenario: {{id: kuhn_poker}}
+agents: {{player_0: {{policy: main}}, player_1: {{policy: other}}}}
+policies:
+  main: {{model: table/softmax}}
+  other: {{model: openai/m, base_url: "{server.url}", api_key_env: MY_KEY}}
+train: {{policies: [main], steps: 1, episodes: 4}}
+evaluate: {{episodes: 2}}
+""")
+        done = command("train", "train.yaml", "--out", "out")
+    assert done.returncode == 1 and "policy 'other' never spoke: 4 of 4 plays" in done.stderr
+
+
+def test_a_policy_that_spoke_once_or_was_never_asked_is_heard_or_no_fault() -> None:
+    def episode(end: End, turns: tuple[Turn, ...] = ()) -> Episode:
+        cast = {"a": Seat("direct", "main"), "b": Seat("direct", "other")}
+        return Episode(
+            "dilemma", 1, 0, "test/0", 0, None, cast, turns, (), (), {"a": (), "b": ()}, (), end
+        )
+
+    def unheard(*episodes: Episode) -> dict[str, str]:
+        return summarise([replace(one, seed=n) for n, one in enumerate(episodes)]).get(
+            "unheard", {}
+        )
+
+    spoke = Turn(0, "a", (), None, (), Action("x"), (Reply("x", policy="main"),))
+    ids = replace(spoke, replies=(Reply("", token_ids=(1,), policy="main"),))
+    bot = replace(spoke, replies=())
+    assert unheard(episode(End.CONTEXT), episode(End.TIMEOUT, (spoke,))).keys() == {"other"}
+    assert unheard(episode(End.CONTEXT, (ids,))).keys() == {"other"}
+    assert unheard(episode(End.CONTEXT, (bot,))).keys() == {"other"}
+    assert unheard(episode(End.CONTEXT), episode(End.TERMINATED)) == {}
+    assert unheard(episode(End.INTERRUPTED)) == {}
+    assert unheard(episode(End.CONTEXT)).keys() == {"main", "other"}
 
 
 def test_another_model_than_the_one_that_was_asked_stands_in_the_score(

@@ -193,20 +193,21 @@ def _add_baselines(
 
 
 def verdict(loaded: Loaded, summary: dict[str, Any], path: Path) -> int:
-    """0, or 1 and a line about it where a policy never said a thing, or more episodes failed
+    """0, or 1 and a line about it where a policy never spoke, or more episodes failed
     than the config allows."""
     from gem_ma.cli.terminal import progress_line
+    from gem_ma.evaluation.unheard import lines_of
 
     again = f"gem-ma resume {path} --retry-failed"
-    for name, counts in summary["empty"].items():
-        # An empty reply is a legal answer. A model that gives nothing else would end with a score
-        # and the code 0.
-        if counts["empty"] == counts["replies"]:
-            progress_line(
-                f"policy {name!r} said nothing: each of its {counts['replies']} replies was empty;"
-                f" look at its model and its max_tokens, then redo the plays with: {again}"
-            )
-            return 1
+    # An empty reply is a legal answer, and a full context an end like any other. A model that gives
+    # nothing else would end with a score and the code 0.
+    unheard = lines_of(summary)
+    for line in unheard:
+        # only failed plays can be played again in their folder
+        redo = f"with: {again}" if summary["failed"] else "by the same command with --fresh"
+        progress_line(f"{line}; then redo the plays {redo}")
+    if unheard:
+        return 1
     # a share of failures is normal with endpoints, and the config says which
     settings = loaded.config.run
     if settings.tolerates(summary["failed"], summary["episodes"]):

@@ -115,7 +115,7 @@ def study(
         about = {"command": again, "planned": sum(most)}
         summary = keep_comparison(loaded, cells, compared, path, about)
     show_study(summary, path, as_json, _page(loaded, summary, path), report.tables)
-    return _verdict(loaded, summary, path)
+    return _verdict(loaded, cells, summary, path)
 
 
 def _play(
@@ -172,11 +172,19 @@ def _page(loaded: LoadedStudy, summary: Mapping[str, Any], path: Path) -> Path |
         return None
 
 
-def _verdict(loaded: LoadedStudy, summary: Mapping[str, Any], path: Path) -> int:
-    """0, or 1 and a line about it where a cell has more failed episodes than its config allows."""
+def _verdict(
+    loaded: LoadedStudy, cells: Mapping[Names, Cell], summary: Mapping[str, Any], path: Path
+) -> int:
+    """0, or 1 and a line about it where a policy of a cell never spoke, or a cell has more failed
+    episodes than its config allows."""
     from gem_ma.cli.terminal import progress_line
+    from gem_ma.evaluation.unheard import lines_of
 
     code = 0
+    for names, played in cells.items():
+        for line in lines_of(played.summary):
+            progress_line(f"cell {' x '.join(names)}: {line}")
+            code = 1
     for row, cell in zip(summary["cells"], loaded.cells.values(), strict=True):
         if not cell.config.run.tolerates(row["failed"], row["episodes"]):
             name = " x ".join(row["names"].values())

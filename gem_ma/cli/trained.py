@@ -14,13 +14,19 @@ RATED = 8  # members of a league whose ratings are printed; the page has all
 
 
 def verdict(summary: Mapping[str, Any], loaded: Loaded, failed: int, ended: int, path: Path) -> int:
-    """0, or 1 and a line about it where a policy learned nothing, or more episodes failed than the
-    config allows."""
+    """0, or 1 and a line about it where a policy learned nothing, one that does not learn never
+    spoke, or more episodes failed than the config allows."""
     from gem_ma.cli.terminal import progress_line
+    from gem_ma.evaluation.unheard import unheard_of
+    from gem_ma.store import read_episodes
 
-    idle = summary.get("learned_nothing", {})
     # a learner that never got a gradient has a loss curve like any other
-    for line in idle.values():
+    idle = [*summary.get("learned_nothing", {}).values()]
+    # those who do not learn may have been out of reach all the time
+    learn = loaded.config.train.policies if loaded.config.train is not None else ()
+    seated = {seat.policy for seat in loaded.config.seats if seat.policy is not None}
+    idle += unheard_of(read_episodes(path), seated - set(learn))
+    for line in idle:
         progress_line(line)
     settings = loaded.config.run
     if settings.tolerates(failed, ended):

@@ -49,10 +49,11 @@ def summarise(
 
     Keys: `episodes ok failed excluded retried tasks returns success score pass_hat_k
     pass_hat_k_intervals tries measures labels lost ends errors turns steps tokens truncated
-    illegal malformed cut empty served`. An interval is `{mean, low, high, n, method, rate}`; a
-    bound that the data cannot give is null, as is a mean over nothing. `labels` is explained in
-    `gem_ma.evaluation.groups`, `lost` in `gem_ma.evaluation.lost`. `worlds` is there where several
-    were played: name -> the keys from `episodes` to `tries`, less `retried`, and `ends`.
+    illegal malformed cut empty served`; `unheard` where a policy never spoke. An interval is
+    `{mean, low, high, n, method, rate}`; a bound that the data cannot give is null, as is a mean
+    over nothing. `labels` is explained in `gem_ma.evaluation.groups`, `lost` in
+    `gem_ma.evaluation.lost`. `worlds` is there where several were played: name -> the keys from
+    `episodes` to `tries`, less `retried`, and `ends`.
     """
     taken = take(episodes, success, measures, labels)
     all_, judged, tallies = taken.episodes, taken.judged, taken.tallies

@@ -17,6 +17,7 @@ from gem_ma.evaluation.groups import (
     returns_of,
     values_of,
 )
+from gem_ma.evaluation.unheard import Voices
 from gem_ma.types import Malformed, Turn
 
 
@@ -63,8 +64,10 @@ class Tallies:
     replies: Counter[str] = field(default_factory=Counter)  # by policy, failed episodes included
     silent: Counter[str] = field(default_factory=Counter)
     served: dict[str, Counter[str]] = field(default_factory=dict)
+    voices: Voices = field(default_factory=Voices)
 
     def add(self, episode: Episode) -> None:
+        self.voices.add(episode)
         replies = [reply for turn in episode.turns for reply in turn.replies]
         # once per episode, however many of its requests were repeated
         self.retried += any(reply.attempts for reply in replies)
@@ -83,7 +86,7 @@ class Tallies:
 
     def by_policy(self) -> dict[str, Any]:
         """`empty`: of each policy's replies, how many said nothing; `served`: what servers called
-        their models."""
+        their models; `unheard`, where any is: why a policy never spoke."""
         empty = {
             name: {"replies": n, "empty": self.silent[name], "share": self.silent[name] / n}
             for name, n in sorted(self.replies.items())
@@ -92,7 +95,8 @@ class Tallies:
             name: dict(sorted(names_of.items(), key=lambda pair: (-pair[1], pair[0])))
             for name, names_of in sorted(self.served.items())
         }
-        return {"empty": empty, "served": served}
+        unheard = self.voices.unheard()
+        return {"empty": empty, "served": served, **({"unheard": unheard} if unheard else {})}
 
 
 @dataclass(slots=True)
