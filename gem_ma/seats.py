@@ -212,7 +212,6 @@ class Seats:
         engine = policy.core
         if isinstance(engine, Remembers):
             engine.recall(request, reply)
-        # of an older record: there a thought stands in the text
         return without_thought(reply)
 
     async def _fly(self, agent: str, policy: Policy, request: Request) -> Reply:

@@ -220,9 +220,8 @@ class Reply:
     reply may be played, never trained on. `finish`: stop | length | context_overflow |
     content_filter. `images`: digests of the images that stand in the prompt, in order, of an
     engine that shows them to a local model. `version` = weights at the first sampled token.
-    `reasoning`: what the model thought, without its tags; the text is what it said besides (see
-    `gem_ma.parsing.split_reasoning`). `model`: the name that the server says it answered with, ""
-    where it says none. `cut`: as in an Action.
+    `reasoning`: what the model thought, without its tags; the text is what it said. `model`: the
+    name that the server says it answered with, "" where it says none. `cut`: as in an Action.
     """
 
     text: str = ""

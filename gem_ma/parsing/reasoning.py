@@ -100,7 +100,8 @@ def split_reasoning(text: str, opened: bool = False) -> tuple[str, str]:
 
 
 def without_thought(reply: Reply) -> Reply:
-    """The reply with what was thought in its `reasoning` alone."""
+    """The reply with what was thought in its `reasoning` alone; in the text of one that an older
+    version recorded, or that the engine of somebody else gives, thoughts still stand."""
     thought, answer = split_reasoning(reply.text)
     # the same object: most replies hold no thought, and a copy costs
     if answer is reply.text:
