@@ -2,8 +2,9 @@
 the speaker itself was shown.
 
 Each finding is `kind: evidence`: `invented` (a value that stands neither in the part nor in the
-talk), `recited` (eight words in a row of the part), `role_flip` (offers help, or writes like a
-program), `token_leak` (a mark such as `###STOP###`), `loop` (said before, word by word).
+talk), `recited` (eight words in a row of the part), `role_flip` (offers help, writes like a
+program, or for both sides), `aside` (speaks of its part, or gives a stage direction),
+`token_leak` (a mark such as `###STOP###`), `loop` (said before, word by word).
 """
 
 from __future__ import annotations
@@ -29,6 +30,37 @@ _FLIPS = re.compile(
     r" like)\b"
     r"|\bi(?: can|['’]ll be happy to| am here to) assist you\b"
     r"|</?tool_call>|\{\s*\"name\"\s*:|^[^\S\n]*(?:action|observation)\s*:",
+    re.IGNORECASE | re.MULTILINE,
+)
+# A line under the name of a speaker, also behind the end of a sentence.
+_SPEAKER = re.compile(
+    r"(?:^|(?<=[.!?\"”] ))[ \t>#*_\[(<|]{0,6}(?P<name>(?:(?:the|ai|customer|support|sales) )?"
+    r"(?:assistant|agent|representative|rep|support|service|system|bot|chatbot|ai|human|user"
+    r"|customer|client|you|me))(?: \(?\w{1,20}\)?)?[ \t*_\])]{0,6}(?::(?!//)|\|>)"
+    r"|<\|im_start\|>|\[/?INST\]|[\"']role[\"']\s?:",
+    re.IGNORECASE | re.MULTILINE,
+)
+_OWN_NAMES = frozenset({"user", "customer", "client", "human", "me"})
+# What nobody says who is in a talk: a thought, a stage direction, words about the own part.
+_ASIDES = re.compile(
+    "|".join(
+        (
+            r"^[ \t*_#>]{0,6}(?:thoughts?|reasoning|reflection|analysis|note to self)[ \t*_]{0,4}:",
+            r"^[ \t]*(?:\([^()\n]{1,200}\)|\[[^\[\]\n]{1,200}\]|\*(?!\*)[^*\n]{1,200}\*)[ \t]*$",
+            r"\b(?:we|i) (?:have|got|was given|were given) instructions\b",
+            r"\b(?:my|the|these|our) instructions (?:say|state|tell|are|mention|require)\b(?! no)",
+            r"\b(?:according to|per|based on) (?:my|our) (?:instructions?|persona|scenario|role)\b",
+            r"\b(?:i am|i['’]m|we are|we['’]re) (?:not )?(?:the user|the assistant|an ai\b"
+            r"|playing|simulating|acting as|role-?playing)\b",
+            r"\bnot (?:as )?the assistant\b",
+            r"\bthe (?:simulated )?user (?:is|wants|asks|asked|has|should|needs|will|would|must)\b",
+            r"\b(?:system prompt|user simulat\w{2,5}|role-?playing|as an ai\b)",
+            r"\b(?:in|out of|stay in) character\b",
+            r"\b(?:my|the) next (?:message|response|reply|turn|line) (?:should|must|will|is|as)\b",
+            r"\b(?:i|we) (?:should|need to|must|will) (?:now )?(?:respond|reply|answer|output) "
+            r"(?:as|only|in (?:role|character)|with (?:a|one|only))\b",
+        )
+    ),
     re.IGNORECASE | re.MULTILINE,
 )
 
@@ -64,11 +96,25 @@ def audit(draft: Draft) -> tuple[str, ...]:
     findings += [f"recited: {recited}"] if recited else []
     flip = _FLIPS.search(draft.text)
     findings += [f"role_flip: {flip[0].strip()}"] if flip else []
+    if not flip and (other := _both_sides(draft.text)):
+        findings.append(f"role_flip: {other}")
+    aside = _ASIDES.search(draft.text)
+    findings += [f"aside: {aside[0].strip()}"] if aside else []
     # Of the raw text: what the model wrote counts, even where it would be removed before it is
     # sent.
     findings += ["token_leak: a marked-up word"] if has_marks(draft.raw) else []
     findings += ["loop: said before"] if _repeats(draft) else []
     return tuple(findings)
+
+
+def _both_sides(text: str) -> str:
+    """The label of a line that somebody else would say; "" where there is none. The own name in
+    front of all is a habit, and says nothing."""
+    for label in _SPEAKER.finditer(text):
+        name = (label["name"] or "").casefold().removeprefix("the ")
+        if name not in _OWN_NAMES or text[: label.start()].strip():
+            return label[0].strip()
+    return ""
 
 
 def _repeats(draft: Draft) -> bool:

@@ -575,6 +575,55 @@ def test_the_check_finds_what_nobody_told_the_speaker() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "draft"),
+    [
+        ("role_flip", "I want a seat.\n\nAssistant: It is booked.\nUser: Thank you!"),
+        ("role_flip", "I want a seat. Agent: Done. Customer: Thanks!"),
+        ("role_flip", "User: A seat.\nClerk is slow.\nUser: Hello?"),
+        ("role_flip", "**Customer Service:** Hello, here we are."),
+        ("role_flip", "Yes.\n[Assistant]: Great."),
+        ("role_flip", "Yes.\n### AI (bot):\nGreat."),
+        ("role_flip", "Yes.<|im_start|>assistant\nGreat."),
+        ("role_flip", '[{"role": "user", "content": "Yes."}]'),
+        ("aside", "a seat please\n\nWe have instructions: I am the user, not the assistant."),
+        ("aside", "My instructions say that I want a seat."),
+        ("aside", "As the user wants a seat, I ask for one."),
+        ("aside", "I should respond as the customer. A seat, please."),
+        ("aside", "So my next message should be short: a seat"),
+        ("aside", "I'm role-playing a customer who wants a seat."),
+        ("aside", "A seat, please.\n(waits for an answer)"),
+        ("aside", "*sighs*\nA seat, please."),
+        ("aside", "Thought: he asks who I am.\nI am Ann."),
+        ("aside", "According to my instructions I leave now."),
+        ("aside", "As an AI language model I have no order."),
+        ("aside", "[Say yes if they ask.]"),
+    ],
+)
+def test_a_draft_for_both_sides_or_about_its_part_is_found(kind: str, draft: str) -> None:
+    assert kind in [finding.split(":")[0] for finding in audit(Draft(draft))]
+
+
+@pytest.mark.parametrize(
+    "draft",
+    [
+        "User: A seat, please.",
+        "I told the agent: cancel it. He said no.",
+        "I am a customer of yours for years, and not a happy one.",
+        "The instructions in the box say nothing about batteries.",
+        "The agent said yesterday that I would get it back.",
+        "My address: Main Street. My name: Ann.",
+        "Is this the assistant? I need a person.",
+        "Your reply should have come last week (I waited for it).",
+        "I have to reply to the seller today.",
+        "Please answer: is it *really* waterproof?",
+        "See https://example.com/user: it is there.",
+    ],
+)
+def test_what_customers_say_is_no_slip_of_the_part(draft: str) -> None:
+    assert audit(Draft(draft, situation=draft.split()[-1])) == ()
+
+
 # -- traits --------------------------------------------------------------------------------------
 
 
