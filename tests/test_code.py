@@ -12,7 +12,8 @@ from gem_ma.scenarios.code.answers import program_of
 from gem_ma.scenarios.code.scenario import NOTHING, Code
 
 from gem_ma import Game, make, task_of
-from gem_ma.errors import ConfigError, DataError
+from gem_ma.errors import CallError, ConfigError, DataError, ScenarioError
+from gem_ma.tools import sandbox
 
 PROMPT = 'import math\n\ndef half(x):\n    """Half of a number."""\n'
 TEST = "def check(candidate):\n    assert candidate(4) == 2\n    assert candidate(7) == 3.5\n    assert candidate(0) == 0\n"
@@ -251,6 +252,55 @@ def test_a_bomb_costs_its_time_and_the_next_answer_is_judged_rightly(tmp_path: P
     for bomb in bombs:
         assert paid(tmp_path, UNIT, bomb, limits={"timeout_s": 1.0}) == 0
         assert paid(tmp_path, UNIT, RIGHT) == 1
+
+
+def test_a_play_without_a_judge_fails_and_is_not_paid_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def nobody(*_: Any, **__: Any) -> Any:
+        asked.append(1)
+        raise CallError("judge:judged: its process ended")
+
+    monkeypatch.setattr(sandbox, "grade", nobody)
+    with pytest.raises(ScenarioError, match="no verdict, nor one of an answer of ours"):
+        played(tmp_path, UNIT, RIGHT)
+    assert len(asked) == 3
+    one_fails = iter([nobody])
+    monkeypatch.undo()
+    grade = sandbox.grade
+    monkeypatch.setattr(sandbox, "grade", lambda *a, **o: next(one_fails, grade)(*a, **o))
+    assert played(tmp_path, UNIT, RIGHT).ledger[-1].value == 1
+
+
+def test_a_test_that_nobody_can_run_fails_the_play(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gem_ma.scenarios.code.scenario.SLACK_S", 0.1)
+    endless = {**UNIT, "test": "def check(candidate):\n    while True: pass\ncheck(half)"}
+    with pytest.raises(ScenarioError, match="no result within"):
+        played(tmp_path, endless, RIGHT, limits={"timeout_s": 0.1})
+
+
+PREVENTED = {
+    "ends it": "import os\ndef half(x): os.kill(os.getppid(), 9)",
+    "stops it": "import os\ndef half(x): os.kill(os.getppid(), 19)",
+    "takes its memory": """
+import os, resource
+def half(x): resource.prlimit(os.getppid(), resource.RLIMIT_AS, (1, 1)); return [1] * 100000""",
+    "takes its processor": "def half(x): return [0] * 9",
+}
+
+
+@pytest.mark.parametrize("how", PREVENTED)
+def test_a_program_that_prevents_its_verdict_is_paid_nothing(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gem_ma.scenarios.code.scenario.SLACK_S", 0.4)
+    test = "def check(candidate):\n    assert 2 ** sum(range(10 ** 10 * len(candidate(4)))) == 1\n"
+    row = {**UNIT, "test": test} if how == "takes its processor" else UNIT
+    assert played(tmp_path, row, PREVENTED[how], limits={"timeout_s": 0.2}).ledger[-1].value == 0
 
 
 def test_examples_stand_in_the_question(tmp_path: Path) -> None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import socket
+import struct
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gem_ma.errors import CallError, ConfigError
-from gem_ma.tools import sandbox, walls
+from gem_ma.tools import sandbox, syscalls, walls
 from gem_ma.tools.sandbox import grade, run
 from gem_ma.tools.walls import Wall
 
@@ -38,7 +41,7 @@ def blocked(code: str) -> None:
 
 def test_a_wall_that_never_stands_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "START_S", 0.1)
-    monkeypatch.setattr(sandbox, "command", lambda *_: (["sh", "-c", "exec sleep 600"], {}))
+    monkeypatch.setattr(sandbox, "command", lambda *_: ["sh", "-c", "exec sleep 600"])
     with pytest.raises(ConfigError, match="it fails here"):
         sandbox.Worker(Wall("bubblewrap"))
 
@@ -175,7 +178,7 @@ def test_files_outside_are_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["/", "/usr", "/usr/lib", "/dev", "/proc/1", "/packages", "/etc"])
 def test_nothing_is_written_outside_its_folder(place: str) -> None:
     blocked(f"open('{place}/mark', 'w').write('x')")
-    blocked("open('/inside.py', 'a').write('x')")
+    blocked("open('/worker/inside.py', 'a').write('x')")
     assert not Path("/mark").exists()
 
 
@@ -271,6 +274,284 @@ def test_it_has_no_power() -> None:
     assert fields["NoNewPrivs"] == "1"
     assert "0" not in fields["Uid"].split()
     blocked("import os; os.setuid(0)")
+
+
+# -- no call names its supervisor -----------------------------------------------------------------
+
+# Every call of the kernel with which a process can be named by a number, in all the ways that it
+# offers: numbers on x86_64 and aarch64, and arguments, in which P is the process.
+P, NULL = "P", 0
+NAMING: dict[str, tuple[int, int, list[list[Any]]]] = {
+    "kill": (62, 129, [[P, 0], [P, 9]]),
+    "tkill": (200, 130, [[P, 0]]),
+    "tgkill": (234, 131, [[P, P, 0]]),
+    "rt_sigqueueinfo": (129, 138, [[P, 10, NULL]]),
+    "rt_tgsigqueueinfo": (297, 240, [[P, P, 10, NULL]]),
+    "pidfd_open": (434, 434, [[P, 0], [P, 0o200]]),
+    "prlimit64": (302, 261, [[P, number, NULL, NULL] for number in range(16)]),
+    "getpriority": (140, 141, [[0, P], [1, P]]),
+    "setpriority": (141, 140, [[0, P, 0], [1, P, 0]]),
+    "ioprio_set": (251, 30, [[1, P, 0x4004], [2, P, 0x4004]]),
+    "ioprio_get": (252, 31, [[1, P], [2, P]]),
+    "sched_setparam": (142, 118, [[P, NULL]]),
+    "sched_getparam": (143, 121, [[P, NULL]]),
+    "sched_setscheduler": (144, 119, [[P, 5, NULL]]),
+    "sched_getscheduler": (145, 120, [[P]]),
+    "sched_rr_get_interval": (148, 127, [[P, NULL]]),
+    "sched_setaffinity": (203, 122, [[P, 8, NULL]]),
+    "sched_getaffinity": (204, 123, [[P, 8, NULL]]),
+    "sched_setattr": (314, 274, [[P, NULL, 0]]),
+    "sched_getattr": (315, 275, [[P, NULL, 48, 0]]),
+    "setpgid": (109, 154, [[P, 0], [0, P]]),
+    "getpgid": (121, 155, [[P]]),
+    "getsid": (124, 156, [[P]]),
+    "get_robust_list": (274, 100, [[P, NULL, NULL]]),
+}
+# for whatever argument: what they name stands in memory, behind a descriptor, or is a whole user
+NEVER: dict[str, tuple[int, int, list[list[Any]]]] = {
+    "ptrace": (101, 117, [[16, P, 0, 0], [0x4206, P, 0, 0]]),
+    "process_vm_readv": (310, 270, [[P, 0, 0, 0, 0, 0]]),
+    "process_vm_writev": (311, 271, [[P, 0, 0, 0, 0, 0]]),
+    "kcmp": (312, 272, [[P, P, 0, 0, 0]]),
+    "move_pages": (279, 239, [[P, 0, 0, 0, 0, 0]]),
+    "migrate_pages": (256, 238, [[P, 0, 0, 0]]),
+    "perf_event_open": (298, 241, [[NULL, P, -1, -1, 0]]),
+    "capget": (125, 90, [[NULL, NULL]]),
+    "pidfd_send_signal": (424, 424, [[3, 0, 0, 0]]),
+    "pidfd_getfd": (438, 438, [[3, 0, 0]]),
+    "process_madvise": (440, 440, [[3, 0, 0, 4, 0]]),
+    "process_mrelease": (448, 448, [[3, 0]]),
+    "open_by_handle_at": (304, 265, [[3, NULL, 0]]),
+    "setns": (308, 268, [[3, 0]]),
+    "getpriority": (140, 141, [[2, 0]]),
+    "setpriority": (141, 140, [[2, 0, 0]]),
+    "ioprio_set": (251, 30, [[3, 0, 0x4004]]),
+    "ioprio_get": (252, 31, [[3, 0]]),
+    "fcntl": (72, 25, [[1, 8, P], [1, 8, -1], [1, 15, NULL]]),
+    "ioctl": (16, 29, [[1, 0x8901, NULL], [1, 0x8902, NULL]]),
+    "prctl": (157, 167, [[62, 1, P, 0, 0], [0x59616D61, P, 0, 0, 0]]),
+}
+MACHINES = ("x86_64", "aarch64")
+
+
+def asked(calls: dict[str, tuple[int, int, list[list[Any]]]], machine: str, name: Any) -> list[Any]:
+    """[number, *arguments] of each call, with a process in its place."""
+    return [
+        [numbers[MACHINES.index(machine)], *(name if part == P else part for part in arguments)]
+        for *numbers, ways in calls.values()
+        for arguments in ways
+    ]
+
+
+def filtered(machine: str, number: int, *arguments: int, arch: int | None = None) -> int:
+    """What the filter says to a call, run as the kernel runs it."""
+    fields = [number, syscalls.MACHINES[machine] if arch is None else arch, 0, 0]
+    for argument in (*arguments, *[0] * (6 - len(arguments))):
+        fields += [argument & 0xFFFFFFFF, argument >> 32 & 0xFFFFFFFF]
+    line = value = 0
+    text = syscalls.program(machine)
+    while True:
+        code, true, false, constant = struct.unpack_from("HBBI", text, 8 * line)
+        line += 1
+        if code == 0x06:
+            return int(constant)
+        if code == 0x20:
+            value = fields[constant // 4]
+        else:
+            tests = {0x15: value == constant, 0x35: value >= constant, 0x45: value & constant}
+            line += true if tests[code] else false
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_filter_refuses_the_supervisors_number_and_no_other(machine: str) -> None:
+    allowed, refused = 0x7FFF0000, 0x00050001
+    for name in (1, 1 << 32 | 1, -(1 << 32) + 1):  # the kernel reads the lower half
+        for call in (*asked(NAMING, machine, name), *asked(NEVER, machine, name)):
+            assert filtered(machine, *call) == refused, call
+    for name in (0, 2, 300, 4_000_000):
+        for call in asked(NAMING, machine, name):
+            assert filtered(machine, *call) == allowed, call
+    for arch in (0x40000003, 0x40000028, 0xC000003E ^ 0xC00000B7):  # i386, arm, none
+        assert filtered(machine, 20, arch=arch) == refused
+    assert filtered(machine, 0x40000000 | 39) == refused  # x32
+
+
+BY_NUMBER = """
+import ctypes, json
+libc, room = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(4096)
+def raw(*call):
+    ctypes.set_errno(0)
+    given = [ctypes.c_long(part) if part else ctypes.byref(room) for part in call[1:]]
+    return ctypes.get_errno() if libc.syscall(ctypes.c_long(call[0]), *given) == -1 else 0
+"""
+
+
+@pytest.mark.skipif(os.uname().machine not in MACHINES, reason="its numbers are not known")
+def test_no_call_names_its_supervisor_by_whatever_entrance() -> None:
+    calls = [each for part in (NAMING, NEVER) for each in asked(part, os.uname().machine, 1)]
+    assert set(json.loads(out(f"{BY_NUMBER}print(json.dumps([raw(*c) for c in {calls}]))"))) == {1}
+    if os.uname().machine == "x86_64":  # getpid by the entrance for 32 bits
+        old = """
+import ctypes, mmap
+page = mmap.mmap(-1, 4096, prot=7)
+page.write(bytes.fromhex("b814000000cd80c3"))
+print(ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))())"""
+        assert out(old) == "-1"
+
+
+INHERITED = """
+import os, resource
+print([resource.getrlimit(number) for number in range(16)], os.getpriority(0, 0))
+print(os.sched_getscheduler(0), os.sched_getaffinity(0), open("/proc/self/oom_score_adj").read())
+print(open("/proc/self/timerslack_ns").read(), open("/proc/self/coredump_filter").read())
+"""
+NAMED = {
+    **{
+        f"limit {number}": f"resource.prlimit(who, {number}, (1, 1))"
+        for number in range(16)
+        if number != resource.RLIMIT_CPU
+    },
+    "nice": "os.setpriority(os.PRIO_PROCESS, who, 19)",
+    "policy": "os.sched_setscheduler(who, os.SCHED_IDLE, os.sched_param(0))",
+    "affinity": "os.sched_setaffinity(who, {min(os.sched_getaffinity(0))})",
+    "badness": "os.write(os.open(f'/proc/{who}/oom_score_adj', os.O_WRONLY), b'0')",
+    "slack": "os.write(os.open(f'/proc/{who}/timerslack_ns', os.O_WRONLY), b'9999')",
+    "folder": "os.chmod(os.getcwd(), 0o500)",
+}
+
+
+def test_what_a_call_inherits_no_earlier_one_has_changed() -> None:
+    wall = Wall(memory=501 * walls.MIB)  # workers of its own
+    before = out(INHERITED, wall=wall)
+    attack = "".join(f"try: {code}\nexcept OSError: pass\n" for code in NAMED.values())
+    run(f"import os, resource\nwho = 1\n{attack}", wall=wall)
+    assert [out(INHERITED, wall=wall) for _ in range(2)] == [before] * 2
+
+
+@pytest.mark.parametrize(
+    "way", ["limit 7", "limit 9", "nice", "policy", "affinity", "badness", "folder"]
+)
+def test_a_worker_that_a_call_has_changed_serves_nobody_again(way: str) -> None:
+    if way == "affinity" and len(os.sched_getaffinity(0)) == 1:
+        pytest.skip("one processor cannot be taken away")
+    worker = sandbox.Worker(Wall("none"))  # where a call can name it
+    try:
+        assert worker.ask({"code": "1"}, 5)["status"] == "ok" and worker.sound
+        code = f"import os, resource\nwho = os.getppid()\n{NAMED[way]}"
+        worker.ask({"code": code}, 5)
+        assert not worker.sound
+    finally:
+        worker.close()
+
+
+def test_a_worker_whose_calls_die_in_a_row_serves_nobody_again() -> None:
+    worker = sandbox.Worker(Wall())
+    try:
+        for code, sound in (("os._exit(0)", True), ("1", True), ("os._exit(0)", True)):
+            worker.ask({"code": f"import os; {code}"}, 5)
+            assert worker.sound is sound
+        assert worker.ask({"code": "import os; os.abort()"}, 5)["status"] == "died"
+        assert not worker.sound
+    finally:
+        worker.close()
+
+
+def test_a_module_that_starts_a_thread_stays_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread of the supervisor would have a number that the filter does not know."""
+    (tmp_path / "busy.py").write_text(
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("gem_ma.tools.walls.sysconfig.get_path", lambda name: str(tmp_path))
+    tmp_path.chmod(0o755)
+    with pytest.raises(ConfigError, match="a thread was started by importing busy"):
+        sandbox.Worker(Wall(packages=("busy",), warm=("busy",)))
+
+
+HONEST = {
+    "pool": "import multiprocessing as m\nwith m.Pool(2) as p: print(p.map(abs, [1, -2]))",
+    "queue": "import multiprocessing as m; q = m.Queue(); q.put(1); print(q.get())",
+    "thread": "import threading as t; a = t.Thread(target=print, args=(1,)); a.start(); a.join()",
+    "loop": "import asyncio; print(asyncio.run(asyncio.sleep(0, 1)))",
+    "limit": "import resource as r; r.setrlimit(r.RLIMIT_CPU, (9, 9)); print(r.getrlimit(0))",
+    "own limit": "import os, resource as r; print(r.prlimit(os.getpid(), r.RLIMIT_CPU, (9, 9)))",
+    "nice": "import os; print(os.nice(3), os.getpriority(0, os.getpid()))",
+    "processors": "import os; print(os.sched_setaffinity(os.getpid(), os.sched_getaffinity(0)))",
+    "own thread": "import os, threading; print(os.sched_getscheduler(threading.get_native_id()))",
+    "group": """
+import os, signal, subprocess
+sleeper = subprocess.Popen(["sleep", "60"], start_new_session=True)
+os.killpg(os.getpgid(sleeper.pid), signal.SIGTERM); print(sleeper.wait())""",
+    "child": """
+import os, resource, subprocess
+sleeper = subprocess.Popen(["sleep", "60"])
+resource.prlimit(sleeper.pid, resource.RLIMIT_NOFILE, (9, 9)); os.setpriority(0, sleeper.pid, 9)
+os.pidfd_open(sleeper.pid); sleeper.kill(); print(sleeper.wait())""",
+    "itself": "import os, signal; signal.signal(10, print); os.kill(os.getpid(), 10)",
+    "alarm": "import signal, time; signal.signal(14, print); signal.setitimer(0, 0.01); time.sleep(0.1)",
+    "shell": "import subprocess as s; print(s.run('ps aux; nproc; free', shell=True, check=True))",
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_program_names_its_own(name: str) -> None:
+    assert out(HONEST[name])
+
+
+# -- what is told of the machine ------------------------------------------------------------------
+
+
+def test_of_the_machine_proc_tells_its_processor_alone() -> None:
+    code = """
+import os
+for folder, folders, files in os.walk("/proc"):
+    folders[:] = [name for name in folders if not name.isdecimal() and name != "self"
+        and name != "thread-self" and not os.path.islink(os.path.join(folder, name))]
+    for name in files:
+        path = os.path.join(folder, name)
+        try: print(path, *([] if os.path.islink(path) else [len(open(path).read())]))
+        except OSError: pass"""
+    told = {line.split()[0] for line in out(code).splitlines() if len(line.split()) > 1}
+    own = {f"/proc/{name}" for name in ("loadavg", "meminfo", "stat", "uptime")}
+    assert told == own | {"/proc/cpuinfo"}
+    assert out("print(open('/proc/loadavg').read())") == "0.00 0.00 0.00 1/1 1"
+    memory = Wall().memory // 1024
+    assert f"MemTotal: {memory} kB" in out("print(open('/proc/meminfo').read())")
+
+
+def test_no_file_of_its_supervisor_tells_where_the_package_lies() -> None:
+    code = """
+import os
+for process in ("1", "self"):
+    for name in os.listdir(f"/proc/{process}"):
+        try: print(open(f"/proc/{process}/{name}").read())
+        except (OSError, UnicodeError): pass
+print(globals())"""
+    text = str(sandbox.run(code)["out"])
+    assert str(Path(sandbox.__file__).parents[1]) not in text and '"alone"' not in text
+
+
+@pytest.mark.parametrize("kind", ["AF_UNIX", "AF_INET"])
+def test_a_flood_of_sockets_ends_with_its_call(kind: str) -> None:
+    flood = f"""
+import os, socket, time
+os.fork()
+held = [socket.socket(socket.{kind}) for _ in range(40)]
+time.sleep(60)"""
+    assert run(flood, 20)["status"] == "died"
+    few = f"import socket; print(len([socket.socket(socket.{kind}) for _ in range(40)]))"
+    assert out(few) == "40"
+
+
+def test_no_call_finds_the_port_of_an_earlier_one_taken() -> None:
+    code = """
+import socket
+server = socket.socket(); server.bind(("127.0.0.1", 8000)); server.listen()
+client = socket.create_connection(("127.0.0.1", 8000))
+server.accept()[0].close(); client.close(); print("bound")"""
+    assert [out(code) for _ in range(3)] == ["bound"] * 3
 
 
 # -- bombs ----------------------------------------------------------------------------------------

@@ -262,3 +262,25 @@ def test_sessions_of_both_tools_share_one_limit(monkeypatch: pytest.MonkeyPatch)
     assert [first.worker is None, second.worker is None] == [True, False]
     first.close()
     second.close()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "kill -0 1",
+        "kill -9 1",
+        "prlimit --pid 1 --nofile=9:9",
+        "renice -n 9 -p 1",
+        "renice -n 9 -u user",
+        "ionice -c 3 -p 1",
+        "taskset -p 1 1",
+        "chrt -i -p 0 1",
+        "setpriv --clear-groups true",
+        "unshare -p true",
+        "nsenter -t 1 -m true",
+    ],
+)
+def test_a_command_that_names_the_supervisor_is_refused(session: Session, command: str) -> None:
+    assert "[exit status" in typed(session, command)
+    own = "prlimit --pid $$ --nofile=60 && renice -n 1 -p $$ && kill -0 $$ && ulimit -n && ps aux"
+    assert "[exit status" not in typed(session, own)

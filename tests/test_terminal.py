@@ -18,7 +18,7 @@ from gem_ma.scenarios.terminal.scenario import Terminal
 from gem_ma import Action, Episode, Game, Malformed, Plan, Seat, ToolCall, make, play_many, task_of
 from gem_ma.config import load
 from gem_ma.config.plans import scenario_of
-from gem_ma.errors import ConfigError, DataError
+from gem_ma.errors import ConfigError, DataError, ScenarioError
 from gem_ma.tools.shell import Session
 from gem_ma.tools.walls import Wall
 from tests.test_shell import typed
@@ -163,15 +163,25 @@ def test_what_is_no_command_is_told_and_counted(tmp_path: Path) -> None:
     assert game.over and game.ledger[-1].value == 1.0  # the third was one too many
 
 
-def test_a_check_without_a_verdict_pays_nothing_and_says_so(tmp_path: Path) -> None:
-    for check, limit, why in (("sleep 60", 1.0, "timeout"), ("kill -9 $$", 60.0, "died")):
-        game = started(tmp_path, {**ROW, "check": check}, limits={"timeout_s": limit})
+def test_a_solver_that_prevents_a_verdict_is_paid_nothing_and_told_so(tmp_path: Path) -> None:
+    ways = (
+        (ROW, "cd ..; rm -r home", "FileNotFoundError"),
+        (ROW, "mkfifo answer.txt", "timeout"),
+        ({**ROW, "run": "bash run.sh"}, "echo 'kill -9 $PPID' > run.sh", "died"),
+    )
+    for row, command, why in ways:
+        game = started(tmp_path, row, limits={"timeout_s": 1.0})
+        game.send({"solver": calls(command)})
         game.send({"solver": "done"})
-        assert (game.ledger[-1].value, game.ledger[-1].why) == (0.0, f"no verdict: {why}")
-    game = started(tmp_path, ROW)
-    game.send({"solver": calls("cd ..; rm -r home")})
-    game.send({"solver": "done"})
-    assert game.ledger[-1].why.startswith("no verdict: FileNotFoundError")
+        paid = game.ledger[-1]
+        assert paid.value == 0.0 and paid.why.startswith(f"no verdict: {why}")
+
+
+def test_a_check_that_gives_nobody_a_verdict_fails_the_play(tmp_path: Path) -> None:
+    for check, limit, why in (("sleep 60", 0.3, "timeout"), ("kill -9 $$", 60.0, "died")):
+        game = started(tmp_path, {**ROW, "check": check}, limits={"timeout_s": limit})
+        with pytest.raises(ScenarioError, match=f"no verdict, nor one without the solver: {why}"):
+            game.send({"solver": "done"})
 
 
 def test_what_a_solver_wrote_runs_before_the_check_and_is_gone_at_it(tmp_path: Path) -> None:

@@ -17,10 +17,9 @@ from gem_ma.adapters import graders
 from gem_ma.adapters.graders import Data, data_of, evaluates, item_of, score
 from gem_ma.adapters.guest import guest, library, unknown
 from gem_ma.adapters.option_values import check
-from gem_ma.errors import CallError
 from gem_ma.parsing.boxed import boxed
 from gem_ma.scenario import Play
-from gem_ma.tools.sandbox import grade, require
+from gem_ma.tools.sandbox import judge, require
 from gem_ma.tools.walls import MIB, Wall
 
 # an item's seed is the set's plus its index: nearer seeds would share questions between splits
@@ -75,11 +74,18 @@ class ReasoningGym(Scenario):
             wall = Wall(
                 self.tier, PACKAGES, (*PACKAGES, "numpy.random", graders.__name__), 2048 * MIB
             )
-            with suppress(CallError, TypeError):  # it ended its process, or took too long
-                share = yield Call(
-                    grade, f"{graders.__name__}:score", data, item, answer, wall=wall
-                )
-                paid = share if 0 <= share <= 1 else 0.0  # evaluated, it may say anything
+            share = yield Call(
+                judge,
+                f"{graders.__name__}:score",
+                data,
+                item,
+                answer,
+                control=(data, item, ""),
+                unjudged=0.0,
+                wall=wall,
+            )
+            with suppress(TypeError):  # evaluated, it may say anything
+                paid = share if 0 <= share <= 1 else 0.0
         yield Reward({"agent_0": paid}, why="score")
 
     def success(self, episode: Episode) -> bool | None:

@@ -1,25 +1,21 @@
-"""What runs behind the wall: a supervisor that forks a child for each call, and the child.
+"""What runs behind the wall: a supervisor that forks a child (`cells.py`) for each call.
 
 Run as a script by `gem_ma.tools.sandbox`, with the standard library alone. The supervisor runs no
-text of a model. It answers requests, JSON lines on its standard input, by one line each. Nothing of
-a child is there at the next call: no process, no file, no changed module. It ends when its input
-does, and behind a wall all others end with it.
+text of a model. The first line of its standard input says what its wall is; each further line is a
+request, and is answered by one line. Nothing of a child is there at the next call: no process, no
+file, no changed module, no changed limit. It ends when its input does, and behind a wall all others
+end with it.
 """
 
 from __future__ import annotations
 
-import ast
-import base64
 import builtins
 import contextlib
 import ctypes
 import gc
 import io
 import json
-import linecache
 import os
-import pickle
-import random
 import resource
 import select
 import shutil
@@ -27,19 +23,28 @@ import signal
 import sys
 import tempfile
 import time
-import traceback
-from collections.abc import Callable
 from importlib import import_module
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gem_ma.tools.cells import KEPT_WHY, MAX_OPEN, line_of, live, run, write_all
+else:
+    sys.path.insert(0, os.path.dirname(__file__))
+    from cells import KEPT_WHY, MAX_OPEN, line_of, live, run, write_all
+
+    del sys.path[0], sys.modules["cells"]  # a model may call a file of its own so
 
 KEPT_TEXT = 65_536  # bytes of output that are kept; the rest is counted
-KEPT_WHY = 2_000  # characters of an error
 KEPT_RESULT = 1 << 20  # bytes of a result; a longer one is none
-MAX_OPEN = 64  # descriptors of a process
 MAX_LEFT = 1_000  # files that are removed after a call
 MOST_PASSES = 50  # over processes that are to end; without a wall some may fork on
 MAX_FILES = 20_000  # at a time: each costs a kilobyte of memory that no limit counts
+MAX_SOCKETS = 64  # at a time: a connection holds megabytes that no limit counts
+MOST_DEATHS = 2  # of calls in a row, before the worker itself is suspected
+LIMITS = range(16)  # by number: `resource` has no name for one of them
+IOPRIO_GET = {"x86_64": 252, "aarch64": 31}.get(os.uname().machine)
+LIBC = ctypes.CDLL(None)
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
 
 
@@ -56,7 +61,7 @@ class Child:
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                _live(wall, self.stdin.fileno(), out, get, result)
+                live(wall, self.stdin.fileno(), out, get, result)
             finally:
                 os._exit(70)
         for end in (get, out, result):
@@ -69,7 +74,7 @@ class Child:
         os.ftruncate(self.stdin.fileno(), 0)
         os.pwrite(self.stdin.fileno(), request.get("stdin", "").encode("utf-8", "replace"), 0)
         self.stdin.seek(0)  # the child reads at the same place
-        _write(self.cells, (json.dumps(request) + "\n").encode())
+        write_all(self.cells, (json.dumps(request) + "\n").encode())
 
     def close(self) -> None:
         self.stdin.close()
@@ -83,6 +88,9 @@ class Supervisor:
     def __init__(self, wall: dict[str, Any], requests: int) -> None:
         self.wall, self.requests = wall, requests
         self.child: Child | None = None
+        self.deaths = 0
+        self.killed_first = os.open("/proc/self/oom_score_adj", os.O_RDONLY)
+        self.standing = self._standing()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """What came of one request. `keep`: the child lives on and is asked again."""
@@ -95,6 +103,7 @@ class Supervisor:
         except BrokenPipeError:  # a child that lived on, and ended itself since
             came = {"status": "died", "out": "", "cut": 0}
         goes_on = request.get("keep") and came["status"] in ("ok", "error")
+        self.deaths = self.deaths + 1 if came["status"] == "died" else 0
         return {**came, **self._clear(child if goes_on else None)}
 
     def prepare(self) -> Child:
@@ -126,7 +135,9 @@ class Supervisor:
                 came = _read_result(bytes(result), child.asked)
                 break
             held = os.statvfs(self.wall["folder"])  # of its own; attributes count as files
-            flooded = self.wall["alone"] and held.f_files - held.f_ffree > MAX_FILES
+            flooded = self.wall["alone"] and (
+                held.f_files - held.f_ffree > MAX_FILES or _sockets()[0] > MAX_SOCKETS
+            )
             overfull = flooded or len(result) > KEPT_RESULT
             if overfull or os.waitpid(child.pid, os.WNOHANG)[0]:
                 came = {"status": "died"}
@@ -136,7 +147,8 @@ class Supervisor:
 
     def _clear(self, alive: Child | None) -> dict[str, Any]:
         """Ends every process but the child that lives on, and without one empties the folder.
-        `damaged`: something could not be removed, so this worker serves nobody again."""
+        `damaged`: something could not be removed, or is not as it was before the first call, so
+        this worker serves nobody again."""
         alone, spared = self.wall["alone"], {os.getpid(), alive.pid if alive else 0}
         if alive is not None:
             # Its threads run on while it is waited for, and others fork on: here all stop at once.
@@ -153,8 +165,28 @@ class Supervisor:
             spared |= others
         if alive is not None:
             _drain(alive.out, bytearray())  # what others wrote up to their end
-        damaged = alive is None and not _emptied(self.wall["folder"])
+        damaged = alive is None and (
+            not _emptied(self.wall["folder"])
+            or self._standing() != self.standing
+            or self.deaths >= MOST_DEATHS
+        )
         return {"damaged": damaged, "alive": alive is not None}
+
+    def _standing(self) -> list[Any]:
+        """What a child inherits, or stands in its folder and network, and a call could change."""
+        folder = self.wall["folder"]
+        return [
+            *map(resource.getrlimit, LIMITS),
+            os.getpriority(os.PRIO_PROCESS, 0),
+            os.sched_getscheduler(0),
+            os.sched_getparam(0).sched_priority,
+            os.sched_getaffinity(0),
+            LIBC.syscall(IOPRIO_GET, 1, 0) if IOPRIO_GET else 0,
+            os.pread(self.killed_first, 16, 0),
+            os.stat(folder).st_mode,
+            os.listxattr(folder),
+            _sockets() if self.wall["alone"] else None,
+        ]
 
 
 def _read_result(line: bytes, number: int) -> dict[str, Any]:
@@ -195,11 +227,6 @@ def _drain(end: int, text: bytearray) -> int:
     return cut
 
 
-def _write(end: int, data: bytes, write: Callable[[int, bytes], int] = os.write) -> None:
-    while data:
-        data = data[write(end, data) :]
-
-
 def _signal(pid: int, number: int = signal.SIGKILL) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
@@ -233,6 +260,13 @@ def _others(alone: bool) -> set[int]:
     return below
 
 
+def _sockets() -> tuple[int, int]:
+    """How many there are in this network, and how many closed ones still hold their ports."""
+    with open("/proc/net/sockstat", "rb", buffering=0) as file:
+        words = file.read().split()
+    return int(words[words.index(b"used") + 1]), int(words[words.index(b"tw") + 1])
+
+
 def _emptied(folder: str) -> bool:
     """Removes all that a folder holds; False where something stays, or where it is too much."""
     names = list(islice(os.scandir(folder), MAX_LEFT + 1))
@@ -252,85 +286,6 @@ def _emptied(folder: str) -> bool:
     return not os.listdir(folder)
 
 
-def _live(wall: dict[str, Any], stdin: int, out: int, cells: int, result: int) -> None:
-    """Runs cell after cell in one namespace."""
-    os.setsid()
-    for old, new in ((stdin, 0), (out, 1), (out, 2)):
-        os.dup2(old, new)
-    low, high = sorted((cells, result))
-    for first, behind in ((3, low), (low + 1, high), (high + 1, MAX_OPEN)):
-        os.closerange(first, behind)  # the supervisor's: a child may not answer in its name
-    memory = wall["memory"]
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    os.chdir(wall["folder"])
-    random.seed(0)  # a session that is built again draws what it drew
-    space: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
-    number = 0
-    while line := _line(cells):
-        request = json.loads(line)
-        # bound before the text of a model runs: it may replace what these modules offer
-        dumps, write = json.dumps, os.write
-        came = _graded(request) if "function" in request else _ran(request["code"], space, number)
-        for name in ("stdout", "stderr"):
-            with contextlib.suppress(Exception):
-                getattr(sys, name).flush()
-        number += 1
-        _write(result, (dumps({**came, "number": number}) + "\n").encode(), write)
-
-
-def _graded(request: dict[str, Any]) -> dict[str, Any]:
-    module, _, name = request["function"].partition(":")
-    try:
-        # a pickle of ours, which comes in: nothing that is pickled ever goes out
-        args, options = pickle.loads(base64.b64decode(request["pickled"]))
-        space: Any = {"__name__": module}
-        # of ours too, where the package is not mounted
-        exec(compile(request.get("source", ""), f"<{module}>", "exec"), space)
-        value = (space.get(name) or getattr(import_module(module), name))(*args, **options)
-        json.dumps(value, allow_nan=False)
-    except BaseException as error:  # SystemExit too: it is the answer that asks for the end
-        return {"status": "error", "why": f"{type(error).__name__}: {error}"[:KEPT_WHY]}
-    return {"status": "ok", "value": value}
-
-
-def _ran(code: str, space: dict[str, Any], number: int) -> dict[str, Any]:
-    """Runs a cell as an interactive Python does: what its last line gives is printed."""
-    file = f"<cell {number}>" if number else "<cell>"
-    linecache.cache[file] = (len(code), None, code.splitlines(True), file)
-    try:
-        tree = ast.parse(code, file)
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        exec(compile(tree, file, "exec"), space)
-        if isinstance(last, ast.Expr):
-            value = eval(compile(ast.Expression(last.value), file, "eval"), space)
-            if value is not None:
-                print(repr(value))
-    except SystemExit as error:
-        why = f"SystemExit: {error.code}"[:KEPT_WHY]
-        return {"status": "error", "why": why} if error.code not in (None, 0) else {"status": "ok"}
-    except BaseException as error:
-        why = f"{type(error).__name__}: {_words(error)}"[:KEPT_WHY]
-        with contextlib.suppress(BaseException):
-            print(_trace(error), file=sys.stderr)
-        return {"status": "error", "why": why}
-    return {"status": "ok"}
-
-
-def _words(error: BaseException) -> str:
-    with contextlib.suppress(BaseException):  # of a class of the model's own
-        return str(error)
-    return "?"
-
-
-def _trace(error: BaseException) -> str:
-    """The traceback without the frames of this file."""
-    here = error.__traceback__
-    while here is not None and here.tb_frame.f_code.co_filename == __file__:
-        here = here.tb_next
-    text = traceback.format_exception(type(error), error, here, limit=-8, chain=False)
-    return "".join(text).rstrip()
-
-
 def _settle(wall: dict[str, Any]) -> None:
     """Gives up what a supervisor needs no more: its user, its size, its visibility."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
@@ -340,10 +295,9 @@ def _settle(wall: dict[str, Any]) -> None:
         os.setresgid(*[wall["user"]] * 3)
         os.setresuid(*[wall["user"]] * 3)
     os.umask(0o077)
-    libc = ctypes.CDLL(None)
     # nobody may trace this process or read its memory and descriptors; a child inherits it
     for option, value in ((PR_SET_DUMPABLE, 0), (PR_SET_CHILD_SUBREAPER, 1)):
-        libc.prctl(option, value, 0, 0, 0)
+        LIBC.prctl(option, value, 0, 0, 0)
     for limit, size in (
         (resource.RLIMIT_FSIZE, wall["file"]),
         (resource.RLIMIT_NOFILE, MAX_OPEN),
@@ -355,8 +309,8 @@ def _settle(wall: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    wall = json.loads(sys.argv[1])
     requests, replies = os.dup(0), os.dup(1)
+    wall = json.loads(line_of(requests))
     nothing = os.open("/dev/null", os.O_RDWR)
     for end in (0, 1):
         os.dup2(nothing, end)
@@ -365,11 +319,14 @@ def main() -> None:
     for module in wall["warm"]:
         import_module(module)  # once: every child has it at its birth
     _warm_up()
+    if wall["alone"] and len(os.listdir("/proc/self/task")) > 1:
+        # each has a number of its own, and the filter knows that of the first alone
+        raise RuntimeError(f"a thread was started by importing {', '.join(wall['warm'])}")
     supervisor = Supervisor(wall, requests)
-    _write(replies, b'{"status": "ready"}\n')
+    write_all(replies, b'{"status": "ready"}\n')
     supervisor.prepare()
-    while line := _line(requests):
-        _write(replies, json.dumps(supervisor.answer(json.loads(line))).encode() + b"\n")
+    while line := line_of(requests):
+        write_all(replies, json.dumps(supervisor.answer(json.loads(line))).encode() + b"\n")
         line = b""  # the next child is a copy of this process, and could read what is in it
         supervisor.prepare()
 
@@ -382,18 +339,10 @@ def _warm_up() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     for name in ("exit", "quit"):  # no site module makes them here
         setattr(builtins, name, sys.exit)
-    _ran("x = 1\nx + 1", {"__builtins__": builtins}, 0)
+    run("x = 1\nx + 1", {"__builtins__": builtins}, 0)
     sys.stdout.flush()
     gc.collect()
     gc.freeze()  # a collection in a child would touch, and so copy, every page
-
-
-def _line(end: int) -> bytes:
-    """The next line of a pipe on which nobody writes a second one before it is answered."""
-    line = b""
-    while not line.endswith(b"\n") and (more := os.read(end, 1 << 16)):
-        line += more
-    return line
 
 
 if __name__ == "__main__":

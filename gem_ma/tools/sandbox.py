@@ -22,13 +22,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from typing import Any
 
 from gem_ma.errors import CallError, ConfigError
-from gem_ma.tools.syscalls import program
-from gem_ma.tools.walls import ENVIRONMENT, Wall, account, advice, command
+from gem_ma.tools.walls import ENVIRONMENT, Wall, advice, command, facts_of, texts
 
 TIMEOUT_S = 5.0
 START_S = 120.0  # of a worker with heavy packages on a busy machine
@@ -60,31 +59,31 @@ class Worker:
 
     def _start(self, wall: Wall, get: int, put: int) -> None:
         self._process = None
+        facts = facts_of(wall, self.folder)
         try:
-            with (
-                tempfile.TemporaryFile() as log,
-                tempfile.TemporaryFile() as filter_,
-                tempfile.TemporaryFile() as names,
-            ):
-                refused = program()
-                fd = filter_.fileno() if refused else -1
-                words, facts = command(wall, self.folder, put, fd, names.fileno())
-                for file, content in ((filter_, refused), (names, account(facts).encode())):
+            with ExitStack() as stack:
+                log = stack.enter_context(tempfile.TemporaryFile())
+                ends = {}
+                for place, content in texts(facts).items() if facts["alone"] else ():
+                    file = stack.enter_context(tempfile.TemporaryFile())
                     file.write(content)
                     file.seek(0)
+                    ends[place] = file.fileno()
                 self._process = subprocess.Popen(
-                    [*words, json.dumps(facts)],
+                    command(wall, put, ends),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
                     env=ENVIRONMENT if wall.tier == "none" else {},
                     cwd="/",
-                    pass_fds=(put, filter_.fileno(), names.fileno()),
+                    pass_fds=(put, *ends.values()),
                     start_new_session=True,  # Ctrl-C in a terminal means the run, not the worker
                 )
                 os.close(put)
                 put = -1
                 deadline = time.monotonic() + START_S
+                with suppress(BrokenPipeError):  # it says why on its log
+                    self._send(json.dumps(facts).encode() + b"\n", START_S)
                 if wall.tier != "none":
                     self._inner = _first_process(get, deadline)
                 if not self._line(deadline):
@@ -284,6 +283,27 @@ def grade(
         return answer["value"]
     why = {"timeout": f"no result within {timeout_s:g} s", "error": answer.get("why", "?")}
     raise CallError(f"{function}: {why.get(answer['status'], 'its process ended')}")
+
+
+def judge(
+    function: str, *args: Any, control: tuple[Any, ...], unjudged: Any, **options: Any
+) -> Any:
+    """`grade` of what a model wrote, which may end its judge or hold it up.
+
+    `unjudged` is its value where the answer is to blame: no verdict comes twice, but one comes for
+    the arguments `control`, in which an answer of ours stands. Raises CallError where none comes
+    for those either, since then nobody knows what the answer is worth.
+    """
+    with suppress(CallError):
+        return grade(function, *args, **options)
+    try:
+        return grade(function, *args, **options)
+    except CallError as error:
+        try:
+            grade(function, *control, **options)
+        except CallError:
+            raise CallError(f"no verdict, nor one of an answer of ours: {error}") from error
+        return unjudged
 
 
 def cut_output(answer: Result) -> Result:

@@ -2,8 +2,9 @@
 this machine can build one. Workers themselves: `gem_ma.tools.sandbox`.
 
 The default tier is bubblewrap: namespaces of its own (processes, network, mounts, IPC), an empty
-file system with the interpreter read-only in it and a small `/tmp`, no environment, no
-capabilities, a user that owns nothing, and limits on size and number of everything.
+file system with the interpreter read-only in it and a small `/tmp`, a `/proc` of its own processes
+alone, no environment, no capabilities, a user that owns nothing, and limits on size and number of
+everything.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import shutil
 import sys
 import sysconfig
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import count
@@ -19,15 +21,20 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.errors import ConfigError
+from gem_ma.tools.syscalls import program
 
 TIERS = ("bubblewrap", "none")
 INSIDE = Path(__file__).with_name("inside.py")
+CELLS = INSIDE.with_name("cells.py")
+FILTER = "seccomp"  # among the texts of a worker: the program that bubblewrap loads
 MIB = 1 << 20
 NOBODY = 65534
 _SERIAL = count()
 DEVICES = ("null", "zero", "random", "urandom")
-STREAMS = {
+PROC_FILES = ("cpuinfo",)  # of the machine's own files in /proc
+LINKS = {
     "fd": "/proc/self/fd",
+    "shm": "/tmp",  # where the locks of `multiprocessing` are files
     **{name: f"/proc/self/fd/{end}" for end, name in enumerate(("stdin", "stdout", "stderr"))},
 }
 # A thread of a library per core would count as a process, and book memory.
@@ -71,28 +78,16 @@ def advice(reason: str) -> str:
     )
 
 
-def command(
-    wall: Wall, folder: str, info: int, filter_: int, names: int
-) -> tuple[list[str], dict[str, Any]]:
-    """The command line of a worker, and what it learns about its wall.
-
-    `folder` is where it works without a wall; `info` the descriptor to which bubblewrap writes
-    the number of the first process inside, `filter_` the one from which it reads the seccomp
-    program, -1 for none, `names` the one from which it reads `account`. Raises ConfigError where
-    bubblewrap is missing.
-    """
+def facts_of(wall: Wall, folder: str) -> dict[str, Any]:
+    """What a worker learns about its wall. `folder` is where it works without one."""
     walled = wall.tier == "bubblewrap"
-    bwrap = shutil.which("bwrap")
-    if walled and bwrap is None:
-        raise ConfigError(advice("it is not installed"))
     sources, path = mounts(wall.packages)
-    root = os.geteuid() == 0
-    facts = {
+    return {
         "alone": walled,
         "folder": "/tmp" if walled else folder,
         # a number that nobody has: its limit on processes counts this worker alone
         "user": 1_000_000_000 + os.getpid() % (1 << 22) * 128 + next(_SERIAL) % 128
-        if walled and root
+        if walled and os.geteuid() == 0
         else 0,
         "path": path if walled else [source for source, place in sources.items() if place in path],
         "warm": wall.warm,
@@ -100,44 +95,85 @@ def command(
         "file": wall.file,
         "processes": wall.processes,
     }
+
+
+def texts(facts: dict[str, Any]) -> dict[str, bytes]:
+    """The files that are written for a worker behind a wall, by their place inside, and its FILTER
+    where there is one for this machine."""
+    size = facts["memory"] // 1024
+    meminfo = "".join(f"{name}: {size} kB\n" for name in ("MemTotal", "MemFree", "MemAvailable"))
+    number = facts["user"] or NOBODY
+    refused = program()
+    return {
+        **({FILTER: refused} if refused else {}),
+        # one line that reads the same as an entry of users and of groups
+        "/etc/passwd": f"user:x:{number}:{number}::/tmp:/bin/bash\n".encode(),
+        # not from where they lie, which would be told inside
+        "/worker/inside.py": INSIDE.read_bytes(),
+        "/worker/cells.py": CELLS.read_bytes(),
+        # what `ps`, `free` and `uptime` read
+        "/proc/meminfo": meminfo.encode(),
+        "/proc/loadavg": b"0.00 0.00 0.00 1/1 1\n",
+        "/proc/stat": b"cpu  0 0 0 0 0 0 0 0 0 0\nbtime 1\n",
+        "/proc/uptime": b"0.00 0.00\n",
+    }
+
+
+def command(wall: Wall, info: int, ends: Mapping[str, int]) -> list[str]:
+    """The command line of a worker. `info` is the descriptor to which bubblewrap writes the number
+    of the first process inside, `ends` those from which it reads each of `texts`. Raises
+    ConfigError where bubblewrap is missing."""
     python = [os.path.realpath(sys.executable), "-s", "-S", "-P"]
-    if not walled or bwrap is None:
-        return [*python, str(INSIDE)], facts
+    if wall.tier != "bubblewrap":
+        return [*python, str(INSIDE)]
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        raise ConfigError(advice("it is not installed"))
     # root drops its user inside, after the interpreter is read: /root may be closed to others
     power = ["--cap-drop", "ALL"]
     power += (
         [part for cap in ("CAP_SETUID", "CAP_SETGID") for part in ("--cap-add", cap)]
-        if root
+        if os.geteuid() == 0
         else ["--unshare-user", "--uid", f"{NOBODY}", "--gid", f"{NOBODY}"]
     )
     spaces = [f"--unshare-{name}" for name in ("pid", "net", "ipc", "uts", "cgroup-try")]
     environment = [part for pair in ENVIRONMENT.items() for part in ("--setenv", *pair)]
+    files = [(place, str(end)) for place, end in ends.items() if place != FILTER]
     # The first process of its namespace cannot be ended from inside, and takes all with it.
     # No --die-with-parent: that parent is a thread, and calls end theirs.
     return [
         *(bwrap, *spaces, *power, "--as-pid-1", "--info-fd", str(info)),
-        *(("--seccomp", str(filter_)) if filter_ >= 0 else ()),
+        *(("--seccomp", str(ends[FILTER])) if FILTER in ends else ()),
         *("--clearenv", *environment, "--hostname", "sandbox"),
         # before what is shown: a checkout may lie under /tmp, with its packages
         *("--perms", "1777", "--size", str(wall.file), "--tmpfs", "/tmp"),
-        *("--perms", "0755", "--dir", "/etc", "--perms", "0644", "--file", str(names)),
-        *("/etc/passwd", "--symlink", "passwd", "/etc/group"),
+        *("--perms", "0755", "--dir", "/etc", "--symlink", "passwd", "/etc/group"),
         *_system(),
-        *(part for source, place in sources.items() for part in _mount(source, place)),
-        *_mount(str(INSIDE), "/inside.py"),
+        *(part for pair in mounts(wall.packages)[0].items() for part in _mount(*pair)),
         # bubblewrap would make the folder for its first user alone, who is given up inside
-        *("--proc", "/proc", "--perms", "0755", "--dir", "/dev"),
+        *("--proc", "/proc", *_masks(), "--perms", "0755", "--dir", "/dev"),
         *(part for name in DEVICES for part in ("--dev-bind", f"/dev/{name}", f"/dev/{name}")),
-        *(part for pair in STREAMS.items() for part in ("--symlink", pair[1], f"/dev/{pair[0]}")),
-        *("--remount-ro", "/", "--chdir", "/tmp", "--", *python, "/inside.py"),
-    ], facts
+        *(part for pair in LINKS.items() for part in ("--symlink", pair[1], f"/dev/{pair[0]}")),
+        *(
+            part
+            for place, end in files
+            for part in ("--perms", "0444", "--ro-bind-data", end, place)
+        ),
+        *("--remount-ro", "/", "--chdir", "/tmp", "--", *python, "/worker/inside.py"),
+    ]
 
 
-def account(facts: dict[str, Any]) -> str:
-    """The name of the user inside, whose number differs from worker to worker: one line that reads
-    the same as an entry of users and of groups."""
-    number = facts.get("user") or NOBODY
-    return f"user:x:{number}:{number}::/tmp:/bin/bash\n"
+def _masks() -> list[str]:
+    """Hides what /proc tells of the whole machine: a file may not be opened, a folder is empty."""
+    parts = []
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal() or entry.name in PROC_FILES or entry.is_symlink():
+            continue
+        if entry.is_dir():
+            parts += ["--perms", "0555", "--tmpfs", entry.path, "--remount-ro", entry.path]
+        else:
+            parts += ["--ro-bind", "/dev/null", entry.path]  # without the right to use a device
+    return parts
 
 
 def _system() -> list[str]:

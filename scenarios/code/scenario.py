@@ -18,9 +18,8 @@ from gem_ma.scenarios.code.items import Problem, problem_of_row
 from gem_ma.scenarios.rows import SPLITS, Data, read, splits_of
 
 from gem_ma import Ask, Call, ConfigError, Episode, Message, Reward, Scenario
-from gem_ma.errors import CallError
 from gem_ma.scenario import Play
-from gem_ma.tools.sandbox import grade, require
+from gem_ma.tools.sandbox import judge, require
 from gem_ma.tools.walls import MIB, Wall
 
 HERE = Path(__file__).parent
@@ -34,6 +33,7 @@ PROGRAM = (
     " whole program in one ```python block."
 )
 NOTHING = "There is no program in your answer."
+UNJUDGED = "With this program the tests come to no end."
 CREDITS = ("all", "share")
 SLACK_S = 2.0  # of a judgement beyond its tests' time: two interpreters start
 
@@ -130,28 +130,26 @@ class Code(Scenario):
         return "\n\n".join([task.prompt, *examples])
 
     def _judged(self, task: Problem, text: str) -> Any:
-        """The judge's verdict; nothing passes where there is none."""
+        """The judge's verdict; nothing passes where the program prevents one."""
         # the standard library alone: in an installed package the tests themselves could be read
         wall = Wall(self.tier, (), ("subprocess", "traceback"), self.memory_mb * MIB)
         test_set = {"tests": list(task.tests), "setup": task.setup, "entry": task.entry}
-        try:
-            return (
-                yield Call(
-                    grade,
-                    "judge:judged",
-                    _source("program.py"),
-                    text,
-                    test_set,
-                    self.timeout_s,
-                    self.credit == "share",
-                    wall=wall,
-                    source=_source("judge.py"),
-                    timeout_s=self.timeout_s + SLACK_S,
-                )
+        runner, options = _source("program.py"), (self.timeout_s, self.credit == "share")
+        return (
+            yield Call(
+                judge,
+                "judge:judged",
+                runner,
+                text,
+                test_set,
+                *options,
+                control=(runner, "", test_set, *options),
+                unjudged={"passed": 0, "total": len(task.tests), "why": UNJUDGED},
+                wall=wall,
+                source=_source("judge.py"),
+                timeout_s=self.timeout_s + SLACK_S,
             )
-        except CallError as error:  # it ended the judge, or the judge itself took too long
-            why = str(error).rpartition("judge:judged: ")[2]
-            return {"passed": 0, "total": len(task.tests), "why": f"There is no verdict: {why}"}
+        )
 
     # -- how its numbers are read -----------------------------------------------------------------
 

@@ -117,7 +117,8 @@ class Terminal(Scenario):
                     break
                 message = yield from _typed(session, action, left)
                 left -= len(action.tool_calls)
-            pay, why = yield from _checked(session, task)
+            bare = Session(self.wall, self.timeout_s, task.files)
+            pay, why = yield from _checked(session, task, bare)
             yield Reward({"solver": pay}, why=why)
         finally:
             session.close()
@@ -156,18 +157,38 @@ def _typed(session: Session, action: Action, left: int) -> Generator[Any, Any, t
     return tuple(results)
 
 
-def _checked(session: Session, task: Chore) -> Generator[Any, Any, tuple[float, str]]:
+def _checked(
+    session: Session, task: Chore, bare: Session
+) -> Generator[Any, Any, tuple[float, str]]:
     """What the check pays, and why. What the solver wrote runs before it, if at all."""
     for script in (task.run, task.check) if task.run else (task.check,):
         session.plan_check(script)
-        try:
-            result = yield Call(session.run)
-        except CallError:
-            result = {"status": "failed"}
-        # nothing is paid without a verdict, and the exit status of the script is one
-        if not (result["status"] == "ok" or result.get("why", "").startswith("SystemExit: ")):
+        result = yield Call(_result, session, script, bare)
+        if not _is_verdict(result):
             return 0.0, f"no verdict: {result.get('why') or result['status']}"
     return float(result["status"] == "ok"), "check"
+
+
+def _result(session: Session, script: str, bare: Session) -> Any:
+    """What came of a script, the last cell of a session. The solver is to blame for no verdict
+    where none comes a second time, but one in the `bare` session, which holds nothing of it.
+    Raises CallError where nobody is."""
+    for _ in range(2):
+        result = session.run()
+        if _is_verdict(result):
+            return result
+    bare.plan_check(script)
+    try:
+        if _is_verdict(bare.run()):
+            return result
+    finally:
+        bare.close()
+    raise CallError(f"no verdict, nor one without the solver: {result['status']}")
+
+
+def _is_verdict(result: Mapping[str, Any]) -> bool:
+    """Nothing is paid without one, and the exit status of a script is one."""
+    return result["status"] == "ok" or result.get("why", "").startswith("SystemExit: ")
 
 
 # -- tasks ----------------------------------------------------------------------------------------
