@@ -365,13 +365,14 @@ def test_a_play_in_which_a_model_only_ever_said_nothing_failed_and_the_share_is_
 
 
 HELD_BACK = says(None, finish="content_filter")
+THOUGHT = says(None, choice={"message": {"content": None, "reasoning": "hm"}})
 
 
 @pytest.mark.parametrize(
     "answer",
     [
         says(None, calls=[("c", "f", "{}")]),
-        says(None, choice={"message": {"content": None, "reasoning": "hm"}}),
+        THOUGHT,
         HELD_BACK,
     ],
 )
@@ -382,9 +383,10 @@ def test_calls_reasoning_and_filters_are_no_silence(
         config(tmp_path, server.url, episodes=2)
         done = command("run", "talk.yaml", "--out", "out", "--json")
     assert json.loads(done.stdout)["empty"]["main"] == {"replies": 8, "empty": 0, "share": 0.0}
-    # a filter that held all of them back left nothing to score, all the same
-    assert done.returncode == (answer == HELD_BACK)
+    # a filter that held all of them back, or a thought each, left nothing to score all the same
+    assert done.returncode == (answer in (HELD_BACK, THOUGHT))
     assert ("8 replies was refused or held back" in done.stderr) == (answer == HELD_BACK)
+    assert ("8 replies was a thought without an answer" in done.stderr) == (answer == THOUGHT)
 
 
 TOO_LONG = status(400, "the prompt is too long: 900 tokens > 512")

@@ -76,7 +76,7 @@ def test_a_thought_without_an_end_leaves_nothing_said(family: str) -> None:
         (
             "analysisSo.assistantcommentary to=functions.f json{}",
             "So.",
-            "commentary to=functions.f json{}",
+            "<|channel|>commentary to=functions.f json<|message|>{}",
         ),
         # a preamble is said, and is no answer where the thought behind it never ends
         (

@@ -23,6 +23,7 @@ _BEFORE_IT = {
 _NOTHING_SAID = {
     "content_filter": "was refused or held back by a filter; gem-ma show has the server's words",
     "context_overflow": "met the end of the model's context",
+    "thought": "was a thought without an answer; raise its max_tokens",
 }
 _EMPTY = "was empty; look at its model and its max_tokens"
 
@@ -32,7 +33,8 @@ class _Heard:
     replies: int = 0
     spoke: bool = False
     acted: bool = False  # without a model: its behaviour does not ask it
-    finishes: Counter[str] = field(default_factory=Counter)  # of replies in which nothing is said
+    # of replies in which nothing is said; `thought` where something is thought
+    finishes: Counter[str] = field(default_factory=Counter)
     ends: Counter[End] = field(default_factory=Counter)  # of plays that seat it
     error: str = ""
 
@@ -71,7 +73,11 @@ class Voices:
     @staticmethod
     def _hear(heard: _Heard, reply: Reply) -> None:
         heard.replies += 1
-        if reply.text.strip() or reply.tool_calls or reply.reasoning.strip() or reply.token_ids:
+        if reply.text.strip() or reply.tool_calls:
+            heard.spoke = True
+        elif reply.reasoning.strip():
+            heard.finishes["thought"] += 1
+        elif reply.token_ids:
             heard.spoke = True
         else:
             heard.finishes[reply.finish] += 1

@@ -312,7 +312,9 @@ def _bare_channels(text: str) -> Iterator[_Channel]:
         name = head[1] or "analysis"
         content = text[head.end() : stop]
         if name == "commentary" and content.startswith(" to="):
-            yield _Channel("call", f"{name}{content}", True)
+            # as it was before its tokens were lost, for those who read calls
+            content = content.replace("{", "<|message|>{", 1)
+            yield _Channel("call", f"<|channel|>commentary{content}", True)
         else:
             yield _Channel(name, content, following is not None)
 

@@ -15,6 +15,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from gem_ma.parsing import split_reasoning
+
 RULES = ("auto", "boxed", "marked", "last", "whole")
 _BOX = "\\boxed{"
 _MARK = re.compile(
@@ -47,6 +49,7 @@ def answer_of(text: str, rule: str = "auto") -> str:
     >>> answer_of("\\boxed{11} or \\boxed{12}")
     ''
     """
+    text = split_reasoning(text)[1]  # of a record in which thoughts still stand
     if rule == "whole":
         return text.strip()
     if rule in ("auto", "boxed"):
