@@ -314,6 +314,7 @@ def test_the_page_of_a_play(browser: Browser, tmp_path: Path) -> None:
         browser.until("document.querySelectorAll('.moves button').length > 60")
         moving = browser.run(LOOK)
         harmless(browser, moving, here)
+        browser.type("1")
         browser.press("Enter")
         browser.until("!!document.querySelector('#end a')")
         ended = browser.run(LOOK)

@@ -415,12 +415,15 @@ def test_a_play_by_keys_in_the_browser(browser: Browser, tmp_path: Path, file: s
         assert browser.text("#talk").count("a <b>word</b>") == 1 and SECRET not in browser.text(
             "body"
         )
-        assert browser.run("document.activeElement.textContent") == "left"
+        # Enter plays no move that nobody has chosen
+        assert browser.run("document.activeElement.localName") == "textarea"
+        browser.press("Enter")
         assert browser.run("document.documentElement.scrollWidth <= innerWidth")
         # the tab is loaded again, and the play is there
         browser.visit(browser.run("location.href"))
         browser.until("!!document.querySelector('.moves button')")
-        browser.press("Tab", "Enter")
+        browser.type("right")
+        browser.press("Enter")
         browser.until("!!document.querySelector('#end a')")
         assert browser.text("#end").startswith("a (you)2b2")
         browser.press("Enter")

@@ -158,6 +158,7 @@ def test_a_lost_play_of_rules_of_ones_own_is_one_command_away(
             and "blame a" in text
             and "distance 1" in text
         )
+    assert "verdict success" in shown("won") and "more won" in shown("won")
     assert "verdict success" in shown("test/3") and "verdict failed" in shown("failed")
     assert main(["show", "run", "--episode", "lost", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["verdict"]["verdict"] == "lost"

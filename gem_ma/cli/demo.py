@@ -73,7 +73,7 @@ Example:
 )
 @click.option("--seed", default=0, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def command(
     language_model: bool, out: Path, tasks: int, seed: int, as_json: bool, quiet: bool
 ) -> int:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gem_ma.episode import Episode
     from gem_ma.evaluation.judge import Judge
 
-KINDS = ("lost", "failed", "cut")  # instead of an id: the first such episode
+KINDS = ("won", "lost", "failed", "cut")  # instead of an id: the first such episode
 WIDTH = 100  # letters of a line where no terminal says how wide it is
 
 
@@ -55,10 +55,10 @@ def find(path: Path, which: str, judge: Judge) -> tuple[Episode, list[str]]:
     from gem_ma.errors import ConfigError
     from gem_ma.store import read_episodes
 
-    if which == "lost" and judge.success is None:
+    if which in ("won", "lost") and judge.success is None:
         raise ConfigError(
-            f"{path}: no play can be called lost, since its scenario has no notion of success or is"
-            " not installed; name a task instead"
+            f"{path}: no play can be called {which}, since its scenario has no notion of success or"
+            " is not installed; name a task instead"
         )
     first: Episode | None = None
     others: list[str] = []
@@ -86,8 +86,10 @@ def means(which: str, episode: Episode, judge: Judge) -> bool:
         return not episode.end.scored
     if which == "cut":
         return episode.end.bootstraps
-    if which == "lost":
-        return episode.end.scored and judge.success is not None and judge.success(episode) is False
+    if which in ("won", "lost"):
+        # only what was judged is either
+        judged = judge.success(episode) if judge.success and episode.end.scored else None
+        return judged is (which == "won")
     task, _, repeat = which.partition("#")
     if repeat and repeat != str(episode.repeat):
         return False

@@ -29,8 +29,8 @@ SPLITS = ("train", "val", "dev", "test", "shift")
     "--episode",
     metavar="WHICH",
     help=(
-        "One play of the run in lanes: a task (test/153), a seed, or lost, failed or cut for the"
-        " first such."
+        "One play of the run in lanes: a task (test/153), a seed, or won, lost, failed or cut for"
+        " the first such."
     ),
 )
 @click.option("--full", is_flag=True, help="With --episode: long briefings and texts, too.")

@@ -125,6 +125,8 @@ def extend(document: Document, path: Path | None, file: str) -> None:
     if not target.is_file():
         others = [str(p.relative_to(folder)) for p in folder.glob("*.y*ml")]
         fault = f"no such file: {base!r}{nearest(base, others, listed=False)}"
+        if target.exists():
+            fault = f"{base!r} is a folder, a pipe or a device, not a file"
         document.faults.append(Fault(place, ("extends",), fault))
         return
     below = read(_text(target), os.path.join(os.path.dirname(file), base))

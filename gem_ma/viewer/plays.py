@@ -240,7 +240,8 @@ def _page_of(sitting: Sitting, token: str, fault: str = "") -> str:
         for agent in plan.scenario.agents
     ]
     body = (
-        f'<header><h1>{text(title)}</h1><p class="meta">{text(facts)}</p>{_BACK}</header>'
+        f"<header><h1>{text(title)}</h1><p>{text(plan.scenario.summary)}</p>"
+        f'<p class="meta">{text(facts)}</p>{_BACK}</header>'
         f'<main><section><noscript><pre class="config">{text(sitting.text())}</pre>'
         f"{turn_form(sitting.name, sitting.state(), token, fault)}</noscript>"
         '<div id="talk" class="lanes" role="log"></div>'

@@ -104,7 +104,8 @@ function sitting() {
     again(form.hidden ? SOON : LATER);
     if (!form.hidden && !form.contains(document.activeElement)) focusOn();
   };
-  const focusOn = () => form.querySelector(".moves button, textarea").focus({ preventScroll: true });
+  // not a move: Enter would play the first of the list, and a study of people would be biased by it
+  const focusOn = () => form.querySelector("textarea").focus({ preventScroll: true });
 
   function question(asked) {
     turn = asked.turn;
@@ -132,7 +133,7 @@ function sitting() {
     leave.addEventListener("click", () => act("", "end"));
     add(form, field(legal.length ? "or type a move, or its number" : "what " + me + " says", typed), send, leave, tools(asked.tools, typed));
     form.onsubmit = (event) => { event.preventDefault(); act(typed.value); };
-    typed.addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); form.requestSubmit(); } });
+    typed.addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); if (typed.value.trim() || !legal.length) form.requestSubmit(); } });
     // the first one leaves the page at what is to be read
     if (turn > 1) scrollTo({ top: document.body.scrollHeight, behavior: "instant" });
     focusOn();
