@@ -16,22 +16,30 @@ from dataclasses import dataclass, replace
 
 from gem_ma.types import Reply
 
-_NAME = r"[ \t]{0,3}(?i:(?:[a-z]{1,20}[:_])?think(?:ing)?|thoughts?|reasoning)(?:\s[^<>]{0,80})?>"
-_CLOSES = rf"<[ \t]{{0,3}}/{_NAME}"  # whichever tag it was that opened
-_KINDS = (  # what opens a thought, as an expression, and what closes it
-    (rf"<{_NAME}", ""),
-    (r"\[THINK\]", "[/THINK]"),  # Magistral
-    (r"<\|START_THINKING\|>", "<|END_THINKING|>"),  # Cohere
-    (r"<\|begin_of_thought\|>", "<|end_of_thought|>"),  # OpenThinker, Sky-T1
-    (r"<\|inner_prefix\|>", "<|inner_suffix|>"),  # Apertus
-    (r"<\|channel>(?:thought\b)?", "<channel|>"),  # Gemma 4
-    (r"<unused94>(?:thought\b)?", "<unused95>"),  # MedGemma
-    ("◁think▷", "◁/think▷"),  # Kimi
+_NAME = (
+    r"[ \t]{0,3}(?i:(?:[a-z]{1,20}[:_-]?)?think(?:ing)?(?:[:_][a-z0-9]{1,20})?"
+    r"|(?:[a-z]{1,20}[:_-])?thoughts?|reasoning|scratchpad)(?:\s[^<>]{0,80})?>"
+)
+_KINDS = (  # what opens a thought, and what closes it; a tag closes whichever tag opened
+    (rf"<{_NAME}", rf"<[ \t]{{0,3}}/{_NAME}"),
+    (r"\[THINK\]", r"\[/THINK\]"),  # Magistral
+    (r"<\|START_THINKING\|>", r"<\|END_THINKING\|>"),  # Cohere
+    (r"<\|channel>(?:thought\b)?", r"<channel\|>"),  # Gemma 4
+    (r"<unused94>(?:thought\b)?", r"<unused95>"),  # MedGemma
+    (r"◁think▷", r"◁/think▷"),  # Kimi VL
+    (r"<\|open\|>think<\|sep\|>", r"<\|close\|>think<\|sep\|>"),  # Kimi K3
+    (r"<\|inner_prefix\|>", r"<\|inner_suffix\|>"),  # Apertus
+    (r"<\|begin_of_thought\|>", r"<\|end_of_thought\|>"),  # OpenThinker, Sky-T1
+    (  # Solar
+        r"<\|think(?:ing)?\|>",
+        r"<\|/think(?:ing)?\|>|<\|end\|>\s{0,3}<\|begin\|>assistant(?:<\|content\|>)?",
+    ),
+    (r"(?!)", r"\[BEGIN FINAL RESPONSE\]"),  # Apriel, which opens by a sentence of plain words
 )
 _PIECE = re.compile(
     r"(?P<fence>^[ \t]{0,3}(?:```|~~~))|(?P<call><tool_call>)|(?P<called></tool_call>)"
     + "".join(
-        f"|(?P<open{kind}>{opening})|(?P<close{kind}>{re.escape(closing) or _CLOSES})"
+        f"|(?P<open{kind}>{opening})|(?P<close{kind}>{closing})"
         for kind, (opening, closing) in enumerate(_KINDS)
     ),
     re.MULTILINE,
@@ -40,7 +48,10 @@ _PIECE = re.compile(
 _ANSWERS = (
     ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
     ("<|begin_of_solution|>", "<|end_of_solution|>"),
+    ("<|open|>response<|sep|>", "<|close|>response<|sep|>"),
+    ("", "[END FINAL RESPONSE]"),
 )
+_ANSWER_TOKENS = tuple(opening for opening, _ in _ANSWERS if opening)
 _WINDOW = 80  # characters of a line that are looked at around a tag
 _NESTED = 256  # tags among which the end of a thought is looked for
 _QUOTES = "`'\"‘’“”«»"
@@ -127,8 +138,9 @@ def closing_of(prompt: str) -> str | None:
     for piece in _pieces(end):
         if piece.end == len(end) and piece.what in ("open", "close"):
             # a tag is closed as it was spelled
-            closing = _KINDS[int(piece.kind)][1] or f"\n</{end[piece.start + 1 :]}\n\n"
-            return closing if piece.what == "open" else ""
+            tag = f"\n</{end[piece.start + 1 :]}\n\n"
+            token = re.sub(r"\\(.)", r"\1", _KINDS[int(piece.kind)][1])
+            return "" if piece.what == "close" else token if int(piece.kind) else tag
     return None
 
 
@@ -219,7 +231,9 @@ def _of_tags(text: str, opened: bool) -> tuple[str, str]:
             # its opening stands in the prompt, or nowhere
             thoughts += [*speech, text[place : piece.start]]
             speech, place, silent = [], piece.end, True
-    return _joined(thoughts), _answer([*speech, text[place:]]) if thoughts else text
+    if not thoughts and not text.startswith(_ANSWER_TOKENS):
+        return "", text
+    return _joined(thoughts), _answer([*speech, text[place:]])
 
 
 def _repeats(text: str, place: int, piece: _Piece, kind: str) -> bool:
@@ -259,7 +273,7 @@ def _answer(parts: Sequence[str]) -> str:
         answer += part.lstrip() if space else part
         space = not answer or answer[-1].isspace()
     for opening, closing in _ANSWERS:
-        if answer.startswith(opening):
+        if answer.startswith(opening) and (opening or closing in answer):
             return answer.removeprefix(opening).rstrip().removesuffix(closing)
     return answer
 
