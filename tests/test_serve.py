@@ -501,6 +501,35 @@ def test_the_door_refuses_what_no_honest_client_sends(
         assert answered == status and "\n" not in refusal["error"]["message"]
 
 
+def test_an_agent_whose_seat_is_not_served_is_refused_at_once() -> None:
+    with served(Desk(["clerk", "guest_*"])) as door:
+        client = Client(door.address)
+        status, refusal = client.ask("POST", "/episodes", {"agent": "user"})
+        assert (status, refusal["error"]["message"]) == (
+            400,
+            "agent: 'user' is not served; clerk, guest_* is",
+        )
+        assert door.desk.agents == ("clerk", "guest_*")
+
+
+def test_connections_that_say_nothing_make_room_for_one_that_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half a request, or none: the one that has waited longest is closed."""
+    monkeypatch.setattr(door, "MOST_CONNECTIONS", 8)
+    with served(Desk()) as opened:
+        silent = []
+        for number in range(30):
+            silent.append(socket.create_connection(("127.0.0.1", opened.port)))
+            half = (b"", b"POST /epis", b"POST /episodes HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+            body = b"POST /episodes HTTP/1.1\r\nContent-Length: 90\r\nHost: 127.0.0.1\r\n\r\n{"
+            silent[-1].sendall((*half, body)[number % 4])
+        for _ in range(3):
+            assert Client(opened.address).ask("GET", "/")[0] == 404
+        for each in silent:
+            each.close()
+
+
 def test_beyond_this_machine_a_key_is_wanted() -> None:
     with pytest.raises(ConfigError, match="--key-env"):
         Door(Desk(), host="0.0.0.0")
@@ -548,7 +577,7 @@ def test_a_policy_learns_behind_programs(tmp_path: Path, turn_based: bool) -> No
     words = [f"agents.{seat}.behaviour=program" for seat in seats]
     if not turn_based:
         words += ["policies.main.model=table/softmax", "agents.player_0.policy=main", "agents.player_1.policy=main",
-                  "train.policies=[main]", "train.lr=0.1", "evaluate.episodes=2"]  # fmt: skip
+                  "train.policies=[main]", "train.lr=0.1"]  # fmt: skip
     words += ["train.steps=2", "train.episodes=8", "evaluate.episodes=4", "run.concurrency=4"]
 
     def program(address: str) -> None:

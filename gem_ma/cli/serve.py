@@ -105,7 +105,7 @@ def _serve(
             "--retry-failed: the failed episodes of a training are part of what it has learned;"
             " leave it out"
         )
-    desk = Desk(patience_s=options.pop("patience") or PATIENCE_S, note=progress_line)
+    desk = Desk(seats, patience_s=options.pop("patience") or PATIENCE_S, note=progress_line)
     key = _key(options.pop("key_env"))
     door = Door(desk, host=options.pop("host"), port=options.pop("port"), key=key)
     token = DESK.set(desk)

@@ -10,7 +10,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -24,12 +24,18 @@ MOST_ENDED = (
 
 
 class Desk:
-    """Hands out seats, first come first served. `note` gets the lines that are for the user who
-    serves, each line once."""
+    """Hands out seats, first come first served. `agents`: names or patterns of those that come
+    free, where they are known. `note` gets the lines that are for the user who serves, each line
+    once."""
 
     def __init__(
-        self, *, patience_s: float = PATIENCE_S, note: Callable[[str], None] = lambda _: None
+        self,
+        agents: Sequence[str] = ("*",),
+        *,
+        patience_s: float = PATIENCE_S,
+        note: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self.agents = tuple(agents)
         self.patience_s, self._note = patience_s, note
         self._changed = threading.Condition()
         self._free: deque[Program] = deque()

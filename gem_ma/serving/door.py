@@ -11,13 +11,14 @@ import json
 import re
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from email.message import Message
 from http.server import BaseHTTPRequestHandler
 from ipaddress import ip_address
 from select import POLLIN, poll
-from socket import AF_INET6, MSG_PEEK, SHUT_WR
+from socket import AF_INET6, MSG_PEEK, SHUT_RDWR, SHUT_WR
 from socketserver import TCPServer, ThreadingMixIn
 from types import MappingProxyType, TracebackType
 from typing import Any
@@ -31,6 +32,7 @@ from gem_ma.serving.routes import Routes
 MOST_BYTES = 8 * 1024 * 1024  # of a body
 MOST_CONNECTIONS = 512
 MOST_DROPPED, DROP_S = 64 * 1024 * 1024, 5.0  # of a body that is refused unread
+ROOM_S = 2.0  # until a connection that was closed has left its place
 IDLE_S = 75.0  # of a connection without a request, and of a request that stops in the middle
 
 
@@ -116,12 +118,16 @@ class _Server(ThreadingMixIn, TCPServer):  # the library's HTTPServer asks DNS f
 
     def __init__(self, address: tuple[str, int], door: Door) -> None:
         self.door, self._places = door, threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self.idle: OrderedDict[_Handler, None] = OrderedDict()  # without a whole request
         if ":" in address[0]:
             self.address_family = AF_INET6
         super().__init__(address, _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._places.acquire(blocking=False):
+        # whoever says nothing makes room for whoever comes
+        if not self._places.acquire(blocking=False) and not (
+            self._end_idle() and self._places.acquire(timeout=ROOM_S)
+        ):
             # answered unread: to read it would take one more thread
             with suppress(OSError):
                 request.sendall(
@@ -137,6 +143,16 @@ class _Server(ThreadingMixIn, TCPServer):  # the library's HTTPServer asks DNS f
         finally:
             self._places.release()
 
+    def _end_idle(self) -> bool:
+        """Closes the connection that has waited longest without a whole request, if there is
+        one."""
+        while self.idle:
+            with suppress(KeyError, OSError):  # it may have begun to speak, or have gone
+                handler, _ = self.idle.popitem(last=False)
+                handler.connection.shutdown(SHUT_RDWR)
+                return True
+        return False
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A connection that broke is no news; what it meant for a play is on record."""
 
@@ -148,6 +164,13 @@ class _Handler(BaseHTTPRequestHandler):
     # else the kernel holds the body back until the head is acknowledged: 40 ms a request
     disable_nagle_algorithm = True
     server_version, sys_version = "gem_ma", ""
+
+    def handle_one_request(self) -> None:
+        self.server.idle[self] = None
+        try:
+            super().handle_one_request()
+        finally:
+            self.server.idle.pop(self, None)
 
     def do_GET(self) -> None:
         self._serve()
@@ -169,6 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._check()
             body = parsed(self._body())
+            self.server.idle.pop(self, None)
             answer = self.server.door.routes.answer(
                 self.command, self.path, body, gone=self._is_gone
             )

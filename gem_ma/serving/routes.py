@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -107,6 +108,9 @@ class Routes:
         agent, deadline = body.get("agent"), time.monotonic() + WAIT_S
         if not isinstance(agent, (str, type(None))):
             raise Refused("agent: the name of an agent, or nothing", param="agent")
+        seats = self.desk.agents
+        if agent is not None and not any(fnmatchcase(agent, seat) for seat in seats):
+            raise Refused(f"agent: {agent!r} is not served; {', '.join(seats)} is", param="agent")
         while not gone():
             program = self.desk.take(agent, LOOK_S)
             if program is not None and gone():
