@@ -28,6 +28,7 @@ from gem_ma.running.learning import checked_worlds
 from gem_ma.running.playing import play_into
 from gem_ma.running.run import Run
 from gem_ma.running.score import score_of
+from gem_ma.running.used import check_imported
 from gem_ma.store import hold_folder, run_path
 
 Source = str | Path | Loaded | Config
@@ -89,6 +90,7 @@ def run(
     loaded = load_config(source, _with_tasks(overrides, n)).without_training()
     _no_study(loaded)
     worlds = worlds_of(loaded.config, base=loaded.base)
+    check_imported(loaded.resolved())
     # before the folder is made, as the command does it: a wrong option leaves nothing behind
     for world in worlds.played:
         plans.try_seats(world.config, world.scenario)
@@ -129,6 +131,7 @@ def train(
     loaded = load_config(source, overrides)
     _no_study(loaded)
     worlds = checked_worlds(loaded)
+    check_imported(loaded.resolved())
     for world in worlds.examined:
         plans.try_seats(world.config, world.scenario)
     policies = open_policies(loaded)
@@ -158,6 +161,8 @@ def study(
     loaded = load_study(source, _with_tasks(overrides, n))
     path = Path(out) if out is not None else cells.study_path(loaded)
     worlds = cells.worlds_of_cells(loaded)
+    for cell in loaded.cells.values():
+        check_imported(cell.resolved())
     compared = list(dict.fromkeys([*(loaded.sections.report.measures or ()), *measures]))
     cells.check_measures(compared, worlds)
     planned = sum(world.count() for world in worlds.values())

@@ -28,6 +28,7 @@ from gem_ma.errors import ConfigError
 from gem_ma.import_folders import search_folder
 from gem_ma.scenario import Scenario
 from gem_ma.spelling import near
+from gem_ma.used import Source, watch
 
 KINDS = {
     "scenarios": "scenario",
@@ -120,6 +121,8 @@ def load(kind: str, name: str) -> Any:
     if not all(part.isidentifier() for part in [*path.split("."), attribute]):
         told = f"{what}: a name of code is package.module:Class, or file.py:Class"
         raise ConfigError(f"{told}{meant}")
+    if target == name:
+        watch()
     try:
         module = import_module(path)
     except ModuleNotFoundError as error:
@@ -202,14 +205,13 @@ def _module_of_file(what: str, path: Path) -> ModuleType:
         fault = "a folder, not a file" if path.is_dir() else f"no such file: {path}{hint}"
         raise ConfigError(f"{what}: {fault}")
     where = path.resolve()
-    # the digest: two files in two folders may have one name, as `game.py`
-    digest = sha256(os.fsencode(where)).hexdigest()[:12]
-    name = f"gem_ma_file_{digest}_{re.sub(r'[^0-9A-Za-z_]', '_', where.stem)}"
+    name = module_name(where)
     if name in sys.modules:
         return sys.modules[name]
-    spec = spec_from_file_location(name, where)
+    spec = spec_from_file_location(name, where, loader=Source(name, str(where)))
     if spec is None or spec.loader is None:
         raise ConfigError(f"{what}: {path} cannot be read as Python")
+    watch()
     search_folder(where.parent)
     module = sys.modules[name] = module_from_spec(spec)
     try:
@@ -221,6 +223,13 @@ def _module_of_file(what: str, path: Path) -> ModuleType:
         del sys.modules[name]  # half of a module must not pass for a whole one
         raise
     return module
+
+
+def module_name(where: Path) -> str:
+    """What the module of a file is called in this process."""
+    # the digest: two files in two folders may have one name, as `game.py`
+    digest = sha256(os.fsencode(where)).hexdigest()[:12]
+    return f"gem_ma_file_{digest}_{re.sub(r'[^0-9A-Za-z_]', '_', where.stem)}"
 
 
 def _only_scenario(what: str, kind: str, path: str, module: ModuleType) -> str:

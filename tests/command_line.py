@@ -13,7 +13,7 @@ from tests.warm import start
 
 ROOT = Path(__file__).resolve().parents[1]
 SLOWLY = '''
-import asyncio, time
+import asyncio, os, time
 from gem_ma import Action, Scenario, Ask
 
 class Slow:
@@ -28,9 +28,9 @@ class Slow:
         return Action("cooperate", (), "cooperate")
 
 class Raising:
-    """Fails in every third episode."""
+    """Fails in every third episode, unless the machine is repaired."""
     def __init__(self, agent, sample, rng, task=None):
-        self.fails = rng.random() < 1 / 3
+        self.fails = rng.random() < 1 / 3 and "REPAIRED" not in os.environ
     async def act(self, asked):
         if self.fails:
             raise RuntimeError("\\x1b[31mlost\\x1b[0m the\\u202e line")

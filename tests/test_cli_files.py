@@ -171,7 +171,11 @@ def test_rules_that_were_edited_are_not_mixed_with_the_old_ones(folder: Path) ->
     with (folder / "my games" / "game.py").open("a") as file:
         file.write("# another rule\n")
     done = gem_ma(*command, cwd=folder)
-    assert done.returncode == 2 and "rules" in done.stderr and "--fresh" in done.stderr
+    assert (
+        done.returncode == 2
+        and "my games/game.py changed" in done.stderr
+        and "--fresh" in done.stderr
+    )
     assert gem_ma(*command, "--fresh", cwd=folder).returncode == 0
 
 

@@ -165,10 +165,12 @@ def test_failed_episodes_cost_the_exit_code_and_stand_beside_the_score(folder: P
     )
     assert "\x1b" not in done.stdout and "\u202e" not in done.stdout
     assert gem_ma(*arguments, "run.max_failed=100%", cwd=folder).returncode == 0
-    (folder / "slowly.py").write_text(
-        SLOWLY.replace("self.fails = rng.random() < 1 / 3", "self.fails = False")
-    )
+    # other code would be another run
+    (folder / "slowly.py").write_text(SLOWLY.replace("< 1 / 3", "< 0"))
     again = gem_ma("resume", "out", "--retry-failed", cwd=folder)
+    assert again.returncode == 2 and again.stderr.startswith("out: slowly.py changed since")
+    (folder / "slowly.py").write_text(SLOWLY)
+    again = gem_ma("resume", "out", "--retry-failed", cwd=folder, REPAIRED="1")
     assert again.returncode == 0 and "12 ok / 0 failed / 0 excluded" in again.stdout
     assert len(lines(folder / "out" / "episodes.jsonl")) == 12 + failed
 

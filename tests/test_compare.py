@@ -213,9 +213,11 @@ def test_few_tasks_are_named_where_they_cannot_show_anything(tasks: int, words: 
 def test_what_two_runs_have_in_common_is_told_once(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for typed in (["compare", "a", "b"], ["report", "runs/a", "runs/b", "--out", "x.html"]):
-        assert main(typed) == 0
-        assert capsys.readouterr().err.count("not judged again") == 1
+    for changed in ("", "# a comment\n"):
+        (runs.parent / "game.py").write_text(changed + GAME.replace("WIN", "> 0"))
+        for typed in (["compare", "a", "b"], ["report", "runs/a", "runs/b", "--out", "x.html"]):
+            assert main(typed) == 0
+            assert capsys.readouterr().err.count("game.py changed") == bool(changed)
 
 
 def test_a_shipped_run_is_scored_without_a_word_more(

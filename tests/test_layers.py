@@ -19,6 +19,7 @@ FLOORS = {
         "errors",
         "gymnasium_ids",
         "import_folders",
+        "used",
         "frozen",
         "types",
         "episode",

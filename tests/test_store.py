@@ -258,7 +258,12 @@ def test_other_data_or_models_at_resume_are_an_error_and_another_path_is_not(
     with pytest.raises(DataError, match="data changed since the run began"):
         opened(tmp_path / "run", manifest={"data": {"source": "/a", "digest": "2"}})
     with pytest.raises(DataError, match="models changed"):
-        opened(tmp_path / "run", manifest={"models": {"main": {"digest": "8"}}})
+        opened(
+            tmp_path / "run",
+            manifest={"data": {"digest": "1"}, "models": {"main": {"digest": "8"}}},
+        )
+    with pytest.raises(DataError, match="data changed since the run began"):
+        opened(tmp_path / "run", manifest={"models": {"main": {"digest": "9"}}})
 
 
 # -- torn and damaged ----------------------------------------------------------------------------

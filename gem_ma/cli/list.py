@@ -39,13 +39,15 @@ def command(kind: str, root: str, sort: str | None, as_json: bool) -> int:
     runs."""
     from pathlib import Path
 
-    from gem_ma.cli.terminal import columns, emit, emit_json
+    from gem_ma.cli.terminal import columns, emit, emit_json, progress_line
 
     if sort is not None and kind != "runs":
         raise click.UsageError("--sort is for runs; the others stand in the order of their names")
     if kind == "runs":
         entries = runs(Path(root))
         entries = entries if sort is None else by(sort, entries)
+        if words := changed_runs(entries):
+            progress_line(words)
     else:
         entries = configs() if kind == "configs" else objects(kind)
     if as_json:
@@ -230,6 +232,20 @@ def configs() -> list[dict[str, Any]]:
             }
         )
     return listed
+
+
+def changed_runs(entries: list[dict[str, Any]]) -> str:
+    """A line about the runs whose code or data is gone or differs; "" where none is."""
+    from pathlib import Path
+
+    from gem_ma.store.used import differing, in_words
+
+    words = [
+        f"{entry['run']}: {changed}"
+        for entry in entries
+        if not entry.get("error") and (changed := differing(Path(entry["run"]), noted=True))
+    ]
+    return in_words(words)
 
 
 def runs(root: Path) -> list[dict[str, Any]]:

@@ -98,7 +98,7 @@ def play(
     `resume`: what is typed to go on, where that is not `gem-ma resume`. Raises Interrupted after a
     signal."""
     from gem_ma.cli.exits import Interrupted, exit_code
-    from gem_ma.cli.runs import report_of, show_summary
+    from gem_ma.cli.runs import report_of, show_summary, tell_changes
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import progress_line
     from gem_ma.config.plans import open_policies, try_seats
@@ -124,6 +124,7 @@ def play(
             complete = _add_baselines(summary, loaded, worlds, path, stopping, quiet)
         if complete:
             folder.write_summary(summary)
+    tell_changes(path)
     # a run that never reached its endpoint has no score, only the error below
     if say_score and (summary["episodes"] or as_json or limit is None):
         show_summary(summary, path, as_json, report_of(path, worlds.judge) if complete else None)

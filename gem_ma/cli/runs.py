@@ -78,6 +78,15 @@ def played_run(run: str, what: str) -> Path:
     return path
 
 
+def tell_changes(path: Path) -> None:
+    """Says what of a run's code or data was edited while it played: its plays are of before."""
+    from gem_ma.cli.terminal import progress_line
+    from gem_ma.store.used import differing
+
+    if words := differing(path):
+        progress_line(f"{words}; these plays are of the code and data as they were then")
+
+
 def success_of(scenario: Scenario) -> Any:
     """The scenario's notion of success, or None where it has none."""
     from gem_ma.evaluation.judge import Judge

@@ -33,18 +33,28 @@ SPLITS = ("train", "val", "dev", "test", "shift")
         " the first such."
     ),
 )
+@click.option(
+    "--scenario",
+    metavar="NAME|FILE",
+    help="Judge the plays by this scenario: code that you name is run.",
+)
 @click.option("--full", is_flag=True, help="With --episode: long briefings and texts, too.")
 @click.option("--all", "whole", is_flag=True, help="Every measure and group of a run's score.")
 @json_option
 def command(
-    what: tuple[str, ...], episode: str | None, full: bool, whole: bool, as_json: bool
+    what: tuple[str, ...],
+    episode: str | None,
+    scenario: str | None,
+    full: bool,
+    whole: bool,
+    as_json: bool,
 ) -> int:
     """Show a scenario (its agents, options, tasks and first question), a run (its score and which
     plays were lost), or one play of a run."""
-    if len(what) == 2 and what[0] == "scenario" and episode is None:
+    if len(what) == 2 and what[0] == "scenario" and episode is scenario is None:
         show_scenario(what[1], as_json)
     elif len(what) == 1 and what[0] != "scenario":
-        show_run(what[0], episode, as_json, whole, full)
+        show_run(what[0], episode, as_json, whole, full, scenario)
     else:
         raise click.UsageError("name one run folder, or a scenario: `scenario ID`")
     return 0
@@ -161,13 +171,18 @@ def _option(parameter: inspect.Parameter) -> str:
 
 
 def show_run(
-    run: str, which: str | None, as_json: bool, whole: bool = False, is_full: bool = False
+    run: str,
+    which: str | None,
+    as_json: bool,
+    whole: bool = False,
+    is_full: bool = False,
+    scenario: str | None = None,
 ) -> None:
     """Prints the score of a run, read from its record; for a training run, what learning changed;
     or one of its episodes.
 
     Nothing that the folder names is imported: a scenario that is not installed does not judge
-    its run, and what was recorded is shown.
+    its run unless the user names it as `scenario`, and what was recorded is shown.
     """
     from gem_ma.cli.episode import show_episode
     from gem_ma.cli.runs import run_folder
@@ -178,10 +193,11 @@ def show_run(
     from gem_ma.running.stored import open_record
     from gem_ma.store import read_ends, read_manifest, read_summary
     from gem_ma.store.summaries import check_training
+    from gem_ma.store.used import differing
 
     path: Path = run_folder(run)
     if which is not None:
-        judge = open_record(path, progress_line).judge
+        judge = open_record(path, progress_line, scenario).judge
         # a line that reads as JSON may still hold nonsense, which breaks whoever computes with it
         with damage(path / "episodes.jsonl"):
             show_episode(path, which, judge, as_json, is_full)
@@ -190,8 +206,10 @@ def show_run(
     report = path / "report.html" if kind(path / "report.html") == "a file" else None
     trained = read_summary(path) if read_manifest(path).get("command") == "train" else None
     if trained is None:
-        show_played(path, as_json, report, whole)
+        show_played(path, as_json, report, whole, scenario)
         return
+    if words := differing(path):
+        progress_line(f"{words}; what was recorded is shown")
     summary, ends = check_training(trained, path / "summary.json"), read_ends(path)
     with damage(path / "summary.json"):
         show_training(
@@ -204,7 +222,9 @@ def show_run(
         )
 
 
-def show_played(path: Path, as_json: bool, report: Path | None, whole: bool) -> None:
+def show_played(
+    path: Path, as_json: bool, report: Path | None, whole: bool, scenario: str | None
+) -> None:
     """Prints the score of a run that plays, or of the episodes that a training has played so
     far, and its lost plays."""
     from gem_ma.cli.runs import lost_rows, show_summary
@@ -213,9 +233,9 @@ def show_played(path: Path, as_json: bool, report: Path | None, whole: bool) -> 
     from gem_ma.running.stored import open_record
     from gem_ma.store import read_ends, read_summary
 
-    stored, record = read_summary(path) or {}, open_record(path, progress_line)
+    stored, record = read_summary(path) or {}, open_record(path, progress_line, scenario)
     # a summary that counts other episodes is of an earlier state of the run
-    if record.config is None and stored.get("episodes") == len(read_ends(path)):
+    if record.worlds is None and stored.get("episodes") == len(read_ends(path)):
         summary = stored  # what was judged when it was played
     else:
         with damage(path / "episodes.jsonl"):

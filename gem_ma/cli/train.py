@@ -108,7 +108,7 @@ def learn(
     is what goes on with it. Raises Interrupted after a signal."""
     from gem_ma.cli.exits import Interrupted
     from gem_ma.cli.processes import LOST
-    from gem_ma.cli.runs import report_of
+    from gem_ma.cli.runs import report_of, tell_changes
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.trained import show_training, verdict
     from gem_ma.config.plans import open_policies, try_seats
@@ -143,6 +143,7 @@ def learn(
             failed, ended = len(folder.failed()), len(folder.done())
             if not stopping.signal:
                 run.add_baselines(summary, quiet)
+    tell_changes(path)
     if stopping.signal:
         raise Interrupted(stopping.code, stopping.resume)
     show_training(summary, ended, failed, path, as_json, report_of(path, worlds.judge))

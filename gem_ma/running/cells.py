@@ -224,6 +224,7 @@ class Playing:
     ) -> Cell:
         """Plays what this cell's run folder lacks and gives what came of it."""
         from gem_ma.evaluation.studies import cell_of
+        from gem_ma.evaluation.verdicts import noting
         from gem_ma.files import make_folder
         from gem_ma.running.folder import open_folder
         from gem_ma.running.playing import play_into
@@ -238,9 +239,10 @@ class Playing:
                 concurrency = min(loaded.config.run.concurrency, len(left))
                 await play_into(folder, going, policies, concurrency, self.progress)
             # from the folder, since earlier commands have played some of it
+            rows: dict[Any, Any] = {id_: {"id": list(id_)} for id_ in folder.done()}
             cell = cell_of(
                 folder.episodes(),
-                worlds.judge,
+                noting(worlds.judge, rows),
                 world=_world(worlds),
                 run=path.name,
                 measures=self.measures,
@@ -250,6 +252,7 @@ class Playing:
             no_page = self.page is not None and not (path / "report.html").exists()
             if not self.stopping.signal and (is_new or no_page):
                 planned = max(len(plans), len(folder.done()))
+                folder.write_verdicts(rows.values())
                 folder.write_summary(_summary(cell, loaded, folder.episodes, planned))
                 if self.page is not None:
                     self.page(path, worlds.judge)

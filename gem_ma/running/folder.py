@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,44 +26,60 @@ def open_folder(
 ) -> RunFolder:
     """The run folder, made or taken up. Its manifest holds digests of data and weights: a run
     may not go on with others."""
+    from functools import partial
+
+    from gem_ma.evaluation.verdicts import heads_of, success_row
+    from gem_ma.running.used import files_used
     from gem_ma.store import RunFolder
 
     config = loaded.config
+    resolved = loaded.resolved()
+    used = files_used(resolved, policies)
     facts: dict[str, Any] = {
         "command": command,
+        "judged": heads_of(worlds.judge),
         "overrides": list(loaded.overrides),
         # both: training plays with the one, exams with the other
         "seeds": {"run": config.run.seed, "evaluate": config.evaluate.seed},
-        **_rules(worlds),
+        **world_facts(worlds),
         # weights that were trained further are others, under the same path
         "models": {
             name: {"model": config.policies[name].model, "digest": _digest(policy)}
             for name, policy in policies.items()
         },
     }
-    # of several scenarios by their names
-    data = {world.name: found for world in worlds.played if (found := _data(world.scenario))}
-    if data:
-        facts["data"] = data if worlds.several else data[""]
+    if files := used.facts():
+        facts["files"] = files
+    for name in used.unknown:
+        # the run is played; nobody can tell later whether this was the code
+        warnings.warn(f"{path}: the source of {name} is not known", stacklevel=3)
+    if used.libraries:
+        facts["libraries"] = used.libraries
     # `gem-ma resume` loads the folder's own settings, with overrides on the command line
     resuming = loaded.path is not None and loaded.path == path / "resolved.yaml"
-    return RunFolder.open(
+    folder = RunFolder.open(
         path,
         config_text=loaded.written(),
-        resolved=loaded.resolved(),
+        resolved=resolved,
         manifest=facts,
         fresh=fresh,
         resuming=resuming,
     )
+    folder.before_append = used.note_more
+    folder.verdict_of = partial(success_row, worlds.judge)
+    return folder
 
 
-def _rules(worlds: Worlds) -> dict[str, Any]:
-    """Ids and versions of the scenarios."""
-    facts = {
+def world_facts(worlds: Worlds) -> dict[str, Any]:
+    """Ids and versions of the scenarios, and where their data come from, with digests."""
+    scenarios = {
         world.name: {"id": world.scenario.id, "version": world.scenario.version}
         for world in worlds.played
     }
-    return {"scenarios": facts} if worlds.several else {"scenario": facts[""]}
+    data = {world.name: found for world in worlds.played if (found := _data(world.scenario))}
+    if worlds.several:
+        return {"scenarios": scenarios, **({"data": data} if data else {})}
+    return {"scenario": scenarios[""], **({"data": data[""]} if data else {})}
 
 
 def _digest(policy: Policy) -> Any:
@@ -74,15 +91,5 @@ def _digest(policy: Policy) -> Any:
 
 
 def _data(scenario: Scenario) -> dict[str, Any]:
-    """Where the scenario's data and rules come from, with digests; {} where all is in the
-    package."""
-    from hashlib import sha256
-
-    from gem_ma.folders import read_named
-    from gem_ma.registry import file_of
-
-    data = dict(scenario.provenance()) if hasattr(scenario, "provenance") else {}
-    code = file_of(scenario.id)
-    if code is not None:  # rules that were edited are other rules
-        data["rules"] = {"source": str(code), "digest": sha256(read_named(code)).hexdigest()}
-    return data
+    """Where the scenario's data come from, with a digest; {} where all is in the package."""
+    return dict(scenario.provenance()) if hasattr(scenario, "provenance") else {}

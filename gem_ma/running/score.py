@@ -11,13 +11,17 @@ if TYPE_CHECKING:
 
 
 def score_of(loaded: Loaded, worlds: Worlds, folder: RunFolder) -> dict[str, Any]:
-    """The summary of all episodes of the folder, whichever command played them."""
+    """The summary of all episodes of the folder, whichever command played them; what the
+    scenarios said of each is kept beside it."""
+    from gem_ma.evaluation.verdicts import noting
     from gem_ma.running.costs import costs_of, other_models
 
+    rows: dict[Any, Any] = {id_: {"id": list(id_)} for id_ in folder.done()}
     summary = {
         # a folder may hold more than this config asks for, and all of it is scored
         "planned": max(worlds.count(), len(folder.done())),
-        **worlds.judge.summarise(folder.episodes()),
+        **noting(worlds.judge, rows).summarise(folder.episodes()),
         **costs_of(loaded.config, folder.episodes),
     }
+    folder.write_verdicts(rows.values())
     return summary | other_models(loaded.config, summary)

@@ -3,7 +3,7 @@ they come to. It plays nothing, writes nothing, and runs no code that a folder n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING, Any
 from gem_ma.errors import ConfigError, DataError, StoreError
 
 if TYPE_CHECKING:
+    from gem_ma.config.playing import ScenarioSettings
     from gem_ma.config.settings import Config
     from gem_ma.config.worlds import Worlds
     from gem_ma.evaluation.judge import Judge
 
 Say = Callable[[str], None]
+
+
+class _CodeOfFolder(ConfigError):
+    """A command that reads may not run what a folder names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,32 +53,71 @@ class Recorded:
 def open_record(
     path: Path, say: Say, scenario: str | None = None, count: Callable[[], int] | None = None
 ) -> Recorded:
-    """What judges the plays of a run folder. Where the scenario may not be asked, the record
-    stands without it, and one line to `say` tells why.
+    """What judges the plays of a run folder: a built-in or installed scenario anew, where rules
+    and data are those of the run; else what was said of each play when it was played. One line to
+    `say` tells what of the run's code or data is gone or differs, or what nobody has judged.
 
-    Only a scenario that is built in or installed judges: any other is code that the folder names,
-    and a command that reads runs none. `scenario`: the user names the code that judges, in place
-    of the folder's. `count`: how many episodes there are, for whoever has read their file anyway.
-    Raises ConfigError or DataError where that cannot be made, StoreError for
-    damage.
+    A scenario of another kind is code that the folder names, and a command that reads runs none.
+    `scenario`: the user names the code that judges, in place of the folder's. `count`: how many
+    episodes there are, for whoever has read their file anyway. Raises ConfigError or DataError
+    where that cannot be made or has other data, StoreError for damage.
     """
-    from gem_ma.evaluation.judge import Judge
-    from gem_ma.files import damage
-    from gem_ma.store import read_ends, read_summary
+    from gem_ma.store.used import differing
 
+    changed = differing(path)
     if scenario is not None:
         config = _with_scenario(recorded_config(path), scenario, path)
         worlds = _made(config, scenario)
+        _check_data(path, worlds)
+        if changed:
+            say(f"{changed}; the plays are judged by {scenario} as it is now")
         return Recorded(path, worlds.judge, config, worlds)
     try:
         config = recorded_config(path)
         worlds = _trusted(config)
+        _check_data(path, worlds)
+        if changed:
+            say(f"{changed}; the plays of then are shown")
         return Recorded(path, worlds.judge, config, worlds)
     except (ConfigError, DataError, StoreError) as error:
-        say(f"the plays are not judged again, what was recorded is shown: {error}")
+        reason = changed or str(error)
+        is_code = isinstance(error, _CodeOfFolder)
+    judge, is_whole = _recorded_judge(path, count)
+    # what its own code said of every play is the whole answer
+    if changed or not (is_code and is_whole):
+        say(f"{reason}; the plays are not judged again, what was recorded is shown")
+    return Recorded(path, judge)
+
+
+def _check_data(path: Path, worlds: Worlds) -> None:
+    """Raises DataError where rules or data of these worlds are others than those of the run."""
+    from gem_ma.running.folder import world_facts
+    from gem_ma.store import read_manifest
+    from gem_ma.store.used import changed_data, changed_rules
+
+    manifest, facts = read_manifest(path), world_facts(worlds)
+    if words := changed_rules(manifest, facts) or changed_data(manifest, facts):
+        raise DataError(words)
+
+
+def _recorded_judge(path: Path, count: Callable[[], int] | None) -> tuple[Judge, bool]:
+    """The judge that repeats what was said when the plays were played, and whether that is all
+    that there is to say of them."""
+    from gem_ma.evaluation.judge import Judge
+    from gem_ma.evaluation.verdicts import repeating
+    from gem_ma.files import damage
+    from gem_ma.store import read_ends, read_manifest, read_summary, read_verdicts
+
+    manifest, rows = read_manifest(path), read_verdicts(path)
     with damage(path / "summary.json"):
+        stored = read_summary(path)
         played = len(read_ends(path)) if count is None else count()
-        return Recorded(path, Judge.recorded(read_summary(path) or {}, played))
+        if "judged" not in manifest or not rows:  # of an older version
+            return Judge.recorded(stored or {}, played), not played
+    # measures are asked for with the summary
+    is_judged = stored is not None or manifest.get("command") == "train"
+    with damage(path / "verdicts.jsonl"):
+        return repeating(rows, manifest["judged"]), is_judged and len(rows) >= played
 
 
 def record_for_page(
@@ -101,11 +145,22 @@ def _trusted(config: Config) -> Worlds:
     blocks = [config.only] if config.scenario is not None else [*config.scenarios.values()]
     for name in (block.id for block in blocks):
         if not registry.known("scenarios", name):
-            raise ConfigError(
-                f"the scenario {name!r} is code that the run folder names, which a command that"
-                " reads never runs (`gem-ma resume` does, and `gem-ma score RUN --scenario FILE`)"
+            raise _CodeOfFolder(
+                f"the scenario {name!r} is code that the run folder names, which reading never"
+                f" runs (--scenario {name} does)"
+            )
+    for block_id, wrapper in ((block.id, name) for block in blocks for name in _wrappers(block)):
+        if not registry.known("wrappers", wrapper):
+            raise _CodeOfFolder(
+                f"the wrapper {wrapper!r} is code that the run folder names, which reading never"
+                f" runs (--scenario {block_id} does)"
             )
     return _made(config, blocks[-1].id)
+
+
+def _wrappers(block: ScenarioSettings) -> Iterator[str]:
+    for entry in block.wrappers:
+        yield from [entry] if isinstance(entry, str) else entry
 
 
 def _made(config: Config, name: str) -> Worlds:

@@ -9,6 +9,7 @@ files, ids and lines; not how to play.
       metrics.jsonl      scalars by step
       interrupted.jsonl  replies of an endpoint to plays that were stopped in the middle, so that
                          a resumed run buys none twice
+      verdicts.jsonl     what the scenario said of each play
       summary.json       the score, once the run has ended
       media/<sha256>     images
       checkpoints/       what a training goes on from
@@ -43,6 +44,7 @@ from gem_ma.store.lines import (
     read_resolved,
     read_summary,
     read_timings,
+    read_verdicts,
 )
 from gem_ma.store.listing import list_runs
 from gem_ma.store.manifest import note_in_manifest
@@ -62,6 +64,7 @@ __all__ = [
     "read_resolved",
     "read_summary",
     "read_timings",
+    "read_verdicts",
     "result_digest",
     "result_settings",
     "run_path",

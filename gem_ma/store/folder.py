@@ -8,7 +8,7 @@ import json
 import os
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +37,13 @@ from gem_ma.store.lines import (
     scan_episodes,
     scan_metrics,
 )
-from gem_ma.store.manifest import create_or_check
+from gem_ma.store.manifest import create_or_check, note_more_files
 from gem_ma.store.names import finite, plain
 from gem_ma.types import Image
 
 # what a power cut may cost; a sync takes milliseconds, which a table's play does not
 SYNC_EPISODES, SYNC_S = 32, 1.0
+VERDICTS = "verdicts.jsonl"
 
 
 class RunFolder:
@@ -53,9 +54,14 @@ class RunFolder:
         self.path = path
         self._lock = lock
         self._files: dict[str, int] = {}
+        self._verdicts = -1
         self._broken = ""
         self._unsynced, self._synced_at = 0, time.monotonic()
         self._ends: dict[EpisodeId, End] = {}
+        # asked before plays are written: what they have used is written down first
+        self.before_append: Callable[[RunFolder], None] | None = None
+        # what the rules say of a play that has just ended, as a row of verdicts.jsonl
+        self.verdict_of: Callable[[Episode], Mapping[str, Any]] | None = None
         # weakly: being listed here keeps no folder alive
         _OPEN.add(self)
 
@@ -133,12 +139,16 @@ class RunFolder:
     def append(self, episodes: Sequence[Episode], *, fsync: bool = False) -> None:
         """Appends whole lines in one write. Raises StoreError; the file then holds all of these
         episodes or none."""
+        if self.before_append is not None:
+            self.before_append(self)
         lines = "".join(dump_episode(episode) + "\n" for episode in episodes).encode()
         # first: a line never names an image that is not there
         self.keep_images(episodes)
         self._write("episodes.jsonl", lines)
         # only now: what failed to be written is not done
         self._ends.update((episode.id, episode.end) for episode in episodes)
+        if self.verdict_of is not None:
+            self._add_verdicts([self.verdict_of(episode) for episode in episodes])
         self._sync_when_due(len(episodes), fsync)
 
     def keep_images(self, episodes: Iterable[Episode]) -> None:
@@ -201,6 +211,17 @@ class RunFolder:
             return str(error)
         return ""
 
+    def write_verdicts(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Replaces verdicts.jsonl by these rows, in one step."""
+        text = "".join(dump_json(finite(row)) + "\n" for row in rows)
+        with oserror(self.path / VERDICTS):
+            replace_file(self.path / VERDICTS, text.encode(), self.path)
+        self._close_verdicts()  # of the file that was replaced
+
+    def note_files(self, files: Mapping[str, Any]) -> None:
+        """Adds to the manifest what code and data plays have used since the run began."""
+        note_more_files(self.path, files)
+
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Replaces summary.json in one step."""
         with oserror(self.path / "summary.json"):
@@ -230,6 +251,12 @@ class RunFolder:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
         self._files, self._lock = {}, -1
+        self._close_verdicts()
+
+    def _close_verdicts(self) -> None:
+        if self._verdicts >= 0:
+            os.close(self._verdicts)
+            self._verdicts = -1
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -266,6 +293,15 @@ class RunFolder:
                     f"{self.path / name}: {error.strerror or error}; {_HELP}"
                 ) from error
             raise
+
+    def _add_verdicts(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        text = "".join(dump_json(finite(row)) + "\n" for row in rows)
+        if self._verdicts < 0:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            self._verdicts = open_file(self.path / VERDICTS, flags, self.path)
+        with oserror(self.path / VERDICTS):
+            # not synced: what a power cut takes is judged again
+            os.write(self._verdicts, text.encode())
 
     def _undo(self, name: str, before: int, length: int) -> None:
         descriptor = self._files[name]

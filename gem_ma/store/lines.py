@@ -85,6 +85,20 @@ def read_timings(path: Path) -> dict[int, dict[str, Any]]:
     return timings
 
 
+def read_verdicts(path: Path) -> list[dict[str, Any]]:
+    """What was said of each play when it was played: the last row of each id. A line that cannot
+    be read is passed over, since its play can be judged again."""
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    path = Path(path)
+    with contextlib.suppress(FileNotFoundError), stream(path / "verdicts.jsonl", path) as file:
+        for line in lines(file, path / "verdicts.jsonl"):
+            with contextlib.suppress(ValueError, RecursionError, TypeError):
+                row = json.loads(line)
+                task, seed, repeat = row["id"]
+                rows[task, seed, repeat] = row
+    return list(rows.values())
+
+
 def read_manifest(path: Path) -> dict[str, Any]:
     """manifest.json of a run folder. Raises StoreError where it is damaged, SchemaError where it
     is newer."""

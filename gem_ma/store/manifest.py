@@ -20,8 +20,6 @@ from gem_ma.store.lines import read_manifest, read_resolved
 from gem_ma.store.names import (
     RESUME_KEYS,
     changed_keys,
-    differs,
-    fingerprint,
     finite,
     growing,
     may_grow,
@@ -32,6 +30,7 @@ from gem_ma.store.names import (
     versions,
     with_changes,
 )
+from gem_ma.store.used import changed_data, changed_files, changed_rules, with_more
 
 SCHEMA = 1
 EDITED = (
@@ -96,18 +95,31 @@ def _check_same(
         raise ConfigError(
             f"{path}: made with other settings; changed: {', '.join(changed)} ({remedy})"
         )
-    # the same settings with other data are another run, whatever their path
-    for name in ("data", "models"):
-        if name not in facts or name not in manifest:
-            continue
-        if fingerprint(facts[name]) != fingerprint(manifest[name]):
-            raise DataError(
-                f"{path}: {name} changed since the run began:"
-                f" {differs(manifest[name], facts[name])} (or --fresh)"
-            )
+    _check_facts(path, manifest, facts)
+    # a folder of an older version that may go on is from now on as one of this
+    more: dict[str, Any] = {
+        key: facts[key] for key in ("judged", "files") if key in facts and key not in manifest
+    }
     if changes := resumed_changes(holds, resolved, allowed):
-        resumed = [*manifest.get("resumed", []), {"at": now(), "changed": changes}]
-        write_manifest(path, {**manifest, "resumed": resumed})
+        more["resumed"] = [*manifest.get("resumed", []), {"at": now(), "changed": changes}]
+    if more:
+        write_manifest(path, {**manifest, **more})
+
+
+def _check_facts(path: Path, manifest: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """Raises DataError where code, rules, data or models are others than when the run began: the
+    same settings with these are another run."""
+    words = (
+        changed_files(manifest, facts)
+        or changed_rules(manifest, facts)
+        or changed_data(manifest, facts)
+        # what knows no models is asked for none
+        or ("models" in facts and changed_data(manifest, facts, "models"))
+    )
+    if words:
+        raise DataError(
+            f"{path}: {words} (put it back, or start anew with --fresh or another --out)"
+        )
 
 
 def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
@@ -115,6 +127,12 @@ def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
     text = json.dumps(plain(manifest), indent=1, allow_nan=False) + "\n"
     with oserror(path):
         replace_file(path / "manifest.json", text.encode(), path)
+
+
+def note_more_files(path: Path, files: Mapping[str, Any]) -> None:
+    """Adds to the manifest what plays have used since the run began; for the holder of the lock."""
+    if (changed := with_more(read_manifest(path), files)) is not None:
+        write_manifest(path, changed)
 
 
 def note_in_manifest(path: Path, key: str, value: Mapping[str, Any]) -> None:

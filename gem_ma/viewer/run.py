@@ -49,9 +49,9 @@ class Run:
         self.path, self.lock, self.index = path, Lock(), Index(path)
         self.stamp = stamp_of(path / "manifest.json")
         self._unjudged: list[str] = []  # what is damaged of how its plays came out
-        said: list[str] = []
+        self._changed: list[str] = []  # what of its code or data is not what it was
         warn = self._unjudged.append
-        record = record_for_page(path, said.append, warn, scenario, self._count)
+        record = record_for_page(path, self._changed.append, warn, scenario, self._count)
         self.judge: Judge = record.judge
         self.config: Config | None = record.config
         self.worlds = record.worlds
@@ -83,7 +83,7 @@ class Run:
     def damage(self) -> list[str]:
         """What of this run cannot be shown, a line each, the first of each kind."""
         lines: list[str] = []
-        for kind in (self._unjudged, self.index.damaged, self._unread):
+        for kind in (self._changed, self._unjudged, self.index.damaged, self._unread):
             left = len(kind) - MOST_DAMAGE
             lines += [*kind[:MOST_DAMAGE], *([f"and {left} more"] if left > 0 else [])]
         return lines

@@ -1,0 +1,336 @@
+"""Which files of the user's own a process has used: code as it was imported, data as that code
+opened it. Their digests tell whether a run goes on with what it began with.
+
+A user's code is what Python imports from a file that belongs neither to Python, nor to an installed
+package, nor to gem_ma; a package that is installed as editable belongs to the user. Python would
+take a cached `.pyc` for a file that was edited within the same second at the same length, so such
+code is compiled from the bytes whose digest is taken. What it opens is seen by an audit hook
+(PEP 578), which is set when the first such file is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import stat
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from functools import cache
+from hashlib import sha256
+from importlib import import_module
+from importlib.machinery import (
+    BYTECODE_SUFFIXES,
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    PathFinder,
+    SourceFileLoader,
+    SourcelessFileLoader,
+)
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any, NamedTuple
+
+MOST_HASHED = 4 << 30  # bytes; of a folder with more only sizes and beginnings of further files
+_BEGINNING = 1 << 20
+_MOST_FRAMES = 200
+# rooms that read what the user's code hands them; whatever else of gem_ma opens is its own business
+_HANDS = ("scenarios", "agents", "wrappers", "adapters", "store", "files.py", "folders.py")
+
+_sources: dict[str, str] = {}  # file of code -> digest of the bytes that were run
+_imports: dict[str, dict[str, None]] = {}  # file of code -> the user's files that it imports
+_opened: dict[str, dict[str, None]] = {}  # file of code -> what it has opened for reading
+_digests: dict[str, str | None] = {}  # of what was opened, as it was then
+_begun: set[str] = set()  # what was used when a run began
+_played: set[str] = set()  # what only plays have used
+_written: set[str] = set()  # what this process makes itself is no data of a run
+_local = threading.local()
+
+
+class Used(NamedTuple):
+    """Absolute path -> SHA-256 of its bytes; `later` is what only plays have used so far."""
+
+    code: dict[str, str]
+    data: dict[str, str]
+    later: dict[str, str]
+
+
+class Source(SourceFileLoader):
+    """Runs the bytes that it has taken the digest of."""
+
+    def get_code(self, fullname: str) -> Any:
+        data = self.get_data(self.path)
+        _sources[self.path] = sha256(data).hexdigest()
+        return self.source_to_code(data, self.path)
+
+    def exec_module(self, module: ModuleType) -> None:
+        importer, _ = _user(sys._getframe(1), through_imports=True)
+        if importer:
+            _imports.setdefault(importer, {})[self.path] = None
+        super().exec_module(module)
+        # resolved now: another folder's `helper.py` may take the name later
+        _imports.setdefault(self.path, {}).update(dict.fromkeys(_named(self.path, module)))
+
+
+@cache
+def watch() -> None:
+    """From now on the user's code is imported from the bytes that are digested, and what it opens
+    is seen. What was imported before is known by the file that lies there now."""
+    sys.addaudithook(_watch)
+    sys.path_hooks.insert(0, _finder)
+    for place in [*sys.path_importer_cache]:
+        if os.path.isdir(place) and is_own(os.path.join(place, "module.py")):
+            del sys.path_importer_cache[place]
+
+
+def _finder(folder: str) -> FileFinder:
+    folder = folder or os.getcwd()
+    if not os.path.isdir(folder) or not is_own(os.path.join(folder, "module.py")):
+        raise ImportError("none of the user's folders")
+    return FileFinder(
+        folder,
+        (ExtensionFileLoader, EXTENSION_SUFFIXES),
+        (Source, SOURCE_SUFFIXES),
+        (SourcelessFileLoader, BYTECODE_SUFFIXES),
+    )
+
+
+def count() -> int:
+    """How many files were used so far: a number that has grown says that there are more."""
+    return len(_sources) + sum(map(len, _opened.values()))
+
+
+def begin() -> None:
+    """A run begins: what was used so far was used to make it, but for what earlier plays have."""
+    _begun.update(_all() - _played)
+
+
+def note_plays() -> None:
+    """Plays have ended: what was used since a run began was used by them."""
+    _played.update(_all() - _begun)
+
+
+def _all() -> set[str]:
+    return {os.path.realpath(file) for file in {*_sources, *_digests}}
+
+
+def used_by(files: Iterable[str]) -> Used:
+    """What these files of code and all that they import are, and what they have opened."""
+    code: dict[str, str] = {}
+    left = [os.path.realpath(file) for file in files]
+    alias = {os.path.realpath(file): file for file in _sources}
+    opened: dict[str, None] = {}
+    while left:
+        file = left.pop()
+        if file in code or not is_own(file):
+            continue
+        loaded = alias.get(file, file)
+        digest = _sources.get(loaded) or digest_of(file)
+        if digest is None:
+            continue
+        code[file] = digest
+        imported = _imports[loaded] if loaded in _imports else _named(file)
+        left += map(os.path.realpath, imported)
+        opened |= _opened.get(loaded, {})
+    data = {path: _digests.get(path) for path in opened if path not in code}
+    whole = code | {path: digest for path, digest in data.items() if digest is not None}
+    later = {path: whole.pop(path) for path in [*whole] if os.path.realpath(path) in _played}
+    eager = {path: digest for path, digest in whole.items() if path not in code}
+    return Used({path: whole[path] for path in code if path in whole}, eager, later)
+
+
+def file_of_module(module: ModuleType) -> str | None:
+    """The file that a module was made of; of one in an archive the archive."""
+    file = getattr(module, "__file__", None)
+    while file and not os.path.isfile(file) and os.path.dirname(file) != file:
+        file = os.path.dirname(file)
+    return file if file and os.path.isfile(file) else None
+
+
+@cache
+def is_own(file: str) -> bool:
+    """Whether a file is the user's: no part of Python, of an installed package or of gem_ma."""
+    path = os.path.realpath(file)
+    if {"site-packages", "dist-packages"} & set(Path(path).parts):
+        return False
+    return not any(path.startswith(place + os.sep) for place in (*_python(), *_ours()))
+
+
+# -- digests -------------------------------------------------------------------------------------
+
+
+def digest_of(path: str | Path) -> str | None:
+    """SHA-256 of the bytes of a file, or of the names and bytes of all files in a folder (hidden
+    ones and `__pycache__` left out); None where neither is there, or it cannot be read."""
+    try:
+        if os.path.isdir(path):
+            return _of_folder(str(path))
+        return _of_file(str(path))
+    except (OSError, ValueError):
+        return None
+
+
+def _of_file(path: str, most: int = MOST_HASHED) -> str:
+    # a pipe would hang: what is not a regular file is opened without waiting, and not read
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{path}: is no regular file")
+        digest = sha256()
+        while most > 0 and (block := file.read(min(1 << 20, most))):
+            digest.update(block)
+            most -= len(block)
+        return digest.hexdigest()
+
+
+def _of_folder(folder: str) -> str:
+    digest, room = sha256(), MOST_HASHED
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name[0] != "." and name != "__pycache__")
+        for name in sorted(name for name in names if name[0] != "."):
+            path = os.path.join(place, name)
+            if not os.path.isfile(path):
+                continue
+            size = os.path.getsize(path)
+            room -= size
+            inside = _of_file(path, size + 1 if room >= 0 else _BEGINNING)
+            line = f"{os.path.relpath(path, folder)}\0{size}\0{inside}\n"
+            digest.update(line.encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+# -- imports -------------------------------------------------------------------------------------
+
+
+def _named(file: str, module: ModuleType | None = None) -> Iterator[str]:
+    """The user's files that the import statements of a file name, also those in functions."""
+    try:
+        tree = ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return
+    package = getattr(module, "__package__", None) or ""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, *([base] if base else [])])
+            # what is imported from a package may be a module of it
+            names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
+        for name in dict.fromkeys(names):
+            yield from files_of_name(name, os.path.dirname(file))
+
+
+def files_of_name(name: str, folder: str) -> Iterator[str]:
+    """The user's files that importing a dotted name runs: those of its packages too."""
+    parts = name.split(".")
+    if not parts[0] or parts[0] in sys.stdlib_module_names:
+        return
+    places: Iterable[str] | None = [folder, *sys.path]
+    for length in range(1, len(parts) + 1):
+        whole = ".".join(parts[:length])
+        module = sys.modules.get(whole)
+        if module is not None:
+            file, places = file_of_module(module), getattr(module, "__path__", None)
+        else:
+            # asked without importing the packages above it
+            spec = PathFinder.find_spec(whole, list(places or ()))
+            if spec is None:
+                return
+            file, places = spec.origin, spec.submodule_search_locations
+        if file and os.path.isfile(file):
+            if not is_own(file):
+                return
+            yield file
+        if places is None:
+            return
+
+
+# -- what is opened ------------------------------------------------------------------------------
+
+
+def _watch(event: str, args: tuple[Any, ...]) -> None:
+    if event != "open" or getattr(_local, "busy", False):
+        return
+    _local.busy = True
+    # what a hook raises would end what the user's code does
+    try:
+        path, mode, flags = args
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            return
+        name = os.path.abspath(os.fsdecode(path))
+        changes = flags & (os.O_WRONLY | os.O_RDWR) if mode is None else set(mode) & set("wax+")
+        if changes:
+            _written.add(name)
+        elif name not in _written:
+            _note(name)
+    except Exception:
+        pass
+    finally:
+        _local.busy = False
+
+
+def _note(path: str) -> None:
+    reader, is_direct = _user(sys._getframe(2))
+    if reader is None or path in _opened.get(reader, ()):
+        return
+    if path.startswith(("/proc/", "/sys/", "/dev/")) or path in _sources or not is_own(path):
+        return
+    # what a library opens on the way, as a cache of its own, is no data of the user
+    near = (os.path.dirname(reader) + os.sep, os.getcwd() + os.sep)
+    if (is_direct or path.startswith(near)) and os.path.isfile(path):
+        _digests.setdefault(path, digest_of(path))
+        _opened.setdefault(reader, {})[path] = None
+
+
+def _user(frame: FrameType | None, through_imports: bool = False) -> tuple[str | None, bool]:
+    """The nearest file of the user's code above a frame, None where there is none; and whether
+    no library stands between."""
+    is_direct = True
+    for _ in range(_MOST_FRAMES):
+        if frame is None:
+            break
+        name = frame.f_code.co_filename
+        if name in _sources:
+            return name, is_direct
+        if name.startswith("<frozen importlib"):
+            if not through_imports:
+                break
+        elif (kind := _kind(name)) == "gem_ma":
+            break
+        elif kind == "library":
+            is_direct = False
+        frame = frame.f_back
+    return None, False
+
+
+@cache
+def _kind(file: str) -> str:
+    """`gem_ma`, `python` or `library`: whose code a frame runs that is not the user's."""
+    path = os.path.realpath(file)
+    for place in _ours():
+        if path.startswith(place + os.sep):
+            room = os.path.relpath(path, place).split(os.sep)[0]
+            return "library" if room in _HANDS or place != _ours()[0] else "gem_ma"
+    is_python = any(path.startswith(place + os.sep) for place in _python())
+    return "python" if is_python and "site-packages" not in path else "library"
+
+
+@cache
+def _python() -> tuple[str, ...]:
+    import sysconfig
+
+    paths = sysconfig.get_paths()
+    return tuple(os.path.realpath(paths[name]) for name in ("stdlib", "platstdlib"))
+
+
+@cache
+def _ours() -> tuple[str, ...]:
+    """The folders of gem_ma: the first is that of the package, the others of what stands beside."""
+    packages = [import_module(name) for name in ("gem_ma", "gem_ma.scenarios", "gem_ma.agents")]
+    return tuple(os.path.realpath(next(iter(package.__path__))) for package in packages)
