@@ -270,6 +270,21 @@ def test_every_reader_is_linear_on_runs_of_each_kind_of_character(name: str) -> 
             assert growth is None, (before, unit, growth)  # the first: each more costs seconds
 
 
+@pytest.mark.parametrize("opened", [False, True])
+def test_thoughts_are_told_apart_in_linear_time_however_their_tags_lie(opened: bool) -> None:
+    head = "<|start|>assistant<|channel|>analysis<|message|>"
+    units = ("</think>", "<think>a</think>\n", "<think>a ", "the </think> is <think>")
+    units += ("`</think>` ", "```\n<think>", "<tool_call><think>", head, f"{head}x<|end|>")
+    for unit in (*units, "analysisassistantfinal"):
+        growth = superlinear(
+            partial(split_reasoning, opened=opened),
+            lambda size, unit=unit: run("", unit, size),
+            size=4_000,
+            floor_s=0.05,
+        )
+        assert growth is None, (unit, growth)
+
+
 # -- plays ---------------------------------------------------------------------------------------
 
 
