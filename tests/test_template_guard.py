@@ -57,6 +57,12 @@ HOSTILE = {
     "template text": "{% for i in range(99999) %}" + "x" * 1000 + "{% endfor %}",
     "a search in a list": MANY + "{% if 100000 in a %}{% endif %}{% endfor %}",
     "a search in a text": MANY + "{% if 'b' in t %}{% endif %}{% endfor %}",
+    "a range, sorted again and again": (
+        "{% for i in range(99999) %}{% set a = range(99999) | sort %}{% endfor %}"
+    ),
+    "a range, summed again and again": (
+        "{% for i in range(99999) %}{% set a = range(99999) | sum %}{% endfor %}"
+    ),
     "filters over a list": (
         MANY + "{{ a | map('string') | list | length }}{{ a | max }}{% endfor %}"
     ),

@@ -62,6 +62,8 @@ def weight(value: Any) -> int:
         elif isinstance(item, (list, tuple)):
             total += len(item)
             waiting += item if len(item) <= _PURSE.left else []
+        elif isinstance(item, range):
+            total += len(item)
         elif isinstance(item, int):
             total += item.bit_length() // 3
     return total
@@ -69,7 +71,7 @@ def weight(value: Any) -> int:
 
 def size(value: Any) -> int:
     """The length of a text or a container, 0 of anything else."""
-    return len(value) if isinstance(value, (str, bytes, list, tuple, dict)) else 0
+    return len(value) if isinstance(value, (str, bytes, list, tuple, dict, range)) else 0
 
 
 def each(value: Any) -> Iterator[Any]:
