@@ -292,27 +292,16 @@ def test_a_template_without_a_system_role_shows_briefings_as_the_users(byte_toke
     assert chat.continues
 
 
-def test_a_template_that_drops_earlier_answers_is_rendered_in_full(byte_tokenizer: Any) -> None:
+@pytest.mark.parametrize("dropped", ["user", "assistant"])
+def test_a_template_that_drops_what_was_said_is_refused(byte_tokenizer: Any, dropped: str) -> None:
     byte_tokenizer.chat_template = (
-        "{% for m in messages %}{% if m['role'] == 'user' %}{{ m['content'] }}|{% endif %}{%"
-        " endfor %}>"
+        "{% for m in messages %}{% if m['role'] != 'DROPPED' %}{{ m['content'] }}|{% endif %}{%"
+        " endfor %}>".replace("DROPPED", dropped)
     )
-    chat = chat_of(byte_tokenizer)
-    first = Request(ME, (Message("hello"),), conversation="c")
-    chat.sampled(
-        first,
-        answer(
-            first,
-            chat.prompt(first),
-            "bet",
-            (*encode(byte_tokenizer, "bet"), byte_tokenizer.eos_token_id),
-        ),
-    )
-    following = Request(
-        ME, (Message("hello"), Message("bet", ME), Message("go on")), conversation="c"
-    )
-    assert byte_tokenizer.decode(chat.prompt(following)) == "hello|go on|>"
-    assert chat.answer("bet")[-1] == byte_tokenizer.eos_token_id
+    what = {"user": "render a user message", "assistant": "show an earlier answer"}[dropped]
+    with pytest.raises(ConfigError, match=f"chat template cannot {what}.*drops a content") as error:
+        chat_of(byte_tokenizer)
+    assert "\n" not in str(error.value)
 
 
 def test_no_template_or_a_broken_one_is_a_config_error(byte_tokenizer: Any) -> None:

@@ -219,11 +219,23 @@ def test_the_format_of_calls_is_told_by_the_template_and_what_it_writes_is_read(
 @pytest.mark.parametrize(("name", "family"), FAMILIES.items())
 def test_every_family_has_its_own_format(byte_model: Path, name: str, family: Any) -> None:
     chat = chat_of(byte_model, name)
-    assert (chat.tool_format, chat.template.reads_tools) == (family.tool_format, family.native)
+    assert (chat.tool_format, chat.template.shows_calls) == (family.tool_format, family.native)
     assert chat.continues
-    assert chat_of(byte_model, name, tool_format="python").read("[look(n=3)]", (LOOK,))[1] == (
-        ToolCall("call_0", "look", {"n": 3}),
-    )
+
+
+@pytest.mark.parametrize(("name", "family"), FAMILIES.items())
+def test_a_format_that_does_not_read_what_the_template_writes_is_refused(
+    byte_model: Path, name: str, family: Any
+) -> None:
+    assert chat_of(byte_model, name, tool_format=family.tool_format)
+    if not family.native:  # nothing to hold it against
+        chat = chat_of(byte_model, name, tool_format="python")
+        call = ToolCall("call_0", "look", {"n": 3})
+        assert chat.read("[look(n=3)]", (LOOK,))[1] == (call,)
+        return
+    with pytest.raises(ConfigError, match="tool_format: python does not read the calls") as error:
+        chat_of(byte_model, name, tool_format="python")
+    assert "zqtool" in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_template_without_tools_gets_them_as_text_and_its_calls_and_results_too(
@@ -281,7 +293,12 @@ def test_two_calls_that_a_template_refuses_are_shown_as_text(byte_model: Path) -
             (LOOK,),
         )
     )
-    assert text.count("<tool_call>") == 2 and "<tool_response>\n1\n</tool_response>" in text
+    assert '<|python_tag|>{"name": "look", "parameters": {"at": "it"}}; {"name": "look"' in text
+    said = chat.text(chat.answer("", calls, (LOOK,))[:-1])
+    assert chat.read(said, (LOOK,))[1] == (
+        ToolCall("call_0", "look", {"at": "it"}),
+        ToolCall("call_1", "look", {"at": "that"}),
+    )
 
 
 def test_own_messages_in_a_row_become_one_where_roles_must_alternate(byte_model: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +24,7 @@ from gem_ma.errors import ConfigError
 from gem_ma.installing import install
 from gem_ma.parsing import MAX_CALLS
 from gem_ma.types import Action, Malformed, Message, Reply, Request, Sampling, Tool, ToolCall, Turn
+from tests.chat_templates import XML
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("llguidance", reason="needs the grammar extra")
@@ -299,10 +301,12 @@ def test_no_more_calls_are_opened_than_are_read(byte_model: Path) -> None:
 
 
 def test_what_cannot_be_bound_is_told_in_one_line(
-    byte_model: Path, kuhn_model: Path, monkeypatch: pytest.MonkeyPatch
+    byte_model: Path, kuhn_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    other = Path(shutil.copytree(byte_model, tmp_path / "model"))
+    (other / "chat_template.jinja").write_text(XML)
     with pytest.raises(ConfigError, match="knows the tool format hermes; this policy's is xml"):
-        opened(byte_model, tool_format="xml")
+        opened(other)
     with pytest.raises(ConfigError, match="the grammar cannot read this tokenizer"):
         opened(kuhn_model, tool_format="hermes")
     engine = opened(byte_model)

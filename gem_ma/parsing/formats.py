@@ -71,7 +71,12 @@ class Format(NamedTuple):
     told_by: tuple[str, ...] = ()
 
 
-def one_by_one(opening: re.Pattern[str], one_call: OneCall, *marks: str) -> Format:
+def one_by_one(
+    opening: re.Pattern[str],
+    one_call: OneCall,
+    marks: tuple[str, ...] = (),
+    told_by: tuple[str, ...] = (),
+) -> Format:
     """The format whose calls each begin with `opening`."""
 
     def read(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
@@ -92,7 +97,7 @@ def one_by_one(opening: re.Pattern[str], one_call: OneCall, *marks: str) -> Form
         rest.append(text[position:])
         return "".join(rest).strip(), tuple(calls)
 
-    return Format(lambda text: opening.search(text) is not None, read, marks)
+    return Format(lambda text: opening.search(text) is not None, read, marks, told_by)
 
 
 def python(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
@@ -131,33 +136,32 @@ def _listed(text: str, number: int, cut: bool) -> Calls:
 
 
 FORMATS: Mapping[str, Format] = {
-    "hermes": Format(lambda text: TAG in text or is_object(text), hermes),
-    "xml": one_by_one(FUNCTION, xml_call),
-    "llama": Format(
-        lambda text: PYTHON_TAG in text or opens_llama(text),
-        llama,
-        told_by=(PYTHON_TAG, '"parameters"'),
+    "hermes": Format(lambda text: TAG in text or is_object(text), hermes, told_by=(TAG,)),
+    "json": Format(
+        lambda text: any(mark in text for mark in MARKED) or is_list(text),
+        json_calls,
+        told_by=tuple(MARKED),
     ),
+    "llama": Format(
+        lambda text: PYTHON_TAG in text or opens_llama(text), llama, (PYTHON_TAG,), (PYTHON_TAG,)
+    ),
+    "mistral": Format(lambda text: TOOL_CALLS in text, mistral, told_by=(TOOL_CALLS,)),
+    "xml": one_by_one(FUNCTION, xml_call, told_by=("<function=", "<invoke name=")),
+    "glm": one_by_one(GLM, glm_call, told_by=("<arg_key>",)),
     "python": Format(
         lambda text: bool(_PYTHON_START.search(text) or _LIST_OF_CALLS.match(text)),
         python,
         ("<|tool_call_start|>", "<|tool_call_end|>"),
         ("<|python_start|>", "<|tool_call_start|>", "func_name1(params_name1"),
     ),
-    "mistral": Format(lambda text: TOOL_CALLS in text, mistral, told_by=(TOOL_CALLS,)),
-    "glm": one_by_one(GLM, glm_call),
+    "gemma": one_by_one(GEMMA, gemma_call, told_by=("<|tool_call>", "<start_function_call>")),
     "harmony": one_by_one(
         HARMONY.opening,
         HARMONY.call,
-        *("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>"),
+        ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>"),
+        ("<|channel|>commentary",),
     ),
-    "gemma": one_by_one(GEMMA, gemma_call),
-    "deepseek": one_by_one(DEEPSEEK.opening, DEEPSEEK.call),
-    "kimi": one_by_one(KIMI.opening, KIMI.call),
-    "solar": one_by_one(SOLAR.opening, SOLAR.call),
-    "json": Format(
-        lambda text: any(mark in text for mark in MARKED) or is_list(text),
-        json_calls,
-        told_by=tuple(MARKED),
-    ),
+    "deepseek": one_by_one(DEEPSEEK.opening, DEEPSEEK.call, told_by=("<｜tool▁call▁begin｜>",)),
+    "kimi": one_by_one(KIMI.opening, KIMI.call, told_by=("<|tool_call_begin|>",)),
+    "solar": one_by_one(SOLAR.opening, SOLAR.call, told_by=("<|tool_call:begin|>",)),
 }

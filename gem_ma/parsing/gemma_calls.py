@@ -44,21 +44,22 @@ def gemma_call(
         if following is not None and (end is None or following.start() < end.start()):
             return Read(Malformed(raw, str(refused)), following.start(), False)
         return Read(Malformed(raw, str(refused)), end.end() if end else len(text), end is not None)
-    fault = _type(arguments, schemas.get(name[1], {}).get("properties"))
+    typed: dict[str, Any] = {}
+    fault = _typed(arguments, schemas.get(name[1], {}).get("properties"), typed)
     end = _END.match(text, after_space(text, position))
-    call = Malformed(raw, fault) if fault else ToolCall(f"call_{number}", name[1], arguments)
+    call = Malformed(raw, fault) if fault else ToolCall(f"call_{number}", name[1], typed)
     return Read(call, end.end() if end else position, end is not None)
 
 
-def _type(arguments: dict[str, Any], properties: Any) -> str:
-    """Types the texts for which a schema wants no text: the smaller Gemma quotes all values. Gives
-    what is wrong with one."""
-    for key, value in list(arguments.items()):
-        schema = properties.get(key) if isinstance(properties, Mapping) else None
+def _typed(arguments: Mapping[str, Any], properties: Any, typed: dict[str, Any]) -> str:
+    """Fills `typed`, where a text for which a schema wants no text is read as what it wants: the
+    smaller Gemma quotes all values. Gives what is wrong with one."""
+    for key, value in arguments.items():
+        typed[key] = value
         if isinstance(value, str):
-            del arguments[key]
-            fault = add_typed(arguments, Parameter(key, value, 0), schema)
-            if fault:
+            del typed[key]
+            schema = properties.get(key) if isinstance(properties, Mapping) else None
+            if fault := add_typed(typed, Parameter(key, value, 0), schema):
                 return fault
     return ""
 
@@ -78,7 +79,8 @@ def _value(text: str, position: int, depth: int) -> tuple[Any, int]:
         return _items(text, position, depth)
     plain = _PLAIN.match(text, position)
     try:
-        value = DECODER.decode(plain.group().strip()) if plain else None
+        word = plain.group().strip() if plain else ""
+        value = DECODER.decode("null" if word == "None" else word)
     except (ValueError, RecursionError) as error:
         raise _Refused(f"bad_arguments: {str(error)[:100]}") from None
     if plain is None or isinstance(value, (dict, list)):

@@ -26,6 +26,14 @@ class _Refused(Exception):
     """What is no literal; its text is the reason."""
 
 
+def python_literal(text: str) -> Any:
+    """The value that a text of Python writes. Raises ValueError."""
+    try:
+        return _literal(ast.parse(text.strip(), mode="eval").body, 2)
+    except (SyntaxError, MemoryError, RecursionError, _Refused) as error:
+        raise ValueError(str(error)) from None
+
+
 def python_calls(text: str, *, drop: str = "") -> tuple[ToolCall | Malformed, ...]:
     """The calls in the list that `text` is; one `Malformed` where it is no list of calls.
     `drop`: an ending of names that is no part of them."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from gem_ma.parsing.calls import EXCERPT, Read
 from gem_ma.parsing.json_calls import json_arguments
+from gem_ma.parsing.python_calls import python_literal
 from gem_ma.parsing.strict_json import DECODER, MAX_DEPTH, clean_json, depth_exceeds
 from gem_ma.parsing.text import after_space
 from gem_ma.types import Malformed, ToolCall
@@ -19,6 +20,8 @@ from gem_ma.types import Malformed, ToolCall
 _PREFIX = r"(?:[\w-]{1,20}:|｜\w{1,20}｜)?"
 _SECTION = rf"{_PREFIX}(?:tool_calls?|function_calls?)>"
 FUNCTION = re.compile(
+    # some say to whom they speak in front
+    r"(?:(?:<\|eom\|>)?(?:<\|start\|>assistant)? to=[\w.-]{1,64}<\|message\|>)?"
     rf"(?:<{_SECTION}\s*+)?<{_PREFIX}(?:function|invoke)(?P<sets>=|\s++name=)"
     rf"|<{_PREFIX}tool_call>(?!\s*+\{{)"
 )
@@ -155,7 +158,13 @@ def _typed(value: str, schema: Any) -> Any:
     except RecursionError:
         raise ValueError(f"is nested deeper than {MAX_DEPTH}") from None
     except ValueError as error:
-        raise ValueError(f"is {wanted}, in JSON ({error})") from None
+        # some templates show lists as Python does
+        if not word.startswith(("[", "{")):
+            raise ValueError(f"is {wanted}, in JSON ({error})") from None
+        try:
+            decoded = python_literal(word)
+        except ValueError:
+            raise ValueError(f"is {wanted}, in JSON ({error})") from None
     # the arguments and the call around it are two levels
     if depth_exceeds(decoded, MAX_DEPTH - 2):
         raise ValueError(f"is nested deeper than {MAX_DEPTH}")

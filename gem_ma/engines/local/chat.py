@@ -126,7 +126,8 @@ class Chat(Rendering):
         ):
             return None
         try:
-            return self.suffix(request.agent, new, request.tools, ended=before.ended)
+            calls = before.calls
+            return self.suffix(request.agent, new, request.tools, ended=before.ended, calls=calls)
         except EngineError:
             # for example a template that refuses a tool result without a visible call
             return None

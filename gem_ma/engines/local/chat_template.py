@@ -8,31 +8,46 @@ template runs (`template_slots`). What a template cannot show is shown more plai
 1. Several user messages in a row become one, with a line for each; a system message that is not in
    front is shown as the user's.
 2. Where a template wants roles to alternate, an agent's own messages in a row become one too.
-3. Calls and results that it refuses are text: `<tool_call>` behind the agent's words,
-   `<tool_response>` as the user's. A template that shows neither tools nor calls gets the tools as
-   text in front of the briefing (`TOOLS_IN_TEXT`).
+3. Calls and results that it refuses or drops are text: `<tool_call>` behind the agent's words,
+   `<tool_response>` as the user's. A template that does not show tools gets them as text in front
+   of the briefing (`TOOLS_IN_TEXT`).
 4. A template without a system role shows briefings as the user's.
+
+What a template drops it refuses: no prompt lacks a content. Which calls it shows, in what shape it
+takes messages (`Shape`), and whether its calls can be read, is found out by
+`gem_ma.engines.local.round_trip`.
 
 Another agent's message starts with `name: `, unless the name is the chat role itself (`user`,
 `assistant`). A template that takes a date (`date_string`) gets one fixed day unless the options
-name another, so the same conversation has the same ids tomorrow.
+name another, and so does one that asks for the time (`strftime_now`): the same conversation has
+the same ids tomorrow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby, product
 from typing import Any
 
 from gem_ma.engines.local.template_budget import TemplateLimit, refill
 from gem_ma.engines.local.template_guard import guard
-from gem_ma.engines.local.template_lines import ImageRefused, Line, Way, add_tools, lines_of
-from gem_ma.engines.local.template_slots import Layout, Slots, layout_of, quoted
+from gem_ma.engines.local.template_lines import (
+    ImageRefused,
+    Line,
+    Way,
+    Writer,
+    add_tools,
+    in_tags,
+    lines_of,
+)
+from gem_ma.engines.local.template_slots import Layout, Mark, Shape, Slots, layout_of, quoted
 from gem_ma.errors import ConfigError, EngineError
-from gem_ma.types import Image, Message, Tool, ToolCall
+from gem_ma.types import Image, Message, Tool
 
 # what templates that take a date print, where `template: {date_string: ...}` says nothing else
 DAY = "26 Jul 2024"
 MOST_LAYOUTS = 4096  # layouts kept
+MANY = 1 << 30
 PLAIN = (  # `template: plain`, for models without a template of their own
     "{{- bos_token or '' -}}{%- for message in messages -%}{{- message['role'] | capitalize + ': '"
     " + message['content'] + (eos_token if message['role'] == 'assistant' else '') + '\\n\\n'"
@@ -82,39 +97,49 @@ class ChatTemplate:
         self.controls = control_tokens(tokenizer)
         self._layouts: dict[tuple[Any, ...], Layout] = {}
         self.ways: tuple[Way, ...] = (Way(),)
-        self.short_ids = self.shows_tools = self.shows_calls = False
-        self._learn()
+        self.shape = Shape()
+        self.calls_at_once = MANY  # calls of one message that the template shows
+        # found out by trial renderings
+        self._learn_texts()
+        self.shows_tools = self._shows_tool()
+        self.show_calls(False)
         self._loading = False
 
-    def _learn(self) -> None:
-        """Finds out by trial renderings what the template can show, and in which ways."""
+    def _learn_texts(self) -> None:
         hello = Message("hello")
-        self.system_role = self._takes((Message.system("hello"), hello))
-        try:
-            self.pieces("x", (hello,))
-        except EngineError as error:
+        refusal: EngineError | None = None
+        for no_tools, parts in product((False, True), (False, True)):
+            self.shape = Shape(parts=parts, no_tools=no_tools)
+            try:
+                self.pieces("x", (hello,))
+                break
+            except EngineError as error:
+                refusal = refusal or error
+        else:
             raise ConfigError(
-                f"{self.where}: the chat template cannot render a user message: {error}"
-            ) from error
-        alternates = not self._takes((hello, Message("a", "x"), Message("b", "x"), hello))
-        first = Way(joined=alternates, system_role=self.system_role)
-        self.ways = (first,)
-        self._learn_tools()
-        steps = (
-            first,
-            Way(alternates, True, self.system_role),
-            Way(True, True, self.system_role),
-            Way(True, True, False),
-        )
-        # a template that shows no calls would drop them in silence
-        start = 0 if self.reads_tools else 1
-        self.ways = tuple(dict.fromkeys(steps[start:]))
+                f"{self.where}: the chat template cannot render a user message:"
+                f" {str(refusal).removeprefix(f'{self.where}: ')}"
+            ) from refusal
+        self.system_role = self._takes((Message.system("hello"), hello))
+        self._alternates = not self._takes((hello, Message("a", "x"), Message("b", "x"), hello))
+
+    def show_calls(self, native: bool, write: Writer = in_tags) -> None:
+        """From now on calls are for the template to show (`native`), or texts that are written
+        so; as such they are also shown where the template refuses them."""
+        joined, system = self._alternates, self.system_role
+        ways = [Way(joined, None, False, system)] if native else []
+        for written in (write, in_tags):
+            # tools that the template shows have results that it shows, too
+            ways += [Way(joined, written, False, system)] if self.shows_tools else []
+            ways += [Way(joined, written, True, system), Way(True, written, True, system)]
+            ways.append(Way(True, written, True, False))
+        self.ways = tuple(dict.fromkeys(ways))
+        self._layouts.clear()
 
     @property
-    def reads_tools(self) -> bool:
-        """Whether tools are for the template to show; else they are text in front of the
-        briefing."""
-        return self.shows_tools or self.shows_calls
+    def shows_calls(self) -> bool:
+        """Whether calls are for the template to show; else they are texts."""
+        return self.ways[0].write is None
 
     def _takes(self, messages: Sequence[Message]) -> bool:
         try:
@@ -123,26 +148,17 @@ class ChatTemplate:
             return False
         return True
 
-    def _learn_tools(self) -> None:
+    def _shows_tool(self) -> bool:
+        """Whether the template shows tools; else they are text in front of the briefing."""
         tool = Tool("zqtool", "looks")  # no template holds this word
         self.shows_tools = True
         try:
-            self.shows_tools = _count("zqtool", self.pieces("x", (Message("hello"),), (tool,))) > 0
+            pieces = self.pieces("x", (Message("hello"),), (tool,))
         except EngineError:
-            self.shows_tools = False
-        call = (
-            Message("hello"),
-            Message("", "x", (ToolCall("call_0", "zqtool", {"a": 1}),)),
-            Message.tool("call_0", "seen"),
+            return False
+        return any(
+            "zqtool" in part for part, content in pieces if isinstance(part, str) and not content
         )
-        # Mistral's templates refuse a call whose id has not nine letters and digits
-        for self.short_ids in (False, True):
-            try:
-                self.shows_calls = _count("zqtool", self.pieces("x", call)) > 0
-                return
-            except EngineError:
-                continue
-        self.shows_calls = self.short_ids = False
 
     # -- pieces -----------------------------------------------------------------------------------
 
@@ -151,13 +167,12 @@ class ChatTemplate:
         agent: str,
         messages: Sequence[Message],
         tools: Sequence[Tool] = (),
-        *,
-        plainly: bool = True,
+        ways: Sequence[Way] = (),
     ) -> list[Piece]:
-        """The whole conversation with its generation prompt. Raises EngineError where the
-        template refuses it, with `plainly` in every way."""
+        """The whole conversation with its generation prompt, in the first of these ways (all
+        where none are named) that the template takes. Raises EngineError where it takes none."""
         refusal: EngineError | None = None
-        for way in self.ways if plainly else self.ways[:1]:
+        for way in ways or self.ways:
             try:
                 return self._pieces(way, agent, messages, tools)
             except EngineError as error:
@@ -170,30 +185,35 @@ class ChatTemplate:
     def _pieces(
         self, way: Way, agent: str, messages: Sequence[Message], tools: Sequence[Tool]
     ) -> list[Piece]:
-        slots = Slots(self.controls.values(), self.short_ids)
+        slots = Slots(self.controls.values(), self.shape)
         lines = lines_of(way, agent, messages, sees_images=bool(self.image_token), where=self.where)
+        if any(len(line.calls) > self.calls_at_once for line in lines):
+            raise EngineError(f"{self.where}: the chat template shows one call in a message")
         described: list[dict[str, Any]] = []
-        if tools and self.reads_tools:
+        if tools and self.shows_tools:
             described = [slots.tool(tool) for tool in tools]
         elif tools:
             add_tools(way, lines, tools)
         images = [part for line in lines for part in line.parts if isinstance(part, Image)]
-        chat = [_entry(line, slots) for line in lines]
-        key = None
-        if not described and not images and not any(line.calls for line in lines):
-            # Contents are slots, so roles and empty contents are all that the layout depends on.
-            # Plays go through the same few layouts, which are rendered once.
-            empty = (entry["content"] == "" for entry in chat)
-            key = tuple(zip((line.role for line in lines), empty, strict=True))
+        chat: list[dict[str, Any]] = []
+        # Contents are slots, so roles, ids and the number of slots are all that the layout depends
+        # on. Plays go through the same few layouts, which are rendered once.
+        key: tuple[Any, ...] | None = ()
+        if described or images or any(line.calls for line in lines):
+            key = None
+        for line in lines:
+            chat.append(_entry(line, slots))
+            if key is not None:
+                key = (*key, line.role, line.call_id, len(slots.contents))
         layout = self._layouts.get(key) if key is not None else None
         if layout is None:
-            layout = self._layout(chat, described, len(slots.contents))
+            layout = self._layout(chat, described, slots)
             if key is not None and len(self._layouts) < MOST_LAYOUTS:
                 self._layouts[key] = layout
         return self._filled(layout, slots.contents, images)
 
     def _layout(
-        self, chat: list[dict[str, Any]], tools: list[dict[str, Any]], slots: int
+        self, chat: list[dict[str, Any]], tools: list[dict[str, Any]], slots: Slots
     ) -> Layout:
         """The rendered template, cut at its placeholders."""
         template = {"chat_template": PLAIN} if self.plain else {}
@@ -201,7 +221,8 @@ class ChatTemplate:
         try:
             text = self.tokenizer.apply_chat_template(
                 chat,
-                tools=tools or None,  # some templates announce an empty list
+                # some templates announce an empty list, and some want one
+                tools=tools or ([] if self.shape.no_tools else None),
                 add_generation_prompt=True,
                 tokenize=False,
                 **template,
@@ -222,12 +243,14 @@ class ChatTemplate:
                 f"{self.where}: the chat template refused the conversation: {type(error).__name__}:"
                 f" {error}"
             ) from error
-        layout = layout_of(text, slots)
+        layout = layout_of(text, len(slots.contents))
         if layout is None:
             raise EngineError(
                 f"{self.where}: the chat template changes contents, so they cannot be told from its"
                 " own text"
             )
+        if not slots.needed.issubset(layout):
+            raise EngineError(f"{self.where}: the chat template drops a content")
         return layout
 
     def _filled(
@@ -241,6 +264,9 @@ class ChatTemplate:
             if isinstance(part, int):
                 text, escaped = contents[part]
                 text = quoted(text, layout, place) if escaped else text
+                if isinstance(text, Mark):
+                    pieces.append((str(text), False))
+                    continue
                 pieces[-1:], text = _glued(pieces[-1:], text)
                 pieces.append((text, True))
             elif self.image_token and images:
@@ -281,12 +307,22 @@ def _entry(line: Line, slots: Slots) -> dict[str, Any]:
             for part in line.parts
         ]
     else:
-        entry["content"] = slots.put("".join(part for part in line.parts if isinstance(part, str)))
+        # a text without marks is one slot
+        texts = groupby((part for part in line.parts if isinstance(part, str)), _is_mark)
+        entry["content"] = slots.content(
+            "".join(
+                slots.put(Mark("".join(run)) if marked else "".join(run)) for marked, run in texts
+            )
+        )
     if line.role == "tool":
-        entry["tool_call_id"] = slots.call_id(line.call_id)
+        entry |= slots.result(line.call_id)
     if line.calls:
-        entry["tool_calls"] = [slots.call(call) for call in line.calls]
+        entry["tool_calls"] = [slots.call(call, place) for place, call in enumerate(line.calls)]
     return entry
+
+
+def _is_mark(part: str) -> bool:
+    return isinstance(part, Mark)
 
 
 def control_tokens(tokenizer: Any) -> dict[int, str]:
@@ -298,10 +334,3 @@ def control_tokens(tokenizer: Any) -> dict[int, str]:
         for token, added in tokenizer.added_tokens_decoder.items()
         if added.special
     }
-
-
-def _count(word: str, pieces: Sequence[Piece]) -> int:
-    """How often the template's own text holds a word."""
-    return sum(
-        part.count(word) for part, content in pieces if isinstance(part, str) and not content
-    )

@@ -8,19 +8,35 @@ becomes a control token. How messages are shown is in `gem_ma.engines.local.chat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from gem_ma.engines.local.answers import (
+    ANSWER,
+    ANSWER_WORD,
+    ASKED,
+    ME,
+    answers,
+    text_of,
+)
 from gem_ma.engines.local.chat_template import ChatTemplate, Piece
-from gem_ma.engines.local.spelling import Spelling, marks_of
+from gem_ma.engines.local.round_trip import (
+    EMPTY,
+    FULL,
+    TOOL,
+    same,
+    settle,
+    settle_words,
+)
+from gem_ma.engines.local.spelling import Spelling, controls_in, marks_of
+from gem_ma.engines.local.template_lines import Way
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.parsing import FORMATS, clean, parse_tool_calls, split_reasoning
 from gem_ma.parsing.reasoning import closing_of, knows_thoughts
 from gem_ma.types import Image, Malformed, Message, Tool, ToolCall
-
-ANSWER_WORD = "zqanswer"
-ANSWER = f"\x00{ANSWER_WORD}\x00"  # stands where an answer would, and is never encoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +77,28 @@ class Rendering:
         self.keep_thinking = options.keep_thinking
         image_token, image_ids = vision or (None, None)
         self.template = ChatTemplate(tokenizer, options.template, where, image_token)
-        self.tool_format = format_of(self.template) if tool_format == "auto" else tool_format
-        self.marks = marks_of(self.template)
+        self._ends = {
+            self.template.controls.get(token) or tokenizer.decode([token]): token for token in ends
+        }
+        prompt = text_of(self.template.pieces(ME, (ASKED,)))
+        self.opens_thinking = bool(closing_of(prompt))
+        # a template that knows thoughts leaves them to the model, unless its prompt closes one
+        self.may_think = knows_thoughts(self.template.source) and closing_of(prompt) != ""
+        # a tokenizer of words writes calls of words: no JSON, no quotes, and space around values
+        written = tokenizer(json.dumps(FULL.arguments), add_special_tokens=False)["input_ids"]
+        self._spells = tokenizer.unk_token_id is None or tokenizer.unk_token_id not in written
+        if self._spells:
+            self.tool_format = settle(self.template, self._ends, tool_format, self.opens_thinking)
+        else:
+            self.tool_format = settle_words(self.template, tool_format)
+        self.before, self.lead, self.behind, end = self._around_answer()
+        self._end = min(ends) if end is None else end
+        self.marks = marks_of(self.template, FORMATS[self.tool_format].marks) | self._own_marks()
         self._spelling = Spelling(tokenizer, self.marks, image_ids)
-        # last, and in this order: both render, and the second looks at what the first found
-        self.lead, self.closing, self.may_think = self._before_answer()
-        self.opens_thinking = self.closing != ""
+        # what was said stands between the last thought and the end
+        self._front = split_reasoning(text_of(self.before), self.opens_thinking)[1].strip()
+        self._check()
+        # last: it renders with all that was found
         self.continues = self._can_continue()
 
     # -- to ids -----------------------------------------------------------------------------------
@@ -79,22 +111,32 @@ class Rendering:
         return self._spelling.encode(self.template.pieces(agent, messages, tools))
 
     def suffix(
-        self, agent: str, new: Sequence[Message], tools: Sequence[Tool] = (), *, ended: bool = True
+        self,
+        agent: str,
+        new: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        *,
+        ended: bool = True,
+        calls: Sequence[ToolCall | Malformed] = (),
     ) -> tuple[int, ...]:
-        """Ids between a sampled answer and the next one: [end of turn, unless sampled] + new
-        messages + generation prompt.
+        """Ids between a sampled answer with these calls and the next one: [end of turn, unless
+        sampled] + new messages + generation prompt.
 
         Found without knowing the template: the text after a marker that stands where the answer
         would.
         """
-        try:
-            ids = self._after_answer(agent, new, tools, plainly=False)
-        except EngineError:
-            # a template that refuses a result without its call may still take a call
+        names = {call.id: call.name for call in calls if isinstance(call, ToolCall)}
+        ids = None
+        # templates name the call that a result belongs to; without one they refuse the result
+        for find in (self._after_call, self._after_answer) if names else (self._after_answer,):
+            with suppress(EngineError):
+                ids = find(agent, new, tools, names, self.template.ways[:1])
+                break
+        if ids is None:
             try:
-                ids = self._after_call(agent, new, tools)
+                ids = self._after_call(agent, new, tools, names, self.template.ways[:1])
             except EngineError:
-                ids = self._after_answer(agent, new, tools)
+                ids = self._after_answer(agent, new, tools, names, self.template.ways)
         # the end of the turn was sampled already
         return ids[1:] if ended and ids and ids[0] in self.ends else ids
 
@@ -107,30 +149,30 @@ class Rendering:
         """
         if calls:
             return self._answer_with_calls(text, calls, tools)
-        after = self._after_answer("x", (Message("y"),), ()) if self.continues else ()
-        # where the template does not show which end token it writes: any of them ends a turn
-        end = next((token for token in after if token in self.ends), min(self.ends))
-        written = [(self.closing, False), (self.lead + clean(text), True)]
-        return (*self._spelling.encode([piece for piece in written if piece[0]]), end)
+        content = self.lead + clean(text)
+        pieces = [*self.before, *([(content, True)] if content else []), *self.behind]
+        return (*self._spelling.encode(pieces), self._end)
 
     def _answer_with_calls(
         self, text: str, calls: Sequence[ToolCall | Malformed], tools: Sequence[Tool]
     ) -> tuple[int, ...]:
         """What the template adds to a prompt for an answer with these calls, up to the end of its
-        turn."""
-        opening = (Message("x"),)
-        prompt = self.render("x", opening, tools)
-        # somebody speaks behind it: templates write the last message of a talk in other ways
-        talk = (*opening, Message(text, "x", tuple(calls)), Message("y"))
-        whole = self._spelling.encode(self.template.pieces("x", talk, tools))
-        added = whole[len(prompt) :] if whole[: len(prompt)] == prompt else ()
-        end = self._first_end(added)
-        if end is None:
-            raise EngineError(
-                f"{self.where}: the chat template shows no answer with a tool call, so none can"
-                " be demonstrated"
-            )
-        return added[: end + 1]
+        turn; it is read back, so that no demonstration shows anything else."""
+        message = Message(text, ME, tuple(calls))
+        for way in self.template.ways:
+            with suppress(EngineError):
+                for pieces, end in answers(self.template, self._ends, message, tools, (way,)):
+                    ids = self._spelling.encode(pieces)
+                    rest, read, _ = self.read(self.text(ids), tools or (TOOL,))
+                    right = rest.strip() == text.strip() and same(read, calls)
+                    if right or not self._spells:
+                        return (*ids, self._end if end is None else end)
+        raise EngineError(
+            f"{self.where}: an answer with the calls"
+            f" {', '.join(getattr(call, 'name', 'that cannot be read') for call in calls)!r:.100}"
+            f" cannot be demonstrated: what the chat template writes is read as something else in"
+            f" the format {self.tool_format}"
+        )
 
     # -- from ids ---------------------------------------------------------------------------------
 
@@ -144,40 +186,55 @@ class Rendering:
         """The text around the tool calls of a sampled text, the calls, and what was thought;
         without tools, all that was said is text. Calls in a thought are thoughts."""
         thought, answer = split_reasoning(text, self.opens_thinking)
+        answer = self._bare(answer)
         if not tools:
             return answer, (), thought
         rest, calls = parse_tool_calls(answer, self.tool_format, tools=tools, finish=finish)
         return rest if calls else answer, calls, thought
 
+    def _bare(self, answer: str) -> str:
+        """An answer without what the template writes around each."""
+        if self._front and answer.lstrip().startswith(self._front):
+            answer = answer.lstrip().removeprefix(self._front)
+        return answer.removesuffix(text_of(self.behind))
+
     # -- what the template does around an answer --------------------------------------------------
 
     def _after_answer(
-        self, agent: str, new: Sequence[Message], tools: Sequence[Tool], *, plainly: bool = True
+        self,
+        agent: str,
+        new: Sequence[Message],
+        tools: Sequence[Tool],
+        names: Mapping[str, str],
+        ways: Sequence[Way],
     ) -> tuple[int, ...]:
         # many templates refuse to begin with an answer
-        talk = (Message("x"), Message(ANSWER, agent), *new)
-        parts = self.template.pieces(agent, talk, tools, plainly=plainly)
+        talk = (ASKED, Message(ANSWER, agent), *new)
+        parts = self.template.pieces(agent, talk, tools, ways)
         return self._spelling.encode(parts[self._place(parts) + 1 :])
 
     def _place(self, parts: Sequence[Piece]) -> int:
         """Where the answer stands, white space of the template in front of it included."""
         for place, (part, content) in enumerate(parts):
-            # a content takes over the spaces that the template writes in front of it
-            if content and isinstance(part, str) and part.strip(" ") == ANSWER:
+            if content and _is_answer(part):
                 return place
         raise EngineError(f"{self.where}: the chat template drops earlier answers")
 
     def _after_call(
-        self, agent: str, new: Sequence[Message], tools: Sequence[Tool]
+        self,
+        agent: str,
+        new: Sequence[Message],
+        tools: Sequence[Tool],
+        names: Mapping[str, str],
+        ways: Sequence[Way],
     ) -> tuple[int, ...]:
-        """The same for a template that refuses a tool result without a call in sight: what
-        follows a call, from the end of its turn on."""
+        """The same behind calls, from the end of their turn on."""
         ids = dict.fromkeys(message.call_id for message in new if message.role(agent) == "tool")
         if not ids:
             raise EngineError(f"{self.where}: the chat template drops earlier answers")
-        calls = tuple(ToolCall(call_id, "f", {"a": ANSWER}) for call_id in ids)
-        talk = (Message("x"), Message("", agent, calls), *new)
-        parts = self.template.pieces(agent, talk, tools, plainly=False)
+        calls = tuple(ToolCall(call_id, names.get(call_id, "f"), {"a": ANSWER}) for call_id in ids)
+        talk = (ASKED, Message("", agent, calls), *new)
+        parts = self.template.pieces(agent, talk, tools, ways)
         # the word alone: templates write arguments as JSON, and the zero bytes as escapes
         marks = [
             place
@@ -194,28 +251,44 @@ class Rendering:
         """Where the first end token stands."""
         return next((place for place, token in enumerate(ids) if token in self.ends), None)
 
-    def _before_answer(self) -> tuple[str, str, bool]:
-        """What the template puts between its generation prompt and an answer; what closes the
-        thought that this prompt opens, "" where it opens none; whether a thought may come.
+    def _around_answer(self) -> tuple[list[Piece], str, list[Piece], int | None]:
+        """What the template puts between its generation prompt and an answer, its spaces apart;
+        what it puts between the answer and the end of the turn; and the id of that end."""
+        plain = Message(ANSWER, ME)
+        for pieces, end in (*answers(self.template, self._ends, plain), ([], None)):
+            place = next((n for n, (part, _) in enumerate(pieces) if _is_answer(part)), None)
+            if place is None:
+                continue
+            before, behind = pieces[:place], pieces[place + 1 :]
+            return before, str(pieces[place][0]).removesuffix(ANSWER), behind, end
+        return [], "", [], None
 
-        A template that knows thoughts leaves them to the model, unless its generation prompt
-        closes an empty one (`enable_thinking: false`).
-        """
-        may_think = knows_thoughts(self.template.source)
-        try:
-            prompt = self.template.pieces("x", (Message("x"),))
-            whole = self.template.pieces("x", (Message("x"), Message(ANSWER, "x"), Message("y")))
-            place = self._place(whole)
-        except EngineError:
-            return "", "", may_think
-        asked = "".join(part for part, _ in prompt if isinstance(part, str))
-        before = "".join(part for part, _ in whole[: place + 1] if isinstance(part, str))
-        before = before.removesuffix(ANSWER)
-        lead = before[len(asked) :] if before.startswith(asked) else ""
-        # only white space: other words in front of an answer are for the model to write
-        lead = lead if lead.isspace() else ""
-        closing = closing_of(asked)
-        return lead, closing or "", may_think and closing != ""
+    def _check(self) -> None:
+        """Raises ConfigError where the template drops or changes what is said in a talk."""
+        calls = Message("", ME, (FULL,))
+        talks = {
+            "a system message": (Message.system("y"), ASKED),
+            "an earlier answer": (ASKED, Message("y", ME), ASKED),
+            "the result of a tool": (ASKED, calls, Message.tool(FULL.id, "y"), ASKED),
+        }
+        for what, talk in talks.items():
+            try:
+                self.template.pieces(ME, talk, (TOOL,) if calls in talk else ())
+            except EngineError as error:
+                raise ConfigError(
+                    f"{self.where}: the chat template cannot show {what}"
+                    f" ({str(error).removeprefix(f'{self.where}: ')}); use another model, or"
+                    " template: plain"
+                ) from error
+
+    def _own_marks(self) -> frozenset[int]:
+        """Control tokens that stand within an answer or a call as the template writes them."""
+        written = text_of([*self.before, *self.behind])
+        both = Message("", ME, (FULL, EMPTY)[: self.template.calls_at_once])
+        with suppress(EngineError):
+            pieces, _ = next(answers(self.template, self._ends, both, (TOOL,)), ([], None))
+            written += text_of([piece for piece in pieces if not piece[1]])
+        return controls_in(self.template, written)
 
     def _can_continue(self) -> bool:
         """Whether full renderings of canned dialogues end as their suffixes do; where they do
@@ -232,19 +305,6 @@ class Rendering:
             return False
 
 
-def format_of(template: ChatTemplate) -> str:
-    """The tool format that a template's own text speaks of; hermes where it speaks of none,
-    which is also what `TOOLS_IN_TEXT` asks for."""
-    text = template.source
-    if not template.reads_tools:
-        return "hermes"
-    # before hermes: Qwen3-Coder writes <function=...> between hermes' tags
-    if "<function=" in text:
-        return "xml"
-    if "[TOOL_CALLS]" in text:
-        return "mistral"
-    if "<tool_call>" in text:
-        return "hermes"
-    if "<|python_start|>" in text or "func_name1(params_name1" in text:
-        return "python"
-    return "llama" if "<|python_tag|>" in text or '"parameters"' in text else "hermes"
+def _is_answer(part: Any) -> bool:
+    # a content takes over the spaces that the template writes in front of it
+    return isinstance(part, str) and part.strip(" ") == ANSWER

@@ -26,15 +26,20 @@ MARKS = (
 )
 
 
-def marks_of(template: ChatTemplate) -> frozenset[int]:
+def marks_of(template: ChatTemplate, more: Sequence[str] = ()) -> frozenset[int]:
     """Control tokens that a policy may say: those of its template that open a tool call or a
-    thought."""
+    thought, and `more` of its tool format."""
     marks = (*MARKS, *(HARMONY if HARMONY[0] in template.source else ()))
     return frozenset(
         token
         for token, text in template.controls.items()
-        if text in marks and text in template.source
+        if text in more or (text in marks and text in template.source)
     )
+
+
+def controls_in(template: ChatTemplate, text: str) -> frozenset[int]:
+    """The control tokens that stand in a text of the template's own."""
+    return frozenset(token for token, control in template.controls.items() if control in text)
 
 
 class Spelling:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
+from datetime import datetime
 from functools import cache, wraps
 from typing import Any
 
@@ -29,6 +30,7 @@ from gem_ma.engines.local.template_budget import (
     widths,
 )
 
+NOW = datetime(2024, 7, 26)  # `DAY` of `chat_template`, for templates that ask for the time
 LOOKS = 8  # entries of a list, or characters, that a comparison looks through for one unit
 # filters that do not walk over what they get
 _PEEKS = frozenset(["length", "count", "first", "last", "default", "d", "attr", "safe"])
@@ -219,6 +221,8 @@ def environment() -> Any:
     guarded.cache = None  # the copy would share it with the library's own
     # lipsum makes any number of words out of nothing
     guarded.globals = {name: value for name, value in plain.globals.items() if name != "lipsum"}
+    # the same conversation has the same ids tomorrow
+    guarded.globals["strftime_now"] = NOW.strftime
     guarded.filters = {
         **{name: _paid(name, function) for name, function in plain.filters.items()},
         **COUNTERS,

@@ -6,7 +6,7 @@ A `Way` says how plainly. Knows messages; knows no template.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gem_ma.engines.wording import (
@@ -33,13 +33,23 @@ class Line:
     call_id: str = ""
 
 
+# calls -> the parts of a text, of which some are `Mark`
+Writer = Callable[[Sequence[ToolCall]], Sequence[str]]
+
+
+def in_tags(calls: Sequence[ToolCall]) -> list[str]:
+    """Calls as `TOOLS_IN_TEXT` asks for them."""
+    return ["\n".join(map(call_as_text, calls))]
+
+
 @dataclass(frozen=True, slots=True)
 class Way:
     """How plainly a conversation is shown; the fields are steps of the list in
     `gem_ma.engines.local.chat_template`."""
 
     joined: bool = False
-    calls_in_text: bool = False
+    write: Writer | None = None  # calls are texts, written so
+    results_in_text: bool = False
     system_role: bool = True
 
 
@@ -81,16 +91,15 @@ def _line(
     calls = [call for call in message.tool_calls if isinstance(call, ToolCall)]
     # what could not be read as a call is shown as it was written
     text = "".join(clean(call.text) for call in message.tool_calls if isinstance(call, Malformed))
-    if role == "tool" and way.calls_in_text:
+    if role == "tool" and way.results_in_text:
         # the user's, since every template knows that role
         role, parts = "user", [BEFORE_RESULT, *parts, BEHIND_RESULT]
-    if calls and way.calls_in_text:
-        written = [clean(call_as_text(call)) for call in calls]
-        text, calls = "\n".join([text, *written] if text else written), []
+    parts = [*parts, text] if text else parts
+    if calls and way.write:
         # an answer of calls alone begins with the first of them
-        text = "\n" + text if parts != [""] else text
-    if text:
-        parts = [*parts, text]
+        parts = [*parts, "\n"] if parts != [""] else []
+        parts += way.write(calls)
+        calls = []
     if role == "system" and not way.system_role:
         role = "user"
     return Line(role, parts, calls, message.call_id)

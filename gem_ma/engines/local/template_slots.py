@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gem_ma.parsing import clean
@@ -23,47 +24,85 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,200}")
 Layout = list[str | int]  # a rendered template: its own text, or the number of a content
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """In what shape a template takes messages. `parts`: contents as lists of parts. `as_text`:
+    arguments as JSON text. `ids`: of calls, as they are, `short` (nine letters and digits), or
+    `named` (`functions.name:0`). `no_tools`: an empty list where there are none."""
+
+    parts: bool = False
+    as_text: bool = False
+    ids: str = ""
+    no_tools: bool = False
+
+
+class Mark(str):
+    """A control token that a policy writes itself, in a text that shows what it wrote."""
+
+    __slots__ = ()
+
+
 class Slots:
     """The contents of one conversation, in the order of their slots.
 
-    `controls`: texts of control tokens. `short_ids`: calls get ids of nine letters and digits.
+    `controls`: texts of control tokens. `needed`: the numbers of those that a prompt may not lack.
     """
 
-    def __init__(self, controls: Collection[str], short_ids: bool) -> None:
-        self.controls, self.short_ids = controls, short_ids
-        # (text, it may stand inside a JSON string of the template)
+    def __init__(self, controls: Collection[str], shape: Shape) -> None:
+        self.controls, self.shape = controls, shape
+        # (text, it may stand inside a string of the template)
         self.contents: list[tuple[str, bool]] = []
+        self.needed: set[int] = set()
+        self._called: dict[str, tuple[str, str]] = {}  # id of a call -> its id here, its name
 
-    def put(self, text: str, *, escaped: bool = False) -> str:
+    def put(self, text: str, *, escaped: bool = False, needed: bool = True) -> str:
         """The slot of a text; an empty text stays one, since templates ask for it."""
         if not text:
             return ""
-        self.contents.append((clean(text), escaped))
+        if needed:
+            self.needed.add(len(self.contents))
+        self.contents.append((text if isinstance(text, Mark) else clean(text), escaped))
         return f"{SLOT}{len(self.contents) - 1:06d}"
 
-    def name(self, text: str) -> str:
+    def content(self, text: str) -> Any:
+        """A content as the template takes it."""
+        return [{"type": "text", "text": text}] if self.shape.parts else text
+
+    def name(self, text: str, *, needed: bool = False) -> str:
         """Names of tools stand as they are, since templates look at them; one that is no plain
         name is a content."""
         plain = not text or _PLAIN_NAME.fullmatch(text)
-        return text if plain else self.put(text, escaped=True)
+        return text if plain else self.put(text, escaped=True, needed=needed)
 
-    def call_id(self, call_id: str) -> str:
-        """The id as the template takes it: some want nine letters and digits."""
-        if self.short_ids and not re.fullmatch(r"[A-Za-z0-9]{9}", call_id):
+    def call(self, call: ToolCall, number: int) -> dict[str, Any]:
+        """The call of this number in its message, as templates read it."""
+        # the name first: slots are counted, and layouts of equal conversations are equal
+        name = self.name(call.name, needed=True)
+        arguments = self._arguments(call.arguments)
+        if self.shape.as_text:
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        call_id = self._call_id(call.id)
+        if self.shape.ids == "named":
+            call_id = f"functions.{name}:{number}"
+        self._called[call.id] = (call_id, name)
+        function = {"name": name, "arguments": arguments}
+        return {"type": "function", "id": call_id, "function": function}
+
+    def result(self, call_id: str) -> dict[str, Any]:
+        """What templates read of the call that a result belongs to; its name where it is here."""
+        here, name = self._called.get(call_id) or (self._call_id(call_id), "")
+        return {"tool_call_id": here, **({"name": name} if name else {})}
+
+    def _call_id(self, call_id: str) -> str:
+        if self.shape.ids == "short" and not re.fullmatch(r"[A-Za-z0-9]{9}", call_id):
             call_id = (re.sub(r"[^A-Za-z0-9]", "", call_id) + "0" * 9)[:9]
         return self.name(call_id)
-
-    def call(self, call: ToolCall) -> dict[str, Any]:
-        """A tool call as templates read it."""
-        # the name first: slots are counted, and layouts of equal conversations are equal
-        function = {"name": self.name(call.name), "arguments": self._arguments(call.arguments)}
-        return {"type": "function", "id": self.call_id(call.id), "function": function}
 
     def tool(self, tool: Tool) -> dict[str, Any]:
         """A tool as templates read it."""
         schema = tool.schema
         schema["function"] |= {
-            "description": self.put(tool.description, escaped=True),
+            "description": self.put(tool.description, escaped=True, needed=False),
             "parameters": self._schema(schema["function"]["parameters"]),
         }
         return schema
@@ -82,7 +121,7 @@ class Slots:
         token is a content."""
         if isinstance(value, str):
             marked = any(control in value for control in self.controls)
-            return self.put(value, escaped=True) if marked else clean(value)
+            return self.put(value, escaped=True, needed=False) if marked else clean(value)
         if isinstance(value, Mapping):
             return {self._schema(key): self._schema(item) for key, item in value.items()}
         return [self._schema(item) for item in value] if isinstance(value, list) else value
@@ -101,15 +140,17 @@ def layout_of(text: str, slots: int) -> Layout | None:
 
 
 def quoted(text: str, layout: Sequence[str | int], place: int) -> str:
-    """A text as the template writes it there: escaped inside the quotes of a JSON string, else
-    as it is."""
+    """A text as the template writes it there: escaped inside the quotes of a string of JSON or
+    Python, else as it is."""
     before = layout[place - 1] if place else ""
     after = layout[place + 1] if place + 1 < len(layout) else ""
-    opens = isinstance(before, str) and before.endswith('"')
-    closes = isinstance(after, str) and after.startswith(('"', '\\"'))
-    if not (opens and closes):
+    if not (isinstance(before, str) and isinstance(after, str)):
+        return text
+    if before.endswith("'") and after.startswith("'"):
+        return json.dumps(text, ensure_ascii=False)[1:-1].replace('\\"', '"').replace("'", "\\'")
+    if not (before.endswith('"') and after.startswith(('"', '\\"'))):
         return text
     inside = json.dumps(text, ensure_ascii=False)[1:-1]
     # JSON within JSON: some templates write the arguments as a text
-    twice = isinstance(before, str) and before.endswith('\\"')
+    twice = before.endswith('\\"')
     return json.dumps(inside, ensure_ascii=False)[1:-1] if twice else inside

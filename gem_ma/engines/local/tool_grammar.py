@@ -55,8 +55,8 @@ class ToolGrammar:
             ) from error
         if chat.tool_format != "hermes":
             raise ConfigError(
-                f"{where} knows the tool format hermes; this policy's is {chat.tool_format}: set"
-                " tool_format: hermes, or leave it out"
+                f"{where} knows the tool format hermes; this policy's is {chat.tool_format}: leave"
+                " it out"
             )
         self.where, self.ends = where, chat.ends
         self._library = llguidance

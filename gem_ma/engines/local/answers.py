@@ -1,0 +1,193 @@
+"""An answer as a policy would have written it behind its prompt: what a template adds to a prompt
+for it, up to the end of the turn.
+
+Found without knowing the template, by rendering the talk with and without the answer. Knows
+templates; knows neither ids nor readers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
+
+from gem_ma.engines.local.chat_template import ChatTemplate, Piece
+from gem_ma.engines.local.template_lines import Way
+from gem_ma.errors import EngineError
+from gem_ma.parsing.reasoning import closing_of
+from gem_ma.types import Message, Tool, ToolCall
+
+ME = "x"
+ASKED = Message("x")
+ANSWER_WORD = "zqanswer"
+ANSWER = f"\x00{ANSWER_WORD}\x00"  # stands where an answer would, and is never encoded
+_NEXT = "zqnext"  # what others say behind it
+
+
+def answers(
+    template: ChatTemplate,
+    ends: Mapping[str, int],
+    message: Message,
+    tools: Sequence[Tool] = (),
+    ways: Sequence[Way] = (),
+) -> Iterator[tuple[list[Piece], int | None]]:
+    """What the template adds for this message of the agent `ME`, and the id that ends its turn
+    (None where it shows none), in each of the talks in which it may stand. `ends`: text -> id."""
+    prompt = template.pieces(ME, (ASKED,), tools)
+    calls = [call for call in message.tool_calls if isinstance(call, ToolCall)]
+    results = tuple(Message.tool(call.id, _NEXT) for call in calls)
+    # templates write the last message of a talk in other ways, so it stands there last
+    for behind in dict.fromkeys((results or (Message(_NEXT),), (Message(_NEXT),), ())):
+        try:
+            talk = template.pieces(ME, (ASKED, message, *behind), tools, ways)
+        except EngineError:
+            continue
+        added = _added(prompt, talk) or _instead(template, talk, behind, tools)
+        if added is not None:
+            yield _until_end(template, ends, _until_next(added), behind, tools)
+
+
+def text_of(pieces: Sequence[Piece]) -> str:
+    """The text of pieces, images left out."""
+    return "".join(part for part, _ in pieces if isinstance(part, str))
+
+
+# -- where it begins ------------------------------------------------------------------------------
+
+
+def _added(prompt: Sequence[Piece], talk: Sequence[Piece]) -> list[Piece] | None:
+    """What stands in the talk behind the prompt; None where the talk does not begin as the prompt
+    does. A thought that either opens or closes is no part of what they have in common."""
+    asked = text_of(prompt)
+    whole = text_of(talk)
+    if whole.startswith(asked):
+        return _from(talk, len(asked))
+    bare = asked
+    while closing_of(bare) is not None:
+        bare = bare[: max(map(bare.rfind, "<[◁"))]
+    if not whole.startswith(bare):
+        bare = bare.rstrip()
+    if not whole.startswith(bare):
+        return None
+    added = _from(talk, len(bare))
+    first = added[0][0] if added and not added[0][1] else ""
+    if isinstance(first, str) and closing_of(asked) is None:
+        return _from(added, len(first) - len(first.lstrip()))
+    thought = _thought_at_start(first) if isinstance(first, str) else 0
+    added = _from(added, thought)
+    closing = closing_of(asked)
+    if closing and isinstance(first, str):
+        added.insert(0, (_closing(asked[len(bare) :], first[:thought]) or closing, False))
+    return added
+
+
+def _instead(
+    template: ChatTemplate, talk: Sequence[Piece], behind: Sequence[Message], tools: Sequence[Tool]
+) -> list[Piece] | None:
+    """What stands in the talk in place of a plain answer, for a template that writes a prompt in
+    other words once it is answered; None where the two talks differ before."""
+    try:
+        plain = template.pieces(ME, (ASKED, Message(ANSWER, ME), *behind), tools)
+    except EngineError:
+        return None
+    front = text_of(plain).partition(ANSWER)[0]
+    return _from(talk, len(front)) if text_of(talk).startswith(front) else None
+
+
+def _thought_at_start(text: str) -> int:
+    """The length of an empty thought in front of a text, with the space behind it."""
+    length = 0
+    while (end := text.find(">", length)) >= 0 and closing_of(text[length : end + 1]) is not None:
+        length = end + 1
+    return length + len(text[length:]) - len(text[length:].lstrip()) if length else 0
+
+
+def _closing(opened: str, thought: str) -> str:
+    """What closes the thought that a prompt has `opened`, as the template writes an empty one."""
+    tag = opened.rstrip()
+    if thought.startswith(tag):
+        thought = thought.removeprefix(tag)
+        return thought.removeprefix(opened[len(tag) :])
+    return thought
+
+
+def _from(pieces: Sequence[Piece], start: int) -> list[Piece]:
+    """The pieces from this character on."""
+    rest: list[Piece] = []
+    for part, content in pieces:
+        length = len(part) if isinstance(part, str) else 0
+        if isinstance(part, str) and start:
+            part = part[start:]
+        start = max(0, start - length)
+        if part or not isinstance(part, str):
+            rest.append((part, content))
+    return rest
+
+
+# -- where it ends --------------------------------------------------------------------------------
+
+
+def _until_end(
+    template: ChatTemplate,
+    ends: Mapping[str, int],
+    added: Sequence[Piece],
+    behind: Sequence[Message],
+    tools: Sequence[Tool],
+) -> tuple[list[Piece], int | None]:
+    """The pieces of the turn without the token that ends it, and that token."""
+    pieces: list[Piece] = []
+    for part, content in added:
+        places = {} if content or not isinstance(part, str) else _places(part, ends)
+        if places:
+            end = min(places, key=lambda word: (places[word], -len(word)))
+            pieces.append((str(part)[: places[end]], False))
+            return [piece for piece in pieces if piece[0]], ends[end]
+        pieces.append((part, content))
+    return _without_next(template, pieces, behind, tools), None
+
+
+def _until_next(pieces: Sequence[Piece]) -> list[Piece]:
+    """The pieces in front of what others say."""
+    return [*takewhile(lambda piece: not (piece[1] and _NEXT in str(piece[0])), pieces)]
+
+
+def _places(text: str, ends: Mapping[str, int]) -> dict[str, int]:
+    return {end: place for end in ends if (place := text.find(end)) >= 0}
+
+
+def _without_next(
+    template: ChatTemplate,
+    pieces: Sequence[Piece],
+    behind: Sequence[Message],
+    tools: Sequence[Tool],
+) -> list[Piece]:
+    """The pieces without the beginning of the next message, which also follows a plain answer."""
+    for others in dict.fromkeys((behind, (Message(_NEXT),))):
+        try:
+            plain = template.pieces(ME, (ASKED, Message(ANSWER, ME), *others), tools)
+        except EngineError:
+            continue
+        tail = text_of(_until_next(plain)).rpartition(ANSWER)[2]
+        words = _words(template, pieces)
+        for token in reversed(_words(template, [(tail, False)])):
+            if not words or words[-1] != token:
+                break
+            words.pop()
+        return words
+    return list(pieces)
+
+
+def _words(template: ChatTemplate, pieces: Sequence[Piece]) -> list[Piece]:
+    """The pieces, with each control token for itself."""
+    controls = re.compile("|".join(map(re.escape, template.controls.values())) or r"(?!)")
+    words: list[Piece] = []
+    for part, content in pieces:
+        if content or not isinstance(part, str):
+            words.append((part, content))
+            continue
+        place = 0
+        for control in controls.finditer(part):
+            words += [(part[place : control.start()], False), (control.group(), False)]
+            place = control.end()
+        words.append((part[place:], False))
+    return [word for word in words if word[0] or not isinstance(word[0], str)]
