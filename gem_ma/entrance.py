@@ -26,6 +26,7 @@ from gem_ma.running.comparing import compare_runs
 from gem_ma.running.folder import open_folder
 from gem_ma.running.learning import checked_worlds
 from gem_ma.running.playing import play_into
+from gem_ma.running.results import Comparison, Study
 from gem_ma.running.run import Run
 from gem_ma.running.score import score_of
 from gem_ma.running.used import check_imported
@@ -150,7 +151,7 @@ def study(
     measures: Sequence[str] = (),
     out: str | Path | None = None,
     fresh: bool = False,
-) -> dict[str, Any]:
+) -> Study:
     """Plays every cell of a study and compares them, as `gem-ma study`; gives the keys of
     study.json, and the folder as `study`.
 
@@ -173,7 +174,7 @@ def study(
         about = {"command": f"gem_ma.study({str(source)!r})", "planned": planned}
         summary = cells.keep_comparison(loaded, made, compared, path, about)
     _check_heard(path, {f"cell {' x '.join(at)}: ": cell.summary for at, cell in made.items()})
-    return {"study": str(path), **summary}
+    return Study({"study": str(path), **summary})
 
 
 async def _cells(
@@ -202,11 +203,11 @@ def open_run(path: str | Path) -> Run:
 
 def compare(
     first: str | Path | Run, second: str | Path | Run, scores: Sequence[str] = ()
-) -> dict[str, Any]:
+) -> Comparison:
     """Run `second` against run `first`, play by play, as `gem-ma compare`; the keys of
     `gem_ma.evaluation.comparison.compare_cells`. Raises ConfigError where no play is in both."""
     before, after = (one if isinstance(one, Run) else open_run(one) for one in (first, second))
-    return compare_runs(before.path, after.path, lambda line: None, scores)
+    return Comparison(compare_runs(before.path, after.path, lambda line: None, scores))
 
 
 class _Silent:

@@ -132,6 +132,27 @@ def test_runs_are_compared_and_a_study_is_played(here: Path) -> None:
     assert before == {path: path.read_bytes() for path in before}
 
 
+def test_a_study_and_a_comparison_are_tables() -> None:
+    Path("s.yaml").write_text(
+        "scenario: {id: dilemma, tasks: 4}\nagents: {player_1: first_legal}\n"
+        "grid:\n  agents.player_0.behaviour: [first_legal, random_legal]\n"
+    )
+    study = gem_ma.study("s.yaml")
+    rows = {(row["agents.player_0.behaviour"], row["score"]): row for row in study.rows()}
+    (listed,) = study["comparisons"].values()
+    mine = rows["random_legal", study["compared"][0]]
+    assert len(rows) == 4 and (mine["difference"], mine["n"]) == (listed[0]["difference"], 4)
+    assert rows["first_legal", study["compared"][0]]["p"] is None
+    cells = [Path(study["study"], cell["run"]) for cell in study["cells"]]
+    compared = gem_ma.compare(*cells)
+    assert [row["score"] for row in compared.rows()] == list(compared["scores"])
+    hostile = gem_ma.compare(*cells)
+    hostile["scores"] = {HOSTILE: next(iter(compared["scores"].values()))}
+    shown = hostile._repr_html_()
+    assert "<script" not in shown and "&lt;script" in shown
+    assert study._repr_html_().count("<tr>") == 5
+
+
 def test_what_is_shown_is_short_and_every_word_of_others_is_text(here: Path) -> None:
     (here / "game.py").write_text(GAME)
     words = HOSTILE.replace('"', "'")
