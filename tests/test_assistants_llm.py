@@ -398,7 +398,6 @@ def test_all_play_over_http() -> None:
             else "A seat, please."
         )
 
-    pytest.importorskip("openai", reason="needs the api extra")
     with FaultServer(answer) as server:
         for user, assistant, options in EVERY[:4]:
             policy = Policy("main", open_engine("main", "openai/some-model", base_url=server.url))

@@ -41,19 +41,19 @@ def test_every_engine_is_told_and_the_base_is_whole() -> None:
 
 
 def test_a_missing_extra_is_a_line_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    without(monkeypatch, "httpx2", "torch", "tinker")
+    without(monkeypatch, "torch", "tinker")
     engines = examined()["engines"]
-    assert (engines["openai"]["ready"], engines["openai"]["say"]) == (False, install("api"))
+    assert engines["openai"]["ready"]  # by the base
     assert (engines["transformers"]["ready"], engines["transformers"]["say"]) == (
         False,
         install("train"),
     )
-    assert engines["vllm"]["say"] == install("train", "api")
+    assert engines["vllm"]["say"] == install("train")
     assert engines["tinker"]["say"] == install("tinker")
     assert engines["table"]["ready"]
     done = CliRunner().invoke(command, [], standalone_mode=False)
     # nothing is wrong with leaving an extra out
-    assert (done.return_value, install("api") in done.stdout) == (0, True)
+    assert (done.return_value, install("train") in done.stdout) == (0, True)
 
 
 def test_a_version_out_of_range_and_a_base_that_is_not_whole_are_faults(
@@ -80,19 +80,17 @@ def test_a_torch_that_cannot_be_imported_is_a_fault_of_every_engine_on_it(
 
 
 @pytest.mark.parametrize(
-    ("torch", "transformers", "httpx2", "engine", "said"),
+    ("torch", "transformers", "engine", "said"),
     [
         (
             "import sys; sys.exit(3)",
             "",
-            "",
             "transformers",
             "torch is installed and cannot be imported: SystemExit: 3",
         ),
-        ("", "", "", "transformers", "torch is installed only in part; install it again"),
+        ("", "", "transformers", "torch is installed only in part; install it again"),
         (
             "__version__ = '2.13.0'",
-            "",
             "",
             "vllm",
             (
@@ -103,28 +101,19 @@ def test_a_torch_that_cannot_be_imported_is_a_fault_of_every_engine_on_it(
         (
             None,
             "raise RuntimeError('built for\\nanother')",
-            "",
             "vision",
             "transformers is installed and cannot be imported: RuntimeError: built for",
-        ),
-        (
-            "",
-            "",
-            "1 / 0",
-            "openai",
-            "httpx2 is installed and cannot be imported: ZeroDivisionError: division by zero",
         ),
     ],
 )
 def test_a_module_that_is_broken_is_told_and_its_engines_are_not_ready(
     torch: str | None,
     transformers: str | None,
-    httpx2: str | None,
     engine: str,
     said: str,
     tmp_path: Path,
 ) -> None:
-    for module, code in {"torch": torch, "transformers": transformers, "httpx2": httpx2}.items():
+    for module, code in {"torch": torch, "transformers": transformers}.items():
         if code is not None:
             (tmp_path / module).mkdir()
             (tmp_path / module / "__init__.py").write_text(code)

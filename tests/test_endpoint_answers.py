@@ -11,9 +11,6 @@ import zlib
 from typing import Any
 
 import pytest
-
-pytest.importorskip("openai", reason="needs the api extra")
-
 from hypothesis import given
 from hypothesis import strategies as st
 

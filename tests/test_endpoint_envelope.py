@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("openai", reason="needs the api extra")
-
 from gem_ma.codec import REPLY
 from gem_ma.engines.http import faults as http_faults
 from gem_ma.engines.http import remote

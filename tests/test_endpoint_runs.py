@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("openai", reason="needs the api extra")
-
 import gem_ma
 from gem_ma.cli.main import main
 from gem_ma.engines.http import faults as http_faults

@@ -13,9 +13,6 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-
-pytest.importorskip("openai", reason="needs the api extra")
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -8,8 +8,6 @@ import gc
 import json
 import logging
 import random
-import re
-import sys
 import time
 import traceback
 import warnings
@@ -20,9 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("openai", reason="needs the api extra")
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,7 +35,6 @@ from gem_ma.engines.http.openai import OpenAI
 from gem_ma.engines.http.reply import decode, read
 from gem_ma.episode import End, Seat
 from gem_ma.errors import BudgetError, ConfigError, EndpointError, EngineError, ModelNotFound
-from gem_ma.installing import install
 from gem_ma.rollout import Plan, play
 from gem_ma.types import (
     Attempt,
@@ -815,14 +809,6 @@ def test_a_budget_learns_how_many_tokens_a_server_counts() -> None:
         with pytest.raises(BudgetError, match=r"limits\.tokens is 1000, 808 are spent"):
             ask(engine, sampling=Sampling(max_tokens=16))
     assert len(server.asked) == 2
-
-
-def test_without_the_client_library_one_line_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "httpx2", None)
-    with pytest.raises(ConfigError, match=re.escape(install("api"))):
-        OpenAI("m", base_url="http://127.0.0.1:1/v1")
 
 
 def test_the_wall_budget_does_not_run_while_a_request_waits_for_its_place() -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("openai", reason="needs the api extra")
 pytest.importorskip("torch", reason="needs the train extra")
 
 from gem_ma.engines.http import faults as http_faults

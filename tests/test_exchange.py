@@ -9,8 +9,6 @@ import struct
 
 import pytest
 
-pytest.importorskip("h11", reason="needs the api extra")
-
 from gem_ma.engines.http.client import Client, _headers
 from gem_ma.engines.http.exchange import HELD, target_of
 from gem_ma.engines.http.faults import Fault

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("h11", reason="needs the api extra")
 if shutil.which("openssl") is None:
     pytest.skip("openssl makes the certificate", allow_module_level=True)
 

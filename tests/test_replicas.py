@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("openai", reason="needs the api extra")
 pytest.importorskip("torch", reason="needs the train extra")
 
 import torch

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-pytest.importorskip("openai", reason="needs the api extra")
 pytest.importorskip("torch", reason="needs the train extra")
 
 from gem_ma.engines.vllm import transfer

@@ -727,7 +727,6 @@ def test_an_option_out_of_range_is_refused_by_name(options: dict[str, Any], what
 
 
 def test_the_shipped_config_plays_a_customer_behind_an_endpoint(tmp_path: Path) -> None:
-    pytest.importorskip("openai", reason="needs the api extra")
 
     def answer(asked: Heard) -> Answer:
         told = asked.body["messages"]

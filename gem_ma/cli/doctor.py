@@ -17,9 +17,8 @@ Example:
   gem-ma doctor --json"""
 
 EXTRAS = {  # extra -> distributions
-    "base": ("numpy", "pettingzoo", "gymnasium", "pyyaml", "pydantic", "click", "rich"),
+    "base": ("numpy", "pettingzoo", "gymnasium", "pyyaml", "pydantic", "click", "rich", "h11"),
     "train": ("torch", "transformers", "peft", "accelerate", "safetensors", "tokenizers"),
-    "api": ("h11", "httpx2"),
     "litellm": ("litellm",),
     "vision": ("pillow",),
     "vllm": ("vllm",),
@@ -34,13 +33,12 @@ MODULES = {"pyyaml": "yaml", "pillow": "PIL"}  # those that are called otherwise
 ENGINES = {
     "transformers": ("train",),
     "vision": ("train", "vision"),
-    "openai": ("api",),
     "litellm": ("litellm",),
-    "vllm": ("train", "api"),
+    "vllm": ("train",),
     "tinker": ("tinker",),
 }
 # modules of an extra that break in ways which only an import shows
-TRIED = {"train": ("torch", "transformers"), "api": ("httpx2",)}
+TRIED = {"train": ("torch", "transformers")}
 KEYS = ("OPENAI_API_KEY", "VLLM_API_KEY", "TINKER_API_KEY")
 PLACES = ("TAU_BENCH_PATH", "TAU2_DATA_DIR", "HF_HOME", "HF_HUB_OFFLINE", "OMP_NUM_THREADS")
 

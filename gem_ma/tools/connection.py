@@ -130,20 +130,18 @@ class Connection:
     @asynccontextmanager
     async def _reached(self) -> AsyncIterator[Any]:
         """The server behind an address."""
+        import httpx2
         from mcp.client.streamable_http import streamable_http_client
-
-        from gem_ma.engines.http.client import import_client
 
         near = urlsplit(self.target.url).hostname in ("127.0.0.1", "localhost", "::1")
         key = self.target.key.value
         headers = {"authorization": f"Bearer {key}"} if self.target.key_name else {}
         # each call has a limit of its own
-        httpx = import_client()
-        times = httpx.Timeout(30.0, read=None)
+        times = httpx2.Timeout(30.0, read=None)
         more = {"event_hooks": {"response": [self._answered]}, "trust_env": not near}
         # a proxy of the environment would be asked for servers of this machine too
         async with (
-            httpx.AsyncClient(headers=headers, timeout=times, **more) as http,
+            httpx2.AsyncClient(headers=headers, timeout=times, **more) as http,
             streamable_http_client(self.target.url, http_client=http) as streams,
         ):
             yield streams

@@ -25,8 +25,6 @@ from gem_ma.engines.http.endpoint import is_openai
 from gem_ma.engines.http.exchange import BrokenAnswer, Exchange, Place, target_of
 from gem_ma.engines.http.faults import Fault, of_status
 from gem_ma.engines.http.hiding import Secret
-from gem_ma.errors import ConfigError
-from gem_ma.installing import install
 
 CONNECT_S = 5.0
 PARTIAL = 206
@@ -91,7 +89,6 @@ class Client:
     """What goes to one (base_url, key) on one event loop."""
 
     def __init__(self, base_url: str, key: Secret, concurrency: int) -> None:
-        import_client()
         self.base_url, self.key, self.limiter = base_url, key, Limiter(concurrency)
         self.answered = 0  # responses of any status, ever
         self._trust = _trust(base_url)
@@ -144,7 +141,8 @@ def _bytes(body: dict[str, Any]) -> bytes:
 
 
 def _trust(base_url: str) -> ssl.SSLContext:
-    """Whose certificates are taken, as httpx reads it."""
+    """Whose certificates are taken: of SSL_CERT_FILE or SSL_CERT_DIR, else of certifi where it is
+    installed, else of the system."""
     # Reading the roots costs more than a hundred requests, and each event loop has a client of its
     # own. Without TLS nobody is trusted, which holds for a redirect as well.
     if base_url.startswith("http:"):
@@ -152,10 +150,21 @@ def _trust(base_url: str) -> ssl.SSLContext:
     if "SSL_CERT_FILE" in os.environ or "SSL_CERT_DIR" in os.environ:
         trust = ssl.create_default_context()
     else:
-        # nothing else is read of the environment: SSLKEYLOGFILE names a file for session keys
-        trust = import_client().create_ssl_context(trust_env=False)
+        # not `create_default_context`, which would write session keys where SSLKEYLOGFILE names a
+        # file
+        trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        _load_roots(trust)
     trust.set_alpn_protocols(["http/1.1"])
     return trust
+
+
+def _load_roots(trust: ssl.SSLContext) -> None:
+    try:
+        import certifi
+    except ImportError:
+        trust.load_default_certs()
+    else:
+        trust.load_verify_locations(certifi.where())
 
 
 def _headers(key: Secret, base_url: str) -> dict[str, str]:
@@ -178,18 +187,6 @@ def _headers(key: Secret, base_url: str) -> dict[str, str]:
         "user-agent": "gem_ma",
         "authorization": f"Bearer {key.value}",
     }
-
-
-def import_client() -> Any:
-    """httpx2, whose parts are used. Raises ConfigError that names the extra."""
-    try:
-        import h11  # noqa: F401  (brought by httpx2)
-        import httpx2
-    except ImportError as error:
-        raise ConfigError(
-            f"the openai engine needs its client library ({error.name or error}): {install('api')}"
-        ) from error
-    return httpx2
 
 
 # (address, digest of the key) -> client: a key itself is no part of a name that is kept

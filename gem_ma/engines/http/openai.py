@@ -88,8 +88,7 @@ class OpenAI:
     `budget` and `offline` (no key is read, nothing is sent) come from the caller, not from a
     config.
 
-    Raises ConfigError for options that do not fit, a key that is not set, and where the api
-    extra is missing.
+    Raises ConfigError for options that do not fit, and for a key that is not set.
     """
 
     # what a config does not name is the server's own

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gem_ma.engines.http.budget import Budget, Price
-from gem_ma.engines.http.client import Client, client_of, import_client
+from gem_ma.engines.http.client import Client, client_of
 from gem_ma.engines.http.endpoint import NO_KEY, Endpoint, host_of
 from gem_ma.engines.http.faults import RETRIED, Fault, back_off, in_words
 from gem_ma.engines.http.reply import decode
@@ -55,8 +55,7 @@ class Service:
 class Remote:
     """One policy's way to an endpoint. `where` begins every message.
 
-    Raises ConfigError for options that do not fit, a key that is not set, and where the api
-    extra is missing.
+    Raises ConfigError for options that do not fit, and for a key that is not set.
     """
 
     def __init__(
@@ -88,8 +87,7 @@ class Remote:
         self._rng = random.Random()
 
     def import_client(self) -> None:
-        """Raises ConfigError where the library that sends is missing."""
-        import_client()
+        """Raises ConfigError where a library that sends is missing; our own needs none."""
 
     async def client(self) -> Client:
         """The client on the running loop."""
