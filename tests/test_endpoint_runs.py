@@ -754,3 +754,30 @@ def test_hanging_requests_do_not_outlive_a_run(tmp_path: Path, command: Command)
         config(tmp_path, server.url, policy=", timeout_s: 0.3", more="retry: {attempts: 2}")
         done = command("run", "talk.yaml", "--out", "out")
     assert done.returncode == 3 and "no whole reply within 0.3 s" in done.stderr
+
+
+MINE = """
+from gem_ma.types import Reply, Usage
+
+
+class Mine:
+    def __init__(self, name, *, policy="", price=None):
+        pass
+
+    async def sample(self, request):
+        return Reply("cooperate", policy=request.policy, usage=Usage(7, 3), model="mine-2")
+
+    def usd(self, prompt, completion):
+        return None
+"""
+
+
+def test_an_engine_of_somebody_else_that_costs_money_has_costs_and_tells_another_model(
+    tmp_path: Path, command: Command
+) -> None:
+    (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
+    done = command("run", "dilemma", "agents.player_0.model=mine.py:Mine/m", "-n", 1, "--json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["costs"]["player_0"]["usd"] is None
+    assert summary["other_models"] == {"player_0": {"mine-2": 5}}

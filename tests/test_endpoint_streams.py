@@ -45,6 +45,7 @@ TEXTS = {
     "no space": stream([HEL, LO, STOP]).replace(b"data: ", b"data:"),
     "no DONE": stream([HEL, LO, STOP], done=False),
     "comments": b": hi\n\n" + stream([HEL], done=False) + b": ping\n\n" + stream([LO, STOP]),
+    "empty data": stream([HEL]).replace(b"[DONE]", b"") + stream([LO, STOP], " \r\n\r\n"),
     "ids and times": b"retry: 3\nid: 1\n" + stream([HEL, LO, STOP]),
     "named events": b"event: message\n" + stream([HEL, LO, STOP]),
     "a byte order mark": b"\xef\xbb\xbf" + stream([HEL, LO, STOP]),

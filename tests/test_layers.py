@@ -210,7 +210,6 @@ HEAVY = {
     "vllm",
     "openai",
     "h11",
-    "httpx2",
     "ray",
     *TRACKERS,
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gem_ma.cli.common_options import json_option, quiet_option
+from gem_ma.cli.common_options import base_url_option, json_option, quiet_option
 from gem_ma.cli.completion import Source
 from gem_ma.cli.seats import OPEN, seated
 
@@ -34,6 +34,7 @@ Examples:
 @click.command(epilog=EXAMPLE, context_settings=OPEN)
 @click.argument("source", type=Source(), metavar="CONFIG|SCENARIO")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE|--AGENT WHO]...")
+@base_url_option
 @click.option(
     "--examine",
     metavar="AGENT",
@@ -55,6 +56,7 @@ Examples:
 def command(
     source: str,
     overrides: tuple[str, ...],
+    base_urls: tuple[str, ...],
     examine: str | None,
     tasks: int | None,
     at_least: float | None,
@@ -71,7 +73,7 @@ def command(
     An examination plays episodes, with whatever model the examined seat has.
     """
     limit = [f"scenario.tasks={tasks}"] if tasks is not None else []
-    source, typed = seated(source, overrides)
+    source, typed = seated(source, overrides, base_urls)
     overrides = (*typed, *limit)
     if examine is not None:
         return _examine(

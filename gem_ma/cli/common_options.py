@@ -17,6 +17,16 @@ tasks_option = click.option(
     type=click.IntRange(min=1),
     help="How many tasks (or seeds, where the scenario has one task).",
 )
+base_url_option = click.option(
+    "--base-url",
+    "base_urls",
+    multiple=True,
+    metavar="[AGENT=]URL",
+    help=(
+        "Where models of openai/ are, as http://127.0.0.1:8000/v1: in all seats, or in one."
+        "  [default: OPENAI_BASE_URL, else OpenAI itself]"
+    ),
+)
 out_option = click.option(
     "--out", type=click.Path(), help="The run folder.  [default: runs/<config>-<digest>]"
 )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gem_ma.rollout import Plan
     from gem_ma.types import Reply, Request
 
-# plays; steps where the config sets no limit; tokens; seconds
+# plays; steps where neither the config nor the scenario sets a limit; tokens; seconds
 SAMPLED_EPISODES, GUESSED_STEPS, GUESSED_ANSWER, PLAY_S = 2, 40, 120, 20.0
 # of English text with common tokenizers; a guess that is half off still tells $1 from $100
 BYTES_PER_TOKEN = 4
@@ -87,8 +87,9 @@ def estimate(
     """By remote policy: guesses at `requests`, `prompt` and `completion` tokens and `usd` (None
     without a price) of so many episodes.
 
-    Plays a few of them with filling in the place of every model, up to the config's limits:
-    rather too many turns than too few.
+    Plays a few of them with filling in the place of every model, up to the limits of the config
+    and the scenario: rather too many turns than too few. No bound: a behaviour may ask its model
+    again for an answer that filling never gives.
     """
     from dataclasses import replace
     from itertools import islice
@@ -102,9 +103,8 @@ def estimate(
     played = 0
     for plan in islice(plans, SAMPLED_EPISODES):
         # filling may never bring a talk to its end, and a check must come to one
-        limits = replace(
-            plan.limits, max_steps=plan.limits.max_steps or GUESSED_STEPS, timeout_s=PLAY_S
-        )
+        steps = plan.limits.max_steps or plan.scenario.ends_within or GUESSED_STEPS
+        limits = replace(plan.limits, max_steps=steps, timeout_s=PLAY_S)
         asyncio.run(play(replace(plan, limits=limits), table))
         played += 1
     guesses: dict[str, dict[str, Any]] = {}
@@ -129,7 +129,7 @@ def estimate_rows(
     for name, guess in guesses.items():
         unpriced = "its config names no price, so the cost is unknown"
         money = unpriced if guess["usd"] is None else f"${guess['usd']:.2g}"
-        requests = f"up to about {_short(guess['requests'])} requests"
+        requests = f"about {_short(guess['requests'])} requests"
         tokens = f"{_short(guess['prompt'])} tokens read, {_short(guess['completion'])} sampled"
         rows.append((f"estimate {name}", f"{requests}, {tokens}: {money}"))
     if rows and limit_usd is not None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gem_ma.cli.common_options import json_option
+from gem_ma.cli.common_options import base_url_option, json_option
 from gem_ma.cli.completion import Source
 from gem_ma.cli.seats import OPEN
 
@@ -24,6 +24,7 @@ Examples:
 @click.command(epilog=EXAMPLE, context_settings=OPEN)
 @click.argument("source", type=Source(), metavar="CONFIG|SCENARIO")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE|--AGENT WHO]...")
+@base_url_option
 @click.option("--as", "agent", metavar="AGENT", help="Your seat.  [default: the only agent]")
 @click.option("-n", "--plays", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option("--seed", type=click.IntRange(min=0), help="The start.  [default: drawn]")
@@ -32,6 +33,7 @@ Examples:
 def command(
     source: str,
     overrides: tuple[str, ...],
+    base_urls: tuple[str, ...],
     agent: str | None,
     plays: int,
     seed: int | None,
@@ -54,7 +56,7 @@ def command(
 
     if seed is None:
         seed = drawn_seed()
-    source, words = seated(source, overrides)
+    source, words = seated(source, overrides, base_urls)
     config = load(source, words).without_training().config
     seat = _seat_of(config, agent)
     loaded = with_person(source, words, seat, plays=plays, seed=seed)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gem_ma.cli.common_options import (
+    base_url_option,
     concurrency_option,
     fresh_option,
     json_option,
@@ -31,12 +32,15 @@ if TYPE_CHECKING:
 EXAMPLE = """\b
 Examples:
   gem-ma run configs/dilemma.yaml run.seed=3 -n 100
-  gem-ma run retail --assistant openai/gpt-4.1-mini --user openai/gpt-4.1-mini -n 10"""
+  gem-ma run retail --assistant openai/gpt-4.1-mini --user openai/gpt-4.1-mini -n 10
+  gem-ma run retail --assistant openai/qwen3 --base-url http://127.0.0.1:8000/v1
+  gem-ma run retail --assistant openai/A --user openai/B --base-url user=http://127.0.0.1:8001/v1"""
 
 
 @click.command(epilog=EXAMPLE, context_settings=OPEN)
 @click.argument("source", type=Source(), metavar="CONFIG|SCENARIO")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE|--AGENT WHO]...")
+@base_url_option
 @tasks_option
 @concurrency_option
 @click.option(
@@ -51,6 +55,7 @@ Examples:
 def command(
     source: str,
     overrides: tuple[str, ...],
+    base_urls: tuple[str, ...],
     tasks: int | None,
     concurrency: int | None,
     budget_usd: float | None,
@@ -60,8 +65,9 @@ def command(
     """Play a config, a shipped config or a scenario, and score it.
 
     The same command again continues where it stopped, and a larger -n plays only what is new. A
-    KEY=VALUE replaces one value of the config, as in run.seed=3. --AGENT seats a model
-    (ENGINE/NAME), a behaviour or a person (human) as that agent.
+    KEY=VALUE replaces one value of the config, as in run.seed=3. --AGENT is the name of an agent,
+    as --assistant or --user of retail: it seats a model (ENGINE/NAME), a behaviour or a person
+    (human) there.
     """
     from pathlib import Path
 
@@ -72,7 +78,7 @@ def command(
     # options are nothing but overrides, so that the run's digest knows them
     options = {"scenario.tasks": tasks, "run.concurrency": concurrency, "limits.usd": budget_usd}
     extra = [f"{key}={value}" for key, value in options.items() if value is not None]
-    source, overrides = seated(source, overrides)
+    source, overrides = seated(source, overrides, base_urls)
     loaded = load(source, (*overrides, *extra)).without_training()
     if loaded.study:
         raise ConfigError(

@@ -21,19 +21,70 @@ if TYPE_CHECKING:
 OPEN: dict[str, Any] = {"ignore_unknown_options": True}
 
 
-def seated(source: str, words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The source, and the overrides among these words, those of seats last. Raises UsageError for
-    a word that is neither an override nor an agent, ConfigError where the source cannot be
-    loaded."""
+def seated(
+    source: str, words: Sequence[str], addresses: Sequence[str] = ()
+) -> tuple[str, tuple[str, ...]]:
+    """The source, and the overrides among these words, those of seats and addresses last.
+
+    `addresses`: `URL` for all models at endpoints, `AGENT=URL` for that of one seat. Raises
+    UsageError for a word that is neither an override nor an agent, ConfigError where the source
+    cannot be loaded.
+    """
     # a seat may stand in front of the source, and click takes the first word for it
     plain, seats = _split((source, *words))
     if not plain:
         raise click.UsageError("name a config or a scenario, as in retail")
     source, overrides = plain[0], plain[1:]
-    if not seats:
-        return source, overrides
-    config = _before(source, overrides)
-    return source, (*overrides, *(_seat(config, name, who) for name, who in seats))
+    if seats:
+        config = _before(source, overrides)
+        overrides = (*overrides, *(_seat(config, name, who) for name, who in seats))
+    return source, (*overrides, *_address_overrides(source, overrides, addresses))
+
+
+def _address_overrides(
+    source: str, overrides: Sequence[str], addresses: Sequence[str]
+) -> list[str]:
+    """The overrides that say where models are; an address of one seat goes before that of all."""
+    from gem_ma.config.loading import load
+    from gem_ma.config.options import signature
+    from gem_ma.engines.capabilities import Findable, declares
+
+    if not addresses:
+        return []
+    config = load(source, overrides).config
+    engines = {name: _engine_of(policy.model) for name, policy in config.policies.items()}
+    # the address of one server is none of another vendor's
+    alike = [name for name, engine in engines.items() if declares(engine, Findable)]
+    # the address itself may hold an equals sign
+    apart = [word.partition("=") for word in addresses if "/" not in word.partition("=")[0]]
+    common = [word for word in addresses if "/" in word.partition("=")[0]]
+    if len(common) > 1:
+        raise click.UsageError("--base-url: one address is for all seats; type AGENT=URL for one")
+    if common and not alike:
+        raise click.UsageError("--base-url: no seat has a model of openai/NAME")
+    by_policy = dict.fromkeys(alike, common[0]) if common else {}
+    for agent, _, url in apart:
+        name = agent if agent in config.agents else agent.replace("-", "_")
+        policy = config.agents[name].policy if name in config.agents else None
+        if policy is None or "base_url" not in (signature(engines[policy]) or {}):
+            raise click.UsageError(
+                f"--base-url {agent}=...: no seat of that name has a model at an endpoint (seats:"
+                f" {', '.join(config.agents)})"
+            )
+        others = [one for one, seat in config.agents.items() if seat.policy == policy]
+        if len(others) > 1:
+            raise click.UsageError(
+                f"--base-url {agent}=...: its model is that of {' and '.join(others)}; give it one"
+                f" of its own with --{agent} ENGINE/NAME"
+            )
+        by_policy[policy] = url
+    return [f"policies.{name}.base_url={url}" for name, url in by_policy.items()]
+
+
+def _engine_of(model: str) -> Any:
+    from gem_ma import registry
+
+    return registry.load("engines", model.partition("/")[0])
 
 
 def _before(source: str, overrides: Sequence[str]) -> Config:

@@ -10,7 +10,8 @@ from gem_ma import registry
 from gem_ma.config.document import COMMAND_LINE, Document
 from gem_ma.config.fit_scenario import single
 from gem_ma.config.worlds_written import seats
-from gem_ma.engines.capabilities import Configured, declares
+from gem_ma.engines.capabilities import Configured, Findable, declares
+from gem_ma.errors import ConfigError
 
 DEFAULT_EPISODES = 20  # of a config made from a scenario id
 
@@ -66,8 +67,8 @@ def name_policies(document: Document) -> None:
 
 
 def engine_defaults(document: Document) -> None:
-    """Writes down what an engine wants of a config that says nothing (its `config_defaults`), so
-    that the record shows it.
+    """Writes down what an engine wants of a config that says nothing (its `config_defaults`), and
+    where it is by the environment, so that the record shows it.
 
     These defaults may become better ones with a new version; a run folder keeps those that it
     was made with.
@@ -81,14 +82,18 @@ def engine_defaults(document: Document) -> None:
             factory = registry.load("engines", model.partition("/")[0])
         except Exception:  # the check of the fit says what is wrong with it
             continue
-        if not declares(factory, Configured):
-            continue
         place = document.place(("policies", name, "model"))
-        for key, value in factory.config_defaults.items():
+        for key, value in factory.config_defaults.items() if declares(factory, Configured) else ():
             # a map says where each layer lies, and a device beside it would contradict it
             is_mapped = key == "device" and values.get("device_map") is not None
             if key not in values and not is_mapped:
                 document.put(("policies", name, key), Document(value, {(): place}))
+        try:
+            address = factory.whereabouts(values) if declares(factory, Findable) else {}
+        except ConfigError:  # said where it is opened: what is typed may still name an address
+            continue
+        for key, value in address.items():
+            document.put(("policies", name, key), Document(value, {(): place}))
 
 
 def seed_defaults(document: Document) -> None:

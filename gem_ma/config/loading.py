@@ -97,18 +97,25 @@ class Loaded:
         try:
             yield
         except ConfigError as error:
-            # by convention a message about a key begins with it
-            head = str(error).partition(": ")[0]
-            names = {path: dotted(path) for path in self.places if path}
-            above = [
-                path
-                for path, name in names.items()
-                if head == name or head.startswith((f"{name}.", f"{name}["))
-            ]
-            if not above:  # it is about a file or a model, not about a key
+            lines = str(error).split("\n")
+            if (placed := list(map(self._placed, lines))) == lines:
                 raise
-            # the longest is the nearest: `train` is above `train.loss` too
-            raise ConfigError(f"{self.places[max(above, key=len)]}: {error}") from error
+            raise ConfigError("\n".join(placed)) from error
+
+    def _placed(self, line: str) -> str:
+        """A line of a message with its place, where it begins with a key of the config, as is the
+        convention for a message about a key."""
+        head = line.partition(": ")[0]
+        names = {path: dotted(path) for path in self.places if path}
+        above = [
+            path
+            for path, name in names.items()
+            if head == name or head.startswith((f"{name}.", f"{name}["))
+        ]
+        if not above:  # it is about a file or a model
+            return line
+        # the longest is the nearest: `train` is above `train.loss` too
+        return f"{self.places[max(above, key=len)]}: {line}"
 
     def without_training(self) -> Loaded:
         """What `run` plays: it has a run folder of its own beside that of `train`."""

@@ -20,11 +20,11 @@ from gem_ma.behaviour import as_factory, no_policy, seat
 from gem_ma.config.fit_scenario import single
 from gem_ma.config.options import signature
 from gem_ma.config.paths import located
-from gem_ma.config.playing import AgentSettings
+from gem_ma.config.playing import AgentSettings, PolicySettings
 from gem_ma.config.seating import seats_of
 from gem_ma.config.secrets import reveal
 from gem_ma.config.settings import Config
-from gem_ma.engines.base import Policy, stable_seed
+from gem_ma.engines.base import Engine, Policy, stable_seed
 from gem_ma.engines.http.budget import Budget
 from gem_ma.engines.opening import open_engine
 from gem_ma.episode import Seat
@@ -124,26 +124,42 @@ def open_policies(
             f" {', '.join(config.policies) or 'none'}"
         )
     opened: dict[str, Policy] = {}
+    refused: list[str] = []
     budget = budget_of(config) if budget is None else budget
     for name, settings in located(config, base).policies.items():
-        if name in wanted:
-            options = {
-                key: value if offline else reveal(value, f"policies.{name}.{key}")
-                for key, value in settings.options.items()
-            }
-            # `retry:` speaks to every policy, and a table knows no attempts
-            takes = signature(load("engines", settings.model.partition("/")[0])) or {}
-            options = {
-                key: value for key, value in config.retry.options.items() if key in takes
-            } | options
-            fed = (("budget", budget), ("offline", offline), ("frozen", name not in learned))
-            options |= {key: value for key, value in fed if key in takes}
-            # what the driver feeds stands last: a config cannot set it
-            with _named(name, options):
-                opened[name] = Policy(
-                    name, open_engine(name, settings.model, **options), settings.sampling
-                )
+        if name not in wanted:
+            continue
+        fed = {"budget": budget, "offline": offline, "frozen": name not in learned}
+        try:
+            engine = _engine(name, settings, config.retry.options, fed)
+        except ConfigError as error:
+            # a subclass has its own exit code; the others are said together
+            if type(error) is not ConfigError:
+                raise
+            refused.append(str(error))
+            continue
+        opened[name] = Policy(name, engine, settings.sampling)
+    if refused:
+        raise ConfigError("\n".join(refused))
     return opened
+
+
+def _engine(
+    name: str, settings: PolicySettings, retry: Mapping[str, Any], fed: Mapping[str, Any]
+) -> Engine:
+    """The engine of a policy; `retry` holds where the policy says nothing of its own."""
+    offline = bool(fed["offline"])
+    options = {
+        key: value if offline else reveal(value, f"policies.{name}.{key}")
+        for key, value in settings.options.items()
+    }
+    # `retry:` speaks to every policy, and a table knows no attempts
+    takes = signature(load("engines", settings.model.partition("/")[0])) or {}
+    options = {key: value for key, value in retry.items() if key in takes} | options
+    # what the driver feeds stands last: a config cannot set it
+    options |= {key: value for key, value in fed.items() if key in takes}
+    with _named(name, options):
+        return open_engine(name, settings.model, **options)
 
 
 @contextmanager
@@ -153,14 +169,21 @@ def _named(policy: str, options: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        message, where = str(error), f"policy {policy!r}: "
-        # a subclass has its own exit code, and other messages begin with a file or a model
-        if type(error) is not ConfigError or not message.startswith(where):
+        # a subclass has its own exit code
+        if type(error) is not ConfigError:
             raise
-        message = message.removeprefix(where)
-        option = message.split(" ", 1)[0].rstrip(":")
-        key = f"policies.{policy}.{option}" if option in options else f"policies.{policy}"
-        raise ConfigError(f"{key}: {message}") from error
+        lines = [_placed(line, policy, options) for line in str(error).splitlines()]
+        raise ConfigError("\n".join(lines)) from error
+
+
+def _placed(line: str, policy: str, options: Mapping[str, Any]) -> str:
+    where = f"policy {policy!r}: "
+    if not line.startswith(where):  # about a file or a model
+        return line
+    message = line.removeprefix(where)
+    option = message.split(" ", 1)[0].rstrip(":")
+    key = f"policies.{policy}.{option}" if option in options else f"policies.{policy}"
+    return f"{key}: {message}"
 
 
 def evaluation_plans(config: Config, scenario: Scenario) -> Iterator[Plan]:

@@ -188,6 +188,19 @@ class Configured(Protocol):
     def drawn(self) -> Mapping[str, int]: ...
 
 
+@runtime_checkable
+class Findable(Protocol):
+    """Is found by the environment where a config does not say where it is.
+
+    Asked of the class when a config is read. `whereabouts`: options that the environment names
+    for a policy with these options, {} for none; the config then holds them, and so does the
+    record. Raises ConfigError where the two contradict each other.
+    """
+
+    @staticmethod
+    def whereabouts(options: Mapping[str, Any]) -> Mapping[str, str]: ...
+
+
 CAPABILITIES: tuple[type, ...] = (  # in the order in which they are listed
     Batches,
     Streams,
@@ -202,6 +215,7 @@ CAPABILITIES: tuple[type, ...] = (  # in the order in which they are listed
     Priced,
     Reachable,
     Configured,
+    Findable,
 )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from gem_ma.config.playing import PolicySettings
     from gem_ma.config.settings import Config
     from gem_ma.episode import Episode
 
@@ -16,11 +17,8 @@ def costs_of(config: Config, episodes: Callable[[], Iterable[Episode]]) -> dict[
     """`{"costs": ...}` by agent, with the prices that the config names; {} where no policy is at
     an endpoint or has a price."""
     priced = {name: policy.options.get("price") for name, policy in config.policies.items()}
-    is_remote = any(
-        policy.model.startswith(("openai/", "litellm/")) for policy in config.policies.values()
-    )
     # without a price the tokens are still worth telling
-    if not any(priced.values()) and not is_remote:
+    if not any(priced.values()) and not any(map(_is_bought, config.policies.values())):
         return {}
     from gem_ma.engines.http.budget import Price
     from gem_ma.evaluation.costs import costs
@@ -40,11 +38,21 @@ def other_models(config: Config, summary: Mapping[str, Any]) -> dict[str, Any]:
     answered = {}
     for name, models in summary.get("served", {}).items():
         # a record may name a policy that its config has no more
-        if name not in config.policies:
+        if name not in config.policies or not _is_bought(config.policies[name]):
             continue
-        engine, _, asked = config.policies[name].model.partition("/")
-        # most servers answer with the name that was asked
-        others = {model: count for model, count in models.items() if model != asked}
-        if engine == "openai" and others:
+        asked = config.policies[name].model.partition("/")[2]
+        # most servers answer with the name that was asked, some without the provider before it
+        same = (asked, asked.rpartition("/")[2])
+        others = {model: count for model, count in models.items() if model not in same}
+        if others:
             answered[name] = others
     return {"other_models": answered} if answered else {}
+
+
+def _is_bought(policy: PolicySettings) -> bool:
+    """Whether a policy samples for money from weights that are somebody else's."""
+    from gem_ma.engines.capabilities import Priced, Weighs, declares
+    from gem_ma.registry import load
+
+    engine = load("engines", policy.model.partition("/")[0])
+    return declares(engine, Priced) and not declares(engine, Weighs)

@@ -6,19 +6,26 @@ Values and their check; nothing is opened here, and no client library is known.
 from __future__ import annotations
 
 import logging
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 from urllib.parse import urlsplit
 
 from gem_ma.engines.http.hiding import LEAST, Secret
 from gem_ma.env_file import NAME as ENV_FILE
-from gem_ma.env_file import NO_SECRET, variable
+from gem_ma.env_file import NO_SECRET, is_written, variable
 from gem_ma.errors import ConfigError
 
+OPENAI_URL = "https://api.openai.com/v1"
+OPENAI_KEY = "OPENAI_API_KEY"
+# variables that name another address for OpenAI's API; the second is what older clients read
+ADDRESSES = ("OPENAI_BASE_URL", "OPENAI_API_BASE")
 EACH = 3  # times that one of several servers is tried before another one is asked
 MOST_BYTES = 32 * 1024 * 1024  # of a reply's body
 NO_KEY = "EMPTY"  # what servers without a key are sent
 
-_WARNED: set[str] = set()  # addresses with a short key
+_WARNED: set[str] = set()  # addresses with a short key, and those of the environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +79,12 @@ class Endpoint:
         if self.api_key and name:
             raise ConfigError(f"{where}: api_key and api_key_env both name a key; keep one")
         if name and not variable(name):
+            elsewhere = (
+                "; a server of your own is named by base_url, or --base-url" if usual else ""
+            )
             raise ConfigError(
                 f"{where}: the environment variable {name} is not set; export the key, write it"
-                f" into {ENV_FILE} here, or name another with api_key_env"
+                f" into {ENV_FILE} here, or name another with api_key_env{elsewhere}"
             )
         # a line end of `$(cat file)` would make an invalid header, whose error shows the key
         key = (variable(name) if name else self.api_key or NO_KEY).strip()
@@ -91,6 +101,53 @@ class Endpoint:
                 "%s: %s, so it is not hidden where the server repeats it", where, short
             )
         return Secret(key)
+
+
+def whereabouts(options: Mapping[str, Any]) -> dict[str, str]:
+    """Where OpenAI's API is by the environment: `base_url`, and `api_key_env` where there is a key
+    for it; {} where the environment says nothing, or the options name an address.
+
+    Raises ConfigError rather than send a key to a host that it was not given for.
+    """
+    name = next((name for name in ADDRESSES if variable(name)), "")
+    if not name or options.get("base_url") is not None:
+        return {}
+    address = _address(variable(name), name)
+    if address == OPENAI_URL:
+        return {}
+    if options.get("api_key") or options.get("api_key_env") not in (None, OPENAI_KEY):
+        raise ConfigError(
+            f"{name} is set, and the key of this policy may be for another server; name base_url"
+            " beside the key"
+        )
+    if is_written(name) and os.environ.get(OPENAI_KEY):
+        raise ConfigError(
+            f"{name} stands in {ENV_FILE} and {OPENAI_KEY} in the environment, so the key may be"
+            f" for another server; write both into {ENV_FILE}, or export both"
+        )
+    key = {"api_key_env": OPENAI_KEY} if variable(OPENAI_KEY) else {}
+    return {"base_url": address, **key}
+
+
+def tell_place(where: str, base_url: str) -> None:
+    """Says once where requests go, where nothing but the environment says so."""
+    name = next((name for name in ADDRESSES if variable(name)), "")
+    if not name or variable(name).rstrip("/") != base_url or f"{name} {base_url}" in _WARNED:
+        return
+    _WARNED.add(f"{name} {base_url}")
+    logging.getLogger("gem_ma").warning("%s: its model is at %s (%s)", where, base_url, name)
+
+
+def together(*checks: Callable[[], object]) -> None:
+    """Makes all checks. Raises one ConfigError with the lines of all that fail."""
+    lines: list[str] = []
+    for check in checks:
+        try:
+            check()
+        except ConfigError as error:
+            lines.append(str(error))
+    if lines:
+        raise ConfigError("\n".join(lines))
 
 
 def single(endpoint: Endpoint, where: str) -> list[Endpoint]:

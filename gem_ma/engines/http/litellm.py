@@ -133,6 +133,9 @@ class LiteLLM(OpenAI):
 
     way: ClassVar[type[Remote]] = Through
 
+    # the library knows the address of each provider
+    whereabouts = None  # type: ignore[assignment]
+
     @flat
     def __init__(
         self,

@@ -18,14 +18,22 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from gem_ma.engines.http.budget import Budget, Price, guess_tokens
-from gem_ma.engines.http.endpoint import Endpoint, is_openai
+from gem_ma.engines.http.endpoint import (
+    OPENAI_KEY,
+    OPENAI_URL,
+    Endpoint,
+    is_openai,
+    tell_place,
+    together,
+    whereabouts,
+)
 from gem_ma.engines.http.faults import Fault
 from gem_ma.engines.http.messages import chat
-from gem_ma.engines.http.remote import Read, Remote, Service
+from gem_ma.engines.http.remote import Read, Remote, Service, check_priced
 from gem_ma.engines.http.reply import read
 from gem_ma.engines.http.reply_cache import ReplyCache
 from gem_ma.engines.http.thoughts import Thoughts
@@ -33,7 +41,6 @@ from gem_ma.errors import ConfigError
 from gem_ma.options import flat
 from gem_ma.types import Message, Reply, Request, Sampling, Unsaid, Usage
 
-OPENAI_URL = "https://api.openai.com/v1"
 PATH = "/chat/completions"
 TINY = Request("user", (Message("Say ok."),), sampling=Sampling(max_tokens=16))
 SEED_BITS = 0x7FFFFFFF  # servers differ in the width of a seed; 31 bits fit all
@@ -80,10 +87,10 @@ class Dialect:
 class OpenAI:
     """`openai/<model>` at an OpenAI-compatible endpoint.
 
-    `endpoint`: where it is, see `Endpoint`; at OpenAI itself the key is in OPENAI_API_KEY,
-    elsewhere there is none. `dialect`: see `Dialect`. `price: {input, output}` is USD per million
-    tokens. `cache`: a folder of replies by (request, seed). A config names the fields of both
-    objects: `base_url: ...`, `tools: text`.
+    `endpoint`: where it is, see `Endpoint`; without `base_url` where OPENAI_BASE_URL says, else at
+    OpenAI itself. There the key is in OPENAI_API_KEY, elsewhere there is none. `dialect`: see
+    `Dialect`. `price: {input, output}` is USD per million tokens. `cache`: a folder of replies by
+    (request, seed). A config names the fields of both objects: `base_url: ...`, `tools: text`.
 
     `budget` and `offline` (no key is read, nothing is sent) come from the caller, not from a
     config.
@@ -104,19 +111,25 @@ class OpenAI:
         name: str,
         *,
         policy: str = "",
-        endpoint: Endpoint = Endpoint(base_url=OPENAI_URL),  # noqa: B008  (frozen)
+        endpoint: Endpoint = Endpoint(),  # noqa: B008  (frozen)
         dialect: Dialect = Dialect(),
         price: dict[str, Any] | Price | None = None,
         cache: str | None = None,
         budget: Budget | None = None,
     ) -> None:
         self.name, self.policy, self.where = name, policy, f"policy {policy!r}"
-        if not name:
-            raise ConfigError(
-                f"{self.where}: the model has no name; write openai/<name of the model at the"
-                " server>"
-            )
-        usual_key = "OPENAI_API_KEY" if endpoint.base_url == OPENAI_URL else ""
+        if endpoint.base_url is None:
+            named: dict[str, Any] = {"base_url": OPENAI_URL}
+            endpoint = replace(endpoint, **(named | self.whereabouts(asdict(endpoint))))
+        usual_key = OPENAI_KEY if endpoint.base_url == OPENAI_URL else ""
+        # all at once: who runs the command again after each would need many tries
+        together(
+            self._check_name,
+            lambda: dialect.check(self.where),
+            lambda: check_priced(self.where, Price.of(price, self.where), budget),
+            lambda: endpoint.checked(self.where, PATH),
+            lambda: endpoint.key(self.where, usual_key),
+        )
         hint = "correct the name after openai/"
         self.price, self.budget = Price.of(price, self.where), budget
         self.remote = self.way(
@@ -127,7 +140,7 @@ class OpenAI:
             budget=budget,
         )
         self.base_url = self.remote.base_url
-        dialect.check(self.where)
+        tell_place(self.where, self.base_url)
         self.dialect, self.extra_body = dialect, dict(dialect.extra_body or {})
         self.thoughts = Thoughts()
         self.cache = ReplyCache(cache) if cache else None
@@ -137,6 +150,18 @@ class OpenAI:
         self._renamed = {"max_tokens": "max_completion_tokens"} if at_openai else {}
         self._left_out = {"top_k"} if at_openai else set()
         self._guess = 1.0  # tokens that a prompt has per token that was guessed, at most so far
+
+    @staticmethod
+    def whereabouts(options: Mapping[str, Any]) -> dict[str, str]:
+        """See `Findable`."""
+        return whereabouts(options)
+
+    def _check_name(self) -> None:
+        if not self.name:
+            raise ConfigError(
+                f"{self.where}: the model has no name; write openai/<name of the model at the"
+                " server>"
+            )
 
     # -- one request ------------------------------------------------------------------------------
 

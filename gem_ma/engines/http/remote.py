@@ -52,6 +52,15 @@ class Service:
     hint: Callable[[Fault], str] = lambda fault: ""
 
 
+def check_priced(where: str, price: Price | None, budget: Budget | None) -> None:
+    """Raises ConfigError for a limit in USD on a policy without a price."""
+    if budget is not None and budget.most_usd is not None and price is None:
+        raise ConfigError(
+            f"{where}: limits.usd cannot be kept without its price; add price: {{input: ...,"
+            " output: ...} (USD per million tokens)"
+        )
+
+
 class Remote:
     """One policy's way to an endpoint. `where` begins every message.
 
@@ -72,11 +81,7 @@ class Remote:
         self.base_url = str(endpoint.base_url)
         self.host = host_of(self.base_url)
         self.price, self.budget = price, budget
-        if budget is not None and budget.most_usd is not None and price is None:
-            raise ConfigError(
-                f"{where}: limits.usd cannot be kept without its price; add price: {{input: ...,"
-                " output: ...} (USD per million tokens)"
-            )
+        check_priced(where, price, budget)
         self.key_name = endpoint.key_name(service.usual_key)
         self._key = endpoint.key(where, service.usual_key)
         self.endpoint = replace(endpoint, api_key=None)  # the key lives in the Secret alone

@@ -35,9 +35,12 @@ def joined(
     whole: dict[str, Any] = {}
     sums = _Sums()  # of the first choice alone: no other was asked for
     for event in events(text):
-        if event.data == "[DONE]":  # what comes behind it belongs to no answer
+        data = event.data.strip()
+        if data == "[DONE]":  # what comes behind it belongs to no answer
             break
-        value = read(event.data)
+        if not data:  # to keep the connection open
+            continue
+        value = read(data)
         if (
             value.get("error")
             or event.name == "error"
@@ -157,7 +160,8 @@ def events(text: str) -> list[Event]:
 
 
 def _is_event(line: str) -> bool:
-    return (line.startswith("{") and line.rstrip().endswith("}")) or line == "[DONE]"
+    line = line.strip()
+    return (line.startswith("{") and line.endswith("}")) or line in ("", "[DONE]")
 
 
 def object_at(value: dict[str, Any], key: str) -> dict[str, Any]:
