@@ -433,15 +433,29 @@ def test_calls_in_thinking_are_thoughts(byte_model: Path) -> None:
     assert chat.read(f"<think> {thought}", (LOOK,), "length") == ("", (), thought)
     aloud = ToolCall("call_0", "look", {"at": "a </think> b"})
     assert chat.read(written(chat, aloud), (LOOK,)) == ("", (aloud,), "")
-    opened = chat_of(byte_model, "thinking")
-    opened.tokenizer.chat_template = THINKING.replace(
-        "is false else ''", "is false else '<think>\\n'"
-    )
-    opened = Chat(opened.tokenizer, opened.ends)
+    opened = opening(byte_model)
     assert opened.opens_thinking
     assert opened.read(f"perhaps {written(chat, call)}</think>{written(chat, call)}", (LOOK,))[
         1
     ] == (call,)
+
+
+def opening(byte_model: Path, mark: str = "<think>\\n") -> Chat:
+    """A template whose prompt opens a thought."""
+    tokenizer = chat_of(byte_model, "thinking").tokenizer
+    tokenizer.chat_template = THINKING.replace("is false else ''", f"is false else '{mark}'")
+    return Chat(tokenizer, frozenset({tokenizer.eos_token_id}))
+
+
+def test_a_thought_that_the_prompt_opens_is_cut_kept_and_closed_by_a_demonstration(
+    byte_model: Path,
+) -> None:
+    for mark in ("<think>\\n", "[THINK]", "<|channel>thought\\n", "<seed:think>"):
+        chat = opening(byte_model, mark)
+        assert chat.opens_thinking and chat.read("I could bet", (), "length")[0] == ""
+        assert chat.read(chat.text(chat.answer("bet")[:-1])) == ("bet", (), "")
+    prompts = talk(opening(byte_model), ["hm\n</think>\n\nbet", "so, to", "then</think>check"])
+    assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(prompts))
 
 
 def test_a_lone_surrogate_anywhere_is_replaced(chat: Chat) -> None:
