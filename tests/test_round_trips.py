@@ -197,7 +197,7 @@ ARGUMENTS = st.fixed_dictionaries(
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(ARGUMENTS, st.sampled_from(sorted(ALL)))
 def test_any_arguments_come_back_or_are_refused(
@@ -249,3 +249,59 @@ def test_a_demonstration_that_would_be_read_as_something_else_is_refused_in_one_
 
 def test_the_shapes_are_tried_from_the_plainest_on() -> None:
     assert SHAPES[0] == Shape() and len(set(SHAPES)) == len(SHAPES)
+
+
+HEAD = (
+    "{% for t in tools or [] %}{{ (t | tojson) + '\\n' }}{% endfor %}{% for m in messages %}"
+    "{{ '<|im_start|>' + m['role'] + ':' }}"
+)
+TAIL = "{{ '<|im_end|>\\n' }}{% endfor %}{{ '<|im_start|>assistant:' }}"
+SHOWN = (
+    "{% for c in m['tool_calls'] or [] %}{{ '<tool_call>' + BODY + '</tool_call>' }}{% endfor %}"
+)
+BODY = "(c['function'] | tojson)"
+ODD = {
+    "the last call alone": SHOWN.replace("m['tool_calls'] or []", "(m['tool_calls'] or [])[-1:]"),
+    "names alone": SHOWN.replace("BODY", "c['function']['name']"),
+    "names in another case": SHOWN.replace("BODY", "(c['function'] | tojson | upper)"),
+    "arguments as Python": SHOWN.replace("BODY", "(c['function']['arguments'] | string)"),
+    "arguments escaped": SHOWN.replace("BODY", "(c['function'] | tojson | forceescape)"),
+    "arguments without quotes": SHOWN.replace("BODY", "(c['function'] | tojson | replace('\"', ''))"),
+    "arguments in full twice": SHOWN.replace("BODY", "(c | tojson) + (c['function'] | tojson)"),
+    "numbers as texts": SHOWN.replace("BODY", "(c['function'] | tojson | replace('3', '\"3\"'))"),
+    "arguments left out": SHOWN.replace("BODY", "({'name': c['function']['name'], 'arguments': {}} | tojson)"),
+    "an error for any call": SHOWN.replace("BODY", "c['function']['nothing']['at']"),
+    "results dropped": "{% if m['role'] != 'tool' %}" + SHOWN.replace("BODY", BODY),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_a_template_that_spoils_calls_or_results_is_shown_them_as_text(
+    byte_tokenizer: Any, what: str
+) -> None:
+    inside = ODD[what] + ("" if "dropped" in what else "{{ m['content'] }}")
+    if "dropped" in what:
+        inside += "{{ m['content'] }}{% endif %}"
+    byte_tokenizer.chat_template = HEAD + inside + TAIL
+    chat = Chat(byte_tokenizer, frozenset({byte_tokenizer.eos_token_id}))
+    for name, calls in CALLS.items():
+        assert (what, name, back(chat, chat.answer("", calls, TOOLS))) == (
+            *(what, name),
+            ("", facts(calls)),
+        )
+    talk = (
+        *(Message("go"), Message("", ME, (PLAIN, EMPTY)), Message.tool("call_0", "seen it")),
+        *(Message.tool("call_1", "took it"), Message("thanks")),
+    )
+    text = chat.tokenizer.decode(chat.render(ME, talk, TOOLS))
+    said = text.partition(":go<|im_end|>")[2]
+    for part in ("look", "the door", "take", "seen it", "took it", "thanks"):
+        assert part in said
+    assert "Looks at it" in text
+
+
+@pytest.fixture
+def byte_tokenizer(byte_model: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(byte_model)

@@ -62,8 +62,8 @@ _PYTHON_END = re.compile(r"<\|python_end\|>|<\|tool_call_end\|>")
 
 class Format(NamedTuple):
     """A way of writing calls. `opens`: what a text needs so that it may hold one, which costs no
-    more than a search. `marks`: control tokens that a policy writes beside those that its
-    template shows. `told_by`: words of a template that speaks of this format and shows no call."""
+    more than a search. `marks`: control tokens that a policy writes, whether or not its template
+    shows them. `told_by`: words of a template that speaks of this format and shows no call."""
 
     opens: Callable[[str], bool]
     read: Reader
@@ -140,28 +140,72 @@ FORMATS: Mapping[str, Format] = {
     "json": Format(
         lambda text: any(mark in text for mark in MARKED) or is_list(text),
         json_calls,
-        told_by=tuple(MARKED),
+        (*MARKED, *(closing for closing, _ in MARKED.values())),
+        tuple(MARKED),
     ),
     "llama": Format(
         lambda text: PYTHON_TAG in text or opens_llama(text), llama, (PYTHON_TAG,), (PYTHON_TAG,)
     ),
     "mistral": Format(lambda text: TOOL_CALLS in text, mistral, told_by=(TOOL_CALLS,)),
     "xml": one_by_one(FUNCTION, xml_call, told_by=("<function=", "<invoke name=")),
-    "glm": one_by_one(GLM, glm_call, told_by=("<arg_key>",)),
+    "glm": one_by_one(
+        GLM,
+        glm_call,
+        ("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+        ("<arg_key>",),
+    ),
     "python": Format(
         lambda text: bool(_PYTHON_START.search(text) or _LIST_OF_CALLS.match(text)),
         python,
-        ("<|tool_call_start|>", "<|tool_call_end|>"),
-        ("<|python_start|>", "<|tool_call_start|>", "func_name1(params_name1"),
+        (
+            *("<|tool_call_start|>", "<|tool_call_end|>"),
+            *("<|python_start|>", "<|python_end|>"),
+        ),
+        (
+            *("<|python_start|>", "<|tool_call_start|>", "func_name1(params_name1"),
+            *("<|tool_list_start|>", "<|tool_response_start|>"),  # LFM2 speaks of these alone
+        ),
     ),
-    "gemma": one_by_one(GEMMA, gemma_call, told_by=("<|tool_call>", "<start_function_call>")),
+    "gemma": one_by_one(
+        GEMMA,
+        gemma_call,
+        (
+            *("<|tool_call>", "<tool_call|>", '<|"|>'),
+            *("<start_function_call>", "<end_function_call>", "<escape>"),
+        ),
+        ("<|tool_call>", "<start_function_call>"),
+    ),
     "harmony": one_by_one(
         HARMONY.opening,
         HARMONY.call,
         ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>"),
         ("<|channel|>commentary",),
     ),
-    "deepseek": one_by_one(DEEPSEEK.opening, DEEPSEEK.call, told_by=("<｜tool▁call▁begin｜>",)),
-    "kimi": one_by_one(KIMI.opening, KIMI.call, told_by=("<|tool_call_begin|>",)),
-    "solar": one_by_one(SOLAR.opening, SOLAR.call, told_by=("<|tool_call:begin|>",)),
+    "deepseek": one_by_one(
+        DEEPSEEK.opening,
+        DEEPSEEK.call,
+        (
+            *("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"),
+            *("<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"),
+        ),
+        ("<｜tool▁call▁begin｜>",),
+    ),
+    "kimi": one_by_one(
+        KIMI.opening,
+        KIMI.call,
+        (
+            *("<|tool_calls_section_begin|>", "<|tool_call_begin|>"),
+            *("<|tool_call_argument_begin|>", "<|tool_call_end|>", "<|tool_calls_section_end|>"),
+        ),
+        ("<|tool_call_begin|>",),
+    ),
+    "solar": one_by_one(
+        SOLAR.opening,
+        SOLAR.call,
+        (
+            *("<|tool_calls|>", "<|tool_call:begin|>", "<|tool_call:name|>"),
+            *("<|tool_call:args|>", "<|tool_call:end|>", "<|calls|>"),
+        ),
+        ("<|tool_call:begin|>",),
+    ),
 }

@@ -167,11 +167,11 @@ class Rendering:
                     right = rest.strip() == text.strip() and same(read, calls)
                     if right or not self._spells:
                         return (*ids, self._end if end is None else end)
+        names = ", ".join(getattr(call, "name", "(unreadable)") for call in calls)
         raise EngineError(
-            f"{self.where}: an answer with the calls"
-            f" {', '.join(getattr(call, 'name', 'that cannot be read') for call in calls)!r:.100}"
-            f" cannot be demonstrated: what the chat template writes is read as something else in"
-            f" the format {self.tool_format}"
+            f"{self.where}: an answer with the calls {names!r:.100} cannot be demonstrated: what"
+            " the chat template writes for it is read as something else in the format"
+            f" {self.tool_format}; leave it out of what is demonstrated"
         )
 
     # -- from ids ---------------------------------------------------------------------------------

@@ -154,7 +154,7 @@ def _writer(template: ChatTemplate, tool_format: str) -> Writer:
     if tool_format == "llama":
         return _llama
     if tool_format == "python":
-        return partial(_python, marked="<|tool_call_start|>" in words)
+        return partial(_python, marked="<|tool_" in words)
     if tool_format == "json":
         mark = next((mark for mark in MARKED if mark in words), "")
         return partial(_json, mark=mark) if mark and MARKED[mark][1].names else in_tags
