@@ -25,6 +25,7 @@ from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.entry import run_training, train
 from gem_ma.training.loop.local import play_all
 from gem_ma.training.loop.opening import open_learner
+from gem_ma.training.loop.step import Step
 from gem_ma.training.schedule.exam_plans import exam_plans
 from gem_ma.training.schedule.plans import training_plans
 from gem_ma.training.selfplay import collapse
@@ -33,12 +34,15 @@ from gem_ma.training.selfplay.guard import Guard
 from gem_ma.training.selfplay.league import League
 from gem_ma.training.selfplay.signs import first_share, health, private_effect
 from gem_ma.types import Action, Malformed, Message, Reply, Turn
+from gem_ma.view.learning import alarms_told
 
 KUHN = ("train.episodes=64", "evaluate.episodes=128", "train.save_every=10")
 
 
 def kuhn(*overrides: str) -> Config:
-    return config.load("kuhn_table", [*KUHN, *overrides]).config
+    # a key is typed once: the last value of each
+    last = {override.partition("=")[0]: override for override in (*KUHN, *overrides)}
+    return config.load("kuhn_table", list(last.values())).config
 
 
 def trained(
@@ -298,10 +302,10 @@ def test_a_card_blind_policy_stays_at_a_third_of_a_chip_and_is_found_deaf(tmp_pa
     # no play that ignores its card does better
     assert summary["after"]["nash_conv"] >= 2 / 3 - 1e-9
     assert [(line["signal"], line["step"]) for line in alarms(tmp_path / "run")][:1] == [
-        ("deaf", 20)
+        ("deaf", 10)  # ten steps before the first exam
     ]
     assert "plays without reading what it is shown" in notes[0] and notes[0].startswith(
-        "step 20, policy main: "
+        "step 10, policy main: "
     )
     assert abs(summary["after"]["sampled"]["return"]["player_0"]) < 0.6  # the reward shows nothing
 
@@ -317,6 +321,9 @@ def test_a_constant_policy_is_found_by_its_entropy_and_its_one_action(tmp_path):
         _teach(table, card)
     trained(tmp_path / "run", settings, {"main": Policy("main", table)})
     assert {line["signal"] for line in alarms(tmp_path / "run")} >= {"entropy", "one_action"}
+    told = alarms_told("", tmp_path / "run")
+    assert told.count('<p class="warn">') == len(alarms(tmp_path / "run"))
+    assert "alarm entropy of main, step 3: the entropy of its decisions is" in told
 
 
 def _teach(table: Table, card: str) -> None:
@@ -361,6 +368,73 @@ def test_a_learning_rate_that_is_too_high_is_told_and_a_rollback_recovers(tmp_pa
     ]
     assert versions == sorted(set(versions))  # weights that were put back are a new version
     assert saved["after"]["nash_conv"] < left["after"]["nash_conv"]
+
+
+def guarded(*overrides: str) -> Guard:
+    settings = kuhn(*overrides)
+    policies = open_policies(settings)
+    learners = {"main": open_learner(policies["main"])}
+    league = League(settings, settings.train, policies, None)
+    return Guard(settings.train, worlds_of(settings), learners, league)
+
+
+def test_an_alarm_is_said_once_and_its_other_steps_at_the_end():
+    guard, notes = guarded(), []
+    for number in (12, 85, 157, 160):
+        step = Step(number, last=number == 160)
+        if number < 160:
+            guard._alarms = [collapse.Alarm("entropy", "main", 0.0, 0.05, "gone")]
+        guard.examined(step)
+        assert len(step.rows) == (number < 160)  # the record has all of them
+        notes += step.notes
+        again = guarded()
+        again.load(guard.state())
+        assert again.state() == guard.state()
+        guard = again  # as after a kill
+    assert [note.partition(";")[0] for note in notes] == [
+        "step 12, policy main: gone",
+        "policy main: entropy again at step 85, 157",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("signal", "override", "cure"),
+    [
+        ("entropy", "train.loss.entropy=0.01", "train.loss.entropy"),
+        ("one_action", "train.per_policy.main={loss: {entropy: 0.02}}", "train.loss.entropy"),
+        (
+            "unreadable",
+            "train.warm_start.main.cast.player_0.behaviour=noisy_kuhn",
+            "train.warm_start",
+        ),
+        ("side", "train.opponents={latest: 0.5, uniform: 0.5}", "train.opponents"),
+    ],
+)
+def test_a_cure_that_is_set_already_is_not_named(signal: str, override: str, cure: str) -> None:
+    alarm = {"step": 3, "policy": "main", "signal": signal, "text": "gone"}
+    # of this recipe, which has a bonus for entropy
+    bare = () if override.startswith("train.loss.entropy") else ("train.loss.entropy=0.0",)
+    assert cure in guarded("train.loss.entropy=0.0")._note(alarm)
+    note = guarded(*bare, override)._note(alarm)
+    assert cure not in note and note.startswith("step 3, policy main: gone")
+
+
+def test_a_model_that_was_cloned_deaf_is_told_so_before_it_learns(kuhn_model, tmp_path):
+    notes: list[str] = []
+    settings = kuhn(
+        f"policies.main.model=transformers/{kuhn_model}",
+        "policies.main.max_tokens=3",
+        "train.warm_start.main.cast.player_0.behaviour=random_legal",
+        "train.warm_start.main.cast.player_1.behaviour=random_legal",
+        "train.warm_start.main.steps=40",
+        "train.steps=1",
+        "train.episodes=8",
+        "evaluate.episodes=32",
+    )
+    trained(tmp_path / "run", settings, None, notes)
+    assert any(note.startswith("step 0, policy main: what only it is shown") for note in notes)
+    assert not any("train.policies=" in note for note in notes)
+    assert ("deaf", 0) in [(line["signal"], line["step"]) for line in alarms(tmp_path / "run")]
 
 
 def test_a_language_model_is_put_back_too_and_its_version_goes_on(kuhn_model):
@@ -497,4 +571,5 @@ def test_every_alarm_says_what_to_type() -> None:
 
     signals = {"side", "anchor", "deaf", "entropy", "one_action", "invalid", "length", "unreadable"}
     assert collapse.ADVICE.keys() == signals
-    assert all("train." in line or "policies." in line for line in collapse.ADVICE.values())
+    cures = [cure for several in collapse.ADVICE.values() for cure in several]
+    assert cures and all("train." in cure or "policies." in cure for cure in cures)

@@ -347,9 +347,10 @@ def test_every_override_fits_a_shipped_config(page: Page) -> None:
 
 
 def test_what_alarms_advise_can_be_typed() -> None:
-    from gem_ma.training.selfplay.collapse import ADVICE, AMONG_OTHERS
+    from gem_ma.training.selfplay.collapse import ADVICE
 
-    for signal, advice in [*ADVICE.items(), *AMONG_OTHERS.items()]:
+    cures = [(signal, advice) for signal, several in ADVICE.items() for advice in several]
+    for signal, advice in cures:
         typed = re.findall(
             r"""'[a-z.]+=[^']+'|(?:train|policies)\.[\w.{}]+=[\w.\[\]{}]*\w\]?""",
             advice.format(policy="NAME"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 TABLE = "table/softmax"
+LARGE = 64_000_000  # bytes of weights; those of `new model --size small` are far below
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
@@ -107,20 +108,51 @@ def config(name: str, source: str, learns: tuple[str, ...], model: str, as_json:
         raise click.UsageError(f"--learns {strange[0]}: no such agent; its agents are {names}")
     words = {"scenario": _quoted(source), "file": file, "agents": _seats(made, learners)}
     if learners:
-        engine = {"model": model, **({"optimizer": "adam"} if model == TABLE else {})}
+        engine, how = _learning(model)
         words |= {
             "learners": " and ".join(learners),
             "learned": ", ".join(learners),
-            "policies": "\n".join(f"  {learner}: {_flow(engine)}" for learner in learners),
-            # a table takes a value per view and answer, so its steps are far larger
-            "lr": "0.1" if model == TABLE else "1.0e-3",
-            "steps": "60",
+            "policies": "\n".join(
+                f"  {learner}: {{model: {_quoted(model)}{engine}}}" for learner in learners
+            ),
+            **how,
         }
     else:
         words["count"] = str(_plays(made))
     text = _filled("config_train" if learners else "config_run", name, words)
     command = f"gem-ma {'train' if learners else 'run'} {file}"
     return _write({file: text}, [f"gem-ma check {file}", command], as_json)
+
+
+def _learning(model: str) -> tuple[str, dict[str, str]]:
+    """What learns a small game, by the kind and size of the model: further keys of the policy, and
+    the words of the template. docs/log.md has the measurements."""
+    if model == TABLE:
+        # a table takes a value per view and answer, so its steps are far larger
+        return ", optimizer: adam", {"steps": "60", "episodes": "64", "lr": "0.1", "update": ""}
+    if _is_large(model):
+        # all weights would take three times the memory, and forget what they know at such rates
+        keys = ", dtype: auto, lora: {rank: 8}"
+        update = "\n  lr_final: 0.3\n  loss: {minibatches: 1, entropy: 0.05}"
+        return keys, {"steps": "20", "episodes": "64", "lr": "6.0e-4", "update": update}
+    # random weights hardly read what they are shown: several passes over a step's plays at a high
+    # rate wake them, target_kl and the entropy keep what they then learn
+    update = (
+        "\n  lr_final: 0.2            # share of lr that is left at the last step\n  lr_warmup: 5"
+        "\n  loss: {epochs: 3, minibatches: 4, target_kl: 0.02, entropy: 0.03}"
+    )
+    return "", {"steps": "100", "episodes": "128", "lr": "2.0e-3", "update": update}
+
+
+def _is_large(model: str) -> bool:
+    """Whether a model is one of the hub, or a folder of more weights than a tiny one has."""
+    kind, _, name = model.partition("/")
+    folder = Path(name)
+    if kind not in ("transformers", "vision"):
+        return True
+    if folder.is_dir():
+        return sum(file.stat().st_size for file in folder.glob("*.safetensors")) > LARGE
+    return not name.startswith(("models/", "runs/", ".", "/"))
 
 
 def _seats(made: Scenario, learners: list[str]) -> str:

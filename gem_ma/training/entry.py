@@ -108,7 +108,7 @@ def open_parts(
     place = place_of(config, settings, folder, teams.play)
     writes = teams.play.first or place.root is None  # without a folder each has a pool of its own
     league = League(config, settings, policies, place.root, worlds=worlds, writes=writes)
-    guard = Guard(settings, worlds, learners, league)
+    guard = Guard(settings, worlds, learners, league, policies)
     averages = Averages(worlds, learners)
     # of the estimators; `Updates` and `Run` share these very dicts, so a resume fills both
     states: dict[str, dict[str, float]] = {name: {} for name in settings.policies}

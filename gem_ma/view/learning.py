@@ -92,7 +92,24 @@ def own_curves(label: str, path: Path) -> str:
     # a page of several runs compares scores; how one of them learned is a click away
     if label and folded:
         folded = f"<details><summary>{text(label)}: how it learned</summary>{folded}</details>"
-    return "".join([*scores, Html(folded)])
+    return "".join([*scores, alarms_told(label, path), Html(folded)])
+
+
+def alarms_told(label: str, path: Path) -> Html:
+    """A line for each policy and alarm: what was seen first, and the steps of all; "" without
+    any."""
+    alarms: dict[tuple[str, str], tuple[str, list[str]]] = {}
+    for row in read_metrics(path):
+        if row.get("kind") == "alarm":
+            key = (str(row.get("policy")), str(row.get("signal")))
+            alarms.setdefault(key, (str(row.get("text")), []))[1].append(str(row.get("step")))
+    return Html(
+        "".join(
+            f'<p class="warn">{text(f"{label}: " if label else "")}alarm {text(signal)} of'
+            f" {text(policy)}, step {text(', '.join(steps))}: {text(words)}</p>"
+            for (policy, signal), (words, steps) in alarms.items()
+        )
+    )
 
 
 def _charts(path: Path) -> tuple[dict[tuple[str, str], _Chart], list[str]]:

@@ -32,7 +32,7 @@ from gem_ma.training.loop.tries import tries_of
 from gem_ma.training.schedule.exam_plans import exam_plans, seatings, tried
 from gem_ma.training.selfplay.averaging import Averages, exact
 from gem_ma.training.selfplay.opponents import anchor_seat
-from gem_ma.training.selfplay.signs import first_share, private_effect
+from gem_ma.training.selfplay.signs import PROBES, first_share, private_effect
 
 
 async def exam(
@@ -126,6 +126,34 @@ def _signs(
     ):
         share = first_share(episodes)
         signs |= {"first_share": share[0]} if share is not None else {}
+    found = effects_of(config, policies, learners, episodes)
+    return signs | {f"private_effect {name}": effect for name, effect in found.items()}
+
+
+def effects(
+    worlds: Worlds,
+    policies: Mapping[str, Policy],
+    learners: Mapping[str, Any],
+    episodes: Sequence[Episode],
+    probes: int,
+) -> dict[str, float]:
+    """`private_effect` by policy, the least of all worlds."""
+    least: dict[str, float] = {}
+    for world in worlds.played:
+        found = effects_of(world.config, policies, learners, world.among(episodes), probes)
+        least |= {name: min(value, least.get(name, value)) for name, value in found.items()}
+    return least
+
+
+def effects_of(
+    config: Config,
+    policies: Mapping[str, Policy],
+    learners: Mapping[str, Any],
+    episodes: Sequence[Episode],
+    probes: int = PROBES,
+) -> dict[str, float]:
+    """`private_effect` by policy, of those whose probabilities are known."""
+    by_policy: dict[str, float] = {}
     for name in policies:
         # under `direct` a recorded view is what the model saw; another behaviour rewrites it
         agents = [
@@ -133,17 +161,17 @@ def _signs(
             for agent, seat in config.agents.items()
             if seat.policy == name and seat.behaviour == "direct" and not seat.memory
         ]
-        sampled = [
+        played = [
             episode
             for episode in episodes
             if episode.end.scored and all(episode.cast[agent].policy == name for agent in agents)
         ]
-        strategy = _strategy(name, policies, learners)
-        effect = (
-            private_effect(strategy, sampled, agents) if strategy is not None and agents else None
-        )
-        signs |= {f"private_effect {name}": effect} if effect is not None else {}
-    return signs
+        strategy = _strategy(name, policies, learners) if agents else None
+        if strategy is None:
+            continue
+        effect = private_effect(strategy, played, agents, probes)
+        by_policy |= {name: effect} if effect is not None else {}
+    return by_policy
 
 
 async def _against_anchors(world: World, players: Players) -> dict[str, Any]:

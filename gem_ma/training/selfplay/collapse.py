@@ -34,28 +34,27 @@ ONE_ACTION, TWICE, INVALID, UNREADABLE = 0.95, 2.0, 0.05, 0.5
 RECENT = ("entropy", "one_action", "invalid", "length", "unreadable")
 # A run may begin like this, so it is no collapse, and older weights would not cure it.
 HARMLESS = frozenset({"unreadable"})
+SLOWER = "learn more slowly, train.lr a third"
+EXPLORING = "keep it exploring, train.loss.entropy=0.01"
+BOUND = "bind it to what can be read, policies.{policy}.constrain=legal (closed choices) or tools"
+OLDER = "half of its games against older selves: 'train.opponents={{latest: 0.5, uniform: 0.5}}'"
+# Random weights hardly read what they are shown; this wakes them (docs/log.md), in models alone.
+WAKING = (
+    "learn several times from each step's plays, train.loss.epochs=3 train.loss.minibatches=4"
+    " train.lr=0.002"
+)
+CLONING = "begin with train.warm_start, from players who can be read"
+READING = "begin with train.warm_start, from players who read what they are shown"
 ADVICE = {  # what to type, by signal; {policy} is its name
-    "unreadable": (
-        "bind it to what can be read, policies.{policy}.constrain=legal (closed choices) or tools"
-        " (calls), or begin with train.warm_start"
-    ),
-    "invalid": "bind it to what can be read: policies.{policy}.constrain=legal, or tools",
-    "length": "policies.{policy}.max_tokens bounds its answers",
-    "entropy": "learn more slowly, train.lr a third, or keep it exploring, train.loss.entropy=0.01",
-    "one_action": (
-        "learn more slowly, train.lr a third, or keep it exploring, train.loss.entropy=0.01"
-    ),
-    "deaf": "begin with train.warm_start",
-    "side": (
-        "half of its games against older selves: 'train.opponents={{latest: 0.5, uniform: 0.5}}'"
-    ),
-    "anchor": (
-        "learn more slowly, train.lr a third, or play the old opponents too:"
-        " 'train.opponents={{latest: 0.5, uniform: 0.5}}'"
-    ),
+    "unreadable": (BOUND, CLONING),
+    "invalid": (BOUND,),
+    "length": ("policies.{policy}.max_tokens bounds its answers",),
+    "entropy": (SLOWER, EXPLORING),
+    "one_action": (SLOWER, EXPLORING),
+    "deaf": (WAKING, READING),
+    "side": (OLDER,),
+    "anchor": (SLOWER, OLDER),
 }
-# what is said beside, where several policies learn
-AMONG_OTHERS = {"deaf": ", or let one side learn first: train.policies=[{policy}]"}
 DECISIONS = 30  # of an update (or turns, for shares of turns); with fewer a share is noise
 
 
@@ -238,8 +237,7 @@ class Watch:
     def after_exam(
         self, scores: Mapping[str, Any], policies: Sequence[str], step: int
     ) -> list[Alarm]:
-        """The new alarms of an exam. `deaf` is judged after the first update: before it nothing
-        was learned."""
+        """The new alarms of an exam."""
         alarms = []
         for policy in policies:
             judged: dict[str, Alarm | None] = {}
@@ -255,14 +253,19 @@ class Watch:
                     self._keep(key, policy, [mean, error])
                     past = [(value, spread) for value, spread in self._of(key, policy)]
                     judged[key] = anchor(past, policy, key.removeprefix("against "))
-            effect = scores.get(f"private_effect {policy}")
-            # kept for good: a policy that never listened has nothing to be rolled back to
-            if effect is not None and effect >= DEAF:
-                self.past[f"{policy}/heard"] = [True]
-            if step > 0:
-                judged["deaf"] = deaf(effect, policy)
             alarms += self._new(judged, policy)
+            alarms += self.after_probe(policy, scores.get(f"private_effect {policy}"), step)
         return alarms
+
+    def after_probe(self, policy: str, effect: float | None, step: int) -> list[Alarm]:
+        """The new alarm, if any, of how much the private part of a view changes."""
+        # kept for good: a policy that never listened has nothing to be rolled back to
+        if effect is not None and effect >= DEAF:
+            self.past[f"{policy}/heard"] = [True]
+        # 0 before the first update is an empty table, which has ignored nothing yet
+        if step == 0 and not effect:
+            return []
+        return self._new({"deaf": deaf(effect, policy)}, policy)
 
     def heard(self, policy: str) -> bool:
         """Whether an exam found the policy to read what only it is shown."""

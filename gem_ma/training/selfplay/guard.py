@@ -10,22 +10,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
 from gem_ma.config.training import TrainSettings
 from gem_ma.config.worlds import Worlds
+from gem_ma.engines.base import Policy
 from gem_ma.episode import Episode
 from gem_ma.evaluation.exploitability import ScoresTexts
 from gem_ma.training.loop.attendant import NO_FILES, Attendant
+from gem_ma.training.loop.exams import effects
 from gem_ma.training.loop.roles import Learner
 from gem_ma.training.loop.step import Step
-from gem_ma.training.selfplay.collapse import ADVICE, AMONG_OTHERS, HARMLESS, WINDOW, Alarm, Watch
+from gem_ma.training.schedule.alternation import settings_of
+from gem_ma.training.selfplay.collapse import ADVICE, HARMLESS, WAKING, WINDOW, Alarm, Watch
 from gem_ma.training.selfplay.league import League
 from gem_ma.training.selfplay.signs import Encode, health
 
 Files = Mapping[str, bytes]
+PROBES = 32  # views between two exams; an exam takes twice as many
+ACTED = {"rolled_back_to", "mixed_pool"}  # keys of an alarm about which something was done
 NAMES = {
     "entropy": "decision_entropy",
     "format_entropy": "format_entropy",
@@ -44,6 +50,7 @@ class GuardState(TypedDict):
     brake: dict[str, float]
     kept: dict[str, dict[str, int]]
     told: dict[str, int]
+    again: NotRequired[dict[str, list[int]]]
 
 
 class Guard(Attendant):
@@ -58,8 +65,10 @@ class Guard(Attendant):
         worlds: Worlds,
         learners: Mapping[str, Learner],
         league: League,
+        policies: Mapping[str, Policy] = MappingProxyType({}),
     ) -> None:
-        self.settings, self.league = settings, league
+        self.settings, self.league, self.worlds = settings, league, worlds
+        self.policies = {name: policies[name] for name in settings.policies if name in policies}
         self.learners = {name: learners[name] for name in settings.policies}
         self.agents = {
             name: [
@@ -78,6 +87,7 @@ class Guard(Attendant):
         # candidate may be ill already, and becomes healthy once the next one is taken
         self.saved: dict[str, dict[str, tuple[int, Files]]] = {}
         self.counts: dict[str, int] = {}  # policy and signal -> alarms so far
+        self.again: dict[str, list[int]] = {}  # the steps of those after the first
         self._alarms: list[Alarm] = []  # since the last `settle`; empty in every checkpoint
 
     def updated(self, step: Step) -> None:
@@ -89,6 +99,17 @@ class Guard(Attendant):
             )
             for name, values in measured.items():
                 policies[name] |= values
+            self._probe(step)
+
+    def _probe(self, step: Step) -> None:
+        """Asks every ten steps whether the policies read what only they are shown."""
+        every = self.worlds.played[0].config.evaluate.every
+        # an exam judges it too
+        if not self.on or step.number % WINDOW or (every and step.number % every == 0):
+            return
+        found = effects(self.worlds, self.policies, self.learners, step.plays.episodes, PROBES)
+        for name, effect in found.items():
+            self._alarms += self.watch.after_probe(name, effect, step.number)
 
     def examined(self, step: Step) -> None:
         """Judges an exam, and acts on all alarms since the last call."""
@@ -100,10 +121,19 @@ class Guard(Attendant):
         if back and (discarded := step.ahead.drop()):
             for alarm in back:
                 alarm["discarded"] = discarded
-        if step.number:
-            step.rows += alarms
-            learners = len(self.settings.policies)
-            step.notes += [_advice(alarm, learners) for alarm in alarms]
+        step.rows += alarms
+        for alarm in alarms:
+            name = f"{alarm['policy']} {alarm['signal']}"
+            if self.counts[name] > 1:
+                self.again.setdefault(name, []).append(step.number)
+            # what is done is said each time, what is seen once
+            if self.counts[name] == 1 or alarm.keys() & ACTED:
+                step.notes.append(self._note(alarm))
+        if step.last:
+            step.notes += [
+                f"policy {name.replace(' ', ': ', 1)} again at step {', '.join(map(str, steps))}"
+                for name, steps in self.again.items()
+            ]
 
     def summary(self) -> Mapping[str, Any]:
         """See `Attendant.summary`."""
@@ -177,6 +207,36 @@ class Guard(Attendant):
         self.brake[name] /= 2
         self.watch.forget(name)
 
+    def _note(self, alarm: Mapping[str, Any]) -> str:
+        """An alarm as a line for the user: what was done about it, else what to try."""
+        text = f"step {alarm['step']}, policy {alarm['policy']}: {alarm['text']}"
+        if "rolled_back_to" in alarm:
+            text += f"; back to the weights of step {alarm['rolled_back_to']}"
+            text += " at half the learning rate"
+        if "mixed_pool" in alarm:
+            text += "; half of its games against itself go to the pool"
+        cures = self._cures(alarm["policy"], alarm["signal"])
+        return text if alarm.keys() & ACTED or not cures else f"{text}; try: {', or '.join(cures)}"
+
+    def _cures(self, policy: str, signal: str) -> list[str]:
+        """What may help and is not set already."""
+        settings = settings_of(self.settings, policy)
+        section = self.worlds.played[0].config.policies.get(policy)
+        held = {
+            "loss.entropy": settings.loss.entropy >= 0.01,
+            "loss.epochs": settings.loss.epochs >= 3,
+            "warm_start": policy in settings.warm_start and signal != "deaf",
+            "opponents": settings.opponents is not None,
+            ".constrain": section is not None and section.options.get("constrain") == "legal",
+        }
+        reads = isinstance(self.learners[policy], ScoresTexts)
+        return [
+            cure.format(policy=policy)
+            for cure in ADVICE.get(signal, ())
+            if not any(key in cure and is_set for key, is_set in held.items())
+            and (cure is not WAKING or reads)
+        ]
+
     def state(self) -> dict[str, Any]:
         """Everything but the kept weights, as JSON values."""
         steps = {
@@ -189,6 +249,7 @@ class Guard(Attendant):
             "brake": self.brake,
             "kept": steps,
             "told": self.counts,
+            **({"again": self.again} if self.again else {}),
         }
 
     def files(self) -> dict[str, bytes]:
@@ -204,6 +265,7 @@ class Guard(Attendant):
         """The inverse of `state` and `files`; `files` may hold those of others."""
         self.watch.past, self.watch.active = state["past"], state["active"]
         self.brake, self.counts, self.saved = state["brake"], state["told"], {}
+        self.again = state.get("again", {})
         for name, ages in state["kept"].items():
             self.saved[name] = {}
             for age, step in ages.items():
@@ -216,23 +278,6 @@ class Guard(Attendant):
                         if file.startswith(prefix)
                     },
                 )
-
-
-def _advice(alarm: Mapping[str, Any], learners: int) -> str:
-    """An alarm as a line for the user: what was done about it, else what to try. `learners`: how
-    many policies learn."""
-    text = f"step {alarm['step']}, policy {alarm['policy']}: {alarm['text']}"
-    if "rolled_back_to" in alarm:
-        text += f"; back to the weights of step {alarm['rolled_back_to']}"
-        text += " at half the learning rate"
-    if "mixed_pool" in alarm:
-        text += "; half of its games against itself go to the pool"
-    advice = ADVICE.get(alarm["signal"], "")
-    advice += AMONG_OTHERS.get(alarm["signal"], "") * (learners > 1)
-    advice = advice.format(policy=alarm["policy"])
-    if advice and "rolled_back_to" not in alarm and "mixed_pool" not in alarm:
-        text += f"; try: {advice}"
-    return text
 
 
 def _encoder(learner: Learner) -> Encode | None:
