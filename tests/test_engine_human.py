@@ -207,6 +207,12 @@ def test_an_empty_line_is_an_answer() -> None:
     assert ask(engine, Message("?")).text == ""
 
 
+def test_what_would_be_taken_for_a_thought_is_asked_for_again() -> None:
+    engine, output = seat("<think> is a tag\n`<think>` is a tag\n")
+    assert ask(engine, Message("?")).text == "`<think>` is a tag"
+    assert "between backticks" in output.getvalue()
+
+
 def test_it_refuses_to_ask_where_nobody_sits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("yes\n"))
     with pytest.raises(ConfigError, match="needs a terminal"):

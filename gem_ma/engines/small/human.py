@@ -24,7 +24,7 @@ from typing import Any, TextIO
 from gem_ma.engines.base import Policy
 from gem_ma.episode import Episode
 from gem_ma.errors import ConfigError, EngineError
-from gem_ma.parsing import clean, parse_legal, parse_tool_calls, read_call
+from gem_ma.parsing import clean, parse_legal, parse_tool_calls, read_call, split_reasoning
 from gem_ma.spelling import near
 from gem_ma.types import Message, Reply, Request, Tool, ToolCall
 
@@ -195,6 +195,8 @@ def typed_reply(text: str, request: Request) -> Reply | str:
     if request.tools and text.startswith("/"):
         call = typed_call(text, request.tools)
         return call if isinstance(call, str) else Reply("", (call,))
+    if split_reasoning(text)[1] != text:
+        return "what a tag such as <think> holds is never said; put the tag between backticks"
     if request.legal is not None:
         choice = chosen(text, request.legal)
         if choice in request.legal or parse_legal(choice, request.legal) is not None:
