@@ -84,6 +84,7 @@ def _examination(loaded: Loaded, scenario: Scenario, agent: str) -> Config:
     """The config with examiners in all seats but the agent's, one try each. Raises ConfigError
     where there are none."""
     from gem_ma.config.casts import cast_with
+    from gem_ma.config.seating import seats_of
     from gem_ma.errors import ConfigError
     from gem_ma.spelling import nearest
 
@@ -101,7 +102,7 @@ def _examination(loaded: Loaded, scenario: Scenario, agent: str) -> Config:
         )
     # `silent` keeps the place of the examined seat, which may need a policy
     seats = cast_with(loaded.config, scenario, {**cast, agent: "silent"})
-    agents = {**seats, agent: loaded.config.agents[agent]}
+    agents = {**seats, agent: seats_of(scenario.agents, loaded.config.agents)[agent]}
     run = loaded.config.run.model_copy(update={"episodes_per_task": 1})
     return loaded.config.model_copy(update={"agents": agents, "run": run, "train": None})
 

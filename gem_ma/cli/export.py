@@ -114,18 +114,21 @@ def _why_few(made: dict[str, Any], agents: tuple[str, ...]) -> str:
 
 def _facts(path: Path) -> dict[str, Any]:
     """What a format says of the whole run."""
+    from gem_ma.config.seating import key_of
+    from gem_ma.exporting.taus import SIDES
     from gem_ma.store import read_manifest
     from gem_ma.store.lines import read_resolved
 
     manifest, resolved = read_manifest(path), read_resolved(path)
     policies = resolved.get("policies") or {}
-    agents = resolved.get("agents") or {}
+    seats = resolved.get("agents") or {}
     return {
         "created": manifest.get("created"),
         "commit": (manifest.get("git") or {}).get("commit"),
         "seed": (resolved.get("run") or {}).get("seed"),
         "models": {
-            agent: (policies.get(seat.get("policy")) or {}).get("model")
-            for agent, seat in agents.items()
+            agent: (policies.get(seats[key].get("policy")) or {}).get("model")
+            for agent in SIDES
+            if (key := key_of(agent, seats)) is not None
         },
     }

@@ -13,7 +13,7 @@ from gem_ma.cli.seats import OPEN
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gem_ma.config.settings import Config
+    from gem_ma.config.loading import Loaded
 
 EXAMPLE = """\b
 Examples:
@@ -57,8 +57,7 @@ def command(
     if seed is None:
         seed = drawn_seed()
     source, words = seated(source, overrides, base_urls)
-    config = load(source, words).without_training().config
-    seat = _seat_of(config, agent)
+    seat = _seat_of(load(source, words), agent)
     loaded = with_person(source, words, seat, plays=plays, seed=seed)
     path = Path(out) if out else run_path(f"play-{loaded.stem}", loaded.identity())
     code = play(loaded, path, as_json=as_json, quiet=True, say_score=as_json)
@@ -67,11 +66,12 @@ def command(
     return code
 
 
-def _seat_of(config: Config, agent: str | None) -> str:
+def _seat_of(loaded: Loaded, agent: str | None) -> str:
     """The seat that is wanted. Raises UsageError where there is no such one."""
+    from gem_ma.config.worlds import seats_by_name
     from gem_ma.spelling import nearest
 
-    agents = list(config.agents)
+    agents = list(seats_by_name(loaded.config, base=loaded.base))
     if agent is None and len(agents) == 1:
         return agents[0]
     if agent is None:

@@ -9,12 +9,14 @@ know it as any other.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
+    from gem_ma.config.loading import Loaded
+    from gem_ma.config.playing import AgentSettings
     from gem_ma.config.settings import Config
 
 # options that are unknown to click come as plain words, with what follows them
@@ -36,8 +38,14 @@ def seated(
         raise click.UsageError("name a config or a scenario, as in retail")
     source, overrides = plain[0], plain[1:]
     if seats:
-        config = _before(source, overrides)
-        overrides = (*overrides, *(_seat(config, name, who) for name, who in seats))
+        from gem_ma.config.worlds import seats_by_name
+
+        loaded = _before(source, overrides)
+        before = seats_by_name(loaded.config, base=loaded.base)
+        overrides = (
+            *overrides,
+            *(_seat(loaded.config, before, name, who) for name, who in seats),
+        )
     return source, (*overrides, *_address_overrides(source, overrides, addresses))
 
 
@@ -47,11 +55,13 @@ def _address_overrides(
     """The overrides that say where models are; an address of one seat goes before that of all."""
     from gem_ma.config.loading import load
     from gem_ma.config.options import signature
+    from gem_ma.config.worlds import seats_by_name
     from gem_ma.engines.capabilities import Findable, declares
 
     if not addresses:
         return []
-    config = load(source, overrides).config
+    loaded = load(source, overrides)
+    config, seats = loaded.config, seats_by_name(loaded.config, base=loaded.base)
     engines = {name: _engine_of(policy.model) for name, policy in config.policies.items()}
     # the address of one server is none of another vendor's
     alike = [name for name, engine in engines.items() if declares(engine, Findable)]
@@ -64,14 +74,14 @@ def _address_overrides(
         raise click.UsageError("--base-url: no seat has a model of openai/NAME")
     by_policy = dict.fromkeys(alike, common[0]) if common else {}
     for agent, _, url in apart:
-        name = agent if agent in config.agents else agent.replace("-", "_")
-        policy = config.agents[name].policy if name in config.agents else None
+        name = agent if agent in seats else agent.replace("-", "_")
+        policy = seats[name].policy if name in seats else None
         if policy is None or "base_url" not in (signature(engines[policy]) or {}):
             raise click.UsageError(
                 f"--base-url {agent}=...: no seat of that name has a model at an endpoint (seats:"
-                f" {', '.join(config.agents)})"
+                f" {', '.join(seats)})"
             )
-        others = [one for one, seat in config.agents.items() if seat.policy == policy]
+        others = [one for one, seat in seats.items() if seat.policy == policy]
         if len(others) > 1:
             raise click.UsageError(
                 f"--base-url {agent}=...: its model is that of {' and '.join(others)}; give it one"
@@ -87,20 +97,20 @@ def _engine_of(model: str) -> Any:
     return registry.load("engines", model.partition("/")[0])
 
 
-def _before(source: str, overrides: Sequence[str]) -> Config:
+def _before(source: str, overrides: Sequence[str]) -> Loaded:
     """The config before anybody is seated."""
     from gem_ma.config.loading import load
     from gem_ma.errors import ConfigError
 
     try:
-        return load(source, overrides).config
+        return load(source, overrides)
     except ConfigError as error:
         # `policies.user.base_url=...` is of the policy that `--user openai/X` will make
         others = [override for override in overrides if not override.startswith("policies.")]
         if len(others) == len(overrides):
             raise
         try:
-            return load(source, others).config
+            return load(source, others)
         except ConfigError:
             raise error from None
 
@@ -129,21 +139,21 @@ def _next(name: str, left: Iterator[str]) -> str:
     return who
 
 
-def _seat(config: Config, name: str, who: str) -> str:
-    """The override that seats somebody as an agent of a config."""
+def _seat(config: Config, seats: Mapping[str, AgentSettings], name: str, who: str) -> str:
+    """The override that seats somebody as an agent of a config, which `seats` has by name."""
     from gem_ma import registry
 
     # as most shells' users type it: player-0 for player_0
-    agent = next((a for a in (name, name.replace("-", "_")) if a in config.agents), None)
+    agent = next((a for a in (name, name.replace("-", "_")) if a in seats), None)
     if agent is None:
-        raise click.UsageError(_unknown(name, config.agents))
+        raise click.UsageError(_unknown(name, [*seats]))
     engine, slash, _ = who.partition("/")
     is_model = engine in registry.catalog("engines") and (slash or who == "human")
     if not is_model:
         return f"agents.{agent}={who}"
     model = who if slash else f"{who}/me"
     # a seat that a model has already keeps how it asks that model
-    if config.agents[agent].policy is not None:
+    if seats[agent].policy is not None:
         return f"agents.{agent}.model={model}"
     return f"agents.{agent}={json.dumps({'model': model, **_behaviour(config, agent, model)})}"
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from gem_ma.behaviour import as_factory, needs_policy
 from gem_ma.config.playing import AgentSettings
+from gem_ma.config.seating import seats_of
 from gem_ma.config.settings import Config
 from gem_ma.errors import ConfigError
 from gem_ma.scenario import Scenario
@@ -27,8 +28,9 @@ def cast_with(
             f" {', '.join(scenario.agents)}"
         )
     seats = {}
+    seated = seats_of(scenario.agents, config.agents)
     for agent in scenario.agents:
-        seat = config.agents.get(agent)
+        seat = seated.get(agent)
         if agent in cast:
             seats[agent] = AgentSettings(behaviour=cast[agent])
         # a seat that samples from nothing costs nothing, and is what the run plays with

@@ -4,12 +4,18 @@ that the record of a run shows what held."""
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 from gem_ma import registry
-from gem_ma.config.document import COMMAND_LINE, Document
-from gem_ma.config.fit_scenario import single
-from gem_ma.config.worlds_written import seats
+from gem_ma.config.document import COMMAND_LINE, Document, Keys, section
+from gem_ma.config.fit_keys import check_used
+from gem_ma.config.fit_scenario import agents_of, single
+from gem_ma.config.fit_training import together
+from gem_ma.config.seating import fits, is_partial, is_pattern, key_of, keys_of
+from gem_ma.config.worlds_written import seats, worlds
 from gem_ma.engines.capabilities import Configured, Findable, declares
 from gem_ma.errors import ConfigError
 
@@ -129,6 +135,67 @@ def seed_defaults(document: Document) -> None:
             document.put(("train", "warm_start", name, "seed"), Document(seed, {(): place}))
 
 
+def _seat_by_name(document: Document, agents: Sequence[str]) -> None:
+    """Writes the seats of patterns by name: whom they leave out gets a default. What a name says of
+    its seat goes before what the pattern says."""
+    seats = section(document, "agents")
+    names = {agent for agent in agents if agent in seats}
+    partial = {agent for agent in names if is_partial(seats[agent])}
+    cast: dict[str, str] = {}
+    for agent in agents:
+        keys = [key for key in keys_of(agent, seats) if key not in partial]
+        if keys:
+            cast[agent] = keys[0]
+    places: dict[str, Keys] = {agent: ("agents", key) for agent, key in cast.items()}
+    named: dict[str, Keys] = {agent: ("agents", agent) for agent in names}
+    world: Keys = ("scenario",)
+    check_used(document, {world: agents}, {world: places, (): named})
+    patterns = {agent: key for agent, key in cast.items() if is_pattern(key)}
+    parts = {key: document.part(("agents", key)) for key in patterns.values()}
+    for agent, key in patterns.items():
+        part, own = parts[key], seats.get(agent)
+        if isinstance(part.value, dict):
+            values = {**deepcopy(part.value), **(own or {})}
+            document.put(("agents", agent), Document(values, part.places))
+            seats.pop(key, None)
+
+
+def name_credited(document: Document, base: Path | None) -> None:
+    """Writes the agents of `train.credit` by name, where its `gamma` and `team` have patterns."""
+    train = section(document, "train")
+    several = section(document, "train", "per_policy").values()
+    settings = [part.get("credit") for part in (train, *several) if isinstance(part, dict)]
+    credits = [credit for credit in settings if isinstance(credit, dict)]
+    written = [
+        name for credit in credits for key in ("gamma", "team") for name in _listed(credit, key)
+    ]
+    if not any(map(is_pattern, written)):
+        return
+    # what is wrong with a scenario is told once, by the check of the fit
+    scratch = Document(document.value, document.places)
+    played = [world for world in worlds(scratch) if world[0] != "evaluate"]
+    agents = together(agents_of(scratch, world, base) for world in played)
+    for credit in credits if agents else ():
+        gamma, team = credit.get("gamma"), credit.get("team")
+        if isinstance(gamma, dict):
+            keys = {agent: key_of(agent, gamma) for agent in agents}
+            unknown = {key: gamma[key] for key in gamma if not _fitting(key, agents)}
+            named = {agent: deepcopy(gamma[key]) for agent, key in keys.items() if key is not None}
+            credit["gamma"] = named | unknown
+        if isinstance(team, list):
+            names = [name for key in team for name in _fitting(str(key), agents) or [key]]
+            credit["team"] = list(dict.fromkeys(names)) if any(map(is_pattern, team)) else team
+
+
+def _listed(credit: dict[str, Any], key: str) -> list[str]:
+    names = credit.get(key)
+    return [str(name) for name in names] if isinstance(names, (dict, list)) else []
+
+
+def _fitting(key: str, agents: Sequence[str]) -> list[str]:
+    return [agent for agent in agents if fits(agent, key)]
+
+
 def seat_defaults(document: Document) -> None:
     """Gives every agent without a word about it the scenario's default behaviour, and the run
     some episodes."""
@@ -146,9 +213,10 @@ def seat_defaults(document: Document) -> None:
         )
     except Exception:  # whatever it is, the check of the fit reports it
         return
+    _seat_by_name(document, made.agents)
     for agent in made.agents:
         seat = document.get("agents", agent)
-        if seat is None or (isinstance(seat, dict) and not seat.keys() & {"behaviour", "policy"}):
+        if seat is None or is_partial(seat):
             behaviour = made.default_cast.get(agent, "random_legal")
             place = document.place(("agents", agent))
             document.put(("agents", agent, "behaviour"), Document(behaviour, {(): place}))

@@ -104,6 +104,8 @@ class Document:
     value: Any
     places: dict[Keys, Place]
     faults: list[Fault] = field(default_factory=list)
+    cell: set[Keys] = field(default_factory=set)  # what the cell of a study has set
+    copied: set[Keys] = field(default_factory=set)  # seats that go on in copies of them
 
     def place(self, path: Keys) -> Place:
         """Where this path was written, or the nearest thing above it."""
@@ -132,6 +134,11 @@ class Document:
                 return None
             value = value[part]
         return value
+
+    def part(self, path: Keys) -> Document:
+        """What stands at a path, with its places."""
+        inside = {at[len(path) :]: p for at, p in self.places.items() if at[: len(path)] == path}
+        return Document(self.get(*path), {(): self.place(path), **inside})
 
     def put(self, path: Keys, part: Document) -> None:
         """Replaces the whole value at a path, making mappings on the way; a way through a list

@@ -14,6 +14,7 @@ from typing import Any
 from gem_ma import registry
 from gem_ma.behaviour import needs_policy
 from gem_ma.config.document import Document, Keys, section
+from gem_ma.config.fit_keys import check_used
 from gem_ma.config.fit_scenario import agents_of, check_tasks, load_named
 from gem_ma.config.fit_training import check_training, ids_of, together
 from gem_ma.config.options import ENGINE, SEAT, check_options, signature
@@ -23,15 +24,17 @@ from gem_ma.config.worlds_written import SECTIONS, seats, worlds
 from gem_ma.spelling import nearest
 
 
-def check_fit(document: Document, base: Path | None) -> None:
-    """Adds a fault for everything that does not fit. Raises DataError where the scenario's data
-    is missing or damaged."""
+def check_fit(document: Document, base: Path | None, *, look_for_unused: bool = True) -> None:
+    """Adds a fault for everything that does not fit, seats that seat nobody among them. Raises
+    DataError where the scenario's data is missing or damaged."""
     _check_sections(document)
     blocks = worlds(document)
     agents = {world: agents_of(document, world, base) for world in blocks}
     engines = _check_policies(document)
     _check_seats(document, agents, engines)
     casts = {world: _cast_of(document, world, agents[world]) for world in blocks}
+    if look_for_unused:
+        check_used(document, agents, casts)
     played = [world for world in blocks if world[0] != "evaluate"]
     seated = {world: (agents[world], casts[world]) for world in played}
     # without a scenario nobody knows who plays; what is written is taken for it

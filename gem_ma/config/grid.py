@@ -16,7 +16,7 @@ from gem_ma.config.document import Document, Keys, Place, dotted
 from gem_ma.config.schema import validate
 from gem_ma.config.settings import Config
 from gem_ma.config.studies import StudySections
-from gem_ma.config.worlds_written import placed_keys
+from gem_ma.config.worlds_written import give_own_seat, placed_keys
 from gem_ma.errors import ConfigError
 from gem_ma.spelling import nearest
 
@@ -48,11 +48,14 @@ class Grid:
         """A copy of the document with this cell's value at every axis."""
         # deep, since filling in the short forms of one cell changes its values in place
         copy = Document(deepcopy(document.value), dict(document.places), list(document.faults))
+        copy.copied |= document.copied
         for (axis, values), name in zip(self.values.items(), names, strict=True):
             for path, value in _replaced(axis, values[name]):
                 # as an override: `scenarios.0.size`, or `scenario.size` of all of several
                 for keys in list(placed_keys(copy, path)):
+                    give_own_seat(copy, keys)
                     copy.put(keys, Document(deepcopy(value.value), dict(value.places)))
+                    copy.cell.add(keys)
         if self.sections.study.repeats is not None:
             place: dict[Keys, Place] = {(): copy.place(("run",))}
             copy.put(("run", "episodes_per_task"), Document(self.sections.study.repeats, place))
@@ -155,13 +158,7 @@ def _values(parts: Document, path: Keys) -> dict[str, Document]:
         name = str(key) if isinstance(cells, dict) else _yaml_word(value)
         if name in named:
             parts.fault(where, f"the cell {name!r} stands there twice")
-        places = {
-            inner[len(where) :]: place
-            for inner, place in parts.places.items()
-            if inner[: len(where)] == where
-        }
-        places.setdefault((), parts.place(where))
-        named[name] = Document(value, places)
+        named[name] = parts.part(where)
     return named
 
 

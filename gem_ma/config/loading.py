@@ -20,6 +20,7 @@ from typing import Any
 from gem_ma import registry
 from gem_ma.config.defaults import (
     engine_defaults,
+    name_credited,
     name_policies,
     seat_defaults,
     seed_defaults,
@@ -44,7 +45,7 @@ from gem_ma.config.secrets import check_comments, check_secrets
 from gem_ma.config.settings import Config
 from gem_ma.config.sources import extend, source_of
 from gem_ma.config.studies import StudySections
-from gem_ma.config.worlds_written import placed_keys, spell_worlds
+from gem_ma.config.worlds_written import give_own_seat, placed_keys, spell_worlds
 from gem_ma.errors import ConfigError, DataError
 
 Overrides = Sequence[str] | Mapping[str, Any]
@@ -249,15 +250,18 @@ def _finish(document: Document, path: Path | None) -> Config | None:
         seat_defaults(document)
     else:
         _locate_code(document.value, path.parent)
+    base = path.parent if path is not None else None
+    name_credited(document, base)
+    is_record = path is not None and _is_record(path)
     # a record is complete: to add today's defaults to it would change what is resumed
-    if path is None or not _is_record(path):
+    if not is_record:
         engine_defaults(document)
         seed_defaults(document)
     check_secrets(document)
     secret = {fault.path: fault for fault in document.faults}
     config = validate(document, Config)
     try:
-        check_fit(document, path.parent if path is not None else None)
+        check_fit(document, base, look_for_unused=path is not None and not is_record)
     # faults of the config first: missing data may be the consequence of one
     except DataError as error:
         document.refuse()
@@ -284,6 +288,7 @@ def _override_all(document: Document, overrides: Sequence[str]) -> None:
                     Fault(Place(COMMAND_LINE), keys, "typed twice; keep one of the two values")
                 )
                 continue
+            give_own_seat(document, path)
             # a copy each: short forms are written out in place, and a later override may replace
             # a part of it
             document.put(path, Document(deepcopy(value.value), value.places, value.faults))
@@ -294,6 +299,8 @@ def _override_all(document: Document, overrides: Sequence[str]) -> None:
     check_secrets(document, parts)
     spell_worlds(document)
     spell_seats(document)
+    for path in typed:  # its pattern may have been typed after it
+        give_own_seat(document, path)
 
 
 def _is_lost(before: Keys | None, keys: Keys) -> bool:
@@ -306,6 +313,8 @@ def _needs_spelling(document: Document, keys: Keys) -> bool:
     """Whether a short form stands on the way to a key, such as the behaviour of a seat whose
     options are typed next."""
     if isinstance(document.get("scenarios"), list):
+        return True
+    if "agents" in keys[:-2]:  # the seat of a pattern may be a name, and is copied
         return True
     on_the_way = (document.get(*keys[:depth]) for depth in range(1, len(keys)))
     return any(not isinstance(value, dict) for value in on_the_way)

@@ -2,14 +2,14 @@
 every scenario whatever its agents are called.
 
 A name goes before patterns; of patterns the one with the most letters, so that the order in which
-they are written means nothing.
+they are written means nothing. Two of as many letters with different seats are refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -17,6 +17,11 @@ T = TypeVar("T")
 def is_pattern(name: str) -> bool:
     """Whether a key of `agents:` stands for several agents."""
     return "*" in name or "?" in name
+
+
+def is_partial(seat: Any) -> bool:
+    """Whether the values of a seat say something of it, and not who plays there."""
+    return isinstance(seat, dict) and not seat.keys() & {"behaviour", "policy", "model"}
 
 
 def fits(agent: str, name: str) -> bool:
@@ -30,11 +35,19 @@ def key_of(agent: str, names: Iterable[str]) -> str | None:
     >>> key_of("player_0", ["*", "player_*", "player_1"])
     'player_*'
     """
+    return next(iter(keys_of(agent, names)), None)
+
+
+def keys_of(agent: str, names: Iterable[str]) -> list[str]:
+    """All keys that fit an agent, the one that seats it first."""
     fitting = [name for name in names if fits(agent, name)]
-    if agent in fitting:
-        return agent
     # ties by name: the digest of a config does not know in which order its keys stand
-    return min(fitting, key=lambda name: (-len(name.replace("*", "")), name), default=None)
+    return sorted(fitting, key=lambda name: (name != agent, -letters(name), name))
+
+
+def letters(name: str) -> int:
+    """How closely a pattern says whom it means."""
+    return len(name.replace("*", ""))
 
 
 def seats_of(agents: Sequence[str], *sections: Mapping[str, T]) -> dict[str, T]:

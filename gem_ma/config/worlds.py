@@ -14,8 +14,8 @@ from pathlib import Path
 
 from gem_ma.config.paths import located
 from gem_ma.config.plans import count, evaluation_plans, with_tools
-from gem_ma.config.playing import ExamSettings, ScenarioSettings, WorldSettings
-from gem_ma.config.seating import seats_of
+from gem_ma.config.playing import AgentSettings, ExamSettings, ScenarioSettings, WorldSettings
+from gem_ma.config.seating import is_pattern, seats_of
 from gem_ma.config.settings import Config
 from gem_ma.config.shares import due
 from gem_ma.episode import Episode
@@ -133,6 +133,16 @@ def worlds_of(
     named = {world.name for world in played}
     kept = [exams.get(world.name, world) for world in played]
     return Worlds(played, (*kept, *(exams[name] for name in exams if name not in named)))
+
+
+def seats_by_name(config: Config, *, base: Path | None = None) -> dict[str, AgentSettings]:
+    """Agent -> its seat. Of several worlds in which an agent sits, the seat in the first one."""
+    if not config.scenarios and not any(map(is_pattern, config.agents)):
+        return config.agents
+    named: dict[str, AgentSettings] = {}
+    for world in worlds_of(config, base=base).played:
+        named = {**world.config.agents, **named}
+    return named
 
 
 def _world(

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
 
 from gem_ma.config.document import Document, Keys, Place, section
+from gem_ma.config.seating import is_partial, is_pattern, key_of
 
 # of files, of names in the record and of dotted keys: so no dot, slash or space
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
@@ -61,6 +63,31 @@ def seats(document: Document) -> Iterator[tuple[Keys, Any]]:
     for path in (("agents",), *((*world, "agents") for world in worlds(document) if world[1:])):
         for agent, value in section(document, *path).items():
             yield (*path, agent), value
+
+
+def give_own_seat(document: Document, keys: Keys) -> None:
+    """Where one key of an agent is set that a pattern seats: what its own seat leaves open becomes
+    a copy of the pattern's."""
+    # `agents` stands alone, or behind the name of a scenario
+    depths = (1, *(len(path) + 2 for path in SECTIONS if keys[: len(path)] == path))
+    depth = next((depth for depth in depths if keys[depth - 1 : depth] == ("agents",)), None)
+    if depth is None or len(keys) < depth + 2:
+        return
+    name, section_of = str(keys[depth]), keys[:depth]
+    path: Keys = (*section_of, name)
+    seat = document.get(*path)
+    if is_pattern(name) or not (seat is None or is_partial(seat)):
+        return
+    for above in (section_of, ("agents",)):
+        key = key_of(name, section(document, *above).keys() - {name})
+        if key is not None and isinstance(document.get(*above, key), dict):
+            part, mine = document.part((*above, key)), document.part(path)
+            values = {**deepcopy(part.value), **(seat or {})}
+            document.put(
+                path, Document(values, {**part.places, **mine.places} if seat else part.places)
+            )
+            document.copied.add((*above, key))
+            return
 
 
 def placed_keys(document: Document, keys: Keys) -> Iterator[Keys]:
