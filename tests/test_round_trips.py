@@ -53,7 +53,7 @@ CALLS = {
 ALL = {**FAMILIES, **NEWER}
 
 
-def chat_of(byte_model: Path, name: str, **options: Any) -> Chat:
+def chat_of(byte_model: Path, name: str, ended_by: int = 0, **options: Any) -> Chat:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(byte_model)
@@ -64,7 +64,8 @@ def chat_of(byte_model: Path, name: str, **options: Any) -> Chat:
     if family.start:
         tokenizer.bos_token = family.start
     tokenizer.chat_template = family.template
-    ends = family.controls[: 2 if name in ("glm", "channels", "quotes") else 1]
+    count = ended_by or (2 if name in ("glm", "channels", "quotes") else 1)
+    ends = family.controls[:count]
     return Chat(tokenizer, frozenset(tokenizer.convert_tokens_to_ids(ends)), ChatOptions(**options))
 
 
@@ -138,7 +139,15 @@ def test_a_history_lacks_nothing(chats: dict[str, Chat], name: str) -> None:
 def test_a_prompt_grows_behind_a_call_as_the_template_writes_it(
     chats: dict[str, Chat], name: str
 ) -> None:
-    chat = chats[name]
+    grows_behind_a_call(chats[name], name)
+
+
+@pytest.mark.parametrize("name", ["glm", "channels", "quotes"])
+def test_no_result_is_lost_where_a_call_ends_with_no_end_token(byte_model: Path, name: str) -> None:
+    grows_behind_a_call(chat_of(byte_model, name, ended_by=1), name)
+
+
+def grows_behind_a_call(chat: Chat, name: str) -> None:
     talk: tuple[Message, ...] = (Message("go"),)
     request = Request(ME, talk, TOOLS, conversation=name)
     prompt = chat.prompt(request)

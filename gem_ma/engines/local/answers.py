@@ -61,7 +61,7 @@ def _added(prompt: Sequence[Piece], talk: Sequence[Piece]) -> list[Piece] | None
     asked = text_of(prompt)
     whole = text_of(talk)
     if whole.startswith(asked):
-        return _from(talk, len(asked))
+        return pieces_from(talk, len(asked))
     bare = asked
     while closing_of(bare) is not None:
         bare = bare[: max(map(bare.rfind, "<[◁"))]
@@ -69,12 +69,12 @@ def _added(prompt: Sequence[Piece], talk: Sequence[Piece]) -> list[Piece] | None
         bare = bare.rstrip()
     if not whole.startswith(bare):
         return None
-    added = _from(talk, len(bare))
+    added = pieces_from(talk, len(bare))
     first = added[0][0] if added and not added[0][1] else ""
     if isinstance(first, str) and closing_of(asked) is None:
-        return _from(added, len(first) - len(first.lstrip()))
+        return pieces_from(added, len(first) - len(first.lstrip()))
     thought = _thought_at_start(first) if isinstance(first, str) else 0
-    added = _from(added, thought)
+    added = pieces_from(added, thought)
     closing = closing_of(asked)
     if closing and isinstance(first, str):
         added.insert(0, (_closing(asked[len(bare) :], first[:thought]) or closing, False))
@@ -91,7 +91,7 @@ def _instead(
     except EngineError:
         return None
     front = text_of(plain).partition(ANSWER)[0]
-    return _from(talk, len(front)) if text_of(talk).startswith(front) else None
+    return pieces_from(talk, len(front)) if text_of(talk).startswith(front) else None
 
 
 def _thought_at_start(text: str) -> int:
@@ -111,7 +111,7 @@ def _closing(opened: str, thought: str) -> str:
     return thought
 
 
-def _from(pieces: Sequence[Piece], start: int) -> list[Piece]:
+def pieces_from(pieces: Sequence[Piece], start: int) -> list[Piece]:
     """The pieces from this character on."""
     rest: list[Piece] = []
     for part, content in pieces:
@@ -137,11 +137,10 @@ def _until_end(
     """The pieces of the turn without the token that ends it, and that token."""
     pieces: list[Piece] = []
     for part, content in added:
-        places = {} if content or not isinstance(part, str) else _places(part, ends)
-        if places:
-            end = min(places, key=lambda word: (places[word], -len(word)))
-            pieces.append((str(part)[: places[end]], False))
-            return [piece for piece in pieces if piece[0]], ends[end]
+        end = None if content or not isinstance(part, str) else first_end(part, ends)
+        if end is not None:
+            pieces.append((str(part)[: end[0]], False))
+            return [piece for piece in pieces if piece[0]], ends[end[1]]
         pieces.append((part, content))
     return _without_next(template, pieces, behind, tools), None
 
@@ -151,8 +150,15 @@ def _until_next(pieces: Sequence[Piece]) -> list[Piece]:
     return [*takewhile(lambda piece: not (piece[1] and _NEXT in str(piece[0])), pieces)]
 
 
-def _places(text: str, ends: Mapping[str, int]) -> dict[str, int]:
-    return {end: place for end in ends if (place := text.find(end)) >= 0}
+def first_end(text: str, ends: Mapping[str, int]) -> tuple[int, str] | None:
+    """Where the first token that ends a turn stands in a text of the template's, and which."""
+    places = {end: place for end in ends if (place := text.find(end)) >= 0}
+    # of those at one place the longest
+    return min(
+        ((place, end) for end, place in places.items()),
+        key=lambda first: (first[0], -len(first[1])),
+        default=None,
+    )
 
 
 def _without_next(

@@ -9,9 +9,10 @@ becomes a control token. How messages are shown is in `gem_ma.engines.local.chat
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from gem_ma.engines.local.answers import (
@@ -20,6 +21,8 @@ from gem_ma.engines.local.answers import (
     ASKED,
     ME,
     answers,
+    first_end,
+    pieces_from,
     text_of,
 )
 from gem_ma.engines.local.chat_template import ChatTemplate, Piece
@@ -96,7 +99,7 @@ class Rendering:
         self.marks = marks_of(self.template, FORMATS[self.tool_format].marks) | self._own_marks()
         self._spelling = Spelling(tokenizer, self.marks, image_ids)
         # what was said stands between the last thought and the end
-        self._front = split_reasoning(text_of(self.before), self.opens_thinking)[1].strip()
+        self._front = split_reasoning(text_of(self.before), self.opens_thinking)[1].lstrip()
         self._check()
         # last: it renders with all that was found
         self.continues = self._can_continue()
@@ -126,18 +129,22 @@ class Rendering:
         would.
         """
         names = {call.id: call.name for call in calls if isinstance(call, ToolCall)}
-        ids = None
+        pieces: list[Piece] | None = None
         # templates name the call that a result belongs to; without one they refuse the result
         for find in (self._after_call, self._after_answer) if names else (self._after_answer,):
             with suppress(EngineError):
-                ids = find(agent, new, tools, names, self.template.ways[:1])
+                pieces = find(agent, new, tools, names, self.template.ways[:1])
                 break
-        if ids is None:
+        if pieces is None:
             try:
-                ids = self._after_call(agent, new, tools, names, self.template.ways[:1])
+                pieces = self._after_call(agent, new, tools, names, self.template.ways[:1])
             except EngineError:
-                ids = self._after_answer(agent, new, tools, names, self.template.ways)
-        # the end of the turn was sampled already
+                pieces = self._after_answer(agent, new, tools, names, self.template.ways)
+        # the end of the turn was sampled already, and what stands in front of it
+        behind = text_of(self.behind)
+        if ended and behind and text_of(pieces).startswith(behind):
+            pieces = pieces_from(pieces, len(behind))
+        ids = self._spelling.encode(pieces)
         return ids[1:] if ended and ids and ids[0] in self.ends else ids
 
     def answer(
@@ -207,17 +214,13 @@ class Rendering:
         tools: Sequence[Tool],
         names: Mapping[str, str],
         ways: Sequence[Way],
-    ) -> tuple[int, ...]:
+    ) -> list[Piece]:
         # many templates refuse to begin with an answer
         talk = (ASKED, Message(ANSWER, agent), *new)
-        parts = self.template.pieces(agent, talk, tools, ways)
-        return self._spelling.encode(parts[self._place(parts) + 1 :])
-
-    def _place(self, parts: Sequence[Piece]) -> int:
-        """Where the answer stands, white space of the template in front of it included."""
-        for place, (part, content) in enumerate(parts):
+        pieces = self.template.pieces(agent, talk, tools, ways)
+        for place, (part, content) in enumerate(pieces):
             if content and _is_answer(part):
-                return place
+                return pieces[place + 1 :]
         raise EngineError(f"{self.where}: the chat template drops earlier answers")
 
     def _after_call(
@@ -227,29 +230,24 @@ class Rendering:
         tools: Sequence[Tool],
         names: Mapping[str, str],
         ways: Sequence[Way],
-    ) -> tuple[int, ...]:
+    ) -> list[Piece]:
         """The same behind calls, from the end of their turn on."""
         ids = dict.fromkeys(message.call_id for message in new if message.role(agent) == "tool")
         if not ids:
             raise EngineError(f"{self.where}: the chat template drops earlier answers")
         calls = tuple(ToolCall(call_id, names.get(call_id, "f"), {"a": ANSWER}) for call_id in ids)
         talk = (ASKED, Message("", agent, calls), *new)
-        parts = self.template.pieces(agent, talk, tools, ways)
-        # the word alone: templates write arguments as JSON, and the zero bytes as escapes
-        marks = [
-            place
-            for place, (part, _) in enumerate(parts)
-            if isinstance(part, str) and ANSWER_WORD in part
-        ]
-        after = self._spelling.encode(parts[marks[-1] + 1 :]) if marks else ()
-        end = self._first_end(after)
-        if end is None:
+        after = _behind_calls(self.template.pieces(agent, talk, tools, ways))
+        # an end behind the next content is another turn's
+        next_text = text_of([*takewhile(lambda piece: not piece[1], after)])
+        end = first_end(next_text, self._ends)
+        if end is not None:
+            return pieces_from(after, end[0])
+        shown = answers(self.template, self._ends, Message("", ME, calls), tools, ways)
+        closing = text_of(_behind_calls(next(shown, ([], None))[0]))
+        if not next_text.startswith(closing):
             raise EngineError(f"{self.where}: the chat template shows no end of a turn with a call")
-        return after[end:]
-
-    def _first_end(self, ids: Iterable[int]) -> int | None:
-        """Where the first end token stands."""
-        return next((place for place, token in enumerate(ids) if token in self.ends), None)
+        return pieces_from(after, len(closing))
 
     def _around_answer(self) -> tuple[list[Piece], str, list[Piece], int | None]:
         """What the template puts between its generation prompt and an answer, its spaces apart;
@@ -308,3 +306,10 @@ class Rendering:
 def _is_answer(part: Any) -> bool:
     # a content takes over the spaces that the template writes in front of it
     return isinstance(part, str) and part.strip(" ") == ANSWER
+
+
+def _behind_calls(pieces: Sequence[Piece]) -> list[Piece]:
+    """What stands behind the last argument that is an answer."""
+    # the word alone: templates write arguments as JSON, and the zero bytes as escapes
+    places = [place for place, (part, _) in enumerate(pieces) if ANSWER_WORD in str(part)]
+    return list(pieces[places[-1] + 1 :]) if places else []
