@@ -62,4 +62,4 @@ def test_every_page_is_in_the_menu_and_two_clicks_from_home() -> None:
     asked = next(page for page in PAGES if str(page) == "docs/how_to.md")
     assert "how_to.md" in links["docs/index.md"]
     rows = re.findall(r"^\| .*\? \|.*$", asked.text, re.MULTILINE)
-    assert len(rows) == 21 and all(".md" in row for row in rows)
+    assert len(rows) >= 21 and all(".md" in row for row in rows)
