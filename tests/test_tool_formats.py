@@ -369,6 +369,7 @@ NEWER: dict[str, list[tuple[str, str, tuple[str, list[Any]]]]] = {
             ("", [("f", {"h": 3, "a": "3"})]),
         ),
         ('<function name="f"><param name="a">1</param></function>', "stop", ("", [CALL])),
+        (invoke(a="1").replace('"', "'"), "stop", ("", [CALL])),
         (invoke(a="1")[:-12], "length", TRUNCATED),
     ],
     "harmony": [
@@ -379,6 +380,8 @@ NEWER: dict[str, list[tuple[str, str, tuple[str, list[Any]]]]] = {
             "stop",
             ("", [CALL, OTHER_CALL]),
         ),
+        (harmony('{"a": 1}').replace("json", " json"), "stop", ("", [CALL])),
+        (harmony('{"a": 1}').replace("<|constrain|>json", "code"), "stop", ("", [CALL])),
         (harmony("{bad}"), "stop", ("", ["bad_json"])),
         (harmony("[1]"), "stop", ("", ["not_object"])),
         (harmony(""), "stop", ("", ["bad_json"])),
@@ -534,6 +537,31 @@ def test_calls_in_the_ways_of_other_families(
 def test_an_unknown_format_names_the_known_ones() -> None:
     with pytest.raises(ValueError, match=", ".join(FORMATS)):
         parse_tool_calls("x", "yaml")
+
+
+UNREADABLE = ("null", "[]", "3", '"x"', '""', "{", "nonsense", "{nonsense}", '{"a": }', "<b>", "")
+WRITTEN: dict[str, Callable[[str], str]] = {
+    "hermes": lambda body: hermes(f'{{"name": "f", "arguments": {body}}}'),
+    "json": lambda body: f'<tool_calls>[{{"name": "f", "arguments": {body}}}]</tool_calls>',
+    "llama": lambda body: f'<|python_tag|>{{"name": "f", "parameters": {body}}}',
+    "mistral": lambda body: f"[TOOL_CALLS]f[ARGS]{body}",
+    "xml": lambda body: f"<function=f>{body or 'x'}</function>",
+    "glm": lambda body: f"<tool_call>f\n{body or 'x'}\n</tool_call>",
+    "python": lambda body: f"<|tool_call_start|>[f({body or 'x'})]<|tool_call_end|>",
+    "gemma": lambda body: f"<|tool_call>call:f{{{body or 'x'}}}<tool_call|>",
+    "harmony": harmony,
+    "deepseek": deepseek,
+    "kimi": kimi,
+    "solar": solar,
+}
+
+
+@pytest.mark.parametrize("finish", ["stop", "length"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_unreadable_arguments_are_never_no_arguments(name: str, finish: str) -> None:
+    for body in UNREADABLE:
+        _, calls = parse_tool_calls(WRITTEN[name](body), name, tools=(F,), finish=finish)
+        assert len(calls) == 1 and isinstance(calls[0], Malformed), (body, calls)
 
 
 MANY = {

@@ -59,11 +59,11 @@ HARMONY = Named(
     # the name is part of what opens a call, since it tells one from any other message
     re.compile(
         r"(?:<\|start\|>assistant)?(?:<\|channel\|>\w{1,20})? ?to=(?=[^\s<>|]{1,200}"
-        r"(?:<\|channel\|>\w{1,20})? {0,2}(?:<\|constrain\|>)?\w{0,20}<\|message\|>)"
+        r"(?:<\|channel\|>\w{1,20})? {0,2}(?:<\|constrain\|>)? ?\w{0,20}<\|message\|>)"
     ),
     re.compile(
         r"(?:functions\.)?([^\s<>|]{1,200})"
-        r"(?:<\|channel\|>\w{1,20})? {0,2}(?:<\|constrain\|>)?\w{0,20}<\|message\|>\s*+"
+        r"(?:<\|channel\|>\w{1,20})? {0,2}(?:<\|constrain\|>)? ?\w{0,20}<\|message\|>\s*+"
     ),
     re.compile(r"<\|call\|>|<\|end\|>|<\|return\|>"),
     "to=functions.name<|channel|>commentary <|constrain|>json<|message|>{...}<|call|>",

@@ -28,7 +28,7 @@ FUNCTION = re.compile(
 _FUNCTION_END = re.compile(rf"</{_PREFIX}(?:function|invoke)>(?:\s*+</{_SECTION})*+")
 _ANY_END = re.compile(rf"{_FUNCTION_END.pattern}|</{_PREFIX}tool_call>")
 _PARAMETER = re.compile(
-    rf"<{_PREFIX}param(?:eter)?(?P<sets>=|\s++name=)(?P<key>\"[^\"]*+\"|[^>]*+)"
+    rf"<{_PREFIX}param(?:eter)?(?P<sets>=|\s++name=)(?P<key>\"[^\"]*+\"|'[^']*+'|[^>]*+)"
     r"(?:\s++string=\"(?P<text>\w++)\")?\s*+>"
 )
 # a value may hold anything, even `</parameter>`: it ends where the next one or the call does
@@ -51,7 +51,7 @@ def xml_call(
     # a call without an end may not swallow the one behind it
     limit = following.start() if following else len(text)
     mark = text.find(">", position, limit)
-    name = text[position:mark].strip().strip('"') if mark >= 0 and opening["sets"] else ""
+    name = text[position:mark].strip().strip("\"'") if mark >= 0 and opening["sets"] else ""
     if not name or "<" in name or "\n" in name:
         closing = _ANY_END.search(text, position, limit)
         fault = "missing_name: a call opens with <function=name>"
@@ -122,7 +122,7 @@ def _parameter(text: str, position: int) -> Parameter | None:
     if opening["sets"] == "=":
         value = value.removeprefix("\n").removesuffix("\n")
     is_text = {None: None, "true": True}.get(opening["text"], False)
-    return Parameter(opening["key"].strip().strip('"'), value, end.end(), is_text)
+    return Parameter(opening["key"].strip().strip("\"'"), value, end.end(), is_text)
 
 
 def add_typed(arguments: dict[str, Any], parameter: Parameter, schema: Any) -> str:
