@@ -29,6 +29,7 @@ from importlib.machinery import (
     SourceFileLoader,
     SourcelessFileLoader,
 )
+from importlib.util import source_from_cache
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
@@ -36,6 +37,7 @@ from typing import Any, NamedTuple
 MOST_HASHED = 4 << 30  # bytes; of a folder with more only sizes and beginnings of further files
 _BEGINNING = 1 << 20
 _MOST_FRAMES = 200
+_MACHINE = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/lib", "/bin/", "/var/", "/run/")
 # rooms that read what the user's code hands them; whatever else of gem_ma opens is its own business
 _HANDS = ("scenarios", "agents", "wrappers", "adapters", "store", "files.py", "folders.py")
 
@@ -155,7 +157,18 @@ def is_own(file: str) -> bool:
     path = os.path.realpath(file)
     if {"site-packages", "dist-packages"} & set(Path(path).parts):
         return False
-    return not any(path.startswith(place + os.sep) for place in (*_python(), *_ours()))
+    if any(path.startswith(place + os.sep) for place in (*_python(), *_ours())):
+        return False
+    # `pip install --target FOLDER` with the folder on the path
+    return not any(map(_holds_packages, {*sys.path} & {*map(str, Path(path).parents)}))
+
+
+@cache
+def _holds_packages(folder: str) -> bool:
+    try:
+        return any(name.endswith(".dist-info") for name in os.listdir(folder))
+    except OSError:
+        return False
 
 
 # -- digests -------------------------------------------------------------------------------------
@@ -255,15 +268,18 @@ def files_of_name(name: str, folder: str) -> Iterator[str]:
 
 
 def _watch(event: str, args: tuple[Any, ...]) -> None:
-    if event != "open" or getattr(_local, "busy", False):
+    if event not in ("open", "sqlite3.connect") or getattr(_local, "busy", False):
         return
     _local.busy = True
     # what a hook raises would end what the user's code does
     try:
-        path, mode, flags = args
+        path, mode, flags = args if event == "open" else (args[0], "r", 0)
         if not isinstance(path, (str, bytes, os.PathLike)):
             return
-        name = os.path.abspath(os.fsdecode(path))
+        text = os.fsdecode(path)
+        if event == "sqlite3.connect":  # which may be a URI
+            text = text.removeprefix("file:").partition("?")[0]
+        name = os.path.abspath(text)
         changes = flags & (os.O_WRONLY | os.O_RDWR) if mode is None else set(mode) & set("wax+")
         if changes:
             _written.add(name)
@@ -276,16 +292,35 @@ def _watch(event: str, args: tuple[Any, ...]) -> None:
 
 
 def _note(path: str) -> None:
-    reader, is_direct = _user(sys._getframe(2))
-    if reader is None or path in _opened.get(reader, ()):
+    # code that was loaded by another way than an import statement
+    is_code = path.endswith((".py", ".pyc"))
+    reader, is_direct = _user(sys._getframe(2), through_imports=is_code)
+    if path.endswith(".pyc") and os.path.isfile(source := _source_of(path)):
+        path = source
+    if reader is None or path in _sources or path in _opened.get(reader, ()) or not is_own(path):
         return
-    if path.startswith(("/proc/", "/sys/", "/dev/")) or path in _sources or not is_own(path):
+    if not os.path.isfile(path) or not (is_direct or _is_near(path, reader)):
         return
-    # what a library opens on the way, as a cache of its own, is no data of the user
-    near = (os.path.dirname(reader) + os.sep, os.getcwd() + os.sep)
-    if (is_direct or path.startswith(near)) and os.path.isfile(path):
-        _digests.setdefault(path, digest_of(path))
-        _opened.setdefault(reader, {})[path] = None
+    _digests.setdefault(path, digest_of(path))
+    _opened.setdefault(reader, {})[path] = None
+
+
+def _source_of(compiled: str) -> str:
+    try:
+        return source_from_cache(compiled)
+    except (ValueError, NotImplementedError):
+        return compiled
+
+
+def _is_near(path: str, reader: str) -> bool:
+    """Whether a file that a library opens is the user's, and no part of the machine's, nor a cache
+    or a setting of the library's own."""
+    if path.startswith((os.path.dirname(reader) + os.sep, os.getcwd() + os.sep)):
+        return True
+    import tempfile
+
+    strange = (*_MACHINE, tempfile.gettempdir() + os.sep, os.path.realpath(sys.prefix) + os.sep)
+    return not path.startswith(strange) and "/." not in path
 
 
 def _user(frame: FrameType | None, through_imports: bool = False) -> tuple[str | None, bool]:

@@ -110,6 +110,30 @@ def test_what_runs_is_what_was_digested_whatever_python_has_cached(tmp_path: Pat
     assert sys.modules["cached_helper"].VALUE == 2
 
 
+LOADING = {
+    "a spec": """
+from importlib.util import module_from_spec, spec_from_file_location
+spec = spec_from_file_location("rules", "rules.py")
+module = module_from_spec(spec)
+spec.loader.exec_module(module)
+""",
+    "a run": "import runpy\nrunpy.run_path('rules.py')\n",
+    "an exec": "exec(open('rules.py').read())\n",
+    "a library": "import numpy as np\nnp.loadtxt('rules.py', comments='#', dtype=str)\n",
+    "a database": "import sqlite3\nsqlite3.connect('rules.py').close()\n",
+}
+
+
+@pytest.mark.parametrize("how", LOADING)
+def test_a_file_counts_however_code_gets_at_it(how: str, tmp_path: Path) -> None:
+    written(tmp_path, rules_dot_py="X=1\n", seat_dot_py=LOADING[how] + FIRST)
+    command = run("seat.py:play", "first_legal")
+    assert gem_ma(*command, cwd=tmp_path).returncode == 0
+    assert gem_ma(*command, cwd=tmp_path).returncode == 0
+    written(tmp_path, rules_dot_py="X=2\n")
+    assert "rules.py changed" in gem_ma(*command, cwd=tmp_path).stderr
+
+
 READS = """
 import json, os
 from pathlib import Path

@@ -42,6 +42,7 @@ def open_folder(
         # both: training plays with the one, exams with the other
         "seeds": {"run": config.run.seed, "evaluate": config.evaluate.seed},
         **world_facts(worlds),
+        **_exams(worlds),
         # weights that were trained further are others, under the same path
         "models": {
             name: {"model": config.policies[name].model, "digest": _digest(policy)}
@@ -80,6 +81,17 @@ def world_facts(worlds: Worlds) -> dict[str, Any]:
     if worlds.several:
         return {"scenarios": scenarios, **({"data": data} if data else {})}
     return {"scenario": scenarios[""], **({"data": data[""]} if data else {})}
+
+
+def _exams(worlds: Worlds) -> dict[str, Any]:
+    """The same of worlds that only exams are held in."""
+    exams = {
+        world.name: {"id": world.scenario.id, "version": world.scenario.version}
+        | {"data": _data(world.scenario)}
+        for world in worlds.examined
+        if all(world is not one for one in worlds.played)
+    }
+    return {"exams": exams} if exams else {}
 
 
 def _digest(policy: Policy) -> Any:

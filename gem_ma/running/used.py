@@ -46,7 +46,7 @@ _LEFT_OUT = {
     *(("policies", "*", key) for key in ("model", "api_key", "api_key_env", "base_url", "cache")),
 }
 # of a model folder, beside the weights: templates, tokenizers, settings
-_BESIDE_WEIGHTS = (".json", ".jinja", ".txt", ".model")
+_BESIDE_WEIGHTS = (".json", ".jinja", ".txt", ".model", ".py")
 _MOST_BESIDE = 64 << 20
 _PATHS = ("data", "folder", "words", "demonstrations")  # options whose values are paths
 _LONGEST_PATH = 4096
@@ -62,6 +62,7 @@ class UsedFiles:
     sources: dict[str, str] = field(default_factory=dict)  # of code without a file, by its name
     unknown: list[str] = field(default_factory=list)
     libraries: dict[str, str] = field(default_factory=dict)
+    home: str = field(default_factory=os.getcwd)
     _count: int = -1
 
     def facts(self) -> dict[str, Any]:
@@ -71,12 +72,17 @@ class UsedFiles:
         used = used_by(self.code)
         self._count = count()
         facts = {
-            "code": _named(used.code) | self.sources,
-            "data": _named({**self.data, **used.data}),
-            "later": _named(used.later),
+            "code": self._named(used.code) | self.sources,
+            "data": self._named({**self.data, **used.data}),
+            "later": self._named(used.later),
             "unknown": self.unknown,
         }
         return {key: value for key, value in facts.items() if value}
+
+    def _named(self, digests: Mapping[str, str]) -> dict[str, str]:
+        """By path as seen from the working folder, so that no other folder of the user is told."""
+        names = {os.path.relpath(path, self.home): digest for path, digest in digests.items()}
+        return dict(sorted(names.items()))
 
     def note_more(self, folder: RunFolder) -> None:
         """Writes down what plays have opened or imported since."""
@@ -111,22 +117,41 @@ def files_used(resolved: Mapping[str, Any], policies: Mapping[str, Policy]) -> U
 
 def _take(used: UsedFiles, keys: tuple[str, ...], text: str, resolved: Any) -> None:
     module = module_behind(text)
-    if module is not None and module.__name__ == "__main__":
-        _take_main(used, text, module)
-    elif module is not None and (file := file_of_module(module)) is not None:
-        if is_own(file):
-            used.code[file] = None
-        else:
-            _take_library(used, module.__name__.partition(".")[0])
-    elif keys[-2:-1] in (("packages",), ("command",)) and text.replace(".", "").isidentifier():
+    if module is not None:
+        _take_module(used, text, module)
+        return
+    if keys[-2:-1] in (("packages",), ("command",)) and text.replace(".", "").isidentifier():
         # of a tool: what it imports, or what `python -m` runs
         used.code |= dict.fromkeys(files_of_name(text, os.getcwd()))
-    if module is None and _is_path(text, keys[-1]) and not _is_provenance(keys, resolved):
+    file = registry.file_of(text)
+    if file is not None and file.is_file():
+        # the user's own code loads it, or a program runs it, as a server of tools
+        used.code[str(file.absolute())] = None
+    elif keys[-2:] == ("loss", "surrogate"):
+        _take_surrogate(used, text)
+    elif _is_path(text, keys[-1]) and not _is_provenance(keys, resolved):
         path = _plays_of(os.path.abspath(Path(text).expanduser()))
-        if path.endswith(".py"):  # a program, as a server of tools, with what it imports
-            used.code[path] = None
-        elif (digest := digest_of(path)) is not None:
+        if (digest := digest_of(path)) is not None:
             used.data[path] = digest
+
+
+def _take_module(used: UsedFiles, name: str, module: ModuleType) -> None:
+    file = file_of_module(module)
+    if module.__name__ == "__main__":
+        _take_main(used, name, module)
+    elif file is not None and is_own(file):
+        used.code[file] = None
+    else:
+        _take_library(used, module.__name__.partition(".")[0])
+
+
+def _take_surrogate(used: UsedFiles, name: str) -> None:
+    """The code of a loss that the user has added to the table of them."""
+    losses = sys.modules.get("gem_ma.training.learner.losses")
+    added = losses.SURROGATES.get(name) if losses is not None else None
+    module = sys.modules.get(getattr(added, "__module__", ""))
+    if added is not None and module is not None:
+        _take_module(used, f"{module.__name__}:{added.__name__}", module)
 
 
 def _take_main(used: UsedFiles, name: str, main: ModuleType) -> None:
@@ -263,9 +288,3 @@ def _is_provenance(keys: tuple[str, ...], resolved: Any) -> bool:
         block = block.get(key) if isinstance(block, Mapping) else None
     id_ = block.get("id") if isinstance(block, Mapping) else None
     return isinstance(id_, str) and id_ in registry.builtin("scenarios")
-
-
-def _named(digests: Mapping[str, str]) -> dict[str, str]:
-    """By path as seen from the working folder, so that no other folder of the user is told."""
-    names = {os.path.relpath(path): digest for path, digest in digests.items()}
-    return dict(sorted(names.items()))

@@ -113,6 +113,7 @@ def _check_facts(path: Path, manifest: Mapping[str, Any], facts: Mapping[str, An
         changed_files(manifest, facts)
         or changed_rules(manifest, facts)
         or changed_data(manifest, facts)
+        or changed_data(manifest, facts, "exams")
         # what knows no models is asked for none
         or ("models" in facts and changed_data(manifest, facts, "models"))
     )
