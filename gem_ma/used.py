@@ -88,7 +88,7 @@ def watch() -> None:
 
 
 def _finder(folder: str) -> FileFinder:
-    folder = folder or os.getcwd()
+    folder = folder or here()
     if not os.path.isdir(folder) or not is_own(os.path.join(folder, "module.py")):
         raise ImportError("none of the user's folders")
     return FileFinder(
@@ -141,6 +141,14 @@ def used_by(files: Iterable[str]) -> Used:
     later = {path: whole.pop(path) for path in [*whole] if os.path.realpath(path) in _played}
     eager = {path: digest for path, digest in whole.items() if path not in code}
     return Used({path: whole[path] for path in code if path in whole}, eager, later)
+
+
+def here() -> str:
+    """The working folder; the root where it is gone."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return os.sep
 
 
 def file_of_module(module: ModuleType) -> str | None:
@@ -315,7 +323,7 @@ def _source_of(compiled: str) -> str:
 def _is_near(path: str, reader: str) -> bool:
     """Whether a file that a library opens is the user's, and no part of the machine's, nor a cache
     or a setting of the library's own."""
-    if path.startswith((os.path.dirname(reader) + os.sep, os.getcwd() + os.sep)):
+    if path.startswith((os.path.dirname(reader) + os.sep, here() + os.sep)):
         return True
     import tempfile
 

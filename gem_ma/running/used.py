@@ -28,6 +28,7 @@ from gem_ma.used import (
     digest_of,
     file_of_module,
     files_of_name,
+    here,
     is_own,
     note_plays,
     used_by,
@@ -62,7 +63,7 @@ class UsedFiles:
     sources: dict[str, str] = field(default_factory=dict)  # of code without a file, by its name
     unknown: list[str] = field(default_factory=list)
     libraries: dict[str, str] = field(default_factory=dict)
-    home: str = field(default_factory=os.getcwd)
+    home: str = field(default_factory=here)
     _count: int = -1
 
     def facts(self) -> dict[str, Any]:
@@ -122,7 +123,7 @@ def _take(used: UsedFiles, keys: tuple[str, ...], text: str, resolved: Any) -> N
         return
     if keys[-2:-1] in (("packages",), ("command",)) and text.replace(".", "").isidentifier():
         # of a tool: what it imports, or what `python -m` runs
-        used.code |= dict.fromkeys(files_of_name(text, os.getcwd()))
+        used.code |= dict.fromkeys(files_of_name(text, here()))
     file = registry.file_of(text)
     if file is not None and file.is_file():
         # the user's own code loads it, or a program runs it, as a server of tools

@@ -244,14 +244,10 @@ def differs(old: Any, new: Any) -> str:
         before, after = (
             {key: digests[key] for key in keys if key in digests} for digests in (before, after)
         )
-    names = [one.get("name") if isinstance(one, dict) else None for one in (old, new)]
-    if (
-        isinstance(before, str)
-        and isinstance(after, str)
-        and all(isinstance(name, str) for name in names)
-    ):
+    names = [fact.get("name") if isinstance(fact, dict) else None for fact in (old, new)]
+    if all(isinstance(text, str) for text in (*names, before, after)):
         # a name tells more than the digest behind it
-        before, after = f"{names[0]} ({before[:12]})", f"{names[1]} ({after[:12]})"
+        return f"was {names[0]} ({before[:12]}), now {names[1]} ({after[:12]})"
     was, now = (_cut(json.dumps(fact, default=str), 100) for fact in (before, after))
     return f"was {was}, now {now}"
 

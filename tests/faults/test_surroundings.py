@@ -322,7 +322,7 @@ def test_changed_data_is_named_by_its_digests(tmp_path: Path) -> None:
     RunFolder.open(
         tmp_path / "r", config_text="", resolved={"scenario": {"id": "x"}}, manifest=facts[0]
     ).close()
-    with pytest.raises(DataError, match='was "aaa", now "bbb"'):
+    with pytest.raises(DataError, match=r"was shop \(aaa\), now shop \(bbb\)"):
         RunFolder.open(
             tmp_path / "r", config_text="", resolved={"scenario": {"id": "x"}}, manifest=facts[1]
         )
