@@ -69,6 +69,11 @@ TOO_LONG = [
     "KV cache is full: prompt needs 9000 tokens, 8192 are there",
     "The context of the model is limited to 8192 tokens, got 9000",
     "maximum number of tokens in the input is 8192",
+    "The text you sent exceeds 4096 tokens",
+    "max_seq_len_exceeded: prompt",
+    "context window is too small for this prompt",
+    "You requested 5000 tokens but the context is 4096",
+    "Prompt is too large",
 ]
 OTHERWISE = [
     "max_tokens is too large: 10000. The model has at most 1638 completion tokens, you gave 10000.",
@@ -105,6 +110,11 @@ OTHERWISE = [
     "your session token expired more than 5 minutes ago, request a new one",
     "Prompt must not be empty",
     "min_tokens must be less than or equal to max_tokens",
+    "The name of the message author is too long",
+    "logit_bias: too many tokens, at most 300",
+    "Invalid body: unexpected token, more than one value in the request",
+    "Not enough memory to load a context of 13107 tokens",
+    "The number of messages exceeds the limit of 100",
 ]
 
 

@@ -20,7 +20,8 @@ _INDEX = re.compile(r"\[\d|[./]\d|^body\b|^#")
 _TEXT_FIELDS = frozenset({"content", "contents", "text", "messages", "message", "prompt", "input"})
 _CODE = re.compile(
     r"context[_ ]?(?:length|window|size)?[_ ]?(?:exceeded|overflow)|exceed_context_size"
-    r"|(?:prompt|input)_?too_?(?:long|large)|tokens_limit_reached|max_prompt_tokens_exceeded"
+    r"|(?:prompt|input)_?too_?(?:long|large)|tokens_limit_reached"
+    r"|max_(?:prompt|input|context|seq)\w{0,20}_exceeded"
 )
 # the length of the answer has limits of its own
 _OUTPUT = re.compile(
@@ -32,7 +33,7 @@ _OUTPUT = re.compile(
 _USE = re.compile(
     r"(?:\bper[ -]|/ ?)(?:minute|min\b|second|hour|day|month)|\btp[md]\b|\brate[ _-]?limit|\bquota"
     r"|\bmonthly\b|\bdaily\b|\bplease wait\b|\btime(?:d )?out|\bdeadline|\bbilling\b|\bcredits?\b"
-    r"|\btokens? budget\b|\bexpired?\b"
+    r"|\btokens? budget\b|\bexpired?\b|\bmemory\b"
 )
 # what a validator says of the value of any field, and a limit from below
 _OTHER = re.compile(
@@ -46,11 +47,20 @@ _NAME = re.compile(
     r"\b(?:[a-z]+_)+(?!(?:tokens?|len|length|size|limit|ctx|window|context)\b)[a-z]+"
 )
 _CONVERSATION = re.compile(
-    r"\b(?:context|ctx|prompts?|inputs?|messages?|conversation|history|sequence|seq|chat|dialogue)\b"
+    r"\b(?:context|ctx|prompts?|inputs?|messages?|conversation|history|sequence|seq|chat|dialogue"
+    r"|text|model length)\b"
 )
 _REQUEST = re.compile(r"\brequest(?:ed)?\b")  # of which the conversation is but a part
 _MEASURE = re.compile(
-    r"\b(?:tokens?|char(?:acter)?s?|context|ctx|length|len|window|maxlength|long|words|fits?)\b"
+    r"\b(?:tokens|token (?:count|limit|length|number|size)|char(?:acter)?s?|context|ctx|length|len"
+    r"|window|maxlength|words|fits?|(?:input|prompt) limit)\b"
+)
+# whole sentences, without a measure
+_TOO_LONG = re.compile(
+    r"\b(?:prompt|inputs?|conversation|history|text|messages?|chat|dialogue)"
+    r"(?: (?:you|that|submitted|sent|provided|given|history|text|content|has|become|got|is|are|was"
+    r"|were|much|far|way)){0,4} too (?:long|large|big)\b"
+    r"|\bcontext (?:\w+ ){0,2}(?:too small|insufficient)\b|(?:^|error: )too many tokens"
 )
 _ABOVE = re.compile(
     r"\bexceed|\bsurpass|\boverflow|\btruncat|\breached\b|\bfull\b|\bnot enough\b"
@@ -59,7 +69,7 @@ _ABOVE = re.compile(
     r"|\b(?:less|fewer|smaller|shorter) (?:than|or)\b|\bat most\b|\bno more than\b|\bup to\b"
     r"|<=|\d\)? ?> |\bmaximum length\b|\bmaxlength\b|\brange of\b|\bonly \d|\blimit: ?\d"
     r"|\b(?:not|n't|no longer) fits?\b|\bout of (?:context|room)\b|\blimit(?:ed)? to\b"
-    r"|\b(?:limit|maximum|only) (?:is|of|supports)\b"
+    r"|\b(?:limit|maximum|only) (?:is|of|supports)\b|\bcontext (?:\w+ )?(?:is|of) (?:only )?\d"
     r"|\bmax(?:imum)? (?:context|prompt|input|sequence|model|total|number|is)\b"
 )
 _HAN = re.compile(r"(?:上下文|输入|提示词|prompt).{0,40}(?:超|过长|上限)|超.{0,40}上下文")
@@ -106,10 +116,10 @@ def overflows(text: str) -> bool:
         return False
     answer = bool(_OUTPUT.search(text))
     rest = _NAME.sub(" ", _OTHER.sub(" ", _OUTPUT.sub(" ", text))).replace("_", " ")
-    if "too many tokens" in rest and not answer:  # a whole sentence at some servers
-        return True
     if _MEDIA.search(rest) and not _TEXT.search(rest):  # a picture has limits of its own
         return False
+    if not answer and _TOO_LONG.search(text):
+        return True
     if not _ABOVE.search(rest):
         return bool(_HAN.search(rest))
     spoken = _CONVERSATION.search(rest) or (not answer and _REQUEST.search(rest))
