@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
@@ -57,9 +58,10 @@ class Rendering:
     `tokenizer`: a fast Hugging Face tokenizer with a chat template. `ends`: ids that end a turn
     when sampled. `template` of the options goes to the template; "plain" stands for roles as plain
     text. `keep_thinking`: see `gem_ma.engines.local.chat`. `tool_format`: how the policy writes
-    tool calls, a key of `gem_ma.parsing.FORMATS`, or `auto` for what its template says. `vision`:
-    (text that stands for an image in the template, ids of an image). Raises ConfigError where
-    there is no template, or it cannot render a user message, and for an unknown format.
+    tool calls, a key of `gem_ma.parsing.FORMATS`, or `auto` for the one that reads what its
+    template writes. `vision`: (text that stands for an image in the template, ids of an image).
+    Raises ConfigError where there is no template, or it drops what is said in a talk, and for a
+    format that is unknown or does not read the template's calls.
     """
 
     def __init__(
@@ -129,17 +131,17 @@ class Rendering:
         would.
         """
         names = {call.id: call.name for call in calls if isinstance(call, ToolCall)}
-        pieces: list[Piece] | None = None
-        # templates name the call that a result belongs to; without one they refuse the result
-        for find in (self._after_call, self._after_answer) if names else (self._after_answer,):
-            with suppress(EngineError):
-                pieces = find(agent, new, tools, names, self.template.ways[:1])
-                break
-        if pieces is None:
-            try:
-                pieces = self._after_call(agent, new, tools, names, self.template.ways[:1])
-            except EngineError:
-                pieces = self._after_answer(agent, new, tools, names, self.template.ways)
+        native = self.template.ways[:1]
+        after_call = partial(self._after_call, agent, new, tools, names, native)
+        ways = (
+            # templates name the call that a result belongs to
+            *((after_call,) if names else ()),
+            partial(self._after_answer, agent, new, tools, native),
+            # some refuse a result without its call
+            after_call,
+            partial(self._after_answer, agent, new, tools, self.template.ways),
+        )
+        pieces = _first_taken(ways)
         # the end of the turn was sampled already, and what stands in front of it
         behind = text_of(self.behind)
         if ended and behind and text_of(pieces).startswith(behind):
@@ -212,7 +214,6 @@ class Rendering:
         agent: str,
         new: Sequence[Message],
         tools: Sequence[Tool],
-        names: Mapping[str, str],
         ways: Sequence[Way],
     ) -> list[Piece]:
         # many templates refuse to begin with an answer
@@ -301,6 +302,14 @@ class Rendering:
             )
         except EngineError:
             return False
+
+
+def _first_taken(ways: Sequence[Callable[[], list[Piece]]]) -> list[Piece]:
+    """What the first of these ways finds; the last one's refusal where the template takes none."""
+    for find in ways[:-1]:
+        with suppress(EngineError):
+            return find()
+    return ways[-1]()
 
 
 def _is_answer(part: Any) -> bool:

@@ -44,8 +44,8 @@ FULL = ToolCall(
     _NAME,
     {"text": "a \"b\" 'c'\n<d>", "digits": "12", "number": 3, "object": {"x": ["y", 1, True]}},
 )
-IDS = ("", "short", "named")
 EMPTY = ToolCall("call_1", _NAME, {})
+IDS = ("", "short", "named")
 # the plainest first
 SHAPES = tuple(Shape(as_text=as_text, ids=ids) for as_text in (False, True) for ids in IDS)
 
@@ -142,10 +142,13 @@ def settle_words(template: ChatTemplate, wanted: str) -> str:
 
 def _told_of(template: ChatTemplate) -> str:
     """The format that the words of a template speak of, "" for none."""
-    words = template.source + "".join(template.controls.values())
-    # hermes last: others write other things between its tags
-    names = reversed(list(FORMATS))
-    return next((name for name in names if any(w in words for w in FORMATS[name].told_by)), "")
+    # its own words first: a tokenizer may have tokens of many families
+    for words in (template.source, "".join(template.controls.values())):
+        # hermes last: others write other things between its tags
+        for name in reversed(list(FORMATS)):
+            if any(word in words for word in FORMATS[name].told_by):
+                return name
+    return ""
 
 
 def _writer(template: ChatTemplate, tool_format: str) -> Writer:
