@@ -12,7 +12,7 @@ MCP_BROWSER := .venv-browser/node_modules/.package-lock.json
 MCP_BROWSER_VERSION := 0.0.83
 SHARDED := tests/test_processes.py tests/test_sharded.py
 VLLM := tests/vllm
-BENCHMARKS := kernel speed scheduling faults retail reuse learner memory sandbox driver
+BENCHMARKS := kernel speed scheduling faults retail reuse learner memory sandbox driver coverage
 # how an environment begins: `$(call begin,FOLDER)`. What pip wrote in part, when it was interrupted, has no INSTALLER; it is
 # forgotten, else pip takes it for installed
 begin = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gem_ma needs Python 3.11 or newer: make PYTHON=python3.11"; exit 1; }; \

@@ -36,6 +36,7 @@ class Desk(Scenario):
     """A host names a colour, a guesser repeats it."""
     agents = ("guesser", "host")
     chance = False
+    rates = ("return guesser",)
     default_cast = {"guesser": "random_legal", "host": "first_legal"}
     baseline_casts = {"first": {"guesser": "first_legal"}, "mute": {"guesser": "silent"}}
     examiners = {"host": {"guesser": "first_legal"}}
@@ -94,6 +95,11 @@ def test_baselines_play_the_runs_tasks_and_seeds_once_and_lie_apart(folder: Path
         12,
         12,
     )
+    # one rule for the run's intervals and for those of its baselines
+    for summary in (found, *found["baselines"].values()):
+        assert summary["returns"]["guesser"]["rate"] and not summary["returns"]["host"]["rate"]
+    mute = found["baselines"]["mute"]["returns"]["guesser"]
+    assert (mute["mean"], mute["low"]) == (0.0, 0.0) and mute["high"] > 0.1
     assert first["cast"] == {"guesser": "first_legal", "host": "first_legal"}
     own = {(one.task, one.seed) for one in read_episodes(folder / "out")}
     beside = list(read_episodes(folder / "out" / first["run"]))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,18 @@ import pytest
 
 from gem_ma import registry
 from gem_ma.cli.main import main
-from gem_ma.evaluation.comparison import compare_cells, verdict_of
-from gem_ma.evaluation.studies import Cell
+from gem_ma.evaluation.comparison import bounds_text, compare_cells, verdict_of
+from gem_ma.evaluation.copies import ONE_PLAY
+from gem_ma.evaluation.studies import Cell, difference_text, study_summary
 from tests.hostile import one_line
 
 TASKS = 40
+FACTS: dict[str, Any] = {
+    **dict.fromkeys(("episodes", "ok", "failed", "excluded", "tasks"), 0),
+    **dict.fromkeys(("turns", "pass_hat_k", "success")),
+    "returns": {},
+    "measures": {},
+}
 NOISE = [f"measure {number}" for number in range(10)]
 GAME = """
 from gem_ma import Ask, Reward, Scenario
@@ -47,6 +55,36 @@ def cell(values: dict[str, list[float]], tries: int = 1) -> Cell:
     return Cell({}, {name: dict(zip(ids, row, strict=False)) for name, row in values.items()})
 
 
+def test_two_plays_that_are_copied_are_not_tested() -> None:
+    """Thirty copies of one game gave p = .0001."""
+    rows = {name: [value] * TASKS for name, value in (("success", 0.0), ("return a", -30.0))}
+    more = {name: [value] * TASKS for name, value in (("success", 1.0), ("return a", 25.0))}
+    first, second = (replace(cell(one), one_play=True) for one in (rows, more))
+    found = compare_cells(first, second)
+    for name, difference in (("success", 1.0), ("return a", 55.0)):
+        row = found["scores"][name]
+        assert (row["difference"], row["p"], row["p_adjusted"], row["tasks"]) == (
+            difference,
+            None,
+            None,
+            1,
+        )
+        assert bounds_text(row) == f"({ONE_PLAY})"
+    assert found["differs"] == [] and ONE_PLAY in verdict_of(found)
+    summary = study_summary(
+        {"x": ("a", "b"), "y": ("c",)},
+        {("a", "c"): replace(first, summary=FACTS), ("b", "c"): replace(second, summary=FACTS)},
+        ("a", "c"),
+    )
+    (row,) = summary["comparisons"]["success"]
+    assert row["p"] is None and difference_text(row) == f"+1.000 ({ONE_PLAY})"
+    assert summary["margins"]["success"]["x"]["b"]["method"] == ONE_PLAY
+    assert summary["interactions"]["success"][0]["cells"][0]["low"] is None
+    # one of them alone is a constant that the other, drawn anew, is compared with
+    drawn = compare_cells(first, cell(more))["scores"]["success"]
+    assert drawn["p"] is not None and drawn["low"] is not None
+
+
 def noise(rng: random.Random) -> dict[str, list[float]]:
     return {name: [rng.gauss(0, 1) for _ in range(TASKS)] for name in NOISE}
 
@@ -73,7 +111,7 @@ def test_intervals_of_success_stay_where_a_difference_can_lie_and_those_of_retur
     before, after = cell(few), cell(dict.fromkeys(few, ones[-3:]))
     rows = compare_cells(before, after)["scores"]
     assert rows["success"]["high"] == rows["success"]["high_adjusted"] == 1.0
-    assert rows["return a"]["high"] > 1 and rows["success"]["low"] == rows["return a"]["low"]
+    assert rows["return a"]["high"] > 1 and rows["success"]["low"] >= -1 > rows["return a"]["low"]
 
 
 def test_chance_is_called_a_difference_in_one_of_twenty_comparisons_at_most() -> None:

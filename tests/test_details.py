@@ -250,7 +250,7 @@ def test_the_same_numbers_have_the_same_marks_side_by_side(tmp_path: Path, scale
     ]
     # sixty plays: narrow on both axes
     assert len(spans) == 2 and all(end - start < 0.2 * 112 for start, end in spans)
-    assert ("0 … 1" in html) and (scale == 1 or "0 … 5" in html)
+    assert ("0 … 1" in html) and (scale == 1 or "0 … 6" in html)
 
 
 # -- exams ---------------------------------------------------------------------------------------

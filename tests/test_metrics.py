@@ -10,17 +10,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from gem_ma.episode import End, Entry, Episode, Seat
 from gem_ma.errors import ScenarioError
+from gem_ma.evaluation.copies import ONE_PLAY
 from gem_ma.evaluation.groups import interval_text
+from gem_ma.evaluation.intervals import wilson
 from gem_ma.evaluation.kinds import Kinds
 from gem_ma.evaluation.metrics import summarise
-from gem_ma.evaluation.stats import wilson
 from gem_ma.evaluation.summary_rows import baseline_rows, table
-from gem_ma.types import Action, Attempt, Malformed, Reply, ToolCall, Turn, Usage
+from gem_ma.types import Action, Attempt, Malformed, Message, Reply, ToolCall, Turn, Usage
 
 
 def episode(
@@ -98,7 +100,7 @@ def test_repeats_of_a_task_count_as_one_unit_and_give_pass_k() -> None:
         for at, win in enumerate(row)
     ]
     summary = summarise(played, won)
-    assert summary["tasks"] == 3 and summary["success"]["method"] == "t over tasks"
+    assert summary["tasks"] == 3 and summary["success"]["method"] == "wilson over tasks"
     expected = [(0.75 + 1 + 0) / 3, (0.5 + 1) / 3, (0.25 + 1) / 3, (0 + 1) / 3]
     assert summary["pass_hat_k"] == pytest.approx(expected)
     assert "4: 0.333" in dict(table(summary))["pass^k"]
@@ -109,9 +111,31 @@ def test_seeds_are_the_units_where_there_is_one_task_only() -> None:
     assert summary["success"]["method"] == "wilson" and summary["success"]["n"] == 30
 
 
+def test_copies_of_one_play_are_one_play() -> None:
+    """Equal records of players without a policy, whatever the seeds; equal returns are not enough."""
+    acts = [Turn(0, "a", (Message("go"),), None, (), Action("left"))]
+
+    def plays(**other: Any) -> list[Episode]:
+        bots = {"a": Seat("first_legal"), "b": Seat("silent")}
+        one = replace(episode(0, 1.0), turns=tuple(acts), cast=bots)
+        return [replace(one, seed=seed, **(other if seed == 3 else {})) for seed in range(5)]
+
+    copied = summarise(plays(), won, lambda one: {"length": 1.0})
+    intervals = [copied["success"], copied["returns"]["a"], copied["measures"]["length"]]
+    for found in intervals:
+        assert (found["mean"], found["n"], found["method"]) == (1.0, 1, ONE_PLAY)
+        assert found["low"] is None and found["high"] is None
+        assert interval_text(found) == f"1.000 ({ONE_PLAY})"
+    # one act that differs, a policy that may sample, another task: plays of their own
+    other = [Turn(0, "a", (Message("go"),), None, (), Action("right"))]
+    sampled = [replace(one, cast=episode(0).cast) for one in plays()]
+    for several in (plays(turns=tuple(other)), sampled, plays(task="test/1"), plays()[:1]):
+        assert summarise(several, won)["success"]["method"] != ONE_PLAY
+
+
 def test_other_seeds_of_a_task_are_no_new_tasks() -> None:
     summary = summarise([episode(i % 25, float(i % 25 < 10), seed=i) for i in range(100)], won)
-    assert summary["success"]["method"] == "bootstrap over tasks"
+    assert summary["success"]["method"] == "wilson over tasks"
     # as wide as 25 tasks make it; 100 plays would claim 0.19
     assert summary["success"]["high"] - summary["success"]["low"] > 0.3
 
@@ -343,7 +367,7 @@ def test_pass_k_has_an_interval_over_tasks_and_refuses_a_k_that_a_task_cannot_gi
     assert summary["pass_hat_k"][0] == pytest.approx((20 + 10 * 0.5 + 1) / 31)  # each task's own n
     curve = summary["pass_hat_k_intervals"][0]
     assert (
-        curve["method"] == "bootstrap over tasks"
+        curve["method"] == "wilson over tasks"
         and curve["n"] == 31
         and curve["low"] < summary["pass_hat_k"][0] < curve["high"]
     )

@@ -27,7 +27,7 @@ from gem_ma.engines.http import endpoint, hiding, remote
 from gem_ma.engines.local import template_budget, tool_grammar
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.vllm import probing, replica
-from gem_ma.evaluation import lost, stats
+from gem_ma.evaluation import lost
 from gem_ma.parsing import calls
 from gem_ma.serving import desk, door, routes
 from gem_ma.testing.check import RULES
@@ -163,7 +163,6 @@ NUMBERS: list[tuple[str, str, Callable[[], float]]] = [
     ("docs/endpoints.md", "from\n{} characters on", lambda: hiding.PART),
     ("docs/studies.md", "against {}\nscripted customers", lambda: len(PRESETS)),
     ("docs/studies.md", "most {} of them (`run.baselines", lambda: baselines.MOST_TASKS),
-    ("docs/studies.md", "Below {} tasks the interval is", lambda: stats.FEW_TASKS),
     (
         "docs/limits.md",
         "`run.call_timeout_s`, {} s",

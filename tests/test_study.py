@@ -439,7 +439,7 @@ def test_differences_are_taken_within_task_and_seed_and_adjusted_over_all_cells(
             [sum(v for (t, s, _), v in values[one,].items() if (t, s) == key) / 2 for key in keys]
             for one in ("a", name)
         ]
-        by_hand.append(paired(means[0], means[1], [task for task, _ in keys]))
+        by_hand.append(paired(*means, [task for task, _ in keys], rate=True))
     rows = summary["comparisons"]["success"]
     assert [(row["difference"], row["low"], row["high"], row["p"]) for row in rows] == [
         (b.difference, b.low, b.high, b.p) for b in by_hand

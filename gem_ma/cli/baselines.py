@@ -138,7 +138,9 @@ async def _play(
         # scored
         if summary is None or summary["episodes"] != len(ids) or not folder.done() <= ids:
             # measures would cost as much as the play
-            summary = Judge(Judge.of(scenario).success).summarise(read_episodes(baseline.path, ids))
+            judge = Judge.of(scenario)
+            plain = Judge(judge.success, kinds=judge.kinds)
+            summary = plain.summarise(read_episodes(baseline.path, ids))
             if not stopping.signal:
                 folder.write_summary(summary)
     return {

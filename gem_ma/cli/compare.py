@@ -113,8 +113,8 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _difference(row: Mapping[str, Any]) -> str:
+    from gem_ma.evaluation.comparison import bounds_text
+
     if row["difference"] is None:
         return "no shared play"
-    if row["low"] is None or row["high"] is None:
-        return f"{row['difference']:+.3f} [one task: n/a]"
-    return f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
+    return f"{row['difference']:+.3f} {bounds_text(row)}"

@@ -215,7 +215,7 @@ def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str
 
 
 def _score_row(name: str, score: Mapping[str, Any]) -> list[str]:
-    from gem_ma.evaluation.stats import wilson
+    from gem_ma.evaluation.intervals import wilson
 
     sampled, greedy = score["sampled"], score["greedy"]
     # the record has the share; its interval needs the count behind it

@@ -10,13 +10,14 @@ where all are 0 no flip of their signs could ever be called a finding. So the ot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from gem_ma.errors import ConfigError
+from gem_ma.evaluation.copies import ONE_PLAY
 from gem_ma.evaluation.kinds import RETURN, SUCCESS
-from gem_ma.evaluation.pairs import NO_PAIR, by_play, paired_difference
+from gem_ma.evaluation.pairs import NO_PAIR, by_play, one_difference, paired_difference
 from gem_ma.evaluation.stats import RESAMPLES, holm
 from gem_ma.evaluation.studies import Cell
 
@@ -51,20 +52,9 @@ def compare_cells(
     main = {name for name in names if name.startswith((SUCCESS, RETURN)) and name not in measures}
     # scores that the user names belong to one question, hence to one family
     families = {name: name in main or bool(scores) for name in names}
-    rows: dict[str, dict[str, Any]] = {}
-    for name, pairs in shared.items():
-        better = first.kinds.better(name) or None
-        facts = {"pairs": len(pairs), "better": better, "main": name in main}
-        rows[name] = {"a": None, "b": None, **NO_PAIR, **facts}
-        if pairs:
-            rows[name] |= {"a": fmean([a for _, a, _ in pairs]), "b": fmean([b for *_, b in pairs])}
-            family = max(1, sum(families[other] == families[name] for other in moved))
-            rate = first.kinds.is_rate(name)
-            rows[name] |= paired_difference(pairs, resamples, family, rate)
-    for family_of in (True, False):
-        tested = [rows[name] for name in names if name in moved and families[name] == family_of]
-        for row, p in zip(tested, holm([row["p"] for row in tested]), strict=True):
-            row["p_adjusted"] = p
+    rows = _rows(first, second, shared, moved, families, resamples)
+    for name, row in rows.items():
+        row["main"] = name in main
     played = [{id_[:2] for ids in cell.values.values() for id_ in ids} for cell in (first, second)]
     return {
         "same_tasks": first.world == second.world,
@@ -88,6 +78,39 @@ def compare_cells(
 
 
 Pair = tuple[tuple[Any, ...], float, float]  # the play, its value in A, in B
+
+
+def _rows(
+    first: Cell,
+    second: Cell,
+    shared: Mapping[str, list[Pair]],
+    moved: Container[str],
+    families: Mapping[str, bool],
+    resamples: int,
+) -> dict[str, dict[str, Any]]:
+    """Each score on both sides, its difference and what tests it. `moved`: the scores that differ
+    in any play; `families`: which of the two a score is of."""
+    # a play that is copied tells no more than once, on both sides
+    copied = first.one_play and second.one_play
+    rows: dict[str, dict[str, Any]] = {}
+    for name, pairs in shared.items():
+        rows[name] = {"a": None, "b": None, **NO_PAIR, "pairs": len(pairs)}
+        rows[name]["better"] = first.kinds.better(name) or None
+        if not pairs:
+            continue
+        rows[name] |= {"a": fmean([a for _, a, _ in pairs]), "b": fmean([b for *_, b in pairs])}
+        if copied:
+            rows[name] |= one_difference(pairs)
+            continue
+        family = max(
+            1, sum(families[other] == families[name] for other in shared if other in moved)
+        )
+        rows[name] |= paired_difference(pairs, resamples, family, first.kinds.is_rate(name))
+    for of_main in () if copied else (True, False):
+        tested = [row for name, row in rows.items() if name in moved and families[name] == of_main]
+        for row, p in zip(tested, holm([row["p"] for row in tested]), strict=True):
+            row["p_adjusted"] = p
+    return rows
 
 
 def _scores(first: Cell, second: Cell) -> list[str]:
@@ -115,6 +138,14 @@ def _flips(pairs: Iterable[Pair]) -> list[dict[str, Any]]:
     return sorted(flips, key=lambda flip: flip["b"] - flip["a"])
 
 
+def bounds_text(row: Mapping[str, Any]) -> str:
+    """The interval of one difference, or why it has none."""
+    if row["method"] == ONE_PLAY:
+        return f"({ONE_PLAY})"
+    known = row["low"] is not None and row["high"] is not None
+    return f"[{row['low']:+.3f}, {row['high']:+.3f}]" if known else "[one task: n/a]"
+
+
 def both_ways(flips: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
     """At most so many of the flips, losses and gains: a long list of one kind would hide the
     other."""
@@ -135,6 +166,8 @@ def verdict_of(comparison: Mapping[str, Any]) -> str:
     tested = [row for row in rows.values() if row["p_adjusted"] is not None]
     if not comparison["pairs"]:
         return "the two runs have no play in common"
+    if any(row["method"] == ONE_PLAY for row in rows.values()):
+        return f"{ONE_PLAY} in each run, so nothing is tested"
     if not tested:
         return "every score is the same in every play"
     count = f"{len(tested)} {'score' if len(tested) == 1 else 'scores'} tested"

@@ -17,6 +17,7 @@ from typing import Any
 
 from gem_ma.episode import Episode
 from gem_ma.errors import ScenarioError
+from gem_ma.evaluation.copies import ONE_PLAY
 from gem_ma.evaluation.kinds import Kinds
 
 Measures = Callable[[Episode], Mapping[str, float | None]]
@@ -67,6 +68,8 @@ def interval_text(estimate: Mapping[str, Any]) -> str:
     """
     if estimate["mean"] is None:
         return "n/a (no episode to score)"
+    if estimate.get("method") == ONE_PLAY:
+        return f"{estimate['mean']:.3f} ({ONE_PLAY})"
     bounds = (
         "n/a"
         if estimate["low"] is None or estimate["high"] is None

@@ -4,7 +4,8 @@ reads records, never a scenario's state.
 A mean stands over the episodes that ended by themselves or by a driver's limit (*ok*). FAILED
 ones (code outside the agents) and INTERRUPTED ones (*excluded*) are counted beside it; the score
 is given once more with every failed episode as 0, and with excluded ones at their worst and
-best. Independent units are tasks; where a run plays a single task, its seeds.
+best. Independent units are tasks; where a run plays a single task, its seeds. Plays that are
+copies of one (`gem_ma.evaluation.copies`) have no interval.
 
 Of a run of several worlds (`Episode.world`) every name of an agent, a measure and a label has its
 world before it, and `worlds` has the scores of each world as if it had been played alone.
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from gem_ma.episode import End, Episode
+from gem_ma.evaluation.copies import as_one_play
 from gem_ma.evaluation.groups import (
     Labels,
     Measures,
@@ -150,12 +152,12 @@ def _part(
     is_judged = is_judged and (bool(judged) or not world)
     scores = _scores(episodes, judged, kinds, is_judged)
     scores["ends"] = dict(Counter(episode.end.value for episode in episodes).most_common())
-    return _Part(
-        world,
+    parts = (
         scores,
         measured(ok, measures, kinds) if measures is not None else {},
         labelled(ok, failed, judged, labels) if labels is not None else {},
     )
+    return _Part(world, *(map(as_one_play, parts) if world in taken.copied else parts))
 
 
 def _together(

@@ -1,7 +1,7 @@
 """Plays that two runs have in common, and the difference between the two over them.
 
 A play is known by its task and its seed, so what is compared had the same start. The difference
-is taken within a play; tasks are resampled with all of their plays (`gem_ma.evaluation.stats`).
+is taken within a play, and the task is the unit (`gem_ma.evaluation.stats`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
+
+from gem_ma.evaluation.copies import ONE_PLAY
 
 Id = tuple[str, int, int]  # task, seed, repeat
 
@@ -61,6 +63,12 @@ def paired_difference(
         "low_adjusted": finite(result.wide_low),
         "high_adjusted": finite(result.wide_high),
     }
+
+
+def one_difference(pairs: Sequence[tuple[tuple[Any, ...], float, float]]) -> dict[str, Any]:
+    """The same of two cells whose plays are copies of one each: a difference that nothing tests."""
+    _, before, after = pairs[0]
+    return {**NO_PAIR, "difference": after - before, "method": ONE_PLAY, "tasks": 1}
 
 
 def _units(keys: Sequence[tuple[Any, ...]]) -> list[Any]:

@@ -1,36 +1,37 @@
 """How sure are we: intervals and tests for scores of tasks that were played several times. Pure
 numpy; it knows numbers, not episodes.
 
-Axes: N episodes, T tasks, B resamples, n tries of one task, k of them. Repeats of one task are not
-independent, so *tasks* are resampled, each with all of its episodes. Which interval `mean_interval`
-takes:
+Axes: N episodes, T tasks, n tries of one task, k of them. Repeats of one task are not independent,
+so tasks are the units. Which interval `mean_interval` takes:
 - a rate, yes/no values, one episode per task: Wilson
-- a rate, all task means equal: Wilson with n = tasks (a bootstrap would have no width)
-- fewer than 20 tasks: Student's t over the task means; of a rate within 0..1
-- else: cluster bootstrap over tasks
+- a rate, all task means equal: Wilson with n = tasks
+- a rate, yes/no values, several episodes of a task: Wilson with the effective number of episodes
+  (`clustered_wilson`)
+- else: Student's t over tasks, corrected for skewness (`skewed_t`); of a rate within 0..1
 Whether values are a rate is declared by the caller: payoffs that happen to be 0 or 1 are no rate.
-Random draws come from a fixed seed: the same episodes give the same interval.
+`tests/benchmarks/coverage.py` measures how often they cover, and how wide they are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from statistics import NormalDist
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from gem_ma.evaluation.repeated import flipped_sums, repeats, resampled_means
-from gem_ma.evaluation.student_t import t_quantile
+from gem_ma.evaluation.intervals import (
+    Floats,
+    clustered_wilson,
+    fraction,
+    skewed_t,
+    vector,
+    wilson,
+)
+from gem_ma.evaluation.repeated import flipped_sums, repeats
 
 RESAMPLES = 10_000
-FEW_TASKS = 20  # below, percentile intervals cover less than they say
-TAIL = 5  # resamples that a bootstrap quantile needs beyond it
-_BLOCK = 1 << 21  # resampled indices held at once
-
-Floats = npt.NDArray[np.float64]
+_BLOCK = 1 << 21  # signs held at once
 
 
 class Estimate(NamedTuple):
@@ -65,65 +66,10 @@ class Comparison(NamedTuple):
 # -- intervals -----------------------------------------------------------------------------------
 
 
-def wilson(successes: float, n: float, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval of a rate of independent yes/no outcomes.
-
-    centre = (p + z^2/2n) / (1 + z^2/n), half width = z sqrt(p(1-p)/n + z^2/4n^2) / (1 + z^2/n).
-    Raises ValueError unless 0 <= successes <= n, n > 0.
-
-    >>> [round(bound, 3) for bound in wilson(17, 20)]
-    [0.64, 0.948]
-    >>> [round(bound, 3) for bound in wilson(0, 20)]
-    [0.0, 0.161]
-    """
-    if not n > 0 or not 0 <= successes <= n:
-        raise ValueError(f"a rate needs 0 <= successes <= n and n > 0; got {successes} of {n}")
-    rate, z = successes / n, NormalDist().inv_cdf(0.5 + _level(level) / 2)
-    centre = (rate + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    # rounding may leave the end a hair inside or outside
-    return (0.0 if successes == 0 else centre - half), (1.0 if successes == n else centre + half)
-
-
-def t_interval(values: Sequence[float] | Floats, level: float = 0.95) -> tuple[float, float]:
-    """Student's t interval of the mean of independent values [T], T >= 2: mean +- t_{T-1} s /
-    sqrt(T).
-
-    >>> [round(bound, 3) for bound in t_interval([1.0, 2.0, 3.0])]
-    [-0.484, 4.484]
-    """
-    array = _vector("values", values)
-    if len(array) < 2:
-        raise ValueError(f"a t interval needs at least 2 values; got {len(array)}")
-    # ddof 1: the spread is estimated from the same values, which is what Student's t allows for
-    error = float(array.std(ddof=1)) / math.sqrt(len(array))
-    half = t_quantile(0.5 + _level(level) / 2, len(array) - 1) * error
-    return float(array.mean()) - half, float(array.mean()) + half
-
-
-def cluster_bootstrap(
-    values: Sequence[float] | Floats,
-    tasks: Sequence[Any],
-    level: float = 0.95,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> tuple[float, float]:
-    """Percentile interval of the mean of `values` [N] when tasks [N] are drawn again, each with
-    all of its values."""
-    array = _vector("values", values)
-    sums, counts = _by_task(array, tasks)
-    # a ratio of sums: a task with more episodes weighs more here, as it does in the mean itself
-    means = np.concatenate(
-        [sums[draw].sum(1) / counts[draw].sum(1) for draw in _draws(len(sums), resamples, seed)]
-    )
-    return _quantiles(means, level)
-
-
 def mean_interval(
     values: Sequence[float] | Floats,
     tasks: Sequence[Any] | None = None,
     level: float = 0.95,
-    seed: int = 0,
     *,
     rate: bool = False,
 ) -> Estimate:
@@ -137,7 +83,7 @@ def mean_interval(
     >>> mean_interval([1.0]).high, mean_interval([1.0], rate=True).high
     (inf, 1.0)
     """
-    array = _vector("values", values)
+    array = vector("values", values)
     if not len(array):
         raise ValueError("a mean needs at least one value")
     if rate and not ((array >= 0) & (array <= 1)).all():
@@ -147,29 +93,19 @@ def mean_interval(
     mean, named = float(array.mean()), range(len(array)) if tasks is None else tasks
     sums, counts = _by_task(array, named)
     means, units = sums / counts, len(sums)
+    outcomes = rate and bool(np.isin(array, (0.0, 1.0)).all())
     # Wilson wants independent yes/no trials, which repeats of a task are not
-    if rate and (counts == 1).all() and np.isin(array, (0.0, 1.0)).all():
+    if outcomes and (counts == 1).all():
         return Estimate(mean, *wilson(float(array.sum()), units, level), "wilson", units)
     if rate and units > 1 and np.ptp(means) < 1e-12:
         return Estimate(mean, *wilson(mean * units, units, level), "wilson over tasks", units)
     if units == 1:
         return Estimate(mean, *((0.0, 1.0) if rate else (-math.inf, math.inf)), "one task", 1)
-    # a bootstrap over few tasks is too narrow: it cannot draw what it has not seen
-    if units < FEW_TASKS:
-        low, high = t_interval(means, level)
-        # of the tasks: with unequal repeats it differs from the mean over episodes
-        middle = float(means.mean())
-        low, high = mean + low - middle, mean + high - middle
-        return Estimate(
-            mean,
-            max(low, 0.0) if rate else low,
-            min(high, 1.0) if rate else high,
-            "t over tasks",
-            units,
-        )
-    return Estimate(
-        mean, *cluster_bootstrap(array, named, level, seed=seed), "bootstrap over tasks", units
-    )
+    if outcomes:
+        return Estimate(mean, *clustered_wilson(sums, counts, level), "wilson over tasks", units)
+    low, high = skewed_t(sums, counts, level)
+    bounds = (max(low, 0.0), min(high, 1.0)) if rate else (low, high)
+    return Estimate(mean, *bounds, "t over tasks", units)
 
 
 # -- comparing two runs --------------------------------------------------------------------------
@@ -189,12 +125,11 @@ def paired(
     """B against A on the same plays: a, b and tasks are [N], entry i of a and b is the same (task,
     seed).
 
-    Per task d = mean b - mean a; the interval is the bootstrap of the mean of d over tasks
-    (Student's t below 20 tasks), p by sign flips of d. `family`: how many comparisons are read
-    together; the wide interval leaves (1 - level) / family outside, by Student's t where fewer than
-    5 resamples are in a tail. `rate`: values in 0..1, so both intervals stay within -1..1.
+    Per task d = mean b - mean a; the interval is that of the mean of d over tasks (`skewed_t`), p
+    by sign flips of d. `family`: how many comparisons are read together; the wide interval leaves
+    (1 - level) / family outside. `rate`: values in 0..1, so both intervals stay within -1..1.
     """
-    first, second = _vector("a", a), _vector("b", b)
+    first, second = vector("a", a), vector("b", b)
     if len(first) != len(second):
         raise ValueError(f"paired values come in pairs; got {len(first)} and {len(second)}")
     if not len(first):
@@ -204,7 +139,11 @@ def paired(
     sums, counts = _by_task(second - first, tasks)
     # one number per task: its repeats are not independent
     d = sums / counts
-    mean, p, wide = float(d.mean()), sign_flip(d, resamples, seed), 1 - (1 - _level(level)) / family
+    mean, p, wide = (
+        float(d.mean()),
+        sign_flip(d, resamples, seed),
+        1 - (1 - fraction(level)) / family,
+    )
     if len(d) == 1:
         return Comparison(mean, -math.inf, math.inf, p, "one task", 1)
     reach = 1.0 if rate else math.inf  # what is cut off holds no value that could be true
@@ -212,19 +151,17 @@ def paired(
     def within(low: float, high: float) -> tuple[float, float]:
         return max(low, -reach), min(high, reach)
 
-    if len(d) < FEW_TASKS:
-        alone, together = within(*t_interval(d, level)), within(*t_interval(d, wide))
-        return Comparison(mean, *alone, p, "t over tasks", len(d), *together)
-    if repeats(d):
-        means = resampled_means(d, resamples, seed)
-    else:
-        means = np.concatenate([d[draw].mean(1) for draw in _draws(len(d), resamples, seed)])
-    # far out in the tail a percentile hangs on a handful of resamples
-    together = (
-        _quantiles(means, wide) if resamples * (1 - wide) / 2 >= TAIL else t_interval(d, wide)
-    )
-    alone = within(*_quantiles(means, level))
-    return Comparison(mean, *alone, p, "bootstrap over tasks", len(d), *within(*together))
+    shown = _with_one_of_each(d) if rate else d
+    alone, together = within(*skewed_t(shown, None, level)), within(*skewed_t(shown, None, wide))
+    return Comparison(mean, *alone, p, "t over tasks", len(d), *together)
+
+
+def _with_one_of_each(d: Floats) -> Floats:
+    """The differences [T] with two more tasks, one won by each side by as much as others are: a few
+    tasks without a difference do not prove that there is none (D. Bonett and R. Price, 2012)."""
+    seen = d[d != 0]
+    reach = math.sqrt(float((seen * seen).mean())) if len(seen) else 1.0
+    return np.concatenate([d, (reach, -reach)])
 
 
 def sign_flip(
@@ -236,7 +173,7 @@ def sign_flip(
     >>> sign_flip([0.0, 0.0, 0.0])
     1.0
     """
-    d = _vector("differences", differences)
+    d = vector("differences", differences)
     if not len(d):
         raise ValueError("a test needs at least one difference")
     observed, rng, extreme, left = abs(float(d.sum())), np.random.default_rng(seed), 0, resamples
@@ -317,26 +254,25 @@ def best_of_k(returns: Sequence[Sequence[float]], k: int) -> float:
 
 
 def pass_hat_k_interval(
-    successes: Sequence[int], tries: Sequence[int], k: int, level: float = 0.95, seed: int = 0
+    successes: Sequence[int], tries: Sequence[int], k: int, level: float = 0.95
 ) -> Estimate:
-    """pass^k with its interval over tasks, inside [0, 1]; tasks are resampled with all of their
-    tries. Raises ValueError where k > n.
-
-    Below 20 tasks it is Student's t; where all tasks agree, or each is worth 0 or 1, Wilson with n
-    = tasks.
+    """pass^k with its interval over tasks, inside [0, 1], by the rule for rates: of k = 1 it is
+    that of the rate, where all tasks were tried as often. Raises ValueError where k > n.
 
     >>> pass_hat_k_interval([2, 1, 0], [2, 2, 2], 1).method
-    't over tasks'
+    'wilson over tasks'
     """
     mean = pass_hat_k(successes, tries, k)
     values = [pass_hat_k([c], [n], k) for c, n in zip(successes, tries, strict=True)]
-    # no spread to resample: the bootstrap would give an interval without width
+    units = len(values)
+    # no spread to learn from
     if max(values) - min(values) < 1e-12:
-        return Estimate(
-            mean, *wilson(mean * len(values), len(values), level), "wilson over tasks", len(values)
-        )
-    _, low, high, method, units = mean_interval(values, None, level, seed, rate=True)
-    return Estimate(mean, low, high, method, units)
+        return Estimate(mean, *wilson(mean * units, units, level), "wilson over tasks", units)
+    size = sum(tries) / units
+    if size == 1:
+        return Estimate(mean, *wilson(sum(values), units, level), "wilson", units)
+    bounds = clustered_wilson([value * size for value in values], [size] * units, level)
+    return Estimate(mean, *bounds, "wilson over tasks", units)
 
 
 def _over_tasks(successes: Sequence[int], tries: Sequence[int], k: int, chance: Any) -> float:
@@ -358,23 +294,6 @@ def _over_tasks(successes: Sequence[int], tries: Sequence[int], k: int, chance: 
 # -- inside --------------------------------------------------------------------------------------
 
 
-def _vector(name: str, values: Sequence[float] | Floats) -> Floats:
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1:
-        raise ValueError(f"{name} is one number per entry, [N]; got shape {list(array.shape)}")
-    if not np.isfinite(array).all():
-        raise ValueError(
-            f"{name} holds {int((~np.isfinite(array)).sum())} numbers that are not finite"
-        )
-    return array
-
-
-def _level(level: float) -> float:
-    if not 0 < level < 1:
-        raise ValueError(f"a level lies between 0 and 1, such as 0.95; got {level}")
-    return level
-
-
 def _by_task(values: Floats, tasks: Sequence[Any]) -> tuple[Floats, Floats]:
     """Sum and number of values per task, [T] each, in order of first appearance."""
     if len(tasks) != len(values):
@@ -385,16 +304,3 @@ def _by_task(values: Floats, tasks: Sequence[Any]) -> tuple[Floats, Floats]:
     return np.bincount(index, values, len(numbers)).astype(np.float64), np.bincount(
         index, minlength=len(numbers)
     ).astype(np.float64)
-
-
-def _draws(units: int, resamples: int, seed: int) -> Iterator[npt.NDArray[np.intp]]:
-    # in blocks: ten thousand resamples of a thousand tasks are 80 MB
-    rng, rows = np.random.default_rng(seed), max(1, _BLOCK // units)
-    for start in range(0, resamples, rows):
-        yield rng.integers(0, units, (min(rows, resamples - start), units))
-
-
-def _quantiles(means: Floats, level: float) -> tuple[float, float]:
-    tail = (1 - _level(level)) / 2  # as much is left out above as below
-    low, high = np.quantile(means, (tail, 1 - tail))
-    return float(low), float(high)

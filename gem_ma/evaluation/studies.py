@@ -3,7 +3,7 @@ reference cell, and how the axes interact.
 
 It reads episodes, never a run folder. A *score* is `success` (where the scenario has that
 notion), `return <agent>`, or a measure of the scenario. Differences are taken within what
-`paired_by` names, tasks are resampled with all that belongs to them (`gem_ma.evaluation.stats`).
+`paired_by` names, and the task is the unit (`gem_ma.evaluation.stats`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,18 @@ from typing import Any
 
 from gem_ma.episode import Episode
 from gem_ma.errors import ConfigError
+from gem_ma.evaluation.copies import ONE_PLAY, Copies, as_one_play
 from gem_ma.evaluation.groups import returns_of, values_of
 from gem_ma.evaluation.judge import Judge
 from gem_ma.evaluation.kinds import SUCCESS, Kinds
-from gem_ma.evaluation.pairs import NO_PAIR, Id, by_play, finite, paired_difference
+from gem_ma.evaluation.pairs import (
+    NO_PAIR,
+    Id,
+    by_play,
+    finite,
+    one_difference,
+    paired_difference,
+)
 
 Names = tuple[str, ...]
 
@@ -27,13 +35,14 @@ Names = tuple[str, ...]
 @dataclass(frozen=True, slots=True)
 class Cell:
     """What one cell of a study came to. `values`: score -> (task, seed, repeat) -> value.
-    `world`: equal in cells that play the same tasks."""
+    `world`: equal in cells that play the same tasks; `one_play`: its plays are copies of one."""
 
     summary: Mapping[str, Any]
     values: Mapping[str, Mapping[Id, float]]
     world: str = ""
     run: str = ""
     kinds: Kinds = Kinds()
+    one_play: bool = False
 
 
 def cell_of(
@@ -50,9 +59,9 @@ def cell_of(
     `measures`: which of the scenario's to keep for each episode (all where absent); of the
     others the summary has the mean.
     """
-    listed = list(episodes)
-    values, _ = scores_of(listed, judge, measures)
-    return Cell(judge.summarise(listed), values, world, run, judge.kinds)
+    listed, copies = list(episodes), Copies()
+    values, _ = scores_of(copies.watching(listed), judge, measures)
+    return Cell(judge.summarise(listed), values, world, run, judge.kinds, copies.one_play)
 
 
 def scores_of(
@@ -117,6 +126,8 @@ def study_summary(
     # each further comparison widens the corrected intervals of all
     compared = list(dict.fromkeys([*scores[:1], *measures]))
     kinds = cells[reference].kinds
+    copied = all(cell.one_play for cell in cells.values())
+    margins = {score: _margins(axes, cells, score, kinds) for score in compared}
     return {
         "axes": {axis: list(names) for axis, names in axes.items()},
         "reference": dict(zip(axes, reference, strict=True)),
@@ -132,8 +143,10 @@ def study_summary(
             score: _compare(axes, cells, reference, score, paired_by, resamples, correct)
             for score in compared
         },
-        "margins": {score: _margins(axes, cells, score, kinds) for score in compared},
-        "interactions": {score: _interactions(axes, cells, score, resamples) for score in compared},
+        "margins": as_one_play(margins) if copied else margins,
+        "interactions": {
+            score: _interactions(axes, cells, score, resamples, copied) for score in compared
+        },
     }
 
 
@@ -158,10 +171,12 @@ def difference_text(row: Mapping[str, Any] | None) -> str:
         return "reference"
     if row["difference"] is None:
         return "n/a (no shared play)"
+    other = "" if row["same_tasks"] else " (other scenario settings)"
+    if row["method"] == ONE_PLAY:
+        return f"{row['difference']:+.3f} ({ONE_PLAY}){other}"
     bounds = "n/a"
     if row["low"] is not None and row["high"] is not None:
         bounds = f"{row['low']:+.3f}, {row['high']:+.3f}"
-    other = "" if row["same_tasks"] else " (other scenario settings)"
     return f"{row['difference']:+.3f} [{bounds}]{other}"
 
 
@@ -213,12 +228,18 @@ def _compare(
             }
         )
     adjusts = correct == "holm"
+    # two plays, copied, are no test either
+    copied = [names for names in shared if cells[names].one_play and cells[reference].one_play]
     # a cell without a shared play is no test, so the others do not pay for it
-    family = sum(map(bool, shared.values())) if adjusts else 1
-    for row, pairs in zip(rows, shared.values(), strict=True):
+    tests = sum(bool(pairs) and names not in copied for names, pairs in shared.items())
+    family = max(1, tests) if adjusts else 1
+    rate = cells[reference].kinds.is_rate(score)
+    for row, (names, pairs) in zip(rows, shared.items(), strict=True):
         if pairs:
-            row |= paired_difference(
-                pairs, resamples, family, cells[reference].kinds.is_rate(score)
+            row |= (
+                one_difference(pairs)
+                if names in copied
+                else paired_difference(pairs, resamples, family, rate)
             )
     tested = [row for row in rows if row["p"] is not None]
     p_values = [row["p"] for row in tested]
@@ -283,10 +304,10 @@ def _margins(
 
 
 def _interactions(
-    axes: Mapping[str, Names], cells: Mapping[Names, Cell], score: str, resamples: int
+    axes: Mapping[str, Names], cells: Mapping[Names, Cell], score: str, resamples: int, copied: bool
 ) -> list[dict[str, Any]]:
     """For each pair of axes: by how much a cell differs from the sum of the effects of its row and
-    its column, with its interval over units."""
+    its column, with its interval over units; `copied`: all units are one play again."""
     import numpy as np
 
     from gem_ma.evaluation.stats import paired
@@ -317,8 +338,8 @@ def _interactions(
                     "names": {rows[0]: row, columns[0]: column},
                     "mean": float(table[i, j].mean()),
                     "effect": effect.difference,
-                    "low": finite(effect.low),
-                    "high": finite(effect.high),
+                    "low": None if copied else finite(effect.low),
+                    "high": None if copied else finite(effect.high),
                 }
             )
         pairs.append({"axes": [rows[0], columns[0]], "units": units, "cells": entries})

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gem_ma.episode import End, Entry, Episode
+from gem_ma.evaluation.copies import Copies
 from gem_ma.evaluation.groups import (
     Labels,
     Measures,
@@ -109,6 +110,7 @@ class Taken:
     judged: list[tuple[Episode, bool]]
     measured: Mapping[int, Mapping[str, float]]  # by `id` of the episode in `episodes`
     labelled: Mapping[int, Mapping[str, tuple[str, ...]]]
+    copied: frozenset[str]  # the worlds whose plays are one play again
 
     def measures(self, episode: Episode) -> Mapping[str, float]:
         return self.measured[id(episode)]
@@ -129,8 +131,10 @@ def take(
     measured: dict[int, Mapping[str, float]] = {}
     labelled: dict[int, Mapping[str, tuple[str, ...]]] = {}
     cast: Mapping[str, Any] = {}
+    copies: dict[str, Copies] = {}
     for episode in episodes:
         tallies.add(episode)
+        copies.setdefault(episode.world, Copies()).add(episode)
         cast = episode.cast if episode.cast != cast else cast  # one for all that share it
         slim = _slim(episode, cast)
         slims.append(slim)
@@ -143,10 +147,11 @@ def take(
                 labelled[id(slim)] = labels_of(episode, labels)
         elif episode.end is End.FAILED and labels is not None:
             labelled[id(slim)] = labels_if_any(episode, labels)
-    # so that no draw of a bootstrap depends on which episode ended first
+    # so that no sum depends on which episode ended first
     slims.sort(key=lambda episode: episode.id)
     verdicts = [(slim, won[id(slim)]) for slim in slims if id(slim) in won]
-    return Taken(slims, tallies, verdicts, measured, labelled)
+    copied = frozenset(world for world, plays in copies.items() if plays.one_play)
+    return Taken(slims, tallies, verdicts, measured, labelled, copied)
 
 
 def _slim(episode: Episode, cast: Mapping[str, Any]) -> Episode:

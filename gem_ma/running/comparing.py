@@ -57,14 +57,16 @@ def compared(
 def judged_cell(path: Path, judge: Judge) -> Cell:
     """The scores of a run folder's plays, each judged now; without a summary but for the names of
     the measures. Raises StoreError for damage."""
+    from gem_ma.evaluation.copies import Copies
     from gem_ma.evaluation.studies import Cell, scores_of
     from gem_ma.files import damage
     from gem_ma.store import read_episodes
 
+    copies = Copies()
     with damage(path / "episodes.jsonl"):
-        values, measures = scores_of(read_episodes(path), judge)
+        values, measures = scores_of(copies.watching(read_episodes(path)), judge)
     named = {"measures": dict.fromkeys(measures)}
-    return Cell(named, values, world_of(path), str(path), judge.kinds)
+    return Cell(named, values, world_of(path), str(path), judge.kinds, copies.one_play)
 
 
 def world_of(path: Path) -> str:

@@ -71,9 +71,8 @@ def _compared(
         else "Nothing is adjusted for the number of comparisons."
     )
     note = (
-        f"Every cell against {reference}, on plays of the same {paired}. Intervals of means are 95"
-        f" %; those of differences come from {summary['resamples']} resamples of tasks (Student's t"
-        f" below 20 tasks), p from sign flips over tasks.\n\n{adjusted}"
+        f"Every cell against {reference}, on plays of the same {paired}. Intervals are 95 % over"
+        f" tasks, p is of {summary['resamples']} sign flips over tasks.\n\n{adjusted}"
     )
     figures = [heat(summary, score)] if "heatmap" in plots else []
     figures += [_cells(summary, score, way)] if "paired_diff" in tables else []

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gem_ma.errors import ConfigError, GemMaError, StoreError
-from gem_ma.evaluation.comparison import both_ways, outcome, verdict_of
+from gem_ma.evaluation.comparison import both_ways, bounds_text, outcome, verdict_of
 from gem_ma.evaluation.judge import Judge
 from gem_ma.evaluation.kinds import RETURN, SUCCESS
 from gem_ma.evaluation.lost import lost_ids
@@ -249,8 +249,7 @@ def _family(heading: str, rows: Sequence[Scored], differs: Sequence[str]) -> str
 def _difference(row: Mapping[str, Any], axis: tuple[float, float] | None) -> Html:
     if row["difference"] is None:
         return text("no shared play")
-    known = row["low"] is not None and row["high"] is not None
-    bounds = f"[{row['low']:+.3f}, {row['high']:+.3f}]" if known else "[one task: n/a]"
     estimate = {"mean": row["difference"], "low": row["low"], "high": row["high"]}
     mark = interval_mark(estimate, *axis) if axis else ""
-    return Html(f'<span class="interval">{row["difference"]:+.3f} {text(bounds)}</span>{mark}')
+    words = f"{row['difference']:+.3f} {bounds_text(row)}"
+    return Html(f'<span class="interval">{text(words)}</span>{mark}')

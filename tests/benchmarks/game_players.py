@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gem_ma import Plan, Seat, make, play_many
-from gem_ma.evaluation.stats import wilson
+from gem_ma.evaluation.intervals import wilson
 from gem_ma.registry import builtin
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "worlds.md"

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from gem_ma.episode import Episode
-from gem_ma.evaluation.stats import t_interval, wilson
+from gem_ma.evaluation.intervals import skewed_t, wilson
 from gem_ma.store import read_episodes, read_metrics
 
 PARTS = 5
@@ -61,7 +61,7 @@ def share(right: float, count: int) -> Score:
 
 def mean(returns: Sequence[float]) -> Score:
     """The score of plays that are only paid."""
-    return Score(sum(returns) / len(returns), *t_interval(returns))
+    return Score(sum(returns) / len(returns), *skewed_t(returns))
 
 
 def cut(items: Sequence[Any]) -> list[Sequence[Any]]:

@@ -30,7 +30,7 @@ from gem_ma.config.plans import evaluation_plans, scenario_of
 from gem_ma.engines.base import Policy
 from gem_ma.engines.opening import open_engine
 from gem_ma.errors import GemMaError
-from gem_ma.evaluation.stats import t_interval, wilson
+from gem_ma.evaluation.intervals import skewed_t, wilson
 from gem_ma.types import Sampling
 
 FOREIGN = (
@@ -105,7 +105,7 @@ def score(scenario: Scenario, agent: str, episodes: list[Episode]) -> str:
     returns = [episode.returns()[agent] for episode in done]
     if not returns:
         return f"none of {len(episodes)} ended"
-    low, high = t_interval(returns) if len(returns) > 1 else (returns[0], returns[0])
+    low, high = skewed_t(returns) if len(returns) > 1 else (returns[0], returns[0])
     return f"return {sum(returns) / len(returns):.2f} [{low:.2f}, {high:.2f}]"
 
 
