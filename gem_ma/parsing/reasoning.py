@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from gem_ma.types import Reply
 
@@ -66,18 +67,19 @@ _ANSWERS = (
 )
 _ANSWER_TOKENS = tuple(opening for opening, _ in _ANSWERS if "|" in opening)
 _WINDOW = 80  # characters of a line that are looked at around a tag
+_MOST = 4096  # tags that are looked at: no model writes more, and a server may send 32 MB
 _NESTED = 256  # tags among which the end of a thought is looked for
 _QUOTES = "`'\"‘’“”«»"
 # a sentence that speaks of a tag: the word in front of it, and what follows it
-_SPEAKS = re.compile(
-    r"(?:\b(?:an?|the|this|that|its?|your|my|no|any|each|every|of|with|without|by|to|in|into"
-    r"|inside|on|at|as|like|than|between|from|for|before|after|until|and|or|is|are|was|does|do"
-    r"|not|called|named|element|use[ds]?|using|writes?|wrote|written|says?|see|add|put|print"
-    r"|types?|typed|escape|emits?|expect|forgot|missing|remove|replace|strip|skip|ignore|wrap|if"
-    r"|opens?|opened|opening|closes?|closed|closing|begins?|ends?|means?)[ (]{1,2}"
-    r"|(?:\b|_)(?:tag|token|marker)s?[ (:=]{1,3})$",
-    re.IGNORECASE,
+_SPEAKS = (
+    " a an the this that it its your my no any each every of with without by to in into inside on"
+    " at as like than between from for before after until and or is are was does do not called"
+    " named element use used uses using write writes wrote written say says see add put print"
+    " type types typed escape emit emits expect forgot missing remove replace strip skip ignore"
+    " wrap if open opens opened opening close closes closed closing begin begins end ends mean"
+    " means "
 )
+_NOUNS = ("tag", "tags", "token", "tokens", "marker", "markers")  # `start_tag`, too
 _SPOKEN_OF = re.compile(
     r"[.,;?!)]|[ \t]{0,3}\||[ \t]{1,3}(?:tags?|tokens?|elements?|markers?|marks?|blocks?|is|are"
     r"|was|means?|and|or|at|in|by|before|after|does|must|should|can|will|opens|closes|ends|to)\b"
@@ -196,14 +198,23 @@ def _pieces(text: str) -> Iterator[_Piece]:
         quoted = (
             # a quote that opens, not one that ends what stands in front of the tag
             (before[-1:] in tuple(_QUOTES) and (what == "open" or not before[-2:-1].isalnum()))
-            or _MARKUP.search(before) is not None
+            or (before[-1:] == ">" and _MARKUP.search(before) is not None)
             or (sentence == "" and before.startswith(("    ", "\t")))
         )
         coded = any(before.count(sign) % 2 == 1 and sign in after for sign in '`"')
-        spoken = _SPEAKS.search(before) or (
-            not alone and before[-1].isspace() and _SPOKEN_OF.match(after)
-        )
-        yield _Piece(start, end, what, name[len(what) :], quoted, coded or bool(spoken), alone)
+        mention = coded or (not alone and _is_spoken_of(before, after))
+        yield _Piece(start, end, what, name[len(what) :], quoted, mention, alone)
+
+
+def _is_spoken_of(before: str, after: str) -> bool:
+    """Whether the sentence around a tag speaks of it, by the words beside it."""
+    if before[-1] not in " \t(:=":
+        return False
+    word = before.rstrip(" \t(:=").replace("(", " ").rpartition(" ")[2].casefold()
+    if f" {word} " in _SPEAKS and before[-1] not in ":=":
+        return True
+    spoken = before[-1] in " \t" and _SPOKEN_OF.match(after) is not None
+    return spoken or word.endswith(_NOUNS)
 
 
 def _may_hold_tags(text: str) -> bool:
@@ -214,7 +225,7 @@ def _may_hold_tags(text: str) -> bool:
 
 
 def _of_tags(text: str, opened: bool) -> tuple[str, str]:
-    pieces = list(_pieces(text))
+    pieces = list(islice(_pieces(text), _MOST))
     last = {piece.what: number for number, piece in enumerate(pieces)}
     thoughts: list[str] = []
     speech: list[str] = []
@@ -319,7 +330,7 @@ class _Channel:
 
 def _channels(text: str) -> Iterator[_Channel]:
     """Harmony's messages in a text that begins with one, or with the end of one."""
-    heads = list(_HEAD.finditer(text)) if "<|channel|>" in text else []
+    heads = list(islice(_HEAD.finditer(text), _MOST)) if "<|channel|>" in text else []
     if not heads:
         return
     lead = text[: heads[0].start()].strip()
@@ -343,7 +354,7 @@ def _channels(text: str) -> Iterator[_Channel]:
 
 def _bare_channels(text: str) -> Iterator[_Channel]:
     """The same where the control tokens were lost: `analysis...assistantfinal...`."""
-    heads = list(_BARE_HEAD.finditer(text)) if "analysis" in text[:_WINDOW] else []
+    heads = list(islice(_BARE_HEAD.finditer(text), _MOST)) if "analysis" in text[:_WINDOW] else []
     if not heads or text[: heads[0].start()].strip():
         return
     if len(heads) == 1 and not _BARE_THOUGHT.match(text):
