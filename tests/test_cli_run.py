@@ -60,6 +60,22 @@ def test_a_config_is_played_into_its_run_folder_and_the_same_command_plays_nothi
     )
 
 
+@pytest.mark.parametrize("command", ["run", "check", "train", "study", "play", "resume"])
+def test_a_key_that_is_typed_twice_is_refused_by_every_command(folder: Path, command: str) -> None:
+    if command == "resume":
+        gem_ma("run", "bots.yaml", "--out", "done", cwd=folder)
+    (folder / "s.yaml").write_text(CONFIG + "grid:\n  run.seed: [1, 2]\n")
+    sources = {"study": "s.yaml", "resume": "done", "train": "kuhn_table"}
+    source = sources.get(command, "bots.yaml")
+    seat = ["--as", "player_0"] if command == "play" else []
+    done = gem_ma(command, source, "run.max_steps=3", "run.max_steps=4", *seat, cwd=folder)
+    assert done.returncode == 2
+    assert "command line: run.max_steps: typed twice" in done.stderr
+    if command == "run":
+        done = gem_ma("run", "bots.yaml", "scenario.tasks=3", "-n", "4", cwd=folder)
+        assert "command line: scenario.tasks: typed twice" in done.stderr
+
+
 # seeds of one task by a config or an id, and tasks
 @pytest.mark.parametrize("source", ["bots.yaml", "dilemma", "slowly:Quiz"])
 def test_more_tasks_go_on_with_the_same_run_and_fewer_keep_it(source: str, folder: Path) -> None:

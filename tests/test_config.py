@@ -580,19 +580,27 @@ def test_overrides_are_refused_in_the_same_form(
         ("run.seed=3", "run.seed=4"),
         ("run.seed=3", "run.seed=3"),
         ("run.seed=3", "run={max_steps: 9}"),
+        ("run={max_steps: 9}", "run={seed: 3}"),
         ("agents.player_1.policy=main", "agents.player_1=first_legal"),
+        ("scenario.tasks=3", "scenario.tasks=[0]"),
     ],
 )
 def test_what_is_typed_twice_is_refused(tmp_path: Path, first: str, second: str) -> None:
-    key = second.partition("=")[0]
-    line = f"{COMMAND_LINE}: {key}: typed twice; keep one of the two values"
-    assert refused(tmp_path, GOOD, first, second) == [line]
+    path = written(tmp_path, GOOD)
+    line = f"{COMMAND_LINE}: {second.partition('=')[0]}: typed twice; keep one of the two values"
+    for both in ([first, second], [first, "run.concurrency=2", second]):
+        with pytest.raises(ConfigError, match=f"^{re.escape(line)}$"):
+            load(path, both, typed=True)
+
+
+def test_in_python_the_last_of_several_values_holds(tmp_path: Path) -> None:
+    assert load(written(tmp_path, GOOD), ["run.seed=3", "run.seed=4"]).config.run.seed == 4
 
 
 def test_a_whole_value_may_be_followed_by_a_part_of_it(tmp_path: Path) -> None:
     typed = ["run={max_steps: 9}", "run.seed=4", "agents.player_1=first_legal"]
     typed.append("agents.player_1.behaviour=silent")
-    config = load(written(tmp_path, GOOD), typed).config
+    config = load(written(tmp_path, GOOD), typed, typed=True).config
     assert (config.run.max_steps, config.run.seed) == (9, 4)
     assert config.agents["player_1"].behaviour == "silent"
 

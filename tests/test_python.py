@@ -77,8 +77,7 @@ def test_overrides_may_be_a_dict_and_the_number_of_plays_an_argument() -> None:
     assert first.cast["player_0"].behaviour == "first_legal" and len(first.turns) == 4
     typed = ["scenario.rounds=2", "agents.player_0=first_legal"]
     assert gem_ma.run("dilemma", typed, n=3).path == run.path
-    with pytest.raises(ConfigError, match=r"scenario\.tasks: typed twice"):
-        gem_ma.run("dilemma", ["scenario.tasks=3"], n=4)
+    assert gem_ma.run("dilemma", ["scenario.tasks=9"], n=4)["episodes"] == 4
     with pytest.raises(ConfigError, match="overrides hold numbers, text, lists and dicts only"):
         gem_ma.run("dilemma", {"scenario.rounds": Path("x")})
     (cells,) = {gem_ma.open_run(path)["episodes"] for path in _played_cells(n=2)}

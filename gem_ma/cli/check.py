@@ -92,7 +92,7 @@ def command(
     from gem_ma.errors import ConformanceError
     from gem_ma.wrappers.around import rules_of
 
-    loaded = load(source, overrides)
+    loaded = load(source, overrides, typed=True)
     facts, answers, worlds = _facts(source, overrides, loaded, offline)
     from gem_ma.testing import check_scenario  # after the cheap faults: it imports the views
 
@@ -129,7 +129,7 @@ def _examine(
     from gem_ma.config.loading import load
 
     into = run_folder(record) if record is not None else None  # before anything is played
-    loaded = load(source, overrides)
+    loaded = load(source, overrides, typed=True)
     return examine(loaded, agent, tasks, at_least=at_least, record=into, **output)
 
 
@@ -214,7 +214,7 @@ def _cells(source: str, overrides: tuple[str, ...], offline: bool) -> dict[str, 
     from gem_ma.config.worlds import worlds_of
     from gem_ma.running.cells import Policies
 
-    study = load_study(source, overrides)
+    study = load_study(source, overrides, typed=True)
     policies, episodes = Policies(list(study.cells.values()), offline=offline), 0
     for cell in study.cells.values():
         episodes += worlds_of(cell.config, base=cell.base).count()

@@ -57,7 +57,7 @@ def command(
     if seed is None:
         seed = drawn_seed()
     source, words = seated(source, overrides, base_urls)
-    seat = _seat_of(load(source, words), agent)
+    seat = _seat_of(load(source, words, typed=True), agent)
     loaded = with_person(source, words, seat, plays=plays, seed=seed)
     path = Path(out) if out else run_path(f"play-{loaded.stem}", loaded.identity())
     code = play(loaded, path, as_json=as_json, quiet=True, say_score=as_json)

@@ -64,7 +64,7 @@ def command(
     source = path / "resolved.yaml"
     typed = [*overrides, *[f"run.concurrency={concurrency}"] * (concurrency is not None)]
     changes = [*_earlier(manifest, typed), *typed]
-    loaded = load(source, changes)
+    loaded = load(source, changes, typed=True)
     if manifest.get("command") == "train":
         check_ray(ray, workers, processes)
         if retry_failed:

@@ -79,7 +79,7 @@ def command(
     options = {"scenario.tasks": tasks, "run.concurrency": concurrency, "limits.usd": budget_usd}
     extra = [f"{key}={value}" for key, value in options.items() if value is not None]
     source, overrides = seated(source, overrides, base_urls)
-    loaded = load(source, (*overrides, *extra)).without_training()
+    loaded = load(source, (*overrides, *extra), typed=True).without_training()
     if loaded.study:
         raise ConfigError(
             f"{source}: this is a study of several cells; play and compare them with: gem-ma study"

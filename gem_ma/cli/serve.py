@@ -81,7 +81,7 @@ def command(
         for word in (f"agents.{seat}.behaviour=program", f"agents.{seat}.options={{}}")
     ]
     extra += [f"{key}={value}" for key, value in changes.items() if value is not None]
-    loaded = load(source, (*overrides, *extra), configs_first=True)
+    loaded = load(source, (*overrides, *extra), configs_first=True, typed=True)
     check(loaded, seats, learns)
     if not learns:
         loaded = loaded.without_training()

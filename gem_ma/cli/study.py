@@ -67,7 +67,7 @@ def command(
 
     options = {"scenario.tasks": tasks, "run.concurrency": concurrency}
     extra = [f"{key}={value}" for key, value in options.items() if value is not None]
-    loaded = load_study(source, (*overrides, *extra))
+    loaded = load_study(source, (*overrides, *extra), typed=True)
     path = Path(out) if out else study_path(loaded)
     # without --fresh, which would put aside what has just been played
     words = ["gem-ma", "study", source, *overrides]

@@ -61,7 +61,7 @@ def command(
     from gem_ma.store import run_path
     from gem_ma.training.processes.teams import launched
 
-    loaded = load(source, overrides, configs_first=True)
+    loaded = load(source, overrides, configs_first=True, typed=True)
     if loaded.study:
         raise ConfigError(
             f"{source}: this is a study of several cells, which learn nothing; play and compare"

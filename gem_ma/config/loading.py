@@ -45,7 +45,7 @@ from gem_ma.config.secrets import check_comments, check_secrets
 from gem_ma.config.settings import Config
 from gem_ma.config.sources import extend, source_of
 from gem_ma.config.studies import StudySections
-from gem_ma.config.worlds_written import give_own_seat, placed_keys, spell_worlds
+from gem_ma.config.worlds_written import placed_keys, spell_worlds
 from gem_ma.errors import ConfigError, DataError
 
 Overrides = Sequence[str] | Mapping[str, Any]
@@ -129,7 +129,13 @@ class Loaded:
         return self.config.model_dump(mode="json", exclude_defaults=True)
 
 
-def load(source: str | Path, overrides: Overrides = (), *, configs_first: bool = False) -> Loaded:
+def load(
+    source: str | Path,
+    overrides: Overrides = (),
+    *,
+    configs_first: bool = False,
+    typed: bool = False,
+) -> Loaded:
     """A config from a YAML file, the stem of a shipped config, or a scenario (then every agent gets
     a default behaviour).
 
@@ -137,11 +143,14 @@ def load(source: str | Path, overrides: Overrides = (), *, configs_first: bool =
     shipped config share a name, the name means the scenario, or the config where `configs_first`
     (what `gem-ma train NAME` wants, since a scenario alone cannot learn). Of a study it is the
     reference cell. `overrides` are `dotted.key=value`, values in YAML, or in Python
-    `{"dotted.key": value}`. Raises ConfigError with
-    all faults, DataError where data that it names is missing.
+    `{"dotted.key": value}`; of two for one key the last one holds, and where a person has `typed`
+    them both are refused. Raises ConfigError with all faults, DataError where data that it names is
+    missing.
     """
-    typed = _listed(overrides)
-    path, text, document, grid = _open(source, typed, configs_first)
+    words = _listed(overrides)
+    if typed:
+        _refuse_twice(words)
+    path, text, document, grid = _open(source, words, configs_first)
     if grid is not None:
         document = grid.filled(document, grid.reference)
     config = _finish(document, path)
@@ -149,7 +158,7 @@ def load(source: str | Path, overrides: Overrides = (), *, configs_first: bool =
     if config is None:
         # unreachable while every refusal of the schema makes a fault
         raise ConfigError(f"{source}: the config is not valid")
-    return Loaded(config, text, path, tuple(typed), grid is not None, document.places)
+    return Loaded(config, text, path, tuple(words), grid is not None, document.places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +182,15 @@ class LoadedStudy:
         return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "study"
 
 
-def load_study(source: str | Path, overrides: Overrides = ()) -> LoadedStudy:
+def load_study(
+    source: str | Path, overrides: Overrides = (), *, typed: bool = False
+) -> LoadedStudy:
     """Every cell of a study's grid as a config, each as `load` would give it. Raises ConfigError
-    with the faults of all cells at once."""
-    typed = _listed(overrides)
-    path, text, document, grid = _open(source, typed, configs_first=True)
+    with the faults of all cells at once. `typed`: as in `load`."""
+    words = _listed(overrides)
+    if typed:
+        _refuse_twice(words)
+    path, text, document, grid = _open(source, words, configs_first=True)
     if grid is None:
         document.refuse()
         raise ConfigError(
@@ -203,7 +216,7 @@ def load_study(source: str | Path, overrides: Overrides = ()) -> LoadedStudy:
         document.value,
         text,
         path,
-        tuple(typed),
+        tuple(words),
     )
 
 
@@ -271,10 +284,20 @@ def _finish(document: Document, path: Path | None) -> Config | None:
     return config
 
 
+def _refuse_twice(overrides: Sequence[str]) -> None:
+    typed: set[str] = set()
+    above: set[str] = set()  # sections of which a part was typed
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        if key in typed or key in above:
+            raise ConfigError(f"{COMMAND_LINE}: {key}: typed twice; keep one of the two values")
+        typed.add(key)
+        names = key.split(".")
+        above.update(".".join(names[:depth]) for depth in range(1, len(names)))
+
+
 def _override_all(document: Document, overrides: Sequence[str]) -> None:
-    typed: dict[Keys, Keys] = {}  # path in the document -> the keys that were typed for it
-    above: set[Keys] = set()  # every path above one that was typed
-    parts: dict[Keys, Document] = {}
+    parts: list[tuple[Keys, Document]] = []
     for override in overrides:
         keys, value = _override(document, override)
         if value is None:
@@ -283,30 +306,14 @@ def _override_all(document: Document, overrides: Sequence[str]) -> None:
             spell_worlds(document)
             spell_seats(document)
         for path in list(placed_keys(document, keys)):
-            if _is_lost(typed.get(path), keys) or path in above:
-                document.faults.append(
-                    Fault(Place(COMMAND_LINE), keys, "typed twice; keep one of the two values")
-                )
-                continue
-            give_own_seat(document, path)
             # a copy each: short forms are written out in place, and a later override may replace
             # a part of it
             document.put(path, Document(deepcopy(value.value), value.places, value.faults))
-            parts[path] = value
-            typed[path] = keys
-            above.update(path[:depth] for depth in range(1, len(path)))
+            parts.append((path, value))
     # as typed, also what a later one replaced: the manifest keeps all of it
     check_secrets(document, parts)
     spell_worlds(document)
     spell_seats(document)
-    for path in typed:  # its pattern may have been typed after it
-        give_own_seat(document, path)
-
-
-def _is_lost(before: Keys | None, keys: Keys) -> bool:
-    """Whether a value that was typed before would be replaced; one for all scenarios may be
-    followed by another for one of them."""
-    return before is not None and (before[0] != "scenario" or keys[0] == "scenario")
 
 
 def _needs_spelling(document: Document, keys: Keys) -> bool:

@@ -9,7 +9,7 @@ ${env:NAME}` says the same. Elsewhere nobody would read such a reference, so it 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gem_ma.config.document import Document, Fault, Keys, Place
@@ -66,11 +66,12 @@ def reveal(value: Any, key: str) -> Any:
     return secret
 
 
-def check_secrets(document: Document, parts: Mapping[Keys, Document] | None = None) -> None:
+def check_secrets(document: Document, parts: Iterable[tuple[Keys, Document]] | None = None) -> None:
     """Adds a fault for every secret that is written, for keys of the environment that stand
-    anywhere, and for `${...}` where nobody reads it. `parts`: of these alone, by their paths."""
+    anywhere, and for `${...}` where nobody reads it. `parts`: of
+    these alone, each with its path."""
     known = _known_keys(document.value)
-    for above, part in {(): document}.items() if parts is None else parts.items():
+    for above, part in [((), document)] if parts is None else parts:
         names = [name for name in above if isinstance(name, str)]
         for value, path, under in _scalars(part.value, above, any(map(is_secret, names))):
             if fault := _fault(value, path, under, known):
