@@ -76,6 +76,10 @@ def test_a_thought_without_an_end_leaves_nothing_said(family: str) -> None:
         ("<think>so I use </think>bet", "so I use", "bet"),
         ("<think>`x</think>The `bet`", "`x", "The `bet`"),
         ("<think>\n```\nx\n</think>\n\n```\ny\n```", "```\nx", "```\ny\n```"),
+        ('<think>He said "yes."</think>bet', 'He said "yes."', "bet"),
+        ("<think>so `f()`</think>bet", "so `f()`", "bet"),
+        ('"Hi."<think>hm</think> "Bye."', "hm", '"Hi." "Bye."'),
+        ("<think>I use the </think>\n\nA.\n\n<think>b</think>B.", "I use the\n\nb", "A.\n\nB."),
         # calls: those that are thought of, and those that are made
         ("<think> <tool_call> is a tag </think>bet", "<tool_call> is a tag", "bet"),
         ("Or <tool_call>{}</tool_call>?\n</think>\nNo.", "Or <tool_call>{}</tool_call>?", "No."),
@@ -160,6 +164,8 @@ def test_what_the_prompt_has_opened_is_a_thought_until_it_is_closed() -> None:
     assert split_reasoning("the </think> b", opened=True) == ("the", "b")
     assert split_reasoning("<think>a</think>b", opened=True) == ("a", "b")
     assert split_reasoning("a [/THINK]b", opened=True) == ("a", "b")
+    harmony = "a<|start|>assistant<|channel|>final<|message|>b"
+    assert split_reasoning(harmony, opened=True) == ("a", "b")
     assert split_reasoning("I bet", opened=True) == ("I bet", "")
     assert split_reasoning("analysis<|end|>", opened=True) == ("analysis<|end|>", "")
 

@@ -20,12 +20,14 @@ _MARKS = (
 )
 # in front of a move that is named and not meant, up to four words before it in the same clause
 _DENIES = re.compile(
-    r"(?:(?<!why )\b(?:not|never|cannot|neither|nor|without|avoid|avoiding|against|dont|wont|cant"
-    r"|instead of|rather than)|n['’]t)\b"
+    r"(?:(?<!why )\b(?:not|never|cannot|neither|nor|without|avoid|avoiding|against|refuse|decline"
+    r"|except|dont|wont|cant|instead of|rather than|other than|anything but)|n['’]t)\b"
     r"(?: (?!(?:but|so|then|because|since|hence|therefore|instead|rather)\b)[\w'’]{1,30}){0,4}"
     r"[^\w,.;:!?]{0,20}$|\bno $"
 )
-_REJECTS = re.compile(r"[\"'*_`)\]]{0,9} (?:is|was|would be)(?:n['’]t| not| wrong| bad)\b")
+_REJECTS = re.compile(
+    r"[\"'*_`)\]]{0,9}(?:\? no\b| (?:is|was|would be)(?:n['’]t| not| wrong| bad| out)\b)"
+)
 _CLAUSE = 160  # characters in front of a move
 _LINES = 4  # last ones, where all behind the one that counts only say what is not meant
 

@@ -69,7 +69,7 @@ _ANSWER_TOKENS = tuple(opening for opening, _ in _ANSWERS if "|" in opening)
 _WINDOW = 80  # characters of a line that are looked at around a tag
 _MOST = 4096  # tags that are looked at: no model writes more, and a server may send 32 MB
 _NESTED = 256  # tags among which the end of a thought is looked for
-_QUOTES = "`'\"‘’“”«»"
+_QUOTE_SIGNS = tuple("`'\"‘’“”«»")
 # a sentence that speaks of a tag: the word in front of it, and what follows it
 _SPEAKS = (
     " a an the this that it its your my no any each every of with without by to in into inside on"
@@ -119,7 +119,7 @@ def split_reasoning(text: str, opened: bool = False) -> tuple[str, str]:
     >>> split_reasoning("Models write `<think>` first.")
     ('', 'Models write `<think>` first.')
     """
-    messages = [*_channels(text)] or [*_bare_channels(text)]
+    messages = [*_channels(text, opened)] or [*_bare_channels(text)]
     if messages:
         return _of_channels(messages)
     if not opened and not _may_hold_tags(text):
@@ -179,6 +179,7 @@ class _Piece:
     quoted: bool  # never a mark
     mention: bool  # a mark only where a thought would have no end without it
     alone: bool  # nothing on its line in front of it, or a sentence that is over
+    ends_line: bool
 
 
 def _pieces(text: str) -> Iterator[_Piece]:
@@ -196,14 +197,22 @@ def _pieces(text: str) -> Iterator[_Piece]:
         sentence = before.rstrip()
         alone = sentence == "" or sentence[-1] in ".!?…"
         quoted = (
-            # a quote that opens, not one that ends what stands in front of the tag
-            (before[-1:] in tuple(_QUOTES) and (what == "open" or not before[-2:-1].isalnum()))
+            _is_quoted(before, after, what)
             or (before[-1:] == ">" and _MARKUP.search(before) is not None)
             or (sentence == "" and before.startswith(("    ", "\t")))
         )
         coded = any(before.count(sign) % 2 == 1 and sign in after for sign in '`"')
         mention = coded or (not alone and _is_spoken_of(before, after))
-        yield _Piece(start, end, what, name[len(what) :], quoted, mention, alone)
+        yield _Piece(start, end, what, name[len(what) :], quoted, mention, alone, not after)
+
+
+def _is_quoted(before: str, after: str, what: str) -> bool:
+    """Whether a quote opens in front of a tag; one that ends what stands there opens none."""
+    if before[-1:] not in _QUOTE_SIGNS:
+        return False
+    front = before[:-1].rstrip("rbfRBF") if what == "open" else before[:-1]
+    opens = front == "" or front[-1] in " \t([{=:,>"
+    return opens and (what == "open" or after[:1] in _QUOTE_SIGNS)
 
 
 def _is_spoken_of(before: str, after: str) -> bool:
@@ -294,7 +303,7 @@ def _end_of_thought(text: str, place: int, pieces: Sequence[_Piece], kind: str) 
         if piece.what == "open":
             depth += not piece.mention and not _repeats(text, place, piece, kind)
             place = piece.end
-        elif piece.mention:
+        elif piece.mention and not piece.ends_line:
             mention = number if mention is None else mention
         else:
             mark, depth = number, depth - 1
@@ -328,13 +337,13 @@ class _Channel:
     ended: bool
 
 
-def _channels(text: str) -> Iterator[_Channel]:
+def _channels(text: str, opened: bool) -> Iterator[_Channel]:
     """Harmony's messages in a text that begins with one, or with the end of one."""
     heads = list(islice(_HEAD.finditer(text), _MOST)) if "<|channel|>" in text else []
     if not heads:
         return
     lead = text[: heads[0].start()].strip()
-    if lead and not lead.endswith("<|end|>"):
+    if lead and not opened and not lead.endswith("<|end|>"):
         return
     yield _Channel("analysis", lead.removesuffix("<|end|>"), True)
     for head, following in zip(heads, [*heads[1:], None], strict=True):
