@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from gem_ma.branches import Branch
 from gem_ma.cli.episode_lanes import Lanes
 from gem_ma.codec import dump_episode, load_episode
 from gem_ma.engines.base import Policy
-from gem_ma.engines.http.reply import read
+from gem_ma.engines.http.reply import decode, read
 from gem_ma.engines.small.replay import Replay
 from gem_ma.exporting.chats import conversation
 from gem_ma.memory import SUMMARY
@@ -250,6 +251,18 @@ def test_what_a_server_gives_apart_and_what_stands_in_the_text_are_one_thought()
     assert (reply.text, reply.reasoning) == ("So.", "one\n\ntwo")
     assert read(_body("So.", reasoning="one")).reasoning == "one"
     assert "reasoning" not in dump_episode(talk("direct", "Ninety.")[0])
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "thinking", ""])
+def test_a_stream_gives_the_thought_that_the_whole_reply_gives(field: str) -> None:
+    pieces = [{field: "Is it "}, {field: "check?"}, {"content": "be"}, {"content": "t"}]
+    if not field:  # as the text of a server without a reasoning parser
+        pieces = [{"content": text} for text in ("<th", "ink>Is it ", "check?</thi", "nk>\n\nbet")]
+    choices: list[Any] = [{"index": 0, "delta": piece} for piece in pieces]
+    choices.append({"index": 0, "delta": {}, "finish_reason": "stop"})
+    events = "".join(f"data: {json.dumps({'choices': [choice]})}\n\n" for choice in choices)
+    reply = read(decode(events.encode(), "text/event-stream"))
+    assert (reply.text, reply.reasoning) == ("bet", "Is it check?")
 
 
 def test_a_record_of_old_in_which_a_thought_was_said_is_read_replayed_and_forked() -> None:
