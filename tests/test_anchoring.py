@@ -146,7 +146,7 @@ def test_an_adaptive_weight_brings_the_divergence_to_its_target(place):
         told = []
         small = ("train.steps=30", "train.episodes=32", "train.lr=0.3", "train.on_collapse=off")
         quiet = ("evaluate.episodes=2", "evaluate.every=null", "run.baselines=false")
-        kept = (f"train.loss.kl_in={place}", "train.loss.kl=0.2")
+        kept = ("train.loss={}", f"train.loss.kl_in={place}", "train.loss.kl=0.2")
         settings = config.load("guess_number_table", [*small, *quiet, *kept, *words]).config
         run_training(settings, on_step=lambda step, row: told.append(row["policies"]))
         numbers = [next(iter(row.values())) for row in told]
