@@ -190,6 +190,24 @@ def test_the_verdict_of_a_play_is_kept_whole(tmp_path: Path) -> None:
     assert gem_ma("show", "run", "--episode", "test/3", cwd=tmp_path).stdout == lanes.stdout
 
 
+def test_verdicts_of_plays_that_are_made_again_are_taken_out(tmp_path: Path) -> None:
+    written(tmp_path, game_dot_py=RULES)
+    seats = ("agents.a=random_legal", "agents.b=first_legal")
+    command = ("run", "game.py", *seats, "--out", "run", "--quiet")
+    assert gem_ma(*command, cwd=tmp_path).returncode == 0
+    whole = (tmp_path / "run/verdicts.jsonl").read_bytes()
+    # as a kill leaves it: the last play is torn, and half a verdict stands behind that of no play
+    plays = (tmp_path / "run/episodes.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "run/episodes.jsonl").write_bytes(b"".join(plays[:-1]) + plays[-1][:40])
+    (tmp_path / "run/verdicts.jsonl").write_bytes(whole + b'{"id":["test/99",1,0]}\n{"id":["te')
+    (tmp_path / "run/summary.json").unlink()
+    told = gem_ma("show", "run", cwd=tmp_path).stderr
+    assert "not judged again" in told and told.count("\n") == 1
+    assert gem_ma("resume", "run", "--quiet", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "run/verdicts.jsonl").read_bytes() == whole
+    assert not gem_ma("show", "run", cwd=tmp_path).stderr
+
+
 def test_an_edit_while_it_plays_is_told_at_its_end(tmp_path: Path) -> None:
     seat = "from pathlib import Path\n" + FIRST.replace(
         "return", "return Path('seat.py').write_text('other') and"

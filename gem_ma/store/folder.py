@@ -21,6 +21,7 @@ from gem_ma.files import (
     make_folder,
     open_file,
     oserror,
+    read,
     replace_file,
     stream,
     sync_folder,
@@ -34,6 +35,7 @@ from gem_ma.store.lines import (
     read_episodes,
     read_media,
     read_metrics,
+    read_verdicts,
     scan_episodes,
     scan_metrics,
 )
@@ -201,6 +203,7 @@ class RunFolder:
                 self._cut(f"{name}.jsonl", offset)
         # read anew: what was cut off may have replaced an earlier attempt
         self._ends = dict(scan_episodes(self.path / "episodes.jsonl").ends)
+        self._fit_verdicts()
 
     def misfit(self, mark: Mapping[str, int]) -> str:
         """Why the folder cannot be taken back to this mark, "" where it can."""
@@ -273,6 +276,7 @@ class RunFolder:
                 self._cut(name, scanned.end)
             if name == "episodes.jsonl":
                 self._ends = scanned.ends
+        self._fit_verdicts()
         sync_folder(self.path)
 
     def _write(self, name: str, data: bytes) -> None:
@@ -302,6 +306,14 @@ class RunFolder:
         with oserror(self.path / VERDICTS):
             # not synced: what a power cut takes is judged again
             os.write(self._verdicts, text.encode())
+
+    def _fit_verdicts(self) -> None:
+        """Takes out what was said of plays that are not here: they are made again."""
+        rows, file = read_verdicts(self.path), self.path / VERDICTS
+        played = [row for row in rows if tuple(row["id"]) in self._ends]
+        text = read(file, self.path) if is_file(file, self.path) else b""
+        if played != rows or text[-1:] not in (b"", b"\n"):
+            self.write_verdicts(played)
 
     def _undo(self, name: str, before: int, length: int) -> None:
         descriptor = self._files[name]
