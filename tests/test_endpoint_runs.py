@@ -409,6 +409,7 @@ def test_a_run_in_which_a_policy_never_spoke_says_why_and_ends_with_1(
     assert done.returncode == 1 and reason in done.stderr and "'main'" in done.stderr
     assert str(tmp_path / "again") in str(caught.value)  # what was played is kept
     assert reason in gem_ma.open_run(tmp_path / "again")["unheard"]["main"]
+    assert "unheard main" in command("show", "out").stdout
 
 
 def test_a_cell_of_a_study_in_which_a_policy_never_spoke_is_named(

@@ -859,6 +859,18 @@ def test_a_context_overflow_cuts_its_episode_once() -> None:
     assert episode.end is End.CONTEXT and len(server.asked) == 2
 
 
+def test_what_a_server_says_of_a_request_that_it_refused_is_told_once_a_kind(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    script = [status(400, "prompt is too long: 9 tokens > 8"), status(403, "prompt was flagged")]
+    with FaultServer([*script, *script]) as server:
+        engine = engine_at(server)
+        finishes = [ask(engine).finish for _ in range(4)]
+    assert finishes == ["context_overflow", "content_filter"] * 2
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2 and "(400: prompt is too long: 9 tokens > 8)" in told[0]
+
+
 def test_a_refusal_by_a_filter_is_data() -> None:
     assert answered(status(400, "no", code_word="content_filter")).finish == "content_filter"
     assert answered(says(None, finish="content_filter")).finish == "content_filter"

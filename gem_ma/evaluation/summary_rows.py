@@ -146,6 +146,9 @@ def _fault_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
         if empty["empty"]:
             text = f"{100 * empty['share']:.1f} % ({empty['empty']} of {empty['replies']})"
             yield f"empty replies {policy}", text
+    for policy, line in summary.get("unheard", {}).items():
+        # why alone; what to do was said when it was played
+        yield f"unheard {policy}", line.partition("' ")[2].partition("; ")[0]
     for policy, models in summary.get("other_models", {}).items():
         counts = ", ".join(f"{name} {count}" for name, count in models.items())
         text = f"{counts} replies of a model that is called otherwise than asked"

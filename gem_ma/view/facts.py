@@ -67,6 +67,7 @@ _ELSEWHERE = {
     "averaged",
     "cut",
     "worlds",
+    "unheard",
 }
 _NO_OPTIONS = ("id", "split", "tasks", "weight")  # of a scenario's block
 # digests and lists of task ids would push the rest off the page

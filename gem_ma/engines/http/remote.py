@@ -9,6 +9,7 @@ Truncated JSON and empty choices come with status 200, so reading raises the fau
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Callable
@@ -86,6 +87,7 @@ class Remote:
         self._key = endpoint.key(where, service.usual_key)
         self.endpoint = replace(endpoint, api_key=None)  # the key lives in the Secret alone
         self.import_client()
+        self._kinds: set[str] = set()  # kinds of refusals that were said
         # The server has answered, on whichever loop: from then on an outage is waited for.
         self.met = False
         # Spreads retries; decides nothing that is recorded but how long they waited.
@@ -163,6 +165,7 @@ class Remote:
             if isinstance(got, Reply):
                 return replace(got, attempts=tuple(tries.failed)), tries.wasted
             if got.kind in ENDS:  # an answer of a kind: the play goes on with it
+                self._tell_once(got)
                 failed = (*tries.failed, got.attempt())
                 return Reply(finish=got.kind, attempts=failed, usage=Usage(0, 0)), tries.wasted
             if sent is not None and adapt(got, sent):
@@ -173,6 +176,16 @@ class Remote:
             if got.kind not in RETRIED:
                 raise self.refused(got)
             await self._wait(client, tries, got, probe)
+
+    def _tell_once(self, fault: Fault) -> None:
+        # in the server's words, which no record of a play that ends here has
+        if fault.kind in self._kinds:
+            return
+        self._kinds.add(fault.kind)
+        logging.getLogger("gem_ma").warning(
+            "%s: %s refused a request as %s (%s: %s)",
+            *(self.where, self.host, fault.kind, fault.status, fault.detail),
+        )
 
     async def _wait(self, client: Client, tries: Tries, fault: Fault, probe: Body) -> None:
         """Waits before the next try. Raises EngineError or EndpointError where there is none."""
