@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gem_ma import credit
+from gem_ma import config, credit
 from gem_ma.engines.opening import open_engine
 from gem_ma.errors import ConfigError, DataError
 from gem_ma.types import Message, Reply, Request, Sampling
@@ -20,6 +21,7 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 transformers = pytest.importorskip("transformers", reason="needs the train extra")
 hub = pytest.importorskip("huggingface_hub", reason="needs the train extra")
 
+from gem_ma.engines.local import pace  # noqa: E402
 from gem_ma.engines.local.transformers import Transformers  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
 
@@ -162,6 +164,81 @@ def test_dtypes_are_as_asked_or_as_stored_and_adapters_stay_in_full_precision(
         gap < {"float32": 1e-5, "bfloat16": 0.1, "float16": 0.02}[loaded]
         and learner.publish()["parity_share"] <= 1
     )
+
+
+@pytest.fixture
+def half(byte_model: Path, tmp_path: Path) -> Path:
+    return model_of("qwen3", byte_model, tmp_path / "half", dtype=torch.bfloat16)
+
+
+def speeds(monkeypatch: pytest.MonkeyPatch, **gflops: float) -> None:
+    """A processor that multiplies so fast."""
+    tried = lru_cache(lambda dtype: {"float16": 2.0, **gflops}[dtype])
+    monkeypatch.setattr(pace, "speed", tried)
+
+
+def typed(folder: Path, *overrides: str) -> dict[str, Any]:
+    words = [f"policies.player.model=transformers/{folder}", "policies.player.dtype=auto"]
+    loaded = config.load("smollm2_guess_number", [*words, *overrides])
+    return loaded.resolved()["policies"]["player"]
+
+
+@pytest.mark.parametrize(
+    ("bfloat16", "taken", "said"),
+    [
+        (
+            400.0,
+            "bfloat16",
+            "computes in bfloat16: this processor does 400 GFLOP/s in bfloat16, 70",
+        ),
+        (60.0, "bfloat16", "computes in bfloat16"),  # a little slower, and half the memory
+        (1.3, "float32", "computes in float32: this processor does 1 GFLOP/s in bfloat16, 70"),
+    ],
+)
+def test_auto_is_what_this_processor_multiplies_fast_and_the_record_holds_it(
+    bfloat16: float, taken: str, said: str, half: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speeds(monkeypatch, float32=70.0, bfloat16=bfloat16)
+    section = typed(half, "policies.player.device=cpu")
+    assert section["dtype"] == taken
+    engine = Transformers(str(half), policy="player", dtype=section["dtype"])
+    assert str(engine.model.dtype) == f"torch.{taken}" and said in engine.pace()
+
+
+def test_a_dtype_that_is_typed_is_taken_and_warned_of_where_it_is_slow(
+    half: Path, byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speeds(monkeypatch, float32=70.0, bfloat16=1.4)
+    engine = Transformers(str(half), policy="player", dtype="bfloat16")
+    assert engine.pace() == (
+        "policy 'player': dtype: bfloat16 is slow on this processor (1 GFLOP/s in bfloat16, 70 in"
+        " float32); dtype: auto would take float32, 50 times as fast"
+    )
+    # nothing was chosen, so nothing is said
+    assert Transformers(str(byte_model), policy="player").pace() == ""
+
+
+@pytest.mark.parametrize(
+    "case", ["float32 in the folder", "no folder", "damaged", "cuda", "device_map", "typed"]
+)
+def test_auto_stays_where_there_is_nothing_to_choose(
+    case: str, half: Path, byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speeds(monkeypatch, float32=70.0, bfloat16=1.0)
+    options: dict[str, Any] = {"dtype": "auto", "device": "cpu"}
+    folder = byte_model if case == "float32 in the folder" else half
+    if case == "no folder":
+        folder = half / "nowhere"
+    if case == "damaged":
+        (half / "config.json").write_text("[1]")
+    options |= {"device": "cuda"} if case == "cuda" else {}
+    options |= {"device_map": "auto"} if case == "device_map" else {}
+    options |= {"dtype": "bfloat16"} if case == "typed" else {}
+    assert pace.settled(str(folder), options) == {}
+
+
+def test_the_trial_measures_this_processor() -> None:
+    assert pace.speed("float32") > 0.1 and pace.speed("float32") == pace.speed("float32")
 
 
 def test_device_map_and_attention_change_no_reply(kuhn_model: Path) -> None:

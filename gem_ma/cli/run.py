@@ -109,6 +109,7 @@ def play(
     from gem_ma.cli.terminal import progress_line
     from gem_ma.config.plans import open_policies, try_seats
     from gem_ma.config.worlds import worlds_of
+    from gem_ma.engines.opening import paces
     from gem_ma.running.folder import open_folder
     from gem_ma.running.score import score_of
 
@@ -120,6 +121,8 @@ def play(
         try_seats(world.config, world.scenario)
     with loaded.placing():  # before the folder is made: what cannot be opened leaves nothing behind
         policies = open_policies(config, base=loaded.base)
+    for line in paces(policies):
+        progress_line(line)
     with open_folder("run", loaded, worlds, policies, path, fresh) as folder:
         # from here on there is something to resume
         stopping = Stopping(resume or f"gem-ma resume {path}")

@@ -4,7 +4,7 @@ that the record of a run shows what held."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from gem_ma.config.fit_scenario import agents_of, single
 from gem_ma.config.fit_training import together
 from gem_ma.config.seating import fits, is_partial, is_pattern, key_of, keys_of
 from gem_ma.config.worlds_written import seats, worlds
-from gem_ma.engines.capabilities import Configured, Findable, declares
+from gem_ma.engines.capabilities import Configured, Findable, Settles, declares
 from gem_ma.errors import ConfigError
 
 DEFAULT_EPISODES = 20  # of a config made from a scenario id
@@ -72,9 +72,10 @@ def name_policies(document: Document) -> None:
         document.put((*path, "policy"), Document(name, {(): place}))
 
 
-def engine_defaults(document: Document) -> None:
-    """Writes down what an engine wants of a config that says nothing (its `config_defaults`), and
-    where it is by the environment, so that the record shows it.
+def engine_defaults(document: Document, locate: Callable[[str], str] = str) -> None:
+    """Writes down what an engine wants of a config that says nothing (its `config_defaults`), where
+    it is by the environment, and what this machine decides, so that the record shows it. `locate`
+    finds the path of a model.
 
     These defaults may become better ones with a new version; a run folder keeps those that it
     was made with.
@@ -98,6 +99,8 @@ def engine_defaults(document: Document) -> None:
             address = factory.whereabouts(values) if declares(factory, Findable) else {}
         except ConfigError:  # said where it is opened: what is typed may still name an address
             continue
+        if declares(factory, Settles):
+            address = {**address, **factory.settled(locate(model.partition("/")[2]), values)}
         for key, value in address.items():
             document.put(("policies", name, key), Document(value, {(): place}))
 

@@ -39,7 +39,7 @@ from gem_ma.config.document import (
 )
 from gem_ma.config.fit import check_fit
 from gem_ma.config.grid import Grid, take_grid
-from gem_ma.config.paths import locate_code, located
+from gem_ma.config.paths import locate, locate_code, located
 from gem_ma.config.schema import validate
 from gem_ma.config.secrets import check_comments, check_secrets
 from gem_ma.config.settings import Config
@@ -268,7 +268,7 @@ def _finish(document: Document, path: Path | None) -> Config | None:
     is_record = path is not None and _is_record(path)
     # a record is complete: to add today's defaults to it would change what is resumed
     if not is_record:
-        engine_defaults(document)
+        engine_defaults(document, lambda model: locate(model, base))
         seed_defaults(document)
     check_secrets(document)
     secret = {fault.path: fault for fault in document.faults}

@@ -201,6 +201,20 @@ class Findable(Protocol):
     def whereabouts(options: Mapping[str, Any]) -> Mapping[str, str]: ...
 
 
+@runtime_checkable
+class Settles(Protocol):
+    """Settles by a trial of this machine what a config leaves to it.
+
+    Asked of the class when a config is read. `settled`: options in place of those of a policy, for
+    the model `name`; the config then holds them, and so does the record. `pace` is for `run` and
+    `train`, of an open engine: a line for the user on what was taken, "" for nothing.
+    """
+
+    @staticmethod
+    def settled(name: str, options: Mapping[str, Any]) -> Mapping[str, str]: ...
+    def pace(self) -> str: ...
+
+
 CAPABILITIES: tuple[type, ...] = (  # in the order in which they are listed
     Batches,
     Streams,
@@ -216,6 +230,7 @@ CAPABILITIES: tuple[type, ...] = (  # in the order in which they are listed
     Reachable,
     Configured,
     Findable,
+    Settles,
 )
 
 

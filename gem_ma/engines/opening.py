@@ -5,12 +5,13 @@ What an engine is: `gem_ma.engines.base`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from inspect import signature
 from typing import Any
 
-from gem_ma.engines.base import Engine
+from gem_ma.engines.base import Engine, Policy
 from gem_ma.engines.batching import Batched
-from gem_ma.engines.capabilities import Batches
+from gem_ma.engines.capabilities import Batches, Settles
 from gem_ma.registry import asks_nothing, construct, load
 
 
@@ -34,3 +35,10 @@ def open_engine(policy: str, model: str, **options: Any) -> Engine:
     )
     # an engine that answers batches is one that answers: whoever asks sees no difference
     return Batched(engine) if isinstance(engine, Batches) else engine
+
+
+def paces(policies: Mapping[str, Policy]) -> list[str]:
+    """What engines say of how fast this machine is."""
+    engines = [policy.core for policy in policies.values()]
+    lines = [engine.pace() for engine in engines if isinstance(engine, Settles)]
+    return [line for line in lines if line]

@@ -13,6 +13,7 @@ from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
 from gem_ma.config.worlds import Worlds, worlds_of
 from gem_ma.engines.base import Policy
+from gem_ma.engines.opening import paces
 from gem_ma.estimators import estimator
 from gem_ma.scenario import Scenario
 from gem_ma.store import RunFolder
@@ -147,7 +148,7 @@ def open_parts(
         run=Run(learners, critics, states, attendants, Ahead.of(config), place.root, teams.play),
         checkpoint=place.checkpoint,
         summary=place.summary,
-        notes=[*place.notes, *_notes(settings, teams.play)],
+        notes=[*place.notes, *paces(policies), *_notes(settings, teams.play)],
     )
 
 

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 from weakref import finalize
 
+from gem_ma.engines.local import pace
 from gem_ma.engines.local.adapter_folder import seed_of
 from gem_ma.engines.local.adapter_settings import LoraSettings
 from gem_ma.engines.local.adapters import require_peft
@@ -158,6 +159,16 @@ class Transformers:
         # Not at exit: parts of the module may be gone by then, and all memory is freed anyway.
         finalize(self, adapters.release, key).atexit = False
         return key
+
+    @staticmethod
+    def settled(name: str, options: Mapping[str, Any]) -> dict[str, str]:
+        """See `Settles`."""
+        return pace.settled(name, options)
+
+    def pace(self) -> str:
+        """See `Settles`."""
+        dtype = str(self.model.dtype).removeprefix("torch.")
+        return pace.line(self.policy, self.base.folder, dtype, str(self.device))
 
     # -- requests ---------------------------------------------------------------------------------
 
