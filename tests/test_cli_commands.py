@@ -201,7 +201,7 @@ def test_check_takes_a_scenario_or_a_config(
     assert 6 in result["rules"]["passed"]
     monkeypatch.chdir(tmp_path)
     assert main(["check", "kuhn_poker"]) == 0
-    assert "kuhn_poker: its rules hold" in capsys.readouterr().out
+    assert "kuhn_poker: no rule is broken" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
 
 

@@ -51,6 +51,7 @@ Examples:
 @click.option(
     "--offline", is_flag=True, help="Send nothing to models behind an endpoint, and read no key."
 )
+@click.option("--strict", is_flag=True, help="Exit with 1 where a rule could not be tested.")
 @quiet_option
 @json_option
 def command(
@@ -62,6 +63,7 @@ def command(
     at_least: float | None,
     record: str | None,
     offline: bool,
+    strict: bool,
     **output: bool,
 ) -> int:
     """Check a config (schema, agents, models, number of episodes) and the rules of its scenario, or
@@ -72,9 +74,8 @@ def command(
     tiny request, and its tokens and cost are guessed by plays with filling instead of answers.
     An examination plays episodes, with whatever model the examined seat has.
     """
-    limit = [f"scenario.tasks={tasks}"] if tasks is not None else []
     source, typed = seated(source, overrides, base_urls)
-    overrides = (*typed, *limit)
+    overrides = (*typed, *([f"scenario.tasks={tasks}"] if tasks is not None else ()))
     if examine is not None:
         return _examine(
             source,
@@ -107,11 +108,22 @@ def command(
             raise
         emit_json(facts | {"ok": False, "findings": [str(finding) for finding in error.findings]})
         return 1
+    doubts = _doubts(reports) if strict else []
     if output["as_json"]:
-        _emit_json(facts, answers, reports)
+        _emit_json(facts, answers, reports, is_ok=not doubts)
     else:
         _emit(source, loaded, facts, answers, reports)
-    return _refusal(answers)
+    return _refusal(answers) or bool(doubts)
+
+
+def _doubts(reports: Sequence[Report]) -> list[str]:
+    """The rules that could not be tested, which are told."""
+    from gem_ma.cli.terminal import progress_line
+
+    doubts = [line for report in reports for line in report.doubts]
+    for line in doubts:
+        progress_line(f"--strict: {line}")
+    return doubts
 
 
 def _examine(
@@ -238,7 +250,11 @@ def _refusal(answers: Mapping[str, str | Exception]) -> int:
 
 
 def _emit_json(
-    facts: dict[str, Any], answers: Mapping[str, str | Exception], reports: Sequence[Report]
+    facts: dict[str, Any],
+    answers: Mapping[str, str | Exception],
+    reports: Sequence[Report],
+    *,
+    is_ok: bool,
 ) -> None:
     from gem_ma.cli.terminal import emit_json
 
@@ -254,7 +270,7 @@ def _emit_json(
     ]
     # of several scenarios a list, in the order of `scenario`
     rules: dict[str, Any] = results[0] if len(results) == 1 else {"scenarios": results}
-    emit_json(facts | {"ok": not _refusal(answers)} | rules)
+    emit_json(facts | {"ok": is_ok and not _refusal(answers)} | rules)
 
 
 def _emit(
@@ -267,7 +283,7 @@ def _emit(
     """Prints a table of the facts and the rules' report; on stderr, what an endpoint refused."""
     from gem_ma.cli.terminal import columns, emit, progress_line
 
-    rows = [("scenario", f"{facts['scenario']}: its rules hold")]
+    rows = [("scenario", f"{facts['scenario']}: no rule is broken")]
     if not _is_alone(loaded):
         rows = [("config", f"{source}: no fault"), *rows, *_config_rows(loaded, facts, answers)]
     emit(columns(rows))

@@ -2,9 +2,9 @@
 adds one test per named scenario.
 
 Every such test runs `gem_ma.testing.check_scenario`; with `--gem-ma-check all` there is one for
-every registered scenario. For tests of your own there is the fixture `gem_ma_check`, which is
-that function. The module is loaded in every run of pytest: it imports gem_ma only when it is
-used.
+every registered scenario, and with `--gem-ma-strict` one fails where a rule could not be tested.
+For tests of your own there is the fixture `gem_ma_check`, which is that function. The module is
+loaded in every run of pytest: it imports gem_ma only when it is used.
 """
 
 from __future__ import annotations
@@ -30,6 +30,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             " gem_ma's conformance rules; may be repeated"
         ),
     )
+    group.addoption(
+        "--gem-ma-strict",
+        action="store_true",
+        dest="gem_ma_strict",
+        help="a scenario fails where a rule could not be tested",
+    )
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +55,8 @@ class ScenarioItem(pytest.Item):
 
         report = check_scenario(self.name)
         self.add_report_section("call", "conformance", str(report))
+        if self.config.getoption("gem_ma_strict") and report.doubts:
+            pytest.fail("\n".join(report.doubts), pytrace=False)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         from gem_ma.errors import GemMaError

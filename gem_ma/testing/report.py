@@ -50,18 +50,31 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A scenario that keeps the rules. `untested` holds, per rule, what could not be looked at
-    and why; a skipped rule stands there too."""
+    """A scenario that breaks no rule. `passed` are the rules that it keeps. `untested` holds, per
+    rule, what could not be looked at and why; a skipped rule stands there too."""
 
     scenario: str
     passed: tuple[int, ...]
     untested: Mapping[int, tuple[str, ...]]
     speed: Mapping[str, float] = field(default_factory=dict)  # microseconds per turn
 
+    @property
+    def not_tested(self) -> tuple[int, ...]:
+        """The rules of which nobody knows whether it keeps them."""
+        return tuple(rule for rule in RULES if rule not in self.passed)
+
+    @property
+    def doubts(self) -> list[str]:
+        """A line for each of those, with the reason."""
+        return [
+            f"{self.scenario}: rule {rule} ({RULES[rule]}) was not tested:"
+            f" {'; '.join(self.untested.get(rule, ()))}"
+            for rule in self.not_tested
+        ]
+
     def __str__(self) -> str:
-        rest = len(RULES) - len(self.passed)
-        kept = f"{len(self.passed)} rules; {rest} could not be tested"
-        lines = [f"{self.scenario}: keeps {kept if rest else f'all {len(RULES)} rules'}"]
+        rest = f", {len(self.not_tested)} not tested" if self.not_tested else ""
+        lines = [f"{self.scenario}: {len(self.passed)} of {len(RULES)} rules kept{rest}"]
         for rule, name in RULES.items():
             outcome = "passed" if rule in self.passed else "not tested"
             lines.append(f"  {rule:2} {name:14} {outcome}")

@@ -18,12 +18,17 @@ NONSENSE = "zq#0"  # what no scenario takes
 # How a scenario says no. One that answers a legal string like nonsense may still take it, where
 # its answer never changes: only a refusal in words is held against it.
 _REFUSAL = re.compile(
-    r"illegal|invalid|is not? |isn't|cannot|can't|refus|unknown|unclear|unreadable|no such"
+    r"illegal|invalid|unreadable|no such|you (?:cannot|can't) (?:do|say|play|choose) (?:that|this)"
     r"|not (?:an? )?(?:legal|allowed|valid|possible|permitted|understood|readable|accepted)"
-    r"|not (?:an? )?recogni[sz]ed|try again|once more|please (?:answer|choose|use|say)"
-    r"|must be|wrong (?:format|move|answer)",
+    r"|not (?:an? )?recogni[sz]ed|try again|please (?:answer|choose|use|say)"
+    r"|(?:that|this) (?:is not?|isn't) |wrong (?:format|move|answer)",
     re.IGNORECASE,
 )
+# As often these tell what is true in the game ("X is no wolf"): a refusal where they name the act.
+_OF_THE_ACT = re.compile(
+    r"is not? |isn't|cannot|can't|refus|unknown|unclear|once more|must be", re.IGNORECASE
+)
+_ACT = "\0"  # in the place of what was said
 
 
 def legal_strings(kit: Kit) -> None:
@@ -93,7 +98,7 @@ def _takes_each(
         for choice in (*legal[:24], NONSENSE)
     }
     for choice in legal[:24]:
-        same, refused = answers[choice] == answers[NONSENSE], _REFUSAL.search(str(answers[choice]))
+        same, refused = answers[choice] == answers[NONSENSE], _refuses(answers[choice][0][agent])
         # where all are answered alike, the answer does not depend on what was said
         if same and refused and any(answers[other] != answers[NONSENSE] for other in legal[:24]):
             kit.fail(
@@ -103,6 +108,13 @@ def _takes_each(
                 step=step,
                 seed=seed,
             )
+
+
+def _refuses(texts: list[str]) -> bool:
+    """Whether this says no to an act, of what was told to who did it."""
+    return any(
+        _REFUSAL.search(text) or (_ACT in text and _OF_THE_ACT.search(text)) for text in texts
+    )
 
 
 def _answered(kit: Kit, play: Trace, agent: str, step: int, seed: int, choice: str) -> Any:
@@ -135,7 +147,7 @@ def _answered(kit: Kit, play: Trace, agent: str, step: int, seed: int, choice: s
     acted = {who: int(who in actions[step]) for who in kit.agents}
     # what was said is shown to others in the same words: it must not tell two choices apart
     seen = {
-        who: [m.text.replace(choice, "*") for m in game.view(who)[before[who] + acted[who] :]]
+        who: [m.text.replace(choice, _ACT) for m in game.view(who)[before[who] + acted[who] :]]
         for who in kit.agents
     }
     after = seen, list(game.pending), [(e.agent, e.value) for e in game.ledger[count:]], game.over

@@ -3,6 +3,7 @@ that it breaks."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gem_ma import Ask, Limits, Scenario
+from gem_ma import Ask, Limits, Reward, Scenario, Tell
+from gem_ma.cli.main import main
 from gem_ma.errors import ConfigError, ConformanceError
 from gem_ma.testing import RULES, Finding, Report, check_scenario
 from tests.conformance import mutants, shapes
@@ -222,6 +224,9 @@ def test_the_pytest_plugin_adds_one_test_per_scenario(tmp_path):
         "kuhn_poker",
         "--gem-ma-check",
         "nope",
+        "--gem-ma-check",
+        "dilemma",
+        "--gem-ma-strict",
     ]
     root = str(Path(__file__).resolve().parents[2])
     ran = subprocess.run(
@@ -231,4 +236,67 @@ def test_the_pytest_plugin_adds_one_test_per_scenario(tmp_path):
         text=True,
         env={**os.environ, "PYTHONPATH": root, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )
-    assert "1 failed, 1 passed" in ran.stdout and "no scenario is called 'nope'" in ran.stdout
+    assert "rule 4 (secrecy) was not tested" in ran.stdout
+    assert "2 failed, 1 passed" in ran.stdout and "no scenario is called 'nope'" in ran.stdout
+
+
+class Vote(Scenario):
+    """The village learns of whoever has most votes whether it is a wolf; one vote rarely decides.
+    `answer`: what a voter is told besides."""
+
+    agents = ("player_0", "player_1", "player_2", "player_3", "player_4")
+    ends_within = 1
+    chance = False
+    answer = ""
+
+    def play(self, rng, task):
+        names = self.agents
+        said = yield Ask(dict.fromkeys(names, "Vote."), legal=names)
+        votes = [action.parsed or names[0] for action in said.values()]
+        most = max(names, key=lambda name: (votes.count(name), name))
+        news = f"{most} is no wolf. It is not known who is; the wolf cannot be seen."
+        tells = dict.fromkeys(names, news)
+        for name, action in said.items():
+            if action.parsed in (None, "player_3") and self.answer:
+                tells[name] = self.answer.format(said=action.text)
+        yield Tell(tells)
+        yield Reward({name: float(most != name) for name in names})
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_refusal"),
+    [
+        ("", False),
+        ("player_4 is no wolf", False),
+        ("You cannot see the wolf", False),
+        ("it must be player_4", False),
+        ("{said} is no player", True),
+        ("{said} must be a name", True),
+        ("That is not a name", True),
+        ("Try again", True),
+        ("An illegal vote", True),
+    ],
+)
+def test_a_truth_of_the_game_is_not_taken_for_a_refusal(answer, is_refusal):
+    told = type("Told", (Vote,), {"answer": answer})
+    skip = set(RULES) - {10}
+    if is_refusal:
+        assert found(scenario=told, skip=skip) == {10}
+    else:
+        assert 10 in check_scenario(told, seeds=SEEDS, skip=skip).passed
+
+
+def test_a_rule_that_was_not_tested_is_not_counted_as_kept(capsys, monkeypatch):
+    report = check_scenario("dilemma", seeds=SEEDS, skip=set(RULES) - {4, 7})
+    assert report.passed == (7,) and "1 of 13 rules kept, 12 not tested" in str(report)
+    assert any("4 (secrecy) was not tested: the scenario declares" in d for d in report.doubts)
+    whole = Report("kuhn_poker", tuple(RULES), {1: ("a part of it",)})
+    assert "13 of 13 rules kept\n" in str(whole) and not whole.doubts
+    for made, code in ((report, 1), (whole, 0)):
+        monkeypatch.setattr("gem_ma.testing.check_scenario", lambda *_, made=made, **__: made)
+        assert main(["check", "dilemma", "--strict", "--quiet"]) == code
+        assert main(["check", "dilemma", "--strict", "--quiet", "--json"]) == code
+        said = capsys.readouterr()
+        assert ("--strict: dilemma: rule 4" in said.err) == bool(code)
+        assert f'"ok": {json.dumps(not code)}' in said.out
+        assert main(["check", "dilemma", "--quiet"]) == 0
