@@ -157,8 +157,8 @@ _OTHERS: dict[str, Shape] = {
     "error": optional(TEXT),
     "options": FREE_OBJECT,
 }
-# written where it says something: lines of a run of one scenario stay as they always were
-_WORLD = "world"
+# written where they say something: lines of a run of one scenario stay as they always were
+_SOMETIMES: dict[str, tuple[Shape, Any]] = {"world": (TEXT, ""), "cut": (TEXTS, [])}
 
 
 # A play offers the same tools at every turn, so they stand once in its line.
@@ -236,8 +236,9 @@ def _plain_values(episode: Episode) -> dict[str, Any]:
     try:
         for name, shape in _OTHERS.items():
             data[name] = within(name, shape.write, getattr(episode, name))
-        if episode.world:
-            data[_WORLD] = within(_WORLD, TEXT.write, episode.world)
+        for name, (shape, _) in _SOMETIMES.items():
+            if value := getattr(episode, name):
+                data[name] = within(name, shape.write, value)
         turns = within("turns", many(turn).write, episode.turns)
     except (Wrong, RecursionError) as error:
         raise StoreError(
@@ -264,7 +265,7 @@ def _from_json(data: Any) -> Episode:
         refuse("an object", data)
     # before the fields: of a newer schema they may be others
     check_schema(data)
-    known = {"schema", "id", "tools", "turns", _WORLD, *_OTHERS}
+    known = {"schema", "id", "tools", "turns", *_SOMETIMES, *_OTHERS}
     if not data.keys() <= known:
         raise Wrong(f"unknown key {min(data.keys() - known)!r}")
     # all of them, even those with a default: a line is written whole or not at all
@@ -284,7 +285,8 @@ def _from_json(data: Any) -> Episode:
         return shared[numbers]
 
     others = {name: within(name, shape.read, data[name]) for name, shape in _OTHERS.items()}
-    others[_WORLD] = within(_WORLD, TEXT.read, data.get(_WORLD, ""))
+    for name, (shape, nothing) in _SOMETIMES.items():
+        others[name] = within(name, shape.read, data.get(name, nothing))
     try:
         # prompts in full again, before their shapes look at them
         turns = choices.whole(conversations.whole(data["turns"]))

@@ -116,8 +116,8 @@ def turns(
 
     Turns before an episode's last fork stand in the record of the play that was forked, and give
     no rows here. Credit and returns are taken over *all* own turns of the agent, trained or not.
-    FAILED and INTERRUPTED episodes give no rows and are counted. Where the driver cut a play
-    (`end.bootstraps`), the return continues with `tails[(episode index, agent)]` (a critic's
+    FAILED and INTERRUPTED episodes give no rows and are counted. Where an agent's part was cut
+    (`Episode.goes_on`), the return continues with `tails[(episode index, agent)]` (a critic's
     value of the view as if it were asked now; absent or the agent had left: 0);
     `truncated="drop"` leaves such episodes out instead, counted. Raises ConfigError for an
     unknown rule, an unusable gamma or an agent without one, ArithmeticError where reward is lost
@@ -131,7 +131,12 @@ def turns(
     elsewhere: dict[tuple[int, str], float] = {}
     excluded: Counter[str] = Counter()
     for index, episode in enumerate(episodes):
-        if not episode.end.scored or (truncated == "drop" and episode.end.bootstraps):
+        if not episode.end.scored or (
+            truncated == "drop"
+            and (
+                episode.end.bootstraps or any(episode.cast[a].policy == policy for a in episode.cut)
+            )
+        ):
             # counted by how they ended: a step that loses half of its episodes must not look like a
             # small one
             excluded[episode.end.value] += 1
@@ -146,8 +151,8 @@ def turns(
         for agent in agents:
             part = folded[agent]
             before[index, agent], elsewhere[index, agent] = part.before, part.elsewhere
-            # a play that came to its own end is worth nothing more
-            tail = (tails or {}).get((index, agent), 0.0) if episode.end.bootstraps else 0.0
+            # a part that came to its own end is worth nothing more
+            tail = (tails or {}).get((index, agent), 0.0) if episode.goes_on(agent) else 0.0
             gains = returns(part.rewards, discount_of(gamma, agent), tail)
             fresh += _rows(index, episode, agent, policy, part, gains, tail)
         # stable: agents of one step keep the order of the cast

@@ -53,9 +53,15 @@ class Reward:
 
 @dataclass(slots=True)
 class Leave:
-    """This agent's part is over: it is never asked, told or paid again."""
+    """This agent's part is over: it is never asked, told or paid again.
+
+    `cut`: a limit of the world's own ended it, at no end that the rules know, so the value of what
+    would follow still counts. What it would have seen next is told before (`Tell`), since a critic
+    takes that value from it. A play in which the last to go are cut ends as `End.TRUNCATED`.
+    """
 
     agent: str
+    cut: bool = False
 
 
 class Call:

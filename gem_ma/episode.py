@@ -43,6 +43,7 @@ class End(Enum):
     """How an episode ended."""
 
     TERMINATED = "terminated", "The scenario reached its own end."
+    TRUNCATED = "truncated", "A limit of the world's own cut the play: `Leave(agent, cut=True)`."
     MAX_STEPS = "max_steps", "The driver's limit on decision points cut the play."
     MAX_TURNS = "max_turns", "The driver's limit on turns cut the play."
     MAX_TOKENS = "max_tokens", "The driver's limit on sampled tokens cut the play."
@@ -69,7 +70,7 @@ class End(Enum):
         """True for a truncation: the play could have gone on, so a value may stand in for the
         rest."""
         # an interrupted play is no truncation: it will be played again from its start
-        return self in (End.MAX_STEPS, End.MAX_TURNS, End.MAX_TOKENS, End.TIMEOUT, End.CONTEXT)
+        return self not in (End.TERMINATED, End.INTERRUPTED, End.FAILED)
 
     @property
     def scored(self) -> bool:
@@ -132,7 +133,8 @@ class Episode:
     `task` is `<split>/<index>`; `group` names episodes that share a start; `final` holds, per
     agent, the messages after its last turn, an unanswered Ask included; `forks` are (step, seed)
     pairs at which the play's random generator was reseeded. `world` names the scenario where a run
-    plays several, else it is "".
+    plays several, else it is "". `cut` are the agents whose part a limit of the world's own ended,
+    at whatever end of the play.
     """
 
     scenario: str
@@ -151,6 +153,12 @@ class Episode:
     error: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)  # of the scenario
     world: str = ""
+    cut: tuple[str, ...] = ()
+
+    def goes_on(self, agent: str) -> bool:
+        """True where an agent's part was cut, so that a value may stand in for the rest. Of an
+        agent that left before the driver cut the others no record tells."""
+        return agent in self.cut or (self.end.bootstraps and self.end is not End.TRUNCATED)
 
     @property
     def agents(self) -> tuple[str, ...]:

@@ -132,6 +132,7 @@ def _is_cancelled() -> bool:
 
 
 def _close(game: Game, error: str | None, end: End) -> tuple[str | None, End]:
+    end = game.own_end if end is End.TERMINATED else end
     try:
         game.close()
     except ScenarioError as caught:
@@ -164,4 +165,5 @@ def _record(
         error=error,
         options=dict(plan.options),
         world=plan.world,
+        cut=tuple(game.cut) if game else (),
     )

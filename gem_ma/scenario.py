@@ -15,7 +15,7 @@ from typing import Any
 
 from gem_ma.effect_values import Misfit, Pending, agents_problem, amount, twice
 from gem_ma.effects import Ask, Call, Content, Effect, Leave, Play, Reward, Scenario, Tell
-from gem_ma.episode import CallResult, Entry
+from gem_ma.episode import CallResult, End, Entry
 from gem_ma.errors import ActionError, CallError, ReplayError, ScenarioError
 from gem_ma.exchange import Views, mismatch, private_copy, read
 from gem_ma.parsing import clean
@@ -65,6 +65,7 @@ class Game:
         self.pending: dict[str, Pending] = {}
         self.step = 0  # index of the open decision point = number of committed ones
         self.over = False  # the scenario ended by itself
+        self.cut: dict[str, int] = {}  # agent whose part its world cut -> step at which
         self.closed = False  # nothing more can be sent: over, cut or failed
         self.waiting: Call | None = None
         # characters of a saying; what is replayed was cut when it was recorded
@@ -109,6 +110,12 @@ class Game:
     def left(self) -> Set[str]:
         """The agents whose part is over."""
         return self._views.left
+
+    @property
+    def own_end(self) -> End:
+        """How it ends where no driver cuts it: truncated where the last to go were cut."""
+        is_empty = len(self.left) == len(self._views.messages)
+        return End.TRUNCATED if is_empty and self.step in self.cut.values() else End.TERMINATED
 
     def _transcript(self, agent: str) -> list[Message]:
         try:
@@ -269,6 +276,8 @@ class Game:
                 if not self.step:
                     raise Misfit(f"lets {effect.agent} leave before the first Ask")
                 self._views.left.add(effect.agent)
+                if effect.cut:
+                    self.cut[effect.agent] = self.step
             else:
                 raise Misfit(
                     f"yielded {effect!r}; the effects are Ask, Tell, Reward, Leave and Call"

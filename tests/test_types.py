@@ -90,6 +90,7 @@ def test_returns_and_transcripts_are_derived_from_the_record() -> None:
 def test_every_end_is_explained_and_is_exactly_one_kind() -> None:
     assert all(end.__doc__ and end.__doc__ != End.__doc__ for end in End)
     assert {end for end in End if end.bootstraps} == {
+        End.TRUNCATED,
         End.MAX_STEPS,
         End.MAX_TURNS,
         End.MAX_TOKENS,

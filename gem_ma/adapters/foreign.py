@@ -16,7 +16,7 @@ from typing import Any, Self
 from gem_ma.adapters.guest import guest
 from gem_ma.adapters.line import Line, Stop
 from gem_ma.adapters.option_values import check
-from gem_ma.effects import Ask, Play, Reward, Scenario
+from gem_ma.effects import Ask, Leave, Play, Reward, Scenario, Tell
 from gem_ma.episode import Episode, Limits
 from gem_ma.parsing import parse_legal
 from gem_ma.types import Action
@@ -101,6 +101,10 @@ class Foreign(Scenario):
                     for agent, value in effect.values.items():
                         paid[agent] += value
                 yield effect
+            for agent, last in (stop.cut or {}).items():
+                if not notes:
+                    yield Tell({agent: last})
+                    yield Leave(agent, cut=True)
             if stop.outcomes:
                 line.go(_drawn(rng, stop.outcomes), 0)
                 continue

@@ -59,6 +59,7 @@ class Gem(Solo):
         # GEM says both at its limit of turns; there the driver cuts, and the value of what would
         # follow counts
         state.over = bool(over or cut) and not (cut and state.steps >= self.turns)
+        state.cut = state.over and bool(cut)
         return state
 
     def success(self, episode: Episode) -> bool | None:

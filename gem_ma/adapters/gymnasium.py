@@ -3,7 +3,7 @@
 
 The options are those of `gymnasium.make`, and `turns` (the time limit), `actions` (their names),
 `brief` (what the agent is told first), `chance`, `foul` (what an unreadable answer pays). A time
-limit cuts a play: it is no end that the rules know.
+limit cuts a play, as does a truncation of the environment's own: it is no end that the rules know.
 """
 
 from __future__ import annotations
@@ -89,9 +89,10 @@ class Gymnasium(Solo):
         seen, paid, over, cut, info = parts(env.step(action), STEP, "step")
         state.info, state.paid, state.why = noted(info), amount(paid), "step"
         ends, cut = flag(over, "terminated"), flag(cut, "truncated")
-        # a limit of the environment's own that nobody declared ends the play; at the declared one
-        # the driver cuts it
-        state.over = ends or (cut and state.steps < self.turns)
+        # a limit of the environment's own that nobody declared cuts the play here; at the declared
+        # one the driver does
+        state.cut = cut and not ends and state.steps < self.turns
+        state.over = ends or state.cut
         state.view = text_of(env, seen)
         return state
 

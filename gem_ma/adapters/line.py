@@ -30,6 +30,7 @@ class Stop:
     """Where a play waits. `before`: what was paid and told on the way here. `asks`: who must act,
     and what each is shown; nobody = the play is over. `moves`: {agent: {legal string: what the
     library calls it}}; who is missing there answers in free text, and all do where it is None.
+    `cut`: whose part a limit of the library's own ended here, and what each would have seen next.
     `outcomes`: (outcome, weight) of a draw that is made by the play's own rng, and then nobody is
     asked."""
 
@@ -37,12 +38,14 @@ class Stop:
     asks: Mapping[str, Content] | None = None
     moves: Mapping[str, Mapping[str, Any]] | None = None
     outcomes: Sequence[tuple[Any, float]] = ()
+    cut: Mapping[str, Content] | None = None
 
 
 def _weight(stop: Stop) -> int:
     """Characters of a stop, more or less: what is shown, and the names of moves."""
     tells = (effect.to for effect in stop.before if isinstance(effect, Tell))
-    shown = [value for told in (*tells, stop.asks or {}) for value in told.values()]
+    told = (*tells, stop.asks or {}, stop.cut or {})
+    shown = [value for by_agent in told for value in by_agent.values()]
     names = [name for moves in (stop.moves or {}).values() for name in moves]
     return sum(map(_length, shown)) + sum(map(len, names)) + 64 * len(names)
 

@@ -110,4 +110,8 @@ class PettingZoo(Foreign):
             listed = known.moves(state, agent, seen)
             if listed is not None:
                 moves[agent] = listed
-        return Stop(before, asks, moves)
+        cut = {
+            agent: "" if seen is None else known.text(state.env, seen)
+            for agent, seen in state.cut.items()
+        }
+        return Stop(before, asks, moves, cut=cut or None)

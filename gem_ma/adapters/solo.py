@@ -22,6 +22,7 @@ class SoloState:
     info: Mapping[str, Any] = field(default_factory=dict)
     paid: float = 0.0
     over: bool = False
+    cut: bool = False  # over by a limit of the environment's own that nobody declared
     why: str = "step"
     steps: int = 0
 
@@ -44,7 +45,7 @@ class Solo(Foreign):
         elif self.brief and not state.steps:
             before = (Tell({AGENT: self.brief}),)
         if state.over:
-            return Stop(before)
+            return Stop(before, cut={AGENT: state.view} if state.cut else None)
         moves = self.moves(state)
         listed = None if moves is None else {AGENT: moves}
         return Stop(before, {AGENT: state.view or "Go on."}, listed)

@@ -6,7 +6,7 @@ Agents are called by the text of what the environment calls them, which may be a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,8 @@ class Table:
     paid: dict[str, float] = field(default_factory=dict)
     steps: int = 0
     out: set[str] = field(default_factory=set)  # who ended, though it may still be listed
+    cut: dict[str, Any] = field(default_factory=dict)  # who was truncated here -> what it saw then
+    gone: set[str] = field(default_factory=set)  # who has ended or been truncated once
 
     @property
     def turn_based(self) -> bool:
@@ -70,6 +72,7 @@ class Table:
     def go(self, move: Mapping[str, Any]) -> None:
         """Steps by the actions of all who were asked."""
         self.steps += 1
+        self.cut = {}
         if self.turn_based:
             (action,) = move.values()
             self.env.step(action)
@@ -86,13 +89,22 @@ class Table:
         amounts = {name: amount(value) for name, value in paid.items()}
         self.paid = {name: value for name, value in amounts.items() if value}
 
-    def _note(self, *ends: Mapping[str, Any]) -> None:
+    def _note(self, ends: Mapping[str, Any], cuts: Mapping[str, Any]) -> None:
         """Who is out by these. An environment may leave its agents listed; who was dropped from
         its list, and stands there again later, plays again."""
-        for which in ends:
-            everybody: Iterable[str] = self.ids if which.get(ALL) else ()
-            self.out |= {*everybody, *(name for name, over in which.items() if over)}
+        over, cut = ({*self.ids} if which.get(ALL) else _true(which) for which in (ends, cuts))
+        for name in self.ids if self.steps else ():  # in their order
+            if name in cut - over - self.out - self.gone:
+                self.cut[name] = self._last(name)
+        self.gone |= over | cut
+        self.out |= over | cut
         self.out &= {str(agent) for agent in self.env.agents}
+
+    def _last(self, name: str) -> Any:
+        """What an agent saw when it was truncated; None where the environment shows it nothing."""
+        if not self.turn_based:
+            return self.observations.get(name)
+        return self.env.observe(self.ids[name])
 
     def _wait(self) -> None:
         """Steps on to an agent that can act; PettingZoo wants None of those that are out."""
@@ -108,6 +120,10 @@ class Table:
         self.infos = _named(noted(env.infos), "infos")
         if env.agents and env.agent_selection in env.agents:
             self.observations = {str(env.agent_selection): env.observe(env.agent_selection)}
+
+
+def _true(which: Mapping[str, Any]) -> set[str]:
+    return {name for name, value in which.items() if value}
 
 
 def _named(values: Any, what: str) -> dict[str, Any]:

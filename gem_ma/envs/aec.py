@@ -107,7 +107,7 @@ class ChatAEC(Projection, pettingzoo.AECEnv[str, dict[str, Any], "str | Action |
             self.rewards[agent] = paid.get(agent, 0.0)
             self._cumulative_rewards[agent] += self.rewards[agent]
             self.terminations[agent] = session.terminated(agent)
-            self.truncations[agent] = session.end is not None and not self.terminations[agent]
+            self.truncations[agent] = session.truncated(agent)
             self.infos[agent] = session.info(agent)
         self.agent_selection = next(iter(game.pending), self.agent_selection)
         # agents that leave step with None before anybody acts again

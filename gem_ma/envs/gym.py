@@ -103,8 +103,7 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
             session.commit(actions)
             self._play_on(game)
         terminated = session.terminated(agent)
-        # an agent that left ended by the rules, whatever cut the others
-        truncated = session.end is not None and not terminated
+        truncated = session.truncated(agent)
         self._done = terminated or truncated
         return (
             self._observed(),

@@ -180,6 +180,6 @@ class Lane:
             self._seen,
             session.rewards().get(agent, 0.0),
             terminated,
-            session.end is not None and not terminated,
+            session.truncated(agent),
             session.info(agent),
         )

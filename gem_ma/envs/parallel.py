@@ -86,7 +86,7 @@ class ChatParallel(Projection, pettingzoo.ParallelEnv[str, dict[str, Any], "str 
         # the dicts hold those who were there before the step: it is their last word
         paid, alive = session.rewards(), self.agents
         over = {agent: session.terminated(agent) for agent in alive}
-        cut = {agent: session.end is not None and not over[agent] for agent in alive}
+        cut = {agent: session.truncated(agent) for agent in alive}
         self.agents = [agent for agent in alive if not (over[agent] or cut[agent])]
         if self.render_mode == "human":
             session.render()

@@ -190,7 +190,7 @@ class Session:
     def _settle(self, game: Game) -> None:
         if game.waiting is not None:
             return  # the step goes on once its call is answered
-        self.end = End.TERMINATED if game.over else self._limit(game)
+        self.end = game.own_end if game.over else self._limit(game)
         # at once, so that a `finally` of the author does not wait for the next reset
         if self.end is not None:
             game.close()
@@ -241,15 +241,20 @@ class Session:
             if asked.tools:
                 info["tools"] = self._tools(asked.tools)
         if self.end is not None or agent in game.left:
-            # who has left ended by the rules, also where a limit cut the others later
-            cut = None if self.terminated(agent) else self.end
-            info["stop"] = (cut or End.TERMINATED).value
+            # who has left ended then, also where a limit cut the others later
+            end = End.TERMINATED if self.terminated(agent) else self.end
+            info["stop"] = (End.TRUNCATED if agent in game.cut else end or End.TERMINATED).value
         return info
 
     def terminated(self, agent: str) -> bool:
         """The agent's part ended by the rules."""
         game = self._game()
-        return game.over or agent in game.left
+        return (game.over or agent in game.left) and agent not in game.cut
+
+    def truncated(self, agent: str) -> bool:
+        """A limit cut the agent's part, of the driver's or of the world's own."""
+        is_over = self.end is not None or agent in self._game().cut
+        return is_over and not self.terminated(agent)
 
     def rewards(self) -> dict[str, float]:
         """What the ledger paid since the last call, added in its order; agents without an entry

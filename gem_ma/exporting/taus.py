@@ -20,6 +20,7 @@ Won = Callable[[Episode], bool | None]
 # theirs by ours; a scenario's own end is the user's goodbye
 REASONS = {
     End.TERMINATED: "user_stop",
+    End.TRUNCATED: "max_steps",
     End.MAX_STEPS: "max_steps",
     End.MAX_TURNS: "max_steps",
     End.TIMEOUT: "timeout",

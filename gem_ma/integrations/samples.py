@@ -55,7 +55,7 @@ class Sample:
     version: NDArray[np.int64]  # [T]: of the weights that sampled; -1 off the mask
     unplaced: float
     total: float  # what the agent was paid in the whole episode
-    truncated: bool  # the driver cut the episode, so a return would go on
+    truncated: bool  # the agent's part was cut, so a return would go on
     restricted: bool  # some id was sampled among a part of the vocabulary only
 
 
@@ -144,6 +144,6 @@ def _sample(
         version=np.where(mask, row.version[start:], -1),
         unplaced=total - placed if part[0] == 0 else 0.0,
         total=total,
-        truncated=episode.end.bootstraps,
+        truncated=episode.goes_on(str(table.agent[first])),
         restricted=any(row.allowed),
     )

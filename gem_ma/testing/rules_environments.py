@@ -262,7 +262,7 @@ def _limits(kit: Kit, name: str, factory: Factory, play: Callable[..., Played]) 
             cut = not (known.over and known.length == limit)
             for agent, how in played.ended.items():
                 if how == ("terminated" if cut else "truncated") and not (
-                    cut and agent in known.left
+                    (cut and agent in known.left) or agent in known.cut
                 ):
                     message = (
                         f"{name}: a limit truncates, the rules' own end terminates, also on the"

@@ -56,7 +56,8 @@ def compare(kit: Kit, name: str, played: Played, known: Trace, seed: int) -> Non
             )
             kit.fail(7, message, agent=agent, seed=seed, key=(name, "sum"))
     for agent, how in played.ended.items():
-        expected_end = "terminated" if known.over or agent in known.left else "truncated"
+        by_rule = (known.over or agent in known.left) and agent not in known.cut
+        expected_end = "terminated" if by_rule else "truncated"
         if how != expected_end:
             message = (
                 f"{name}: a play that ends by itself terminates its agents, a limit truncates them;"

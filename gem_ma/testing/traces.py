@@ -25,6 +25,7 @@ class Trace:
     over: bool
     # of the turns, with their tool calls: what is played again is this and not the texts
     actions: tuple[Action, ...] = field(compare=False, repr=False)
+    cut: tuple[str, ...] = ()  # of those who left, whose part the world cut
 
     @property
     def length(self) -> int:
@@ -64,6 +65,8 @@ def trace(game: Any) -> Trace:
         tuple(sorted(game.left)),
         bool(game.over),
         tuple(turn.action for turn in game.turns),
+        # a kernel that is under test may know none
+        tuple(sorted(getattr(game, "cut", ()))),
     )
 
 
@@ -104,7 +107,7 @@ def difference(first: Trace, other: Trace) -> tuple[str, str | None, int | None]
                 agent,
                 first.length,
             )
-    if (first.over, first.left) != (other.over, other.left):
+    if (first.over, first.left, first.cut) != (other.over, other.left, other.cut):
         return "one play is over, the other is not, or other agents have left", None, first.length
     return None
 

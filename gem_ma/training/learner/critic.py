@@ -120,13 +120,13 @@ class TableCritic:
 
 
 def cut_views(episodes: Sequence[Episode], policy: str) -> list[tuple[int, str]]:
-    """(episode, agent) of every view of the policy at which the driver cut a play."""
+    """(episode, agent) of every view of the policy at which the agent's part was cut."""
     return [
         (n, agent)
         for n, e in enumerate(episodes)
-        if e.end.bootstraps
+        if e.end.scored
         for agent, seat in e.cast.items()
-        if seat.policy == policy
+        if seat.policy == policy and e.goes_on(agent)
     ]
 
 

@@ -1,4 +1,4 @@
-"""The values of what would have followed where the driver cut a play."""
+"""The values of what would have followed where a play was cut."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ def still_here(
     """The values of what follows, without those of agents whose part was over (`Leave`) before the
     driver cut the play: nothing follows for them.
 
-    No record says who has left, so the plays are replayed from it.
+    A record says whom the world cut, not who has left, so plays that the driver cut are replayed
+    from it.
     """
     gone: dict[int, set[str]] = {}
     # once per episode: several agents of one play share a replay
-    for index in dict.fromkeys(index for index, _ in tails):
+    for index in dict.fromkeys(i for i, agent in tails if agent not in episodes[i].cut):
         cut = episodes[index]
         scenario = scenario_of(cut)
         game = replay(
             scenario, task_of(scenario, cut.task), cut.seed, cut.turns, cut.calls, cut.forks
         )
-        gone[index] = set(game.left)
+        gone[index] = game.left - game.cut.keys()
         game.close()  # a scenario may hold files or processes
     return {
-        (index, agent): value for (index, agent), value in tails.items() if agent not in gone[index]
+        (index, agent): value
+        for (index, agent), value in tails.items()
+        if agent not in gone.get(index, ())
     }

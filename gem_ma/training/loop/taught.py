@@ -20,6 +20,7 @@ from gem_ma.training.loop.step import Step
 CUT_SHARE = 0.05
 # how a play was cut -> by what
 LIMITS = {
+    End.TRUNCATED: "a limit of their world",
     End.MAX_STEPS: "run.max_steps or the time limit of their world",
     End.MAX_TURNS: "run.max_turns",
     End.MAX_TOKENS: "run.max_tokens",
