@@ -220,7 +220,7 @@ class OpenAI:
         body |= {
             name: value
             for name, value in drawn.items()
-            if self.dialect.token_ids or not isinstance(value, Unsaid)
+            if value is not None and (self.dialect.token_ids or not isinstance(value, Unsaid))
         }
         body |= {"max_tokens": how.max_tokens, "seed": request.seed & SEED_BITS}
         body |= {
