@@ -173,7 +173,7 @@ FORMATS: Mapping[str, Format] = {
             *("<|python_start|>", "<|python_end|>"),
         ),
         (
-            *("<|python_start|>", "<|tool_call_start|>", "func_name1(params_name1"),
+            *("<|python_start|>", "<|tool_call_start|>", "func_name1("),
             *("<|tool_list_start|>", "<|tool_response_start|>"),  # LFM2 speaks of these alone
         ),
     ),

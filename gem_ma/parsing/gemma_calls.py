@@ -16,7 +16,8 @@ from gem_ma.types import Malformed, ToolCall
 
 GEMMA = re.compile(r"<\|tool_call>|<start_function_call>")
 _NAME = re.compile(r"\s*+(?:call:)?([^\s<>{}|]{1,200})(?=\{)")
-_END = re.compile(r"<tool_call\|>|<end_function_call>")
+# the result begins with a token by which the turn of a call ends
+_END = re.compile(r"<tool_call\|>(?:<\|tool_response>)?|<end_function_call>")
 _QUOTE = re.compile(r'<\|"\|>|<escape>')
 _KEY = re.compile(r"([^:{}\[\],<]++):")
 _PLAIN = re.compile(r"[^,\]}]++")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 
 from gem_ma.engines.local.chat_template import ChatTemplate, Piece
 from gem_ma.engines.local.template_lines import Way
@@ -18,7 +18,8 @@ from gem_ma.parsing.reasoning import closing_of
 from gem_ma.types import Message, Tool, ToolCall
 
 ME = "x"
-ASKED = Message("x")
+_QUESTION = "zqasked"
+ASKED = Message(_QUESTION)
 ANSWER_WORD = "zqanswer"
 ANSWER = f"\x00{ANSWER_WORD}\x00"  # stands where an answer would, and is never encoded
 _NEXT = "zqnext"  # what others say behind it
@@ -33,13 +34,13 @@ def answers(
 ) -> Iterator[tuple[list[Piece], int | None]]:
     """What the template adds for this message of the agent `ME`, and the id that ends its turn
     (None where it shows none), in each of the talks in which it may stand. `ends`: text -> id."""
-    prompt = template.pieces(ME, (ASKED,), tools)
+    prompt = _behind_question(template.pieces(ME, (ASKED,), tools))
     calls = [call for call in message.tool_calls if isinstance(call, ToolCall)]
     results = tuple(Message.tool(call.id, _NEXT) for call in calls)
     # templates write the last message of a talk in other ways, so it stands there last
     for behind in dict.fromkeys((results or (Message(_NEXT),), (Message(_NEXT),), ())):
         try:
-            talk = template.pieces(ME, (ASKED, message, *behind), tools, ways)
+            talk = _behind_question(template.pieces(ME, (ASKED, message, *behind), tools, ways))
         except EngineError:
             continue
         added = _added(prompt, talk) or _instead(template, talk, behind, tools)
@@ -55,9 +56,15 @@ def text_of(pieces: Sequence[Piece]) -> str:
 # -- where it begins ------------------------------------------------------------------------------
 
 
+def _behind_question(pieces: Sequence[Piece]) -> list[Piece]:
+    """The pieces behind what was asked: what stands in front of it may change as the talk grows."""
+    return [*dropwhile(lambda piece: not (piece[1] and _QUESTION in str(piece[0])), pieces)][1:]
+
+
 def _added(prompt: Sequence[Piece], talk: Sequence[Piece]) -> list[Piece] | None:
-    """What stands in the talk behind the prompt; None where the talk does not begin as the prompt
-    does. A thought that either opens or closes is no part of what they have in common."""
+    """What stands in a talk behind its prompt; None where it does not begin as the prompt does,
+    both from the question on. A thought that either opens or closes is no part of what they have in
+    common."""
     asked = text_of(prompt)
     whole = text_of(talk)
     if whole.startswith(asked):
@@ -90,7 +97,7 @@ def _instead(
         plain = template.pieces(ME, (ASKED, Message(ANSWER, ME), *behind), tools)
     except EngineError:
         return None
-    front = text_of(plain).partition(ANSWER)[0]
+    front = text_of(_behind_question(plain)).partition(ANSWER)[0]
     return pieces_from(talk, len(front)) if text_of(talk).startswith(front) else None
 
 

@@ -245,7 +245,9 @@ class Rendering:
         if end is not None:
             return pieces_from(after, end[0])
         shown = answers(self.template, self._ends, Message("", ME, calls), tools, ways)
-        closing = text_of(_behind_calls(next(shown, ([], None))[0]))
+        # the shortest: in some of the talks the beginning of the next message is taken for more
+        closings = [text_of(_behind_calls(turn)) for turn, _ in shown]
+        closing = min(closings, key=len, default="")
         if not next_text.startswith(closing):
             raise EngineError(f"{self.where}: the chat template shows no end of a turn with a call")
         return pieces_from(after, len(closing))
