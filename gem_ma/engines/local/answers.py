@@ -131,6 +131,17 @@ def pieces_from(pieces: Sequence[Piece], start: int) -> list[Piece]:
     return rest
 
 
+def _until(pieces: Sequence[Piece], end: int) -> list[Piece]:
+    """The pieces in front of this character."""
+    front: list[Piece] = []
+    for part, content in pieces:
+        if end <= 0:
+            break
+        front.append((part[:end], content) if isinstance(part, str) else (part, content))
+        end -= len(part) if isinstance(part, str) else 0
+    return front
+
+
 # -- where it ends --------------------------------------------------------------------------------
 
 
@@ -181,6 +192,9 @@ def _without_next(
         except EngineError:
             continue
         tail = text_of(_until_next(plain)).rpartition(ANSWER)[2]
+        text = text_of(pieces)
+        if tail and text.endswith(tail):
+            return _until(pieces, len(text) - len(tail))
         words = _words(template, pieces)
         for token in reversed(_words(template, [(tail, False)])):
             if not words or words[-1] != token:

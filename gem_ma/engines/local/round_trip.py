@@ -69,10 +69,11 @@ def settle(template: ChatTemplate, ends: Mapping[str, int], wanted: str, opened:
             both = (FULL, EMPTY)
             two = _reader(chosen, _written(template, ends, both), both, opened)
             template.calls_at_once = MANY if two else 1
-            # where tools are told of in text, calls are written as that text asks for them
+            # where tools are told of in text, calls are written as that text asks for them; what
+            # the model may write of its own is read all the same
             native = template.shows_tools or wanted != "auto" or tool_format == "hermes"
             template.show_calls(native, _writer(template, tool_format) if native else in_tags)
-            return tool_format if native else "hermes"
+            return tool_format
     template.shape = plain
     if example and wanted != "auto":
         raise ConfigError(
@@ -122,13 +123,10 @@ def _written(
 
 def _in_text(template: ChatTemplate, wanted: str) -> str:
     """Settles the same for a template that shows no calls, or in a form that nobody reads."""
-    tool_format = wanted
-    if wanted == "auto":
-        tool_format = _told_of(template) if template.shows_tools else ""
+    tool_format = _told_of(template) if wanted == "auto" else wanted
     # tools that the template shows go with calls as it speaks of them; else both are texts
     template.shows_tools = template.shows_tools and bool(tool_format)
-    write = _writer(template, tool_format) if template.shows_tools else in_tags
-    template.show_calls(False, write)
+    template.show_calls(False, _writer(template, tool_format) if template.shows_tools else in_tags)
     return tool_format or "hermes"
 
 
@@ -143,7 +141,8 @@ def settle_words(template: ChatTemplate, wanted: str) -> str:
 def _told_of(template: ChatTemplate) -> str:
     """The format that the words of a template speak of, "" for none."""
     # its own words first: a tokenizer may have tokens of many families
-    for words in (template.source, "".join(template.controls.values())):
+    controls = "".join(template.controls.values()) if template.shows_tools else ""
+    for words in (template.source, controls):
         # hermes last: others write other things between its tags
         for name in reversed(list(FORMATS)):
             if any(word in words for word in FORMATS[name].told_by):
