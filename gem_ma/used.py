@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import os
-import stat
+import re
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -34,9 +34,10 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
-MOST_HASHED = 4 << 30  # bytes; of a folder with more only sizes and beginnings of further files
-_BEGINNING = 1 << 20
+from gem_ma.digests import digest_of
+
 _MOST_FRAMES = 200
+_WRITES = re.compile(r"[bt+]*[wax][bt+]*")  # a mode of `open`
 _MACHINE = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/lib", "/bin/", "/var/", "/run/")
 # rooms that read what the user's code hands them; whatever else of gem_ma opens is its own business
 _HANDS = ("scenarios", "agents", "wrappers", "adapters", "store", "files.py", "folders.py")
@@ -73,7 +74,7 @@ class Source(SourceFileLoader):
             _imports.setdefault(importer, {})[self.path] = None
         super().exec_module(module)
         # resolved now: another folder's `helper.py` may take the name later
-        _imports.setdefault(self.path, {}).update(dict.fromkeys(_named(self.path, module)))
+        _imports.setdefault(self.path, {}).update(dict.fromkeys(_named(self.path)))
 
 
 @cache
@@ -124,6 +125,7 @@ def used_by(files: Iterable[str]) -> Used:
     left = [os.path.realpath(file) for file in files]
     alias = {os.path.realpath(file): file for file in _sources}
     opened: dict[str, None] = {}
+    mentioned: dict[str, str] = {}
     while left:
         file = left.pop()
         if file in code or not is_own(file):
@@ -136,9 +138,14 @@ def used_by(files: Iterable[str]) -> Used:
         imported = _imports[loaded] if loaded in _imports else _named(file)
         left += map(os.path.realpath, imported)
         opened |= _opened.get(loaded, {})
+        if loaded not in _sources:
+            # of another process, or imported before anybody watched what it opens
+            named = {path: digest_of(path) for path in map(os.path.realpath, _mentioned(file))}
+            mentioned |= {path: text for path, text in named.items() if text is not None}
     data = {path: _digests.get(path) for path in opened if path not in code}
     whole = code | {path: digest for path, digest in data.items() if digest is not None}
     later = {path: whole.pop(path) for path in [*whole] if os.path.realpath(path) in _played}
+    later |= {path: text for path, text in mentioned.items() if path not in (*code, *whole)}
     eager = {path: digest for path, digest in whole.items() if path not in code}
     return Used({path: whole[path] for path in code if path in whole}, eager, later)
 
@@ -179,88 +186,66 @@ def _holds_packages(folder: str) -> bool:
         return False
 
 
-# -- digests -------------------------------------------------------------------------------------
-
-
-def digest_of(path: str | Path) -> str | None:
-    """SHA-256 of the bytes of a file, or of the names and bytes of all files in a folder (hidden
-    ones and `__pycache__` left out); None where neither is there, or it cannot be read."""
-    try:
-        if os.path.isdir(path):
-            return _of_folder(str(path))
-        return _of_file(str(path))
-    except (OSError, ValueError):
-        return None
-
-
-def _of_file(path: str, most: int = MOST_HASHED) -> str:
-    # a pipe would hang: what is not a regular file is opened without waiting, and not read
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(f"{path}: is no regular file")
-        digest = sha256()
-        while most > 0 and (block := file.read(min(1 << 20, most))):
-            digest.update(block)
-            most -= len(block)
-        return digest.hexdigest()
-
-
-def _of_folder(folder: str) -> str:
-    digest, room = sha256(), MOST_HASHED
-    for place, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name[0] != "." and name != "__pycache__")
-        for name in sorted(name for name in names if name[0] != "."):
-            path = os.path.join(place, name)
-            if not os.path.isfile(path):
-                continue
-            size = os.path.getsize(path)
-            room -= size
-            inside = _of_file(path, size + 1 if room >= 0 else _BEGINNING)
-            line = f"{os.path.relpath(path, folder)}\0{size}\0{inside}\n"
-            digest.update(line.encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()
-
-
 # -- imports -------------------------------------------------------------------------------------
 
 
-def _named(file: str, module: ModuleType | None = None) -> Iterator[str]:
+def _named(file: str) -> Iterator[str]:
     """The user's files that the import statements of a file name, also those in functions."""
-    try:
-        tree = ast.parse(Path(file).read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return
-    package = getattr(module, "__package__", None) or ""
-    for node in ast.walk(tree):
-        names: list[str] = []
+    for node in ast.walk(_tree(file)):
+        folder, names = os.path.dirname(file), list[str]()
+        level = 0
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                above = package.split(".")[: len(package.split(".")) - node.level + 1]
-                base = ".".join([*above, *([base] if base else [])])
+            base, level = node.module or "", node.level
+            folder = os.path.normpath(os.path.join(folder, *[os.pardir] * (level - 1)))
             # what is imported from a package may be a module of it
-            names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
+            names = [base, *(f"{base}.{alias.name}".lstrip(".") for alias in node.names)]
         for name in dict.fromkeys(names):
-            yield from files_of_name(name, os.path.dirname(file))
+            yield from files_of_name(name, folder, is_relative=level > 0)
 
 
-def files_of_name(name: str, folder: str) -> Iterator[str]:
-    """The user's files that importing a dotted name runs: those of its packages too."""
+def _mentioned(file: str) -> Iterator[str]:
+    """The files that texts in the code of a file name, as seen from its folder or from here, less
+    what it opens for writing."""
+    tree = _tree(file)
+    opens = [
+        [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+    ]
+    outputs = {args[0] for args in opens if len(args) > 1 and _WRITES.fullmatch(str(args[1]))}
+    texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    for text in dict.fromkeys(text for text in texts if isinstance(text, str)):
+        if text in outputs or "." not in text or "\0" in text or len(text) > 255:
+            continue
+        for folder in (os.path.dirname(file), here()):
+            path = os.path.join(folder, text)
+            if os.path.isfile(path) and is_own(path):
+                yield path
+
+
+def _tree(file: str) -> ast.AST:
+    try:
+        return ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return ast.Module([], [])
+
+
+def files_of_name(name: str, folder: str, is_relative: bool = False) -> Iterator[str]:
+    """The user's files that importing a dotted name runs, those of its packages too: of a name
+    that is relative, in this folder alone."""
     parts = name.split(".")
-    if not parts[0] or parts[0] in sys.stdlib_module_names:
+    if not parts[0] or (parts[0] in sys.stdlib_module_names and not is_relative):
         return
-    places: Iterable[str] | None = [folder, *sys.path]
+    places: Iterable[str] | None = [folder] if is_relative else [folder, *sys.path]
     for length in range(1, len(parts) + 1):
-        whole = ".".join(parts[:length])
-        module = sys.modules.get(whole)
+        module = None if is_relative else sys.modules.get(".".join(parts[:length]))
         if module is not None:
             file, places = file_of_module(module), getattr(module, "__path__", None)
         else:
             # asked without importing the packages above it
-            spec = PathFinder.find_spec(whole, list(places or ()))
+            spec = PathFinder.find_spec(parts[length - 1], list(places or ()))
             if spec is None:
                 return
             file, places = spec.origin, spec.submodule_search_locations

@@ -332,6 +332,28 @@ def test_what_options_name_is_data_or_code(tmp_path: Path, monkeypatch: pytest.M
     assert files_used({"scenario": {"split": "test"}}, {}).facts() == {}
 
 
+def test_code_that_nobody_watched_counts_with_the_files_that_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server of tools is another process; a module may be imported before gem_ma."""
+    (tmp_path / "early").mkdir()
+    server = "open('shop.json')\nopen('log.txt', 'w')\nfrom early import x\n"
+    early = "from . import deep\nfrom .deep import thing\nTEXT = open('prompt.md', 'rb')\n"
+    files = {
+        "server.py": server,
+        "shop.json": "",
+        "log.txt": "",
+        "prompt.md": "",
+        "early/deep.py": "",
+    }
+    for name, text in {**files, "early/__init__.py": "", "early/x.py": early}.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    facts = files_used({"tools": [{"mcp": {"command": ["python", "server.py"]}}]}, {}).facts()
+    assert set(facts["code"]) == {"server.py", "early/__init__.py", "early/x.py", "early/deep.py"}
+    assert set(facts["later"]) == {"shop.json", "prompt.md"}
+
+
 def test_a_process_that_imported_code_before_its_edit_refuses_to_play_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,11 +21,11 @@ from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from gem_ma import registry
+from gem_ma.digests import digest_of
 from gem_ma.errors import ConfigError
 from gem_ma.used import (
     begin,
     count,
-    digest_of,
     file_of_module,
     files_of_name,
     here,
