@@ -32,6 +32,9 @@ if find_spec("hypothesis"):  # the environment of vLLM may have none
 # before torch: more threads on a shared machine are many times slower
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# an address of the shell would be asked in place of the servers of the tests
+for _name in ("OPENAI_BASE_URL", "OPENAI_API_BASE"):
+    os.environ.pop(_name, None)
 unsynced.begin()
 
 AT_START = {*os.environ, "RANK", "WORLD_SIZE", "OPENAI_API_KEY", "OPENAI_BASE_URL"}
