@@ -301,6 +301,21 @@ def test_two_calls_that_a_template_refuses_are_shown_as_text(byte_model: Path) -
     )
 
 
+def test_words_beside_a_call_that_a_template_drops_are_kept(byte_model: Path) -> None:
+    call = ToolCall("c", "look", {"at": "it"})
+    talk = (Message("go"), Message("Well", ME, (call,)), Message.tool("c", "seen"))
+    for name, mark, written in (
+        ("headers", "<|python_tag|>", '{"name": "look", "parameters": {"at": "it"}}'),
+        ("brackets", "[TOOL_CALLS]", '[{"name": "look", "arguments": {"at": "it"}}]'),
+    ):
+        chat = chat_of(byte_model, name)
+        ids = chat.render(ME, talk, (LOOK,))
+        text = chat.tokenizer.decode(ids)
+        assert f"Well\n{mark}{written}" in text and "seen" in text
+        # a control token, as the policy writes it
+        assert chat.tokenizer.convert_tokens_to_ids(mark) in ids
+
+
 def test_own_messages_in_a_row_become_one_where_roles_must_alternate(byte_model: Path) -> None:
     chat = chat_of(byte_model, "turns")
     text = chat.tokenizer.decode(

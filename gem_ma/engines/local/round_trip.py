@@ -21,7 +21,7 @@ from gem_ma.engines.local.template_lines import Writer, in_tags
 from gem_ma.engines.local.template_slots import Mark, Shape
 from gem_ma.errors import ConfigError, EngineError
 from gem_ma.parsing import FORMATS
-from gem_ma.parsing.json_calls import MARKED, PYTHON_TAG
+from gem_ma.parsing.json_calls import MARKED, PYTHON_TAG, TOOL_CALLS
 from gem_ma.parsing.reasoning import split_reasoning
 from gem_ma.types import Malformed, Message, Tool, ToolCall
 
@@ -155,6 +155,8 @@ def _writer(template: ChatTemplate, tool_format: str) -> Writer:
     words = template.source + "".join(template.controls.values())
     if tool_format == "llama":
         return _llama
+    if tool_format == "mistral":
+        return partial(_json, mark=TOOL_CALLS)
     if tool_format == "python":
         return partial(_python, marked="<|tool_" in words)
     if tool_format == "json":
