@@ -45,7 +45,7 @@ from gem_ma.config.secrets import check_comments, check_secrets
 from gem_ma.config.settings import Config
 from gem_ma.config.sources import extend, source_of
 from gem_ma.config.studies import StudySections
-from gem_ma.config.worlds_written import placed_keys, spell_worlds
+from gem_ma.config.worlds_written import give_own_seat, placed_keys, spell_worlds
 from gem_ma.errors import ConfigError, DataError
 
 Overrides = Sequence[str] | Mapping[str, Any]
@@ -306,6 +306,7 @@ def _override_all(document: Document, overrides: Sequence[str]) -> None:
             spell_worlds(document)
             spell_seats(document)
         for path in list(placed_keys(document, keys)):
+            give_own_seat(document, path)
             # a copy each: short forms are written out in place, and a later override may replace
             # a part of it
             document.put(path, Document(deepcopy(value.value), value.places, value.faults))
@@ -314,6 +315,8 @@ def _override_all(document: Document, overrides: Sequence[str]) -> None:
     check_secrets(document, parts)
     spell_worlds(document)
     spell_seats(document)
+    for path, _ in parts:  # its pattern may have been typed after it
+        give_own_seat(document, path)
 
 
 def _needs_spelling(document: Document, keys: Keys) -> bool:
