@@ -504,7 +504,7 @@ def test_temperature_zero_is_sent_and_recorded(tmp_path: Path) -> None:
     assert (talker["temperature"], talker["top_p"], talker["top_k"], talker["max_tokens"]) == (
         0,
         0.5,
-        0,
+        None,  # nobody named it, so it was not sent
         256,
     )
 
