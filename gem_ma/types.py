@@ -15,6 +15,9 @@ from typing import Any
 
 from gem_ma.frozen import quick
 from gem_ma.png import png
+from gem_ma.sampling import Attempt as Attempt
+from gem_ma.sampling import Sampling as Sampling
+from gem_ma.sampling import Usage as Usage
 
 SCENARIO, SYSTEM, TOOL = "scenario", "system", "tool"  # senders that are no agents
 RESERVED_SENDERS = frozenset({SCENARIO, SYSTEM, TOOL})
@@ -149,31 +152,6 @@ class Action:
     cut: int = 0
 
 
-class Unsaid:
-    """Marks the value of an option that nobody named: an engine that computes takes it as it is,
-    and an endpoint is not sent it."""
-
-
-class _UnsaidNumber(float, Unsaid):
-    pass
-
-
-class _UnsaidCount(int, Unsaid):
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How a policy samples. What nobody names is 1, 1 and off for an engine that computes, and left
-    to the server by one that asks an endpoint; nothing is inherited from a model folder."""
-
-    temperature: float = _UnsaidNumber(1.0)
-    top_p: float = _UnsaidNumber(1.0)
-    top_k: int = _UnsaidCount(0)
-    max_tokens: int = 256
-    stop: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class Request:
     """One request to an engine: the whole conversation as `agent` sees it."""
@@ -188,28 +166,6 @@ class Request:
     conversation: str = ""  # "<episode>/<agent>": key of kept KV and of the last rendered ids
     turn: int = 0
     policy: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Token counts of one reply; None = the server did not say."""
-
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    # of the prompt; tells how it was computed, not what was said
-    cached_tokens: int | None = field(default=None, compare=False)
-    # of the completion; None = the server did not tell them apart
-    reasoning_tokens: int | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One try at a request that an engine had to repeat."""
-
-    kind: str
-    status: int | None = None
-    wait_s: float = 0.0
-    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,8 @@ from gem_ma.engines.http.reply_cache import ReplyCache
 from gem_ma.engines.http.thoughts import Thoughts
 from gem_ma.errors import ConfigError
 from gem_ma.options import flat
-from gem_ma.types import Message, Reply, Request, Sampling, Unsaid, Usage
+from gem_ma.sampling import Unsaid
+from gem_ma.types import Message, Reply, Request, Sampling, Usage
 
 PATH = "/chat/completions"
 TINY = Request("user", (Message("Say ok."),), sampling=Sampling(max_tokens=16))
