@@ -131,17 +131,12 @@ def turns(
     elsewhere: dict[tuple[int, str], float] = {}
     excluded: Counter[str] = Counter()
     for index, episode in enumerate(episodes):
-        if not episode.end.scored or (
-            truncated == "drop"
-            and (
-                episode.end.bootstraps or any(episode.cast[a].policy == policy for a in episode.cut)
-            )
-        ):
-            # counted by how they ended: a step that loses half of its episodes must not look like a
-            # small one
+        agents = [agent for agent, seat in episode.cast.items() if seat.policy == policy]
+        is_cut = episode.end.bootstraps or any(agent in episode.cut for agent in agents)
+        if not episode.end.scored or (truncated == "drop" and is_cut):
+            # counted by how they ended: a step that loses half must not look like a small one
             excluded[episode.end.value] += 1
             continue
-        agents = [agent for agent, seat in episode.cast.items() if seat.policy == policy]
         # a team's sum can only be checked over all of it
         folded = {
             agent: credit(episode, agent, rule, team) for agent in (episode.cast if mix else agents)
