@@ -44,13 +44,14 @@ _PUBLIC = {
     ),
     **dict.fromkeys(("Run",), "gem_ma.running.run"),
 }
+_MODULES = ("adapters", "gym_like")
 __all__ = list(_PUBLIC)
 
 
 # lazy, so that `import gem_ma` loads neither pettingzoo nor numpy
 def __getattr__(name: str) -> Any:
-    if name == "gym_like":
-        return import_module("gem_ma.gym_like")
+    if name in _MODULES:
+        return import_module(f"gem_ma.{name}")
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'gem_ma' has no attribute {name!r}")
@@ -62,7 +63,7 @@ def __dir__() -> list[str]:
     named = [
         name for name, own in zip(globals(), ours, strict=True) if own or name.startswith("__")
     ]
-    return [*__all__, *named]
+    return sorted({*__all__, *_MODULES, *named})
 
 
 # last: Gymnasium's registry names modules of ours

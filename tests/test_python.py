@@ -4,6 +4,8 @@ others wrote is text."""
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -186,3 +188,11 @@ def test_a_training_has_the_success_of_its_last_exam() -> None:
     trained = gem_ma.train("guess_number_table", small)
     assert trained.success == trained["after"]["sampled"]["success"]
     assert "steps" in gem_ma.open_run(trained.path) and "before" not in repr(trained)
+
+
+def test_adapters_are_there_as_the_pages_type_them() -> None:
+    """`import gem_ma; gem_ma.adapters.wrap(env)`, and nothing is loaded before it is named."""
+    code = "import sys, gem_ma; assert 'gem_ma.adapters' not in sys.modules; gem_ma.adapters.wrap"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "adapters" in dir(gem_ma)

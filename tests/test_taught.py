@@ -12,7 +12,7 @@ import pytest
 from gem_ma import config
 from gem_ma.cli.main import main
 from gem_ma.engines.small.table import Table
-from gem_ma.episode import End, Episode, Seat
+from gem_ma.episode import End, Entry, Episode, Seat
 from gem_ma.store import RunFolder
 from gem_ma.training.entry import run_training
 from gem_ma.training.loop.taught import LIMITS, Taught, cut_note
@@ -145,11 +145,7 @@ def play(end: End, sampled: bool) -> Episode:
 
 REASONS = {
     "context": ([play(End.CONTEXT, False)], {}, "1 of 1 episodes ended before its first reply"),
-    "silent": (
-        [play(End.TERMINATED, False)],
-        {},
-        "1 of 1 episodes; the behaviour of its seat (direct) does not ask",
-    ),
+    "bare": ([play(End.TERMINATED, False)], {}, "its replies in 1 of 1 episodes have no token ids"),
     "failed": ([play(End.FAILED, True)], {"excluded": 1}, "1 of 1 episodes failed"),
     "stale": (
         [play(End.TERMINATED, True)],
@@ -200,3 +196,37 @@ def test_what_cuts_is_named(end: End) -> None:
         if end in LIMITS
         else ("context" in told and "limit" not in told)
     )
+
+
+def _play(*turns: Turn, end: End = End.TERMINATED, paid: float = 0.0) -> Episode:
+    cast = {"player_0": Seat("direct", "main"), "player_1": Seat("random_legal")}
+    ledger = (Entry(0, "player_0", paid),)
+    return Episode("toy", 1, 0, "train/0", 0, None, cast, tuple(turns), (), (), {}, ledger, end)
+
+
+OTHER = Turn(0, "player_1", (), ("x",), (), Action("x"))
+MINE = replace(OTHER, agent="player_0")
+SPOKE = replace(MINE, replies=(Reply("x", policy="main"),))
+SAMPLED = replace(MINE, replies=(Reply("x", policy="main", token_ids=(1,), logprobs=(0.0,)),))
+ADVICE = {
+    "its agents were not asked in 4 of 4": [_play(OTHER)] * 4,
+    "4 of 4 episodes were cut before its first reply; raise run.episode_timeout_s": [
+        _play(OTHER, end=End.TIMEOUT)
+    ]
+    * 4,
+    "its replies in 4 of 4 episodes have no token ids": [_play(SPOKE)] * 4,
+    "does not ask its model": [_play(MINE)] * 4,
+    "differ by less than 1e-07": [_play(SAMPLED, paid=1e-9 * at) for at in range(4)],
+    "scale its rewards down": [_play(SAMPLED, paid=1e300 * (-1) ** at) for at in range(4)],
+    "all returns within a group were equal": [_play(SAMPLED, paid=float(at)) for at in range(4)],
+}
+
+
+@pytest.mark.parametrize("said", ADVICE)
+def test_the_advice_is_about_what_happened(said: str) -> None:
+    """An agent that was never asked has no behaviour to change."""
+    taught = Taught(config.load("kuhn_table", []).config, ["main"])
+    tokens = sum(bool(turn.replies and turn.replies[0].token_ids) for turn in ADVICE[said][0].turns)
+    taught.note("main", ADVICE[said], {"tokens": 4 * tokens, "zero_advantage": 1.0})
+    assert said in taught.nothing()["main"]
+    assert ("take `direct`" in taught.nothing()["main"]) == (said == "does not ask its model")

@@ -25,10 +25,11 @@ class Estimator:
 
     `centred`: advantages sum to zero in each group ("ret": over turns, "total": over episodes;
     "" = no). `offset`: what one agent is paid on top at its last turn changes nothing. `scale`:
-    nor does a positive factor on all rewards. `unbiased`: at most a positive factor away from
-    the gradient in expectation, for turns of any number. `silent`: a constant group, or a single
-    one, gives exact zeros. `critic`: reads `table.value`. `stateful`: takes `state` and gives
-    (advantages, state). `ledger`: reads what the episodes paid, not the columns of the table.
+    nor does a positive factor on all rewards, as long as the spread of a group stays far above
+    1e-8, below which it counts as none. `unbiased`: at most a positive factor away from the
+    gradient in expectation, for turns of any number. `silent`: a constant group, or a single one,
+    gives exact zeros (of `gigpo` the part by episode). `critic`: reads `table.value`. `stateful`:
+    takes `state` and gives (advantages, state). `ledger`: reads what the episodes paid, not the columns of the table.
     `tree`: compares continuations of one state, so it wants forks.
     """
 

@@ -26,6 +26,10 @@ LIMITS = {
     End.MAX_TOKENS: "run.max_tokens",
     End.TIMEOUT: "run.episode_timeout_s",
 }
+# what may become of an episode; of equals the earlier one is told
+FATES = ("sampled", "context", "time", "bare", "unasked", "silent", "failed")
+CLOSE = 1e-7  # ten times the spread below which an estimator sees no difference
+HUGE = 1e150  # its square is still a number
 LONGER = (
     "use a model with more positions (gem-ma new model --positions N), or let its agents see less"
 )
@@ -36,7 +40,8 @@ class Taught(Attendant):
     with an advantage, and what became of its episodes.
 
     An episode that seats the policy has `sampled` tokens of it, or none because it `failed`, met
-    the limit of a model's `context`, or left the policy `silent`.
+    the limit of a model's `context` or a limit of `time`, did not ask its agents (`unasked`), took
+    replies without ids (`bare`), or left the policy `silent`.
     """
 
     name = "taught"
@@ -80,6 +85,10 @@ class Taught(Attendant):
             for episode in episodes
             if any(seat.policy == policy for seat in episode.cast.values())
         )
+        returns = _returns(episodes, policy)
+        spread = max(returns) - min(returns) if returns else 0.0
+        count["close"] += 0 < spread < CLOSE
+        count["huge"] += any(abs(value) > HUGE for value in returns)
         count["steps"] += 1
         count["tokens"] += int(stats.get("tokens", 0))
         count["stale"] += int(stats.get("dropped_stale", 0))
@@ -106,12 +115,19 @@ class Taught(Attendant):
 
     def _why(self, policy: str, count: Counter[str]) -> str:
         # the causes in the order in which one hides the next
-        seated = sum(count[fate] for fate in ("sampled", "failed", "context", "silent"))
+        seated = sum(count[fate] for fate in FATES)
         if not count["steps"]:
             return "its turn never came; raise train.steps, or shorten the turns of train.alternate"
         if count["tokens"]:  # it had tokens, and still did not move
             key = self.config.train.estimator.key if self.config.train is not None else None
             which = f" (train.estimator.key {key})" if key else ""
+            if count["huge"]:
+                return f"returns beyond {HUGE:.0e} have no squares: scale its rewards down"
+            if count["close"] == count["steps"]:
+                return (
+                    f"its returns differ by less than {CLOSE:.0e}, which counts as rounding: scale"
+                    " its rewards up"
+                )
             return (
                 f"every advantage of its {count['tokens']} tokens was 0, because all returns within"
                 f" a group were equal{which}; play more episodes of one start, name a wider key, or"
@@ -124,7 +140,7 @@ class Taught(Attendant):
             )
         if not count["sampled"]:
             # one reason, the commonest; of equals the one that a config can mend
-            most = max(("context", "silent", "failed"), key=lambda fate: count[fate])
+            most = max(FATES[1:], key=lambda fate: count[fate])
             behaviours = dict.fromkeys(
                 seat.behaviour for seat in self.config.agents.values() if seat.policy == policy
             )
@@ -137,6 +153,18 @@ class Taught(Attendant):
                     f"it sampled nothing in {count['silent']} of {seated} episodes; the behaviour"
                     f" of its seat ({', '.join(behaviours)}) does not ask its model: take `direct`"
                     " or another one that does"
+                ),
+                "time": (
+                    f"{count['time']} of {seated} episodes were cut before its first reply; raise"
+                    f" {LIMITS[End.TIMEOUT]}"
+                ),
+                "unasked": (
+                    f"its agents were not asked in {count['unasked']} of {seated} episodes; look at"
+                    " the scenario, and at limits that end a play before their turn"
+                ),
+                "bare": (
+                    f"its replies in {count['bare']} of {seated} episodes have no token ids; train"
+                    " with an engine that gives them"
                 ),
                 "failed": f"{count['failed']} of {seated} episodes failed; gem-ma show says why",
             }[most]
@@ -168,13 +196,28 @@ def _fate(episode: Episode, policy: str) -> str:
     """What became of an episode, for this policy: one of the names that `Taught` counts."""
     if not episode.end.scored:
         return "failed"
-    if any(
-        reply.policy == policy and reply.token_ids
-        for turn in episode.turns
-        for reply in turn.replies
-    ):
+    replies = [reply for turn in episode.turns for reply in turn.replies if reply.policy == policy]
+    if any(reply.token_ids for reply in replies):
         return "sampled"
-    return "context" if episode.end is End.CONTEXT else "silent"
+    if episode.end is End.CONTEXT:
+        return "context"
+    if episode.end is End.TIMEOUT:
+        return "time"
+    if replies:
+        return "bare"
+    asked = any(episode.cast[turn.agent].policy == policy for turn in episode.turns)
+    return "silent" if asked else "unasked"
+
+
+def _returns(episodes: Sequence[Episode], policy: str) -> list[float]:
+    """What the agents of a policy were paid in the plays that count."""
+    return [
+        paid
+        for episode in episodes
+        if episode.end.scored
+        for agent, paid in episode.returns().items()
+        if episode.cast[agent].policy == policy
+    ]
 
 
 def cut_note(step: int, episodes: Sequence[Episode], without_critic: Sequence[str]) -> str | None:
