@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,10 @@ import pytest
 
 import gem_ma
 from gem_ma.errors import ConfigError, StoreError
+from gem_ma.evaluation.judge import Judge
+from gem_ma.running.played import Played
+from gem_ma.running.stored import Recorded
+from gem_ma.types import Reply, Usage
 
 HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(2)>\" ' & <!--"
 GAME = f"""
@@ -172,6 +177,48 @@ def test_what_is_shown_is_short_and_every_word_of_others_is_text(here: Path) -> 
     lanes = Shown(episode._repr_html_()).words
     assert HOSTILE in lanes and words in lanes and "more characters]" in lanes
     assert len(episode._repr_html_()) < 20_000
+
+
+def test_a_row_of_a_play_says_who_played_what_was_found_and_whose_fault_it_was() -> None:
+    run = gem_ma.run(
+        "retail_scripted", ["agents.assistant=retail_transfers_early", "scenario.tasks=4"]
+    )
+    rows = list(run.rows())
+    lost = [row for row in rows if not row["success"]]
+    assert len(rows) == 4 and lost
+    for row in rows:
+        assert row["behaviour assistant"] == "retail_transfers_early"
+        assert row["model user"] is None and "cost user" not in row
+        assert row["return assistant"] == float(row["success"])
+        assert {"measure user turns", "label intent", "turns"} <= row.keys()
+    assert {row["blame"] for row in lost} == {"assistant"}
+    assert all(row["cause"].startswith("assistant: ") for row in lost)
+    assert "blame" not in next(row for row in rows if row["success"])
+    # a row a turn is as it was
+    assert len(list(run.rows("turns"))) == sum(row["turns"] for row in rows)
+    with pytest.raises(ConfigError, match="episodes or turns"):
+        run.rows("plays")
+
+
+def test_a_row_names_the_model_and_what_it_cost() -> None:
+    priced = "{model: openai/m, price: {input: 1.0, output: 2.0}}"
+    config = gem_ma.load_config(
+        "dilemma", [f"policies.main={priced}", "agents.player_0={behaviour: direct, policy: main}"]
+    )
+    run = gem_ma.run("dilemma", ["scenario.tasks=1"])
+    (played,) = run.episodes()
+    usage = Usage(1_000_000, 500_000)
+    reply = Reply("x", policy="main", usage=usage)
+    turns = tuple(replace(turn, replies=(reply,)) for turn in played.turns[:2])
+    turns = tuple(replace(turn, agent="player_0") for turn in turns)
+    cast = {**played.cast, "player_0": gem_ma.Seat("direct", "main")}
+    played = replace(played, turns=turns, cast=cast)
+    rows = Played(Recorded(run.path, Judge(), config.config))
+    rows.models = {"main": "openai/m"}
+    row = rows.row(played)
+    assert (row["model player_0"], row["policy player_0"]) == ("openai/m", "main")
+    assert (row["tokens player_0"], row["cost player_0"]) == (1_000_000, pytest.approx(4.0))
+    assert "cost player_1" not in row and row["model player_1"] is None
 
 
 def test_a_frame_without_pandas_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:

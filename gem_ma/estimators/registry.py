@@ -29,8 +29,8 @@ class Estimator:
     1e-8, below which it counts as none. `unbiased`: at most a positive factor away from the
     gradient in expectation, for turns of any number. `silent`: a constant group, or a single one,
     gives exact zeros (of `gigpo` the part by episode). `critic`: reads `table.value`. `stateful`:
-    takes `state` and gives (advantages, state). `ledger`: reads what the episodes paid, not the columns of the table.
-    `tree`: compares continuations of one state, so it wants forks.
+    takes `state` and gives (advantages, state). `ledger`: reads what the episodes paid, not the
+    columns of the table. `tree`: compares continuations of one state, so it wants forks.
     """
 
     function: Callable[..., Any]

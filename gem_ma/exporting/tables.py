@@ -61,8 +61,11 @@ def flat_row(episode: Episode, won: Won) -> Fields:
     """One row an episode, flat: for data frames."""
     whole = episode_row(episode, won)
     returns = {f"return {entry['agent']}": entry["value"] for entry in whole.pop("returns")}
-    del whole["cast"]  # the config of the run says who plays
-    return {**whole, **returns, "turns": len(episode.turns)}
+    seats = {}
+    for agent, seat in episode.cast.items():
+        seats |= {f"behaviour {agent}": seat.behaviour, f"policy {agent}": seat.policy}
+    del whole["cast"]
+    return {**whole, **returns, **seats, "turns": len(episode.turns)}
 
 
 def turn_rows(episode: Episode, won: Won) -> Iterator[Fields]:

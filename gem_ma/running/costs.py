@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from gem_ma.config.playing import PolicySettings
     from gem_ma.config.settings import Config
     from gem_ma.episode import Episode
+    from gem_ma.types import Usage
 
 
 def costs_of(config: Config, episodes: Callable[[], Iterable[Episode]]) -> dict[str, Any]:
@@ -20,12 +21,18 @@ def costs_of(config: Config, episodes: Callable[[], Iterable[Episode]]) -> dict[
     # without a price the tokens are still worth telling
     if not any(priced.values()) and not any(map(_is_bought, config.policies.values())):
         return {}
-    from gem_ma.engines.http.budget import Price
     from gem_ma.evaluation.costs import costs
 
+    return {"costs": costs(episodes(), prices_of(config))}
+
+
+def prices_of(config: Config) -> dict[str, Callable[[Usage], float | None]]:
+    """What a reply of each policy with a price cost, in USD."""
+    from gem_ma.engines.http.budget import Price
+
+    priced = {name: policy.options.get("price") for name, policy in config.policies.items()}
     prices = {name: Price.of(price, f"policy {name!r}") for name, price in priced.items()}
-    usd_of = {name: price.of_usage for name, price in prices.items() if price is not None}
-    return {"costs": costs(episodes(), usd_of)}
+    return {name: price.of_usage for name, price in prices.items() if price is not None}
 
 
 def other_models(config: Config, summary: Mapping[str, Any]) -> dict[str, Any]:

@@ -65,27 +65,34 @@ class Run(dict[str, Any]):
         """The score of the stored plays, computed anew without a model, as `gem-ma score`."""
         return self._record().summary()
 
-    def to_frame(self, rows: str = "episodes") -> Any:
-        """A pandas data frame with a row for each of the `episodes`, or of their `turns`.
+    def rows(self, of: str = "episodes") -> Iterator[dict[str, Any]]:
+        """A row for each of the `episodes`, or of their `turns`, as plain values.
 
-        Columns of episodes: `task seed repeat scenario version end error success`, `return AGENT`
-        and `turns`; of turns: `task seed repeat scenario success end turn step agent text parsed
-        calls reward policy version tokens`. Raises ConfigError where pandas is missing.
+        Keys of episodes: `task seed repeat scenario version end error success`, for each agent
+        `return`, `behaviour`, `policy`, `model` (that of the policy) and, where it called one,
+        `tokens` and `cost` (USD, None where it is not known); `turns`; `measure NAME` of those that
+        apply; `blame`, `cause` and `label NAME` of others. Of turns: `task seed repeat scenario
+        success end turn step agent text parsed calls reward policy version tokens`. Raises
+        ConfigError for another `of`.
         """
-        from gem_ma.exporting.tables import flat_row, turn_rows
+        from gem_ma.exporting.tables import turn_rows
+        from gem_ma.running.played import Played
 
+        if of not in ("episodes", "turns"):
+            raise ConfigError(f"rows are episodes or turns; got {of!r}")
+        record = self._record()
+        if of == "turns":
+            won = record.judge.success or (lambda episode: None)
+            return (row for episode in self.episodes() for row in turn_rows(episode, won))
+        return map(Played(record).row, self.episodes())
+
+    def to_frame(self, rows: str = "episodes") -> Any:
+        """A pandas data frame of `rows(...)`. Raises ConfigError where pandas is missing."""
         try:
             import pandas
         except ImportError:
             raise ConfigError(f"a data frame needs pandas: {install('pandas')}") from None
-        if rows not in ("episodes", "turns"):
-            raise ConfigError(f"to_frame: rows are episodes or turns; got {rows!r}")
-        won = self._record().judge.success or (lambda episode: None)
-        if rows == "turns":
-            played = [row for episode in self.episodes() for row in turn_rows(episode, won)]
-        else:
-            played = [flat_row(episode, won) for episode in self.episodes()]
-        return pandas.DataFrame(played)
+        return pandas.DataFrame(list(self.rows(rows)))
 
     def _record(self) -> Recorded:
         from gem_ma.running.stored import open_record
