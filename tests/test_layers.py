@@ -22,6 +22,7 @@ FLOORS = {
         "digests",
         "used",
         "frozen",
+        "decimals",
         "types",
         "sampling",
         "episode",

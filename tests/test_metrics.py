@@ -465,3 +465,14 @@ def test_no_turn_is_held_beyond_its_episode() -> None:
         passing(), lambda one: True, lambda one: {"turns": len(one.turns)}, lambda one: {"x": "y"}
     )
     assert summary["measures"]["turns"]["mean"] == summary["turns"] == 1 and max(most) <= 3
+
+
+def test_numbers_too_small_or_large_for_three_decimals_have_three_digits() -> None:
+    """A run that learned from 1e-6 to 2e-6 said 0.000 -> 0.000."""
+    small = summarise([episode(task, 1e-6 * (task % 2)) for task in range(20)])
+    told = dict(table(small))["return a"]
+    assert told.startswith("5e-07 [2.6") and "0.000" not in told
+    # those that stand together have one form
+    assert interval_text({"mean": 0.02, "low": 0.0001, "high": 0.2}) == "0.020 [0.000, 0.200]"
+    large = {"mean": 2e200, "low": 1e200, "high": 3e200}
+    assert interval_text(large) == "2e+200 [1e+200, 3e+200]"

@@ -93,6 +93,7 @@ def _flips(comparison: Mapping[str, Any], whole: bool) -> str:
 
 def _scores(comparison: Mapping[str, Any], whole: bool) -> str:
     from gem_ma.cli.terminal import columns
+    from gem_ma.evaluation.comparison import difference_of, sides_of
 
     rows, hidden = [], 0
     for name, row in comparison["scores"].items():
@@ -100,21 +101,8 @@ def _scores(comparison: Mapping[str, Any], whole: bool) -> str:
             hidden += 1
             continue
         mark = "* " if name in comparison["differs"] else ""
-        numbers = [_number(row[side], "{:.3f}") for side in ("a", "b")]
-        p_values = [_number(row[key], "{:.4f}") for key in ("p", "p_adjusted")]
-        rows.append((mark + name, *numbers, _difference(row), *p_values))
+        p_values = ["" if row[key] is None else f"{row[key]:.4f}" for key in ("p", "p_adjusted")]
+        rows.append((mark + name, *sides_of(row), difference_of(row), *p_values))
     head = ("score", "A", "B", "B - A [95 % interval]", "p", "p (Holm)")
     more = [f"{hidden} measures without a difference that is sure: --all"] * (hidden > 0)
     return "\n".join([*([columns(rows, head)] if rows else []), *more])
-
-
-def _number(value: float | None, form: str) -> str:
-    return "" if value is None else form.format(value)
-
-
-def _difference(row: Mapping[str, Any]) -> str:
-    from gem_ma.evaluation.comparison import bounds_text
-
-    if row["difference"] is None:
-        return "no shared play"
-    return f"{row['difference']:+.3f} {bounds_text(row)}"

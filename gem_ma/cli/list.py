@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gem_ma.decimals import decimal
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -90,7 +92,7 @@ def _row(kind: str, entry: dict[str, Any]) -> tuple[str, ...]:
         return (entry["id"], "yes" if entry["trainable"] else "no", entry["summary"])
     state = "finished" if entry["finished"] else "open"
     # three digits: a run of some hundred plays knows no more
-    score = ", ".join(f"{name} {value:.3f}" for name, value in entry["score"].items())
+    score = ", ".join(f"{name} {decimal(value)}" for name, value in entry["score"].items())
     return (
         entry["run"],
         entry["scenario"],

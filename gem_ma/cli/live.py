@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gem_ma.cli.terminal import LINE_EVERY_S, Screen, clock, is_live, one_line, progress_line
+from gem_ma.decimals import decimal
 
 RECENT = 20  # steps whose mean time the rest is reckoned by
 PHASES = ("play", "credit", "update", "publish", "record")
@@ -106,10 +107,10 @@ class Live:
         parts = [f"step {self.step} of {self.steps}"]
         returns = _under(self._train, "return")
         if returns:
-            listed = (f"{one_line(agent, 24)} {value:.3f}" for agent, value in returns.items())
+            listed = (f"{one_line(agent, 24)} {decimal(value)}" for agent, value in returns.items())
             parts.append(f"return {', '.join(listed)}")
         if "success" in self._train:
-            parts.append(f"success {self._train['success']:.3f}")
+            parts.append(f"success {decimal(self._train['success'])}")
         if failed := self._train.get("failed"):
             parts.append(f"{failed:.0f} failed")
         return ", ".join([*parts, *self._pace()])
@@ -153,10 +154,10 @@ class Live:
         numbers_of = self._policy[name]
         paid = _under(numbers_of, "return")
         returns = [
-            f"{one_line(agent, 16)} {value:+.3f}" if len(paid) > 1 else f"{value:+.3f}"
+            f"{one_line(agent, 16)} " * (len(paid) > 1) + decimal(value, plus=True)
             for agent, value in paid.items()
         ]
-        success = [f"{value:.3f}" for value in _under(numbers_of, "success").values()]
+        success = [decimal(value) for value in _under(numbers_of, "success").values()]
         numbers = [numbers_of.get(key) for key in COLUMNS.values()]
         told = ["-" if value is None else _short(value) for value in numbers]
         return [one_line(name, 20), "\n".join(returns) or "-", "\n".join(success) or "-", *told]

@@ -59,7 +59,10 @@ def show_training(
         )
         return
     before, after = _measures(summary["before"]), _measures(summary["after"])
-    scores = [(name, before.get(name, "n/a"), value) for name, value in after.items()]
+    scores = [
+        (name, _cell(before.get(name), value), _cell(value, before.get(name)))
+        for name, value in after.items()
+    ]
     emit(columns(scores, ("measure", "before", "after")))
     rows = [
         ("training episodes", f"{ended - failed} ok / {failed} failed / 0 excluded"),
@@ -90,22 +93,26 @@ def _league_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [*rows, *((f"alarms of {name}", str(count)) for name, count in alarms.items())]
 
 
-def _measures(scores: dict[str, Any]) -> dict[str, str]:
-    """Name -> value of one evaluation, flat."""
-    flat: dict[str, str] = {}
+def _measures(scores: dict[str, Any]) -> dict[str, float | str | None]:
+    """Name -> value of one evaluation, flat; counts of episodes as words."""
+    flat: dict[str, float | str | None] = {}
     for name, score in scores.items():
         if not isinstance(score, dict):
-            flat[name] = _number(score)
+            flat[name] = score
             continue
         flat[f"{name}: episodes"] = f"{score['ok']} ok / {score['failed']} failed / 0 excluded"
         if score.get("success") is not None:
-            flat[f"{name}: success"] = _number(score["success"])
+            flat[f"{name}: success"] = score["success"]
         # of several worlds together only success means something; each has its own row below
         apart = any(other.startswith(f"{name} ") for other in scores)
         for agent, value in () if apart else score["return"].items():
-            flat[f"{name}: return {agent}"] = _number(value)
+            flat[f"{name}: return {agent}"] = value
     return flat
 
 
-def _number(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.3f}"
+def _cell(value: float | str | None, other: float | str | None) -> str:
+    """A value of a table, in one form with that of the other exam."""
+    from gem_ma.decimals import decimal
+
+    beside = None if isinstance(other, str) else other
+    return value if isinstance(value, str) else decimal(value, beside)

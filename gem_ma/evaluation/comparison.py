@@ -14,6 +14,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from gem_ma.decimals import decimal
 from gem_ma.errors import ConfigError
 from gem_ma.evaluation.copies import ONE_PLAY
 from gem_ma.evaluation.kinds import RETURN, SUCCESS
@@ -143,7 +144,25 @@ def bounds_text(row: Mapping[str, Any]) -> str:
     if row["method"] == ONE_PLAY:
         return f"({ONE_PLAY})"
     known = row["low"] is not None and row["high"] is not None
-    return f"[{row['low']:+.3f}, {row['high']:+.3f}]" if known else "[one task: n/a]"
+    if not known:
+        return "[one task: n/a]"
+    numbers = (row["low"], row["high"], row["difference"])
+    bounds = (decimal(bound, *numbers, plus=True) for bound in numbers[:2])
+    return f"[{', '.join(bounds)}]"
+
+
+def difference_of(row: Mapping[str, Any]) -> str:
+    """A difference with its interval; "no shared play" where there is none."""
+    if row["difference"] is None:
+        return "no shared play"
+    difference = decimal(row["difference"], row["low"], row["high"], plus=True)
+    return f"{difference} {bounds_text(row)}"
+
+
+def sides_of(row: Mapping[str, Any]) -> list[str]:
+    """The means of A and of B in one form, "" where there is none."""
+    pair = row["a"], row["b"]
+    return ["" if mean is None else decimal(mean, *pair) for mean in pair]
 
 
 def both_ways(flips: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
@@ -172,7 +191,7 @@ def verdict_of(comparison: Mapping[str, Any]) -> str:
         return "every score is the same in every play"
     count = f"{len(tested)} {'score' if len(tested) == 1 else 'scores'} tested"
     if differs:
-        parts = [f"{name} {rows[name]['difference']:+.3f}" for name in differs]
+        parts = [f"{name} {decimal(rows[name]['difference'], plus=True)}" for name in differs]
         return f"B differs from A in {', '.join(parts)} ({count})"
     tasks = max(row["tasks"] for row in tested)
     if tasks >= FEWEST_TASKS:

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from gem_ma.decimals import decimal
 from gem_ma.episode import Episode
 from gem_ma.errors import ScenarioError
 from gem_ma.evaluation.copies import ONE_PLAY
@@ -69,13 +70,14 @@ def interval_text(estimate: Mapping[str, Any]) -> str:
     if estimate["mean"] is None:
         return "n/a (no episode to score)"
     if estimate.get("method") == ONE_PLAY:
-        return f"{estimate['mean']:.3f} ({ONE_PLAY})"
+        return f"{decimal(estimate['mean'])} ({ONE_PLAY})"
+    numbers = (estimate["mean"], estimate["low"], estimate["high"])
     bounds = (
         "n/a"
         if estimate["low"] is None or estimate["high"] is None
-        else f"{estimate['low']:.3f}, {estimate['high']:.3f}"
+        else f"{decimal(estimate['low'], *numbers)}, {decimal(estimate['high'], *numbers)}"
     )
-    return f"{estimate['mean']:.3f} [{bounds}]"
+    return f"{decimal(*numbers)} [{bounds}]"
 
 
 def returns_of(episode: Episode) -> dict[str, float]:

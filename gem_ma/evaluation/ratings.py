@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gem_ma.decimals import decimal
 from gem_ma.episode import Episode, Seat
 from gem_ma.errors import DataError
 
@@ -320,6 +321,6 @@ def table(cells: Mapping[tuple[str, str, str], Meetings]) -> list[tuple[str, ...
     for (player, other, agent), cell in sorted(cells.items()):
         counts = f"{cell.wins}/{cell.ties}/{cell.losses}"
         fouls = f"{cell.fouls}/{cell.other_fouls}"
-        payoff = "n/a" if cell.payoff is None else f"{cell.payoff:.3f}"
+        payoff = decimal(cell.payoff)
         rows.append((player, other, agent, str(cell.games), counts, fouls, payoff))
     return rows

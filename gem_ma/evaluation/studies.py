@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from gem_ma.decimals import decimal
 from gem_ma.episode import Episode
 from gem_ma.errors import ConfigError
 from gem_ma.evaluation.copies import ONE_PLAY, Copies, as_one_play
@@ -173,11 +174,11 @@ def difference_text(row: Mapping[str, Any] | None) -> str:
         return "n/a (no shared play)"
     other = "" if row["same_tasks"] else " (other scenario settings)"
     if row["method"] == ONE_PLAY:
-        return f"{row['difference']:+.3f} ({ONE_PLAY}){other}"
-    bounds = "n/a"
+        return f"{decimal(row['difference'], plus=True)} ({ONE_PLAY}){other}"
+    bounds, numbers = "n/a", (row["difference"], row["low"], row["high"])
     if row["low"] is not None and row["high"] is not None:
-        bounds = f"{row['low']:+.3f}, {row['high']:+.3f}"
-    return f"{row['difference']:+.3f} [{bounds}]{other}"
+        bounds = ", ".join(decimal(bound, *numbers, plus=True) for bound in numbers[1:])
+    return f"{decimal(*numbers, plus=True)} [{bounds}]{other}"
 
 
 def _row(axes: Mapping[str, Names], names: Names, cell: Cell) -> dict[str, Any]:

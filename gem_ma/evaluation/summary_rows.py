@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gem_ma.decimals import decimal
 from gem_ma.evaluation.groups import group_rows, interval_text
 
 TextRow = tuple[str, str]
@@ -163,4 +164,4 @@ def _token_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
 
 
 def _number(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.3f}"
+    return decimal(value)

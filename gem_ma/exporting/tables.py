@@ -61,7 +61,7 @@ def flat_row(episode: Episode, won: Won) -> Fields:
     """One row an episode, flat: for data frames."""
     whole = episode_row(episode, won)
     returns = {f"return {entry['agent']}": entry["value"] for entry in whole.pop("returns")}
-    seats = {}
+    seats: Fields = {}
     for agent, seat in episode.cast.items():
         seats |= {f"behaviour {agent}": seat.behaviour, f"policy {agent}": seat.policy}
     del whole["cast"]

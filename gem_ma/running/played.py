@@ -35,9 +35,9 @@ class Played:
             row[f"model {agent}"] = self.models.get(seat.policy)
         for agent, cost in costs([episode], self.prices).items():
             row |= {f"tokens {agent}": cost["completion"], f"cost {agent}": cost["usd"]}
-        return {**row, **dict(self._found(episode))}
+        return {**row, **dict(self._findings(episode))}
 
-    def _found(self, episode: Episode) -> Iterator[tuple[str, Any]]:
+    def _findings(self, episode: Episode) -> Iterator[tuple[str, Any]]:
         from gem_ma.evaluation.groups import CAUSES, labels_if_any, values_of
 
         if self.judge.measures is not None and episode.end.scored:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gem_ma.decimals import decimal
 from gem_ma.view.learning import flatten, score_of
 from gem_ma.view.marks import RATE, axis_name, axis_of, interval_cell
 from gem_ma.view.page import Html, table, text
@@ -65,7 +66,7 @@ def scores(summaries: Mapping[str, Mapping[str, Any]], of: str = "run") -> Html:
             row.append(interval_cell(summary["success"], RATE))
             if partial:
                 score = (summary["score"] or {}).get("failed_as_zero")
-                row.append("n/a" if score is None else f"{score:.3f}")
+                row.append(decimal(score))
         row += [interval_cell(summary["returns"].get(agent), axis) for agent in agents]
         turns = summary.get("turns")
         row += [
@@ -104,7 +105,14 @@ def before_and_after(label: str, stored: Mapping[str, Any]) -> Html:
         (key for key in last if score_of(key) in _EXAM),
         key=lambda key: _EXAM.index(score_of(key)) if _EXAM.index(score_of(key)) < 4 else 4,
     )
-    rows = [[key.replace("/", " "), _plain(first.get(key)), _plain(last[key])] for key in keys]
+    rows = [
+        [
+            key.replace("/", " "),
+            _plain(first.get(key), last[key]),
+            _plain(last[key], first.get(key)),
+        ]
+        for key in keys
+    ]
     if not rows:
         return Html("")
     learned = (
@@ -120,5 +128,7 @@ def before_and_after(label: str, stored: Mapping[str, Any]) -> Html:
     return table(["score", "before", "after"], rows, caption=caption)
 
 
-def _plain(value: object) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else "n/a" if value is None else str(value)
+def _plain(value: object, other: object) -> str:
+    """A value in one form with that of the other exam."""
+    beside = other if isinstance(other, float) else None
+    return decimal(value, beside) if value is None or isinstance(value, float) else str(value)

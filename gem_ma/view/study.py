@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from gem_ma.decimals import decimal
 from gem_ma.evaluation.groups import interval_text
 from gem_ma.evaluation.studies import difference_text
 from gem_ma.view.marks import RATE, axis_name, axis_of, interval_cell
@@ -126,7 +127,7 @@ def _adjusted(against: Mapping[str, Any] | None) -> str:
     low, high = (against.get(key) if against else None for key in ("low_adjusted", "high_adjusted"))
     if low is None or high is None:
         return "n/a" if against else ""
-    return f"[{low:+.3f}, {high:+.3f}]"
+    return f"[{decimal(low, high, plus=True)}, {decimal(high, low, plus=True)}]"
 
 
 def _p(against: Mapping[str, Any] | None, key: str, *, bold: bool) -> Html:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gem_ma.decimals import decimal
 from gem_ma.evaluation.kinds import SUCCESS
 from gem_ma.view.marks import RATE, axis_name, axis_of, figure, interval_cell
 from gem_ma.view.page import Html, scrolled, table, text
@@ -96,15 +97,15 @@ def interaction(pair: Mapping[str, Any], score: str, rate: bool) -> Html:
     for cell in pair["cells"]:
         known = cell["low"] is not None and cell["high"] is not None
         # an interval that cannot be told, as of a single task, makes nothing bold
-        effect = f"{cell['effect']:+.3f}" + (
-            f" [{cell['low']:+.3f}, {cell['high']:+.3f}]" if known else " [n/a]"
-        )
+        numbers = (cell["effect"], cell["low"], cell["high"])
+        words = [decimal(number, *numbers, plus=True) for number in numbers]
+        effect = f"{words[0]} [{', '.join(words[1:]) if known else 'n/a'}]"
         clear = known and (cell["low"] > 0 or cell["high"] < 0)
         entries.append(
             [
                 cell["names"][rows],
                 cell["names"][columns],
-                f"{cell['mean']:.3f}",
+                decimal(cell["mean"]),
                 Html(f"<strong>{effect}</strong>") if clear else effect,
             ]
         )

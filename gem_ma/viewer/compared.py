@@ -11,7 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gem_ma.errors import ConfigError, GemMaError, StoreError
-from gem_ma.evaluation.comparison import both_ways, bounds_text, outcome, verdict_of
+from gem_ma.evaluation.comparison import (
+    both_ways,
+    difference_of,
+    outcome,
+    sides_of,
+    verdict_of,
+)
 from gem_ma.evaluation.judge import Judge
 from gem_ma.evaluation.kinds import RETURN, SUCCESS
 from gem_ma.evaluation.lost import lost_ids
@@ -236,9 +242,8 @@ def _family(heading: str, rows: Sequence[Scored], differs: Sequence[str]) -> str
     entries = []
     for name, row in rows:
         label = Html(f"<strong>{text(name)}</strong>") if name in differs else name
-        means = ["" if row[side] is None else f"{row[side]:.3f}" for side in ("a", "b")]
         p_values = ["" if row[key] is None else f"{row[key]:.4f}" for key in ("p", "p_adjusted")]
-        entries.append([label, *means, _difference(row, axis), *p_values, row["pairs"]])
+        entries.append([label, *sides_of(row), _difference(row, axis), *p_values, row["pairs"]])
     over = "B - A [95 %]"
     head = ["score", "A", "B", axis_name(over, axis) if axis else over, "p", "p (Holm)", "plays"]
     sure = any(name in differs for name, _ in rows)
@@ -251,5 +256,5 @@ def _difference(row: Mapping[str, Any], axis: tuple[float, float] | None) -> Htm
         return text("no shared play")
     estimate = {"mean": row["difference"], "low": row["low"], "high": row["high"]}
     mark = interval_mark(estimate, *axis) if axis else ""
-    words = f"{row['difference']:+.3f} {bounds_text(row)}"
+    words = difference_of(row)
     return Html(f'<span class="interval">{text(words)}</span>{mark}')

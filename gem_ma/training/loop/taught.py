@@ -118,21 +118,8 @@ class Taught(Attendant):
         seated = sum(count[fate] for fate in FATES)
         if not count["steps"]:
             return "its turn never came; raise train.steps, or shorten the turns of train.alternate"
-        if count["tokens"]:  # it had tokens, and still did not move
-            key = self.config.train.estimator.key if self.config.train is not None else None
-            which = f" (train.estimator.key {key})" if key else ""
-            if count["huge"]:
-                return f"returns beyond {HUGE:.0e} have no squares: scale its rewards down"
-            if count["close"] == count["steps"]:
-                return (
-                    f"its returns differ by less than {CLOSE:.0e}, which counts as rounding: scale"
-                    " its rewards up"
-                )
-            return (
-                f"every advantage of its {count['tokens']} tokens was 0, because all returns within"
-                f" a group were equal{which}; play more episodes of one start, name a wider key, or"
-                " reward what differs"
-            )
+        if count["tokens"]:
+            return self._unmoved(count)
         if not seated:
             return (
                 f"it sat in none of the episodes of {count['steps']} steps; look at agents: and"
@@ -179,6 +166,23 @@ class Taught(Attendant):
                 " (train.credit.truncated); raise the limit that cuts them"
             )
         return f"none of its replies in {count['sampled']} episodes had a token to learn from"
+
+    def _unmoved(self, count: Counter[str]) -> str:
+        """Why a policy that had tokens did not move."""
+        if count["huge"]:
+            return f"returns beyond {HUGE:.0e} have no squares: scale its rewards down"
+        if count["close"] == count["steps"]:
+            return (
+                f"its returns differ by less than {CLOSE:.0e}, which counts as rounding: scale its"
+                " rewards up"
+            )
+        key = self.config.train.estimator.key if self.config.train is not None else None
+        which = f" (train.estimator.key {key})" if key else ""
+        return (
+            f"every advantage of its {count['tokens']} tokens was 0, because all returns within a"
+            f" group were equal{which}; play more episodes of one start, name a wider key, or"
+            " reward what differs"
+        )
 
     def state(self) -> dict[str, dict[str, int]]:
         """For a checkpoint, as JSON values."""
