@@ -914,3 +914,36 @@ def test_done_holds_size_and_digest_of_each_file(tmp_path: Path) -> None:
         "size": 12,
         "sha256": hashlib.sha256(FILES["trainer.json"]).hexdigest(),
     }
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"ledger": (Entry(0, "stranger", 1.0),)}, "ledger[0]: 'stranger' is not in the cast"),
+        ({"ledger": (Entry(10**30, "a", 1.0),)}, "ledger[0]: no play has a step 1000"),
+        ({"ledger": (Entry(-2, "a", 1.0),)}, "ledger[0]: no play has a step -2"),
+        ({"turns": ((0, "stranger"),)}, "turns[0]: 'stranger' is not in the cast"),
+        ({"turns": ((1, "a"), (0, "a"))}, "turns[1]: 'a' acts at step 0, behind step 1"),
+        ({"turns": ((-1, "a"),)}, "turns[0]: 'a' acts at step -1"),
+        ({"turns": ((10**30, "a"),)}, "turns[0]: 'a' acts at step 1000"),
+    ],
+)
+def test_a_play_that_no_game_can_have_is_told_with_its_line(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    """A stranger's record was scored as if it were one of ours."""
+    if "turns" in change:
+        acts = [Turn(step, who, (), None, (), Action("x")) for step, who in change["turns"]]
+        change = {"turns": tuple(acts)}
+    cast = {"a": Seat("silent"), "b": Seat("silent")}
+    both = tuple(Turn(0, who, (), None, (), Action("x")) for who in cast)
+    good = Episode(
+        "toy", 1, 0, "t/0", 0, None, cast, both, (), (), {}, (Entry(-1, "b", 1.0),), End.TERMINATED
+    )
+    file = tmp_path / "plays.jsonl"
+    file.write_text(f"{dump_episode(good)}\n{dump_episode(replace(good, seed=1, **change))}\n")
+    read = read_episodes(file)
+    assert next(read) == good
+    with pytest.raises(StoreError) as told:
+        next(read)
+    assert f"{file}:2: {said}" in str(told.value)

@@ -16,6 +16,7 @@ from gem_ma.errors import ConfigError, SchemaError, StoreError
 from gem_ma.files import MOST_JSON, is_file, lines, oserror, read, read_json, stream
 from gem_ma.json_text import load_json
 from gem_ma.store.disk import media_file
+from gem_ma.store.sense import check_play
 from gem_ma.store.tables import read_table, table_files
 
 EpisodeId = tuple[str, int, int]
@@ -57,6 +58,7 @@ def _decoded(file: Path, wanted: set[int]) -> Iterator[Episode]:
         if number in wanted:
             try:
                 episode = load_episode(line)
+                check_play(episode)
             except StoreError as error:
                 # of its own class: a newer schema has another exit code
                 raise type(error)(f"{file}:{number}: {error}") from None
