@@ -309,6 +309,19 @@ def test_a_template_that_spoils_calls_or_results_is_shown_them_as_text(
     assert "Looks at it" in text
 
 
+def test_a_template_that_speaks_of_one_form_and_writes_another_is_believed_in_neither(
+    byte_tokenizer: Any,
+) -> None:
+    odd = "{{ '[~' + c['function']['name'] + '~]' + (c['function']['arguments'] | tojson) }}"
+    written = "{% for c in m['tool_calls'] or [] %}" + odd + "{% endfor %}"
+    for spoken in ("<function=name>", "[TOOL_CALLS]"):
+        said = "Write " + spoken + ". {{ tools | tojson }}"
+        byte_tokenizer.chat_template = said + HEAD + written + "{{ m['content'] }}" + TAIL
+        chat = Chat(byte_tokenizer, frozenset({byte_tokenizer.eos_token_id}))
+        assert (chat.tool_format, chat.template.shows_tools) == ("hermes", False)
+        assert back(chat, chat.answer("", (PLAIN,), TOOLS)) == ("", facts((PLAIN,)))
+
+
 @pytest.fixture
 def byte_tokenizer(byte_model: Path) -> Any:
     from transformers import AutoTokenizer

@@ -55,6 +55,7 @@ def settle(template: ChatTemplate, ends: Mapping[str, int], wanted: str, opened:
     `wanted`, or with `auto` the one that reads what the template writes. `opened`: the prompt opens
     a thought. Raises ConfigError where the wanted format does not read it."""
     example = ""
+    spoken = ""  # the format that the template speaks of, where it does not write another
     shapes = SHAPES if "tool_calls" in template.source else ()
     formats = tuple(FORMATS) if wanted == "auto" else (wanted,)
     plain = template.shape
@@ -64,6 +65,10 @@ def settle(template: ChatTemplate, ends: Mapping[str, int], wanted: str, opened:
         written = list(_written(template, ends, (FULL,)))
         example = example or next((text for text in written if _NAME in text), "")
         tool_format = _reader(formats, written, (FULL,), opened)
+        if example and not tool_format and not spoken:
+            spoken = _reader(
+                (_told_of(template),), _written(template, ends, (EMPTY,)), (EMPTY,), opened
+            )
         chosen = (tool_format,) if tool_format else ()
         if _reader(chosen, _written(template, ends, (EMPTY,)), (EMPTY,), opened):
             both = (FULL, EMPTY)
@@ -80,6 +85,9 @@ def settle(template: ChatTemplate, ends: Mapping[str, int], wanted: str, opened:
             f"{template.where}: tool_format: {wanted} does not read the calls that the chat"
             f" template writes, such as {example.strip()[:80]!r}; leave it out"
         )
+    if wanted == "auto":
+        # spoken of, and not written in another form
+        wanted = spoken if example else _told_of(template)
     return _in_text(template, wanted)
 
 
@@ -101,7 +109,7 @@ def _reader(
     """The first format that reads these calls out of one of the texts by itself, "" for none."""
     for text in written:
         answer = split_reasoning(text, opened)[1]
-        for name in formats:
+        for name in filter(None, formats):
             tool_format = FORMATS[name]
             if tool_format.opens(answer):
                 rest, read = tool_format.read(answer, (TOOL,), False)
@@ -121,9 +129,8 @@ def _written(
             yield text_of(pieces)
 
 
-def _in_text(template: ChatTemplate, wanted: str) -> str:
+def _in_text(template: ChatTemplate, tool_format: str) -> str:
     """Settles the same for a template that shows no calls, or in a form that nobody reads."""
-    tool_format = _told_of(template) if wanted == "auto" else wanted
     # tools that the template shows go with calls as it speaks of them; else both are texts
     template.shows_tools = template.shows_tools and bool(tool_format)
     template.show_calls(False, _writer(template, tool_format) if template.shows_tools else in_tags)
