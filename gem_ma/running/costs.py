@@ -59,7 +59,10 @@ def other_models(config: Config, summary: Mapping[str, Any]) -> dict[str, Any]:
 def _is_bought(policy: PolicySettings) -> bool:
     """Whether a policy samples for money from weights that are somebody else's."""
     from gem_ma.engines.capabilities import Priced, Weighs, declares
-    from gem_ma.registry import load
+    from gem_ma.registry import known, load
 
-    engine = load("engines", policy.model.partition("/")[0])
+    kind = policy.model.partition("/")[0]
+    if not known("engines", kind):  # code of a run folder, which reading does not run
+        return False
+    engine = load("engines", kind)
     return declares(engine, Priced) and not declares(engine, Weighs)

@@ -94,7 +94,7 @@ def read_verdicts(path: Path) -> list[dict[str, Any]]:
     path = Path(path)
     with contextlib.suppress(FileNotFoundError), stream(path / "verdicts.jsonl", path) as file:
         for line in lines(file, path / "verdicts.jsonl"):
-            with contextlib.suppress(ValueError, RecursionError, TypeError):
+            with contextlib.suppress(ValueError, RecursionError, TypeError, KeyError):
                 row = json.loads(line)
                 task, seed, repeat = row["id"]
                 rows[task, seed, repeat] = row
