@@ -254,17 +254,16 @@ class Watch:
                     past = [(value, spread) for value, spread in self._of(key, policy)]
                     judged[key] = anchor(past, policy, key.removeprefix("against "))
             alarms += self._new(judged, policy)
-            alarms += self.after_probe(policy, scores.get(f"private_effect {policy}"), step)
+            # before the first update nothing was learned
+            if step > 0:
+                alarms += self.after_probe(policy, scores.get(f"private_effect {policy}"))
         return alarms
 
-    def after_probe(self, policy: str, effect: float | None, step: int) -> list[Alarm]:
+    def after_probe(self, policy: str, effect: float | None) -> list[Alarm]:
         """The new alarm, if any, of how much the private part of a view changes."""
         # kept for good: a policy that never listened has nothing to be rolled back to
         if effect is not None and effect >= DEAF:
             self.past[f"{policy}/heard"] = [True]
-        # 0 before the first update is an empty table, which has ignored nothing yet
-        if step == 0 and not effect:
-            return []
         return self._new({"deaf": deaf(effect, policy)}, policy)
 
     def heard(self, policy: str) -> bool:

@@ -25,7 +25,7 @@ from gem_ma.training.loop.exams import effects
 from gem_ma.training.loop.roles import Learner
 from gem_ma.training.loop.step import Step
 from gem_ma.training.schedule.alternation import settings_of
-from gem_ma.training.selfplay.collapse import ADVICE, HARMLESS, WAKING, WINDOW, Alarm, Watch
+from gem_ma.training.selfplay.collapse import ADVICE, DEAF, HARMLESS, WAKING, WINDOW, Alarm, Watch
 from gem_ma.training.selfplay.league import League
 from gem_ma.training.selfplay.signs import Encode, health
 
@@ -109,7 +109,7 @@ class Guard(Attendant):
             return
         found = effects(self.worlds, self.policies, self.learners, step.plays.episodes, PROBES)
         for name, effect in found.items():
-            self._alarms += self.watch.after_probe(name, effect, step.number)
+            self._alarms += self.watch.after_probe(name, effect)
 
     def examined(self, step: Step) -> None:
         """Judges an exam, and acts on all alarms since the last call."""
@@ -129,6 +129,8 @@ class Guard(Attendant):
             # what is done is said each time, what is seen once
             if self.counts[name] == 1 or alarm.keys() & ACTED:
                 step.notes.append(self._note(alarm))
+        if step.number == 0 and self.on:
+            step.notes += self._unread(step.scores or {})
         if step.last:
             step.notes += [
                 f"policy {name.replace(' ', ': ', 1)} again at step {', '.join(map(str, steps))}"
@@ -163,6 +165,11 @@ class Guard(Attendant):
         """Judges an exam."""
         if self.on:
             self._alarms += self.watch.after_exam(scores, self.settings.policies, step)
+        # a clone has learned already, from players who may have ignored what they saw
+        for name in self.settings.policies if self.on and step == 0 else ():
+            if name in self.settings.warm_start:
+                effect = scores.get(f"private_effect {name}")
+                self._alarms += self.watch.after_probe(name, effect)
 
     def settle(self, step: int, *, last: bool = False) -> list[dict[str, Any]]:
         """Acts on the alarms since the last call, and gives them as lines of the record. After the
@@ -206,6 +213,17 @@ class Guard(Attendant):
         self.saved[name]["candidate"] = self.saved[name]["healthy"]
         self.brake[name] /= 2
         self.watch.forget(name)
+
+    def _unread(self, scores: Mapping[str, Any]) -> list[str]:
+        """Lines on random weights that hardly read what they are shown: no alarm yet."""
+        effects = {name: scores.get(f"private_effect {name}") for name in self.settings.policies}
+        return [
+            f"step 0, policy {name}: what only it is shown changes no probability of its decisions"
+            f" by more than {effect:.3f} yet; asked again every ten steps"
+            for name, effect in effects.items()
+            # 0 is an empty table, which has ignored nothing
+            if effect and effect < DEAF and name not in self.settings.warm_start
+        ]
 
     def _note(self, alarm: Mapping[str, Any]) -> str:
         """An alarm as a line for the user: what was done about it, else what to try."""
