@@ -58,12 +58,15 @@ async def take_over(seats: Seats, turns: Sequence[Turn], branch: Branch) -> None
     recorded replies; then reseeds them. Raises ReplayError where one acts otherwise."""
     views: dict[str, list[Message]] = {agent: [] for agent in seats.players}
     reseedings = dict(branch.of.forks)
-    for turn in turns:
+    for place, turn in enumerate(turns):
         # a recorded play may itself be a branch: it was reseeded on its way
         _reseed(seats, reseedings, turn.step)
         view = views[turn.agent]
         view += turn.observed
-        asked = Asked(turn.observed, Transcript(view), turn.legal, turn.tools, turn.step)
+        before: list[Turn] = []
+        if seats.cast[turn.agent].privileged:
+            before = [each for each in turns[:place] if each.step < turn.step]
+        asked = Asked(turn.observed, Transcript(view), turn.legal, turn.tools, turn.step, before)
         answer = await seats.repeat(turn.agent, asked, turn.replies)
         action = read(answer, Pending(turn.legal, turn.tools), seats.max_said)
         # a clock, a global generator or a hidden counter: then what follows is no branch

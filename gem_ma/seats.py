@@ -105,6 +105,7 @@ class Seats:
                 pending.legal,
                 pending.tools,
                 game.step,
+                game.turns if self.cast[agent].privileged else (),
             )
             for agent, pending in game.pending.items()
         }

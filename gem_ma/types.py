@@ -224,10 +224,15 @@ def spoken(agent: str, action: Action) -> Message:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a behaviour gets when its agent must act."""
+    """What a behaviour gets when its agent must act.
+
+    `turns`: the turns of all agents so far, for a behaviour that is given the task (privileged);
+    () for every other.
+    """
 
     new: tuple[Message, ...]
     transcript: Sequence[Message]
     legal: tuple[str, ...] | None
     tools: tuple[Tool, ...]
     step: int
+    turns: Sequence[Turn] = ()

@@ -6,7 +6,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gem_ma.behaviour import Behaviour, Factory, as_factory, behaviour_rng, no_policy, seat, waits
+from gem_ma.behaviour import (
+    Behaviour,
+    Factory,
+    as_factory,
+    behaviour_rng,
+    is_privileged,
+    no_policy,
+    seat,
+    waits,
+)
 from gem_ma.envs.loop import Flights, begin, landed
 from gem_ma.envs.session import Session
 from gem_ma.episode import Seat
@@ -32,6 +41,9 @@ class Others:
         self._immediate = {
             other for other, (factory, _) in self._factories.items() if not waits(factory)
         }
+        self._privileged = {
+            other for other, (factory, _) in self._factories.items() if is_privileged(factory)
+        }
         self._players: dict[str, Behaviour] = {}
 
     def seat(self, game: Game) -> None:
@@ -54,7 +66,12 @@ class Others:
             return {}, {}
         asked = {
             other: Asked(
-                game.new(other), game.transcript(other), pending.legal, pending.tools, game.step
+                game.new(other),
+                game.transcript(other),
+                pending.legal,
+                pending.tools,
+                game.step,
+                game.turns if other in self._privileged else (),
             )
             for other, pending in game.pending.items()
             if other != self._agent
