@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gem_ma.scenarios.service.desk.facts import Fact, distance
+from gem_ma.scenarios.service.desk.facts import Fact, distance, folded
 from gem_ma.scenarios.service.desk.log import ASSISTANT, Event, Outcome
 from gem_ma.scenarios.service.desk.task import Task
 from gem_ma.scenarios.service.domain import TRANSFER, WRITE, Domain
-from gem_ma.scenarios.service.grading.goals import Goals
+from gem_ma.scenarios.service.grading.goals import Goals, wishes_in
 from gem_ma.scenarios.service.grading.refusals import gives_reasons, looked, refuses
 from gem_ma.scenarios.service.reading.founded import GUESSES, Basis, guessed
 from gem_ma.scenarios.service.reading.stated import Answers, Saying
@@ -97,7 +97,7 @@ def facts_told(
     talk = texts_of(outcome.events, domain)
     missing, unfounded = [], []
     for output in outputs:
-        answered = answers(output, task, talk)
+        answered = answers(output, task, talk, _asked_at(output, task, outcome.events))
         places = [place for place in range(len(talk)) if answered.stands(place)]
         if not places:
             missing.append(output)
@@ -107,14 +107,29 @@ def facts_told(
     return tuple(missing), tuple(unfounded)
 
 
-def answers(output: str, task: Task, talk: Sequence[Saying]) -> Answers:
-    """What stands in the texts of the assistant for one output of a task."""
+def answers(output: str, task: Task, talk: Sequence[Saying], since: int | None = None) -> Answers:
+    """What stands in the texts of the assistant for one output of a task; `since`: the first text
+    behind the question."""
     kind = kind_of(output)
     # Whoever asks for two prices may be told four; the limit grows with what is asked for.
     needed = sum(kind_of(other) == kind for other in task.outputs)
-    return Answers(
-        output, talk, needed, sum(not wish.outputs for wish in task.wishes), task.outputs
-    )
+    others = sum(not wish.outputs for wish in task.wishes)
+    return Answers(output, talk, needed, others, task.outputs, since)
+
+
+def _asked_at(output: str, task: Task, events: Sequence[Event]) -> int | None:
+    """How many texts of the assistant stand before the question for an output in the task's own
+    words; None where the user put it otherwise."""
+    questions = [
+        folded(wish.text) for wish in wishes_in(task) if output in wish.outputs and wish.text
+    ]
+    texts = 0
+    for event in events:
+        if event.kind == "said" and event.agent == ASSISTANT:
+            texts += 1
+        elif event.kind == "said" and any(text in folded(event.text) for text in questions):
+            return texts
+    return None
 
 
 def texts_of(events: Sequence[Event], domain: Domain) -> list[Saying]:

@@ -11,7 +11,7 @@ from gem_ma.scenarios.service.desk.log import ASSISTANT, Event
 from gem_ma.scenarios.service.desk.task import Task, Wish
 from gem_ma.scenarios.service.domain import RECORD, UTILITY, WRITE, Domain
 from gem_ma.scenarios.service.reading.acts import SURE, read
-from gem_ma.scenarios.service.reading.phrases import fold
+from gem_ma.scenarios.service.reading.phrases import MISSING, Phrasebook, fold
 
 from gem_ma import ToolCall
 
@@ -52,18 +52,26 @@ def refuses(text: str, domain: Domain) -> bool:
 
 
 def gives_reasons(task: Task, texts: Sequence[str], domain: Domain) -> bool:
-    """Whether the texts hold words for every due reason, and name none as the reason of this
-    case that is not due."""
+    """Whether the texts give every due reason, and name none as the reason of this case that is
+    not due. A reason may be given in any words, as long as they speak of this very case."""
     if domain.book is None:
         return True
     # Each due reason: a talk with two refusals has two.
-    due = {wish.reason for wish in task.wishes if wish.kind == "impossible"}
+    wishes = [wish for wish in task.wishes if wish.kind == "impossible"]
     # Marks of emphasis would part the words of a cue.
     folded = [fold(text.replace("*", "")) for text in texts]
-    cues = [domain.book.reasons[reason] for reason in due if reason in domain.book.reasons]
-    return all(any(cue.search(text) for text in folded) for cue in cues) and not undue(
-        due, folded, domain
+    return all(_gives_reason(wish, texts, folded, domain.book) for wish in wishes) and not undue(
+        {wish.reason for wish in wishes}, folded, domain
     )
+
+
+def _gives_reason(
+    wish: Wish, texts: Sequence[str], folded: Sequence[str], book: Phrasebook
+) -> bool:
+    cue = book.reasons.get(wish.reason)
+    if cue is None or any(cue.search(text) for text in folded):
+        return True
+    return any({*book.judge(wish, text).values()} - {MISSING} for text in texts)
 
 
 def undue(due: Iterable[str], texts: Sequence[str], domain: Domain) -> set[str]:

@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"(?<![\w#.,])-?\$?-?(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?(?![\w
 _MARK = re.compile(r"(?<!\S)\d{1,2}\)(?=\s)|^[ \t]*\d{1,2}\.(?=\s)", re.MULTILINE)
 VALUE = re.compile(r"\$?\d{1,9}(\.\d+)?")
 _MEASURE = re.compile(  # how large a thing is: no price and no count
-    r"(?<![\w$])\d+(?:\.\d+)?(?:-[a-z]|\s?(?:mm|cm|m|km|in|inch|inches|ft|ml|l|g|kg|lb|oz|mb|gb|tb"
+    r"(?<![\w$.])\d+(?:\.\d+)?(?:-[a-z]|\s?(?:mm|cm|m|km|in|inch|inches|ft|ml|l|g|kg|lb|oz|mb|gb|tb"
     r"|w|kw|v|mah|h|hours?|minutes?|days?)\b)",
     re.IGNORECASE,
 )
@@ -75,8 +75,8 @@ def kind_of(output: str) -> str:
 
 
 def like(output: str, text: str) -> set[Any]:
-    """The distinct values of a text that could be guesses at this one: numbers as whole or as
-    broken as it is, ids of the same form."""
+    """The distinct values of a text that could be guesses at this one: amounts, whole numbers, or
+    ids of the same form."""
     kind = kind_of(output)
     if kind == ID:
         return set(_form(output.strip().replace(",", "")).findall(text))
@@ -86,8 +86,30 @@ def like(output: str, text: str) -> set[Any]:
     text = _MEASURE.sub(" ", unmarked(text))
     if kind == FRACTION:
         return {number for number in numbers(text) if number % 1}
+    # An amount, such as 10.00, is no count.
+    if "." in output or "$" in output:
+        text = " ".join(hit[0] for hit in _NUMBER.finditer(text) if hit[2] or "$" in hit[0])
     # Beyond a billion it is an id.
     return {number for number in numbers(text) if not number % 1 and number < 10**9} | worded(text)
+
+
+def in_order(output: str, text: str) -> list[tuple[Any, int]]:
+    """The values of a text that are of an output's kind, with their places, in its order."""
+    if kind_of(output) == ID:
+        return [
+            (hit[0], hit.start()) for hit in _form(output.strip().replace(",", "")).finditer(text)
+        ]
+    marks = [
+        (Decimal(hit[1].replace(",", "") + (hit[2] or "")), hit.start())
+        for hit in _NUMBER.finditer(text)
+        if len(hit[1]) < 40
+    ]
+    marks += [
+        (_WORD[hit[0].casefold()], hit.start())
+        for hit in re.finditer(r"[A-Za-z]+", text)
+        if hit[0].casefold() in _WORD
+    ]
+    return sorted(marks, key=lambda mark: mark[1])
 
 
 @lru_cache(maxsize=1024)
