@@ -15,13 +15,15 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from gem_ma.agents.customer_answers import Answers
 from gem_ma.agents.customer_traits import Character, traits_of
 from gem_ma.agents.customer_voice import Voice
 from gem_ma.agents.customer_wishes import Wishes
+from gem_ma.scenarios.service.desk.log import failed
 from gem_ma.scenarios.service.reading.acts import SURE
 from gem_ma.scenarios.service.reading.phrases import Phrasebook
 from gem_ma.scenarios.service.watching.agenda import (
@@ -34,15 +36,14 @@ from gem_ma.scenarios.service.watching.agenda import (
     Goal,
     Heard,
     Proposal,
-    chain,
 )
+from gem_ma.scenarios.service.watching.wishes import chain
 
-from gem_ma import Action, Asked, ToolCall
+from gem_ma import Action, Asked, Malformed, ToolCall, Turn
 from gem_ma.errors import ConfigError
 from gem_ma.options import flat
 from gem_ma.types import SCENARIO, SYSTEM, TOOL
 
-CLARIFIES = 2  # times that it asks what exactly a proposal means, before it counts as unhelpful
 CERTAIN = 0.8  # confidence from which a transfer is no offer any more: it is under way
 _MONEY = re.compile(
     r"[$€£]\s?\d|\d\.\d\d\b|\b(?:no|without) (?:price )?(?:difference|charge|extra cost)\b"
@@ -82,14 +83,23 @@ class Customer:
         self.answers = Answers(self.wishes)
         self.wavered: set[int] = set()  # places of wishes that it hesitated about
         self.priced: set[int] = set()  # and of those whose price it asked for
-        self.clarified = 0
+        self.unclear: set[int] = set()  # places of wishes about whose proposal it asked
+        self.rejected: set[int] = set()  # and of those whose proposal read as wrong
+        # by wish, the messages about it that it did not understand
+        self.unheard: Counter[int] = Counter()
+        self.disputes: Counter[int] = Counter()  # by wish, the refusals that it did not accept
         self.agent, self.opened = agent, False
         self.read = 0  # messages of the transcript
+        self.seen = 0  # turns of the record
 
     async def act(self, asked: Asked) -> Action:
         # What was said to it where somebody acted in its place, as in a fork.
         missed = asked.transcript[self.read : len(asked.transcript) - len(asked.new)]
         self.read = len(asked.transcript)
+        for call in made(asked.turns[self.seen :], self.agent):
+            self.agenda.called(call.name, call.arguments)
+        self.seen = len(asked.turns)
+        self.agenda.blind = not asked.turns
         if not self.opened:
             self.opened = True
             return self.voice.say(self._opening())
@@ -147,7 +157,40 @@ class Customer:
             parts = react(heard)
             if parts:
                 return self.voice.say(parts)
-        return self.voice.say([self.voice.bank("complain"), *self.wishes.wanted()])
+        parts = self._to_anything(heard)
+        return _end(self._reason()) if self.agenda.settled else self.voice.say(parts)
+
+    def _to_anything(self, heard: Heard) -> list[str]:
+        """The answer to what no reading understands: all that it may be asked for. A yes stands
+        before a change, which is then looked at when it is made."""
+        if not self.agenda.looked and (facts := self.answers.identity()):
+            return [facts, *self.wishes.wanted()]
+        goal = next(iter(self.wishes.current()), None)
+        if goal is None or goal.wanted.kind == "question":
+            return [self.voice.bank("complain"), *self.wishes.wanted()]
+        if goal.wanted.kind == "impossible":
+            self.unheard[goal.place] += 1
+            if self.unheard[goal.place] == 1:
+                return [self.voice.bank("why"), *self.wishes.request(goal, whole=True)]
+            self.agenda.give_way(goal, heard)
+            self.unheard[goal.place] = 0
+            return self._to_news(heard)
+        return self._allows(goal, heard)
+
+    def _allows(self, goal: Goal, heard: Heard) -> list[str]:
+        """A yes to a change that is not made yet, unless the message names something wrong; where
+        nothing of it was named, or the yes changed nothing, all that it wants."""
+        if goal.before is not None:
+            return self._changes_mind(goal)
+        if wrong := self.agenda.wrong(goal, heard.text):
+            return self._corrects(goal, wrong)
+        self.unheard[goal.place] += 1
+        # A proposal may come in several messages, of which the last names nothing.
+        named = self.agenda.named(goal)
+        if self.unheard[goal.place] % 4 == 0 or not (named or self.unheard[goal.place] % 2 == 0):
+            return self.wishes.request(goal, whole=True)
+        goal.status = APPROVED
+        return [self.voice.bank("confirm")]
 
     def _reason(self) -> str:
         if self.agenda.transferred and any(goal.status == REFUSED for goal in self.agenda.goals):
@@ -158,26 +201,38 @@ class Customer:
     def _to_proposals(self, heard: Heard) -> list[str]:
         """A yes to what is right, a no to what is wrong, and a question where a proposal leaves
         something open."""
-        if not heard.proposals:
+        proposals = [
+            each
+            for each in heard.proposals
+            # A report of what was just made sounds like a proposal of it.
+            if not (heard.done and each.goal is not None and each.goal.final)
+        ]
+        if not proposals:
             bare = any(act.kind == "propose" and act.confidence < SURE for act in heard.acts)
-            if not bare or heard.of("ask") or heard.of("refuse"):
+            goal = next(iter(self.wishes.current()), None)
+            if not bare or heard.of("ask") or heard.of("refuse") or goal is None:
                 return []
-            return [self.voice.bank("clarify"), *self.wishes.wanted()]
-        for proposal in heard.proposals:
+            return (
+                [] if goal.status == APPROVED or self.agenda.named(goal) else self._clarifies(goal)
+            )
+        for proposal in proposals:
             goal = proposal.goal
             if goal is not None and goal.before is not None and not proposal.wrong:
                 return self._changes_mind(goal)
-        if any(self._refuses(proposal) for proposal in heard.proposals):
-            return self._rejects(heard.proposals)
-        return self._doubts(heard) or self._agrees(heard)
+        if any(self._refuses(proposal) for proposal in proposals):
+            return self._rejects(proposals)
+        return self._doubts(heard, proposals) or self._agrees(proposals)
 
-    def _doubts(self, heard: Heard) -> list[str]:
+    def _doubts(self, heard: Heard, proposals: Sequence[Proposal]) -> list[str]:
         """What keeps it from a yes to what is right: open arguments, an unknown price, a whim."""
         if self.traits.scepticism:
-            lacks = {name for proposal in heard.proposals for name in self._lacks(proposal)}
-            if lacks:
-                return self._clarifies(sorted(lacks))
-        goals = _goals(heard)
+            for proposal in proposals:
+                lacks = sorted(self._lacks(proposal))
+                if proposal.goal is not None and lacks:
+                    parts = self._clarifies(proposal.goal, lacks)
+                    if parts:
+                        return parts
+        goals = _goals(proposals)
         if self.traits.scepticism > 1 and not _MONEY.search(heard.text):
             dear = {goal.place for goal in goals} - self.priced
             if dear:
@@ -191,14 +246,19 @@ class Customer:
                     return [self.voice.bank("waver")]
         return []
 
-    def _agrees(self, heard: Heard) -> list[str]:
-        for goal in _goals(heard):
+    def _agrees(self, proposals: Sequence[Proposal]) -> list[str]:
+        for goal in _goals(proposals):
             goal.status = APPROVED
-        self.agenda.idle = self.clarified = 0
+        self.agenda.idle = 0
         return [self.voice.bank("confirm"), *self.voice.chat()]
 
     def _refuses(self, proposal: Proposal) -> bool:
-        return proposal.wrong or (proposal.goal is not None and proposal.goal.final)
+        """Whether it says no: to what nobody wants, to what is settled and to what is certainly
+        wrong; once to what only reads as wrong."""
+        goal, judgement = proposal.goal, proposal.judgement
+        if goal is None or judgement is None or goal.final or judgement.certain:
+            return True
+        return bool(judgement.wrong) and goal.place not in self.rejected
 
     def _lacks(self, proposal: Proposal) -> tuple[str, ...]:
         return proposal.judgement.missing if proposal.judgement is not None else ()
@@ -211,33 +271,53 @@ class Customer:
             if proposal.goal.final:
                 parts.append("That is settled already.")
             elif proposal.judgement is not None:
-                wrong = proposal.judgement.wrong
-                labels = dict.fromkeys(self.phrasebook.label(name) for name in wrong)
-                parts.append(f"Wrong: {', '.join(labels)}.")
-                parts += self.wishes.request(proposal.goal, whole=True)
+                parts += self._corrects(proposal.goal, proposal.judgement.wrong)[1:]
+                self.rejected.add(proposal.goal.place)
                 corrected = True
         return parts if corrected else [*parts, *self.wishes.wanted()]
 
-    def _clarifies(self, missing: Sequence[str]) -> list[str]:
-        self.clarified += 1
-        if self.clarified <= CLARIFIES:
-            # its own question is no fault of the other side
-            self.agenda.idle = max(0, self.agenda.idle - 1)
+    def _begins_anew(self, goal: Goal) -> None:
+        """What was said of a wish so far was of another one: a yes waits for what is said next."""
+        self.agenda.forget()
+        self.unheard[goal.place] = 0
+
+    def _corrects(self, goal: Goal, wrong: Sequence[str]) -> list[str]:
+        self._begins_anew(goal)
+        labels = dict.fromkeys(self.phrasebook.label(name) for name in wrong)
+        return [
+            self.voice.bank("reject"),
+            f"Wrong: {', '.join(labels)}.",
+            *self.wishes.request(goal, whole=True),
+        ]
+
+    def _clarifies(self, goal: Goal, missing: Sequence[str] = ()) -> list[str]:
+        """Asks once about a wish what exactly would be done, and says what it wants; [] where it
+        has asked."""
+        if goal.place in self.unclear:
+            return []
+        self.unclear.add(goal.place)
+        # its own question is no fault of the other side
+        self.agenda.idle = max(0, self.agenda.idle - 1)
         labels = dict.fromkeys(self.phrasebook.label(name) for name in missing)
+        lacks = [f"{self.voice.bank('lacks')} {', '.join(labels)}."] if labels else []
         return [
             self.voice.bank("clarify"),
-            f"{self.voice.bank('lacks')} {', '.join(labels)}.",
-            *(self.wishes.wanted() if self.clarified > 1 else ()),
+            *lacks,
+            *self.wishes.request(goal, whole=True),
         ]
 
     def _changes_mind(self, goal: Goal) -> list[str]:
         goal.before, goal.status = None, RAISED
+        self._begins_anew(goal)
         self.agenda.idle = 0
         return [self.voice.bank("change_mind"), *self.wishes.request(goal, whole=True)]
 
     def _to_refusals(self, heard: Heard) -> list[str]:
         if heard.disputed and not heard.of("ask"):
             goal = heard.disputed[0]
+            self.disputes[goal.place] += 1
+            if self.disputes[goal.place] > 1 and goal.wanted.writes:
+                return self._allows(goal, heard)  # `can't be done twice` refuses nothing
             if goal.wanted.kind == "impossible":
                 return [self.voice.bank("why"), *self.wishes.request(goal, whole=True)]
             return [self.voice.bank("insist"), *self.wishes.request(goal, whole=True)]
@@ -262,12 +342,12 @@ class Customer:
         elif heard.refused:
             lead = [self.voice.bank("accept")]
         topics = self.wishes.topics
-        waits = bool(heard.of("wait"))
+        waiting = [goal for goal in topics if goal.status not in (OPEN, DONE, REFUSED)]
+        waits = bool(heard.of("wait")) and not any(map(self.agenda.named, waiting))
         raised = (goal for goal in topics if goal.status != OPEN and not goal.final)
         stale = next((goal for goal in raised if goal.before is not None), None)
         if stale is not None and not waits:
             return [*lead, *self._changes_mind(stale)]
-        waiting = [goal for goal in topics if goal.status not in (OPEN, DONE, REFUSED)]
         news = heard.done or heard.refused or heard.informs
         # What stands in for a refused wish comes before those that are still to come.
         fallback = next((goal for goal in heard.refused if goal.status == OPEN), None)
@@ -276,21 +356,33 @@ class Customer:
             return [*lead, *self.wishes.request(following)]
         if waits and not heard.of("offer_more"):
             return [self.voice.bank("wait")]
-        return self._owed(lead, waiting)
+        return self._owed(heard, lead, waiting)
 
-    def _owed(self, lead: list[str], waiting: Sequence[Goal]) -> list[str]:
+    def _owed(self, heard: Heard, lead: list[str], waiting: Sequence[Goal]) -> list[str]:
         """Asks for what the other side has still to do."""
         if waiting and all(goal.status == APPROVED for goal in waiting):
-            return [*lead, self.voice.bank("ask_done")]
+            return [*lead, *self._allows(waiting[0], heard)]
         untold = self.agenda.loose or any(goal.untold for goal in self.agenda.goals)
         if not waiting and untold:
             return [*lead, *self.wishes.facts()]
         return [*lead, *self.wishes.wanted()] if lead else []
 
 
-def _goals(heard: Heard) -> list[Goal]:
-    """The wishes that a message proposes to fulfil."""
-    return [proposal.goal for proposal in heard.proposals if proposal.goal is not None]
+def made(turns: Sequence[Turn], me: str) -> Iterator[ToolCall]:
+    """The calls of the others that gave no error, as the turns that followed were shown."""
+    waiting: dict[str, Sequence[ToolCall | Malformed]] = {}
+    for turn in turns:
+        if turn.agent != me:
+            results = [message.text for message in turn.observed if message.sender == TOOL]
+            for call, result in zip(waiting.pop(turn.agent, ()), results, strict=False):
+                if isinstance(call, ToolCall) and not failed(result):
+                    yield call
+            waiting[turn.agent] = turn.action.tool_calls
+
+
+def _goals(proposals: Sequence[Proposal]) -> list[Goal]:
+    """The wishes that are proposed to be fulfilled."""
+    return [proposal.goal for proposal in proposals if proposal.goal is not None]
 
 
 def _end(reason: str) -> Action:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from gem_ma.agents.customer_wishes import Wishes
 from gem_ma.scenarios.service.desk.task import Slot
-from gem_ma.scenarios.service.watching.agenda import OPEN, Goal, Heard, chain
+from gem_ma.scenarios.service.watching.agenda import OPEN, Goal, Heard
+from gem_ma.scenarios.service.watching.wishes import chain
 
-OFTEN = 2  # times that a detail is told by itself; then the whole wish is said again
+OFTEN = 2  # times that one thing is told or denied about a wish; then another answer is wanted
 
 
 class Answers:
@@ -20,6 +22,7 @@ class Answers:
         self.knowledge = {slot.name: slot for slot in wishes.task.knowledge}
         self.slips: dict[str, str] = {}  # slot -> the value that should have been said
         self.dodged: set[str] = set()
+        self.asked: Counter[str] = Counter()  # slots, by the wish that is talked about
 
     def to(self, heard: Heard) -> list[str]:
         """What a message asks for; [] where it asks for nothing."""
@@ -30,6 +33,8 @@ class Answers:
         if not slots:
             return []
         current = self.wishes.current()
+        about = current[0].place if current else -1
+        slots = [slot for slot in slots if slot == "request" or self._fresh(f"{about}/{slot}")]
         untouched = any(goal.status == OPEN for goal in self.wishes.topics)
         if "request" in slots and not current and untouched:
             return self.wishes.wanted()
@@ -44,6 +49,10 @@ class Answers:
             parts += self.wishes.wanted() or [self.voice.bank("ask_fact")]
         return parts
 
+    def _fresh(self, question: str) -> bool:
+        self.asked[question] += 1
+        return self.asked[question] <= OFTEN
+
     def give(self, slots: Mapping[str, Slot]) -> str:
         """Tells these facts, perhaps with a slip of the pen."""
         again = all(self.tellings[name] for name in slots)
@@ -51,6 +60,16 @@ class Answers:
         self.tellings.update(list(slots))
         words = self.book.give(values, self.voice.pick)
         return f"{self.voice.bank('again')} {words}" if again else words
+
+    def identity(self) -> str:
+        """All that it knows of itself and tells when it is asked; "" where that is nothing."""
+        hidden = self._hidden()
+        gives = {
+            name: slot
+            for name, slot in self.knowledge.items()
+            if slot.known and slot.reveal != "never" and slot.value not in hidden
+        }
+        return self.give(gives) if gives else ""
 
     def correction(self) -> str:
         """Puts every slip right."""
@@ -73,9 +92,6 @@ class Answers:
             return [self.voice.bank("dodge", slot)]
         key = f"{goal.place}/{slot}"
         self.tellings[key] += 1
-        if self.tellings[key] > OFTEN:
-            again = self.voice.bank("again")  # drawn before the wish: episodes are replayed
-            return [" ".join([again, *self.wishes.request(goal, whole=True)])]
         words = self.book.detail(goal.wanted, slot, self.voice.pick)
         return [words if self.tellings[key] == 1 else f"{self.voice.bank('again')} {words}"]
 

@@ -60,7 +60,7 @@ class Wishes:
         if following is not None:
             return self.request(following)
         if self.current():
-            return [self.voice.bank("ask_done")]
+            return self.request(self.current()[0], whole=True)
         return self.facts()
 
     def request(self, goal: Goal, whole: bool = False) -> list[str]:

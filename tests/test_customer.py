@@ -166,16 +166,17 @@ def test_a_wrong_argument_is_named_and_corrected() -> None:
     assert answer(said) == "no" and "reason" in said and "no longer needed" in said
 
 
-def test_a_gap_is_asked_about_and_no_number_of_vague_offers_gets_a_yes() -> None:
+def test_a_gap_is_asked_about_once_and_a_wrong_value_never_gets_a_yes() -> None:
     customer = Heard(patience=8)
-    said = [
-        customer.hear(text) for text in ("Shall I cancel order #W1234567?", "Shall I go ahead?") * 6
-    ]
-    assert "?" in said[0].text and "reason" in said[0].text
-    assert (
-        not any(answer(action.text) == "yes" for action in said if action.text)
-        and ended(said[-1]) == "gave_up"
-    )
+    vague = "Shall I cancel order #W1234567?"
+    said = customer.says(vague)
+    assert "?" in said and "reason" in said and answer(said) != "yes"
+    # What is made then is the assistant's own affair.
+    assert answer(customer.says(vague)) == "yes"
+    customer = Heard(patience=8)
+    wrong = [customer.hear(offer(CANCEL, reason="ordered by mistake")) for _ in range(9)]
+    assert {answer(action.text) for action in wrong if action.text} == {"no"}
+    assert ended(wrong[-1]) == "gave_up"
 
 
 def test_the_mind_is_changed_when_the_first_wish_is_proposed() -> None:

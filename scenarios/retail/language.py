@@ -23,12 +23,21 @@ from gem_ma.scenarios.retail.kinds import (
     USER_ADDRESS,
     spoken_of,
 )
+from gem_ma.scenarios.retail.naming import ITEM
 from gem_ma.scenarios.retail.naming_addresses import address_part
-from gem_ma.scenarios.retail.naming_items import items, strays
+from gem_ma.scenarios.retail.naming_items import items, names_others, strays
 from gem_ma.scenarios.retail.products import PRODUCTS
 from gem_ma.scenarios.retail.reasons import REASONS
 from gem_ma.scenarios.service.desk.task import Wish
-from gem_ma.scenarios.service.reading.phrases import MISSING, RIGHT, WRONG, Mention, Pick, fold
+from gem_ma.scenarios.service.reading.phrases import (
+    DOUBTFUL,
+    MISSING,
+    RIGHT,
+    WRONG,
+    Mention,
+    Pick,
+    fold,
+)
 
 # A refused wish has no tool of its own, but an assistant that proposes one of these speaks of it.
 _MEANT = {  # intent of an impossible wish -> the writes that would serve it
@@ -144,9 +153,23 @@ class RetailPhrasebook:
         return verdicts
 
     def _items(self, wish: Wish, text: str, lines: str) -> dict[str, str]:
-        """How a text names items; where only the last words of their names stand there, wrongly
-        only if it names values that are not theirs."""
-        verdicts, full = items(wish, text, lines, self.products), self._in_full(wish, lines)
+        """How a text names items. What an order of words tells is doubtful, where only the last
+        words of their names stand there all the more; certain is what no item of the wish is."""
+        full = self._in_full(wish, lines)
+        verdicts = self._read_items(wish, text, lines, full)
+        if RIGHT in verdicts.values() and len(set(verdicts.values())) == 1:
+            return verdicts
+        if names_others(wish, full, self.products):
+            return {**verdicts, [*verdicts][-1]: WRONG}
+        if WRONG in verdicts.values() and not ITEM.search(text):
+            return {
+                name: DOUBTFUL if verdict == WRONG else verdict
+                for name, verdict in verdicts.items()
+            }
+        return verdicts
+
+    def _read_items(self, wish: Wish, text: str, lines: str, full: str) -> dict[str, str]:
+        verdicts = items(wish, text, lines, self.products)
         if full == lines or WRONG in verdicts.values():
             return verdicts
         # First as it stands, then with short names filled in; the second reading must not hide a

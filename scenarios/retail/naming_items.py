@@ -41,6 +41,7 @@ _REST = re.compile(
     r"\b(?:and|with|plus|also) (?:all |any |the )*(?:other|remaining) items?\b|\beverything else"
     r" too\b"
 )
+_SENTENCE = re.compile(r"(?<=[.!?])\s|\n")
 # The optional space is possessive, or a line of blanks is walked once per blank.
 _BULLET = re.compile(r"(?:(?<!\s)\s++)?(?:[-•]|\d{1,2}[.)])\s+")
 
@@ -285,6 +286,64 @@ def strays(wish: Wish, lines: str, products: Products) -> bool:
         _present((*products.get(name, {}).get(axis, ()), *values), lines) - values
         for (name, axis), values in theirs.items()
     )
+
+
+def names_others(wish: Wish, lines: str, products: Products) -> bool:
+    """Whether a text names for certain what the wish does not have: another product, or a value
+    of an option that is neither an item's nor wanted in its place. What a replacement leaves open
+    may have any value."""
+    items = wish.words.get("items", ())
+    if _others(wish, lines, products) or any(_leaves_as_is(item, items, lines) for item in items):
+        return True
+    theirs = {(fold(item.name), fold(axis)) for item in items for axis in item.options}
+    # A value may be that of another option too, as in `steel` blade and `steel` shell.
+    known = {
+        fold(str(value))
+        for item in items
+        for value in (*item.options.values(), *(item.wanted or {}).values())
+    }
+    free = {
+        fold(axis)
+        for item in items
+        if item.wanted is not None
+        for axis in item.options.keys() - item.wanted.keys()
+    }
+    # The name of an option may be a value of another one: `glass: clear`.
+    for _, axis in theirs:
+        lines = lines.replace(f"{axis}:", " " * len(axis) + ":")
+    sentences = [
+        # `one small thing` is no size: a sentence that names nothing of the items says none.
+        sentence
+        for sentence in _SENTENCE.split(lines)
+        if _present(known, sentence) or any(places(name, sentence) for name, _ in theirs)
+    ]
+    return any(
+        _present((*products.get(name, {}).get(axis, ()), *known), sentence) - known
+        for name, axis in theirs
+        if axis not in free and places(name.split()[-1], lines)
+        for sentence in sentences
+    )
+
+
+def _leaves_as_is(item: Any, items: Collection[Any], lines: str) -> bool:
+    """Whether a text leaves an option of an item as it is where another value is wanted: it says
+    the old value on both sides, and the new one nowhere."""
+    for axis, new in (item.wanted or {}).items():
+        old = item.options.get(axis)
+        if old is None or old == new or names(str(new), lines):
+            continue
+        held = [
+            value
+            for each in items
+            for value in (*each.options.values(), *(each.wanted or {}).values())
+        ]
+        if _often_named(fold(str(old)), lines) > held.count(old):
+            return True
+    return False
+
+
+def _often_named(value: str, lines: str) -> int:
+    return len(re.findall(rf"(?<![\w.]){re.escape(value)}(?!\w)", lines))
 
 
 def _present(values: Collection[str], text: str) -> set[str]:

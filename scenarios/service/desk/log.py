@@ -77,10 +77,13 @@ class Event:
     @property
     def failed(self) -> bool:
         """Whether a call gave an error."""
-        # An error, or a tool that there is not, in the words of each desk.
-        return self.kind == "called" and self.result.startswith(
-            ("Error: ", "Unknown action ", "Tool '")
-        )
+        return self.kind == "called" and failed(self.result)
+
+
+def failed(result: str) -> bool:
+    """Whether what a call gave is an error, or says that there is no such tool, in the words of
+    each desk."""
+    return result.startswith(("Error: ", "Unknown action ", "Tool '"))
 
 
 class Pay(NamedTuple):

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 from gem_ma.scenarios.service.desk.task import Wish
 
 RIGHT, WRONG, MISSING = "right", "wrong", "missing"
+DOUBTFUL = "doubtful"  # it reads as wrong, and natural words may read so
 Pick = Callable[..., str]  # chooses one of several ways to say a thing
 
 
@@ -60,8 +61,8 @@ class Phrasebook(Hashable, Protocol):
         mail, and the like. In the order of the text."""
 
     def judge(self, wish: Wish, text: str) -> Mapping[str, str]:
-        """How a text names the arguments of a write: each RIGHT, WRONG or MISSING; what no
-        customer can check is left out."""
+        """How a text names the arguments of a write: each RIGHT, WRONG, DOUBTFUL or
+        MISSING; what no customer can check is left out."""
 
     def details(self, wish: Wish) -> tuple[str, ...]:
         """The parts that a request for the wish has, by the names of slots; the first cannot be

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from gem_ma.scenarios.service.desk.task import Wish
 from gem_ma.scenarios.service.reading import cues
 from gem_ma.scenarios.service.reading.acts import Act
-from gem_ma.scenarios.service.reading.phrases import MISSING, RIGHT, WRONG, Phrasebook
+from gem_ma.scenarios.service.reading.phrases import DOUBTFUL, MISSING, RIGHT, WRONG, Phrasebook
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,13 @@ class Judgement:
 
     @property
     def wrong(self) -> tuple[str, ...]:
+        return tuple(
+            name for name, verdict in self.arguments.items() if verdict in (WRONG, DOUBTFUL)
+        )
+
+    @property
+    def certain(self) -> tuple[str, ...]:
+        """Those of the wrong ones that no other reading makes right."""
         return tuple(name for name, verdict in self.arguments.items() if verdict == WRONG)
 
     @property

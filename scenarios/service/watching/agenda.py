@@ -8,19 +8,25 @@ approved; what the assistant says moves it on. No store and no tool result is lo
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from typing import Any
 
 from gem_ma.scenarios.service.desk.task import Task, Wish
-from gem_ma.scenarios.service.reading import cues
 from gem_ma.scenarios.service.reading.acts import SURE, Act, read
-from gem_ma.scenarios.service.reading.phrases import WRONG, Phrasebook, fold, plain
+from gem_ma.scenarios.service.reading.phrases import RIGHT, Phrasebook, plain
 from gem_ma.scenarios.service.reading.proposals import Judgement, judge
 from gem_ma.scenarios.service.reading.stated import Answers, Saying
 from gem_ma.scenarios.service.reading.values import like, tells
+from gem_ma.scenarios.service.watching.wishes import (
+    call_key,
+    chain,
+    content_words,
+    is_count,
+    keys_of,
+    lines_of,
+)
 
 OPEN, RAISED, PROPOSED, APPROVED, DONE, REFUSED, DROPPED = (
     "open",
@@ -112,6 +118,12 @@ class Agenda:
         self.transferred = False
         self.idle = 0  # unhelpful messages in a row
         self.asked: Counter[str] = Counter()
+        self._calls: set[str] = set()  # those of the assistant that gave no error
+        # nobody tells which writes are made: what was agreed to is believed to be
+        self.blind = False
+        self._last = ("", "")  # its last two messages
+        self._moved = False  # one of them was new since its last message
+        self._written: list[Goal] = []  # wishes whose write was made since then
         # facts that a text held, whether or not as an answer
         self.showings: Counter[str] = Counter()
 
@@ -130,9 +142,20 @@ class Agenda:
     def hear(self, text: str) -> Heard:
         """Takes a message of the assistant in."""
         heard = Heard(text, read(text, self.book))
+        self._last = (self._last[-1], text)
+        heard.progress = self._moved
+        self._moved = False
         # Facts first: whether a question is settled hangs on them.
         self._facts(heard)
-        self._claims(heard)
+        if self.blind and not (heard.of("ask") or heard.of("propose") or heard.of("refuse")):
+            self._written += [
+                goal
+                for goal in self.goals
+                if goal.status == APPROVED and not self._elsewhere(goal.wanted, text)
+            ]
+        for written in self._written:
+            self._finish(written, heard)
+        self._written = []
         self._refusals(heard)
         self._questions(heard)
         for act in heard.of("propose"):
@@ -162,7 +185,8 @@ class Agenda:
                     output
                     for output in goal.untold
                     if not (
-                        self._tells(heard.text, output) and _counts(output, goal.status, heard.text)
+                        self._tells(heard.text, output)
+                        and is_count(output, heard.text, goal.status != OPEN)
                     )
                 ]
                 heard.informs |= len(left) < len(goal.untold)
@@ -183,42 +207,61 @@ class Agenda:
         self.showings[output] += 1
         # Seen twice a customer takes a value for the answer; a judge would not.
         return self.showings[output] > 1 or Answers(
-            output, (Saying(text),), len(self.task.outputs)
+            output, (Saying(text),), len(self.task.outputs), wanted=self.task.outputs
         ).stands(0)
 
-    def _claims(self, heard: Heard) -> None:
-        for act in heard.of("claim_done"):
-            approved = [
-                goal
-                for goal in self.goals
-                if goal.status == APPROVED and (not act.writes or self._fits(goal.wanted, act))
-            ]
-            asked = [
-                goal
-                for goal in self.goals
-                if goal.status in (RAISED, PROPOSED) and act.writes and self._fits(goal.wanted, act)
-            ]
-            # `Both have been changed` covers what was asked for beside what was approved.
-            if approved and cues.ALL.search(plain(act.text)):
-                approved += [goal for goal in asked if not self._wrong(goal.wanted, act.text)]
-            # Without a yes only the wish that the report names, and one of them.
-            for goal in (
-                approved
-                or [
-                    goal
-                    for goal in asked
-                    if self._about(goal.wanted, act.text) and not self._wrong(goal.wanted, act.text)
-                ][:1]
-            ):
-                self._finish(goal, heard)
+    def called(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """Takes a call of the assistant in that gave no error. A write settles the wish that it
+        serves as soon as the assistant says anything, whatever it says."""
+        key = call_key(name, arguments)
+        # The same look once more brings nothing.
+        self._moved |= key not in self._calls
+        self._calls.add(key)
+        goal = self._served(name, arguments)
+        if goal is not None:
+            self._written.append(goal)
 
-    def _fits(self, wish: Wish, act: Act) -> bool:
-        """Whether an act speaks of such a write, and of no other record."""
-        return bool(act.writes & self.book.kinds(wish)) and not self._elsewhere(wish, act.text)
+    def _served(self, name: str, arguments: Mapping[str, Any]) -> Goal | None:
+        """The wish that a write serves: one that wants this very write, else one that was agreed
+        to and is of that kind and record; whether all of it is right no customer can see."""
+        waiting = [goal for goal in self.goals if not goal.final and goal not in self._written]
+        key = call_key(name, arguments)
+        for goal in waiting:
+            if any(key in keys_of(wish) for wish in (goal.wanted, goal.wish)):
+                return goal
+        for goal in waiting:
+            if goal.status == APPROVED and name in self.book.kinds(goal.wanted):
+                wanted = goal.wanted.arguments
+                if all(
+                    wanted.get(slot, arguments.get(slot)) == arguments.get(slot)
+                    for slot in self.book.anchors
+                ):
+                    return goal
+        return None
 
-    def _wrong(self, wish: Wish, text: str) -> int:
+    def _count_wrong(self, wish: Wish, text: str) -> int:
         """How many arguments of a wish a text names wrongly."""
-        return sum(verdict == WRONG for verdict in self.book.judge(wish, text).values())
+        return len(Judgement(self.book.judge(wish, text)).wrong)
+
+    def wrong(self, goal: Goal, text: str) -> tuple[str, ...]:
+        """The arguments of a wish that a text names wrongly for certain, for all ways to serve
+        it."""
+        act = Act("propose", 0, len(text), 1.0, text, "", self.book.kinds(goal.wanted))
+        judgement = judge(act, goal.wanted, self.book)
+        return judgement.certain if judgement is not None else ()
+
+    def named(self, goal: Goal) -> bool:
+        """Whether one of the assistant's last two messages names anything of a wish rightly."""
+        return any(RIGHT in self.book.judge(goal.wanted, text).values() for text in self._last)
+
+    def forget(self) -> None:
+        """What was said so far names nothing any more."""
+        self._last = ("", "")
+
+    @property
+    def looked(self) -> bool:
+        """Whether the assistant has made any call that gave no error."""
+        return bool(self._calls)
 
     def _finish(self, goal: Goal, heard: Heard) -> None:
         goal.status = DONE
@@ -238,7 +281,7 @@ class Agenda:
             impossible = goal.wanted.kind == "impossible" or bool(goal.wanted.reason)
             goal.refusals += 1
             if impossible and (with_reason or goal.refusals > 1 or not acts):
-                self._give_way(goal, heard)
+                self.give_way(goal, heard)
             elif (
                 acts
                 and goal.status != APPROVED
@@ -270,7 +313,7 @@ class Agenda:
         impossible = [goal for goal in waiting if goal.wanted.kind == "impossible"]
         return alike or impossible or ([] if act.writes else waiting)
 
-    def _give_way(self, goal: Goal, heard: Heard) -> None:
+    def give_way(self, goal: Goal, heard: Heard) -> None:
         heard.refused.append(goal)
         heard.progress = True
         if goal.wish.instead is None:
@@ -337,56 +380,19 @@ class Agenda:
         anchors = {wish.arguments[slot] for slot in self.book.anchors if slot in wish.arguments}
         return bool(named and anchors and not named & anchors)
 
-    def _about(self, wish: Wish, text: str) -> bool:
-        """Whether a text names the record of the wish, or the wish has none."""
-        return self._names(wish, text) or not any(
-            slot in wish.arguments for slot in self.book.anchors
-        )
-
     def raises(self, wish: Wish, text: str) -> bool:
         """Whether a user's text asks for a wish."""
         kinds = self.book.kinds(wish)
-        if kinds and any(self.book.writes(line) & kinds for line in _lines(text)):
+        if kinds and any(self.book.writes(line) & kinds for line in lines_of(text)):
             return not self._elsewhere(wish, text)
-        words = _content(wish.text)
+        words = content_words(wish.text)
         if not wish.text:
             return wish.kind == "question"
         # Three fifths of the words: people rephrase, and two requests share a few words anyhow.
-        return len(words & _content(text)) * 5 >= len(words) * 3
+        return len(words & content_words(text)) * 5 >= len(words) * 3
 
     def nearer(self, wish: Wish, other: Wish, text: str) -> bool:
         """Whether a text can be a request for both and fits the first better."""
         if not self.book.kinds(wish) & self.book.kinds(other):
             return False
-        return self._wrong(wish, text) < self._wrong(other, text)
-
-
-def chain(wish: Wish) -> Iterable[Wish]:
-    """A wish and what is wanted in its place once it is refused, and so on."""
-    each: Wish | None = wish
-    while each is not None:
-        yield each
-        each = each.instead
-
-
-def _counts(output: str, status: str, text: str) -> bool:
-    """Whether a number that was found can be the answer: a small one needs a question before it,
-    and is no count of days."""
-    # A count is told in passing all the time: `3 to 5 days`, `2 items`.
-    if not (output.isdigit() and len(output) < 3):
-        return True
-    return status != OPEN and not re.search(
-        rf"\b{output}[ \t]?(?:-|to|–)?[ \t]?\d{{0,4}}[ \t]?(?:business |working )?days\b"
-        rf"|\d[ \t]?(?:-|to|–)[ \t]?{output}\b",
-        text,
-    )
-
-
-def _lines(text: str) -> list[str]:
-    return [fold(line) for line in re.split(r"(?<=[.!?])\s+|\n", text) if line.strip()]
-
-
-@lru_cache(maxsize=1024)
-def _content(text: str) -> frozenset[str]:
-    # Short words are those that all requests share.
-    return frozenset(word for word in re.findall(r"[\w#@]+", plain(text)) if len(word) > 3)
+        return self._count_wrong(wish, text) < self._count_wrong(other, text)
