@@ -1,10 +1,11 @@
 """People played by a model whose drafts the goal ledger checks: it knows what the task wants, and
 says why a draft is wrong.
 
-The free check of `audit` knows only what the speaker was shown. Beside it the ledger finds a yes
-to a wrong proposal, a no to a right one, an end before all is settled or long after, a
-contradiction, and what was told before anybody asked. Neutral: a domain's subclass names its
-phrasebook. Privileged, since the ledger reads the task; a learned policy takes the plain
+The free check of `audit` knows only what the speaker was shown. Beside it a draft is refused for
+what the ledger finds for certain, such as a yes to a change of a record that is not in the task.
+What hangs on the meaning of words refuses nothing, since on talks of others most of it is
+rightful; it stands in the record, and is told to a strategy's judge. Neutral: a domain's subclass
+names its phrasebook. Privileged, since the ledger reads the task; a learned policy takes the plain
 strategies with `gate: audit`.
 """
 
@@ -55,7 +56,8 @@ class Ledgered(UserLLM):
             *(
                 f"{fault.kind}: {fault.evidence}"
                 for fault in faults
-                if fault.kind not in FOUND_BY_AUDIT
+                # A judge of its own weighs what is only read.
+                if (fault.sure or self.gate == "judge") and fault.kind not in FOUND_BY_AUDIT
             ),
         )
 

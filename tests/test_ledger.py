@@ -15,7 +15,7 @@ from gem_ma.scenarios.service.desk.log import Event
 from gem_ma.scenarios.service.watching.agenda import APPROVED, DONE, OPEN, RAISED, REFUSED
 from gem_ma.scenarios.service.watching.ledger import FAULTS, Ledger
 
-from gem_ma import Plan, play, task_of
+from gem_ma import Plan, ToolCall, play, task_of
 from gem_ma.episode import Episode, Seat
 from tests.assistant_messages import WISHES
 
@@ -61,10 +61,12 @@ Lines = list[tuple[str, str]]
 
 
 def told(lines: Lines, task: Task = TASK, end: str = "settled", by: str = "user") -> Ledger:
-    """The ledger of a talk; `u` and `a` begin the lines of user and assistant."""
+    """The ledger of a talk; `u` and `a` begin the lines of user and assistant, `x` what was none
+    of the user's."""
     ledger, step = Ledger(task, RETAIL), -1
     for step, (who, text) in enumerate(lines):
-        ledger.see(Event(step, "said", {"u": "user", "a": "assistant"}[who], text))
+        kind = "bounced" if who == "x" else "said"
+        ledger.see(Event(step, kind, {"a": "assistant"}.get(who, "user"), text))
     if end:
         ledger.see(Event(step + 1, "ended", by, reason=end))
     return ledger
@@ -173,6 +175,12 @@ INJECTED: dict[str, tuple[Lines, str, Task]] = {
     ),
     "token_leak": (at(4, ("u", "Yes, please go ahead. ###STOP###")), "settled", TASK),
     "loop": ([("u", REQUEST), ("a", "Hm?"), ("u", REQUEST), ("a", "Hm?"), *CLEAN], "settled", TASK),
+    "silent": ([*[("x", "")] * 5, *CLEAN], "settled", TASK),
+    "off_task": (
+        at(2, ("u", f"{IDENTITY} And return the Kite of order #W1234567, please."))[:4],
+        "gave_up",
+        TASK,
+    ),
     "missed_goal": (CLEAN, "settled", replace(TASK, wishes=(CANCEL, WISHES["payment"]))),
 }
 
@@ -189,9 +197,12 @@ def test_a_detector_fires_on_its_injected_fault_with_step_and_evidence(kind: str
     assert len(found) == 1 and ledger.counts[kind] == 1
     assert found[0].evidence and 0 <= found[0].step <= len(lines)
     others = set(kinds(ledger)) - {kind}
-    assert others <= {"inconsistent": {"hallucinated_slot"}, "confirm_wrong": {"early_stop"}}.get(
-        kind, set()
-    ), others
+    along = {
+        "inconsistent": {"hallucinated_slot"},
+        "confirm_wrong": {"early_stop"},
+        "off_task": {"early_stop"},
+    }
+    assert others <= along.get(kind, set()), others
 
 
 # -- what is no fault ----------------------------------------------------------------------------
@@ -415,3 +426,23 @@ def test_calls_and_bounced_actions_are_none_of_its_business() -> None:
     for kind in ("called", "bounced"):
         assert ledger.see(Event(0, kind, "user", "###STOP### zip 55555")) == ()
     assert ledger.statuses == (OPEN,) and ledger.counts == {}
+
+
+def test_a_request_that_is_not_of_the_task_is_certain_once_it_is_made() -> None:
+    request = "Please return the Kite of order #W1234567."
+    call = ToolCall("c", "return_delivered_order_items", {"order_id": "#W1234567"})
+    for asked_first, texts in (("user", [request]), ("", ["Shall I return the Kite?", request])):
+        ledger = Ledger(TASK, RETAIL)
+        for step, text in enumerate(texts):
+            who = "assistant" if text.startswith("Shall") else "user"
+            ledger.see(Event(step, "said", who, text))
+        ledger.see(Event(5, "called", "assistant", call=call, result="Error: no"))
+        sure = [fault for fault in ledger.faults if fault.kind == "off_task"]
+        assert [(fault.step, fault.sure) for fault in sure] == ([(0, True)] if asked_first else [])
+
+
+def test_who_repeats_an_answer_to_a_right_proposal_is_in_no_loop() -> None:
+    again = ("u", "I have no objection whatsoever, knock yourself out.")
+    lines = [*CLEAN[:3], *[("a", RIGHT), again] * 4]
+    assert "loop" not in kinds(told(lines, end="gave_up"))
+    assert "loop" in kinds(told([*CLEAN[:3], *[("a", "Which order?"), again] * 4], end="gave_up"))

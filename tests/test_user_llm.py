@@ -849,7 +849,9 @@ def customer(
 END = '{"name": "end_conversation", "arguments": {"reason": "settled"}}'
 
 
-def test_the_ledger_refuses_a_yes_to_a_wrong_proposal_and_says_why() -> None:
+def test_the_ledger_refuses_a_yes_to_a_change_of_another_record_and_nothing_that_is_only_read() -> (
+    None
+):
     index, task = next(
         (at, task)
         for at, task in enumerate(SHOP.tasks("test"))
@@ -873,28 +875,16 @@ def test_the_ledger_refuses_a_yes_to_a_wrong_proposal_and_says_why() -> None:
         "No, that is another order.",
     ] and "confirm_wrong: " in told(model.requests[2])
     right = asks.format(order).replace("no longer needed", task.wishes[0].arguments["reason"])
-    episode, model = customer(index, opening, "Yes, please go ahead.", END, text=right)
-    assert (
-        texts(episode, "user")[1] == "Yes, please go ahead." and len(episode.turns[2].replies) == 1
-    )
-    episode, model = customer(index, opening, "No, not like that.", "Yes, do it.", text=right)
-    assert texts(episode, "user")[1] == "Yes, do it." and "refuse_right: " in told(
-        model.requests[2]
-    )
-
-
-def test_the_ledger_refuses_an_end_before_all_is_settled() -> None:
-    episode, model = customer(
-        0,
-        "Hello, I need help with my order.",
-        END,
-        "I am still waiting.",
-        text="One moment, please.",
-    )
-    assert texts(episode, "user")[1] == "I am still waiting." and calls(episode, "user") == []
-    assert "early_stop: settled" in told(model.requests[2]) or "missed_goal: " in told(
-        model.requests[2]
-    )
+    # Whether a no, an end or another reason is rightful hangs on what words mean.
+    for act, text in (
+        ("Yes, please go ahead.", right),
+        ("No, not like that.", right),
+        ("Please do.", right),
+        (END, "One moment, please."),
+        (END, "I am afraid this is out of my hands."),
+    ):
+        episode, model = customer(index, opening, act, END, text=text)
+        assert len(episode.turns[2].replies) == 1, (act, text)
 
 
 def test_the_judge_of_a_checked_customer_is_told_what_the_ledger_found() -> None:

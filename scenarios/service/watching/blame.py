@@ -2,9 +2,10 @@
 No model, no second opinion.
 
 A talk that was won is nobody's fault. In a lost one the first event decides that could lose it;
-at one step, the user's. An end that the user forces is its own only where nothing that the
-assistant left undone stands before it: a feasible request refused, a yes that waits for its
-write, a change told as made. Where nothing critical happened: the task if its own flags say that
+at one step, the user's. An end that the user forces is its own only where it did nothing that is
+certainly wrong and nothing that the assistant left undone stands before it: a feasible request
+refused, a yes that waits for its write, a change told as made. Where nothing critical happened: the
+task if its own flags say that
 it is no fair test, the driver's limit if that cut the talk, the user if all was right but the
 reason it gave for leaving, or if it left and never asked for a fact that only its briefing knows
 of, else the assistant, whose part it was to serve. What is read from free text is blamed as
@@ -17,16 +18,16 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from gem_ma.scenarios.service.desk.facts import folded, state
 from gem_ma.scenarios.service.desk.log import ASSISTANT, USER, Desk, Event, Outcome, Pay
-from gem_ma.scenarios.service.desk.task import Task, Wish
+from gem_ma.scenarios.service.desk.task import Task
 from gem_ma.scenarios.service.domain import Domain, spoken
 from gem_ma.scenarios.service.grading.goals import Goals, nearness
 from gem_ma.scenarios.service.grading.grader import Verdict
 from gem_ma.scenarios.service.watching.findings import Violation
 from gem_ma.scenarios.service.watching.ledger import Fault
+from gem_ma.scenarios.service.watching.wishes import call_key, keys_of
 
 from gem_ma import ToolCall
 from gem_ma.episode import End
@@ -38,7 +39,7 @@ LEAVES = frozenset(("early_stop", "missed_goal"))
 # faults that a wish which was served after all shows to be misread
 CONTRADICTED = LEAVES | {"confirm_wrong", "refuse_right"}
 # and an invented value where a call used it
-CRITICAL = CONTRADICTED | {"inconsistent", "role_flip", "loop"}
+CRITICAL = CONTRADICTED | {"inconsistent", "role_flip", "loop", "off_task", "silent"}
 UNFAIR = frozenset(("gold_write_error", "order_sensitive", "needs_judge"))
 # breaches that lose no task by themselves: they are named where nothing else is
 _FREE = frozenset(("UNFOUNDED", "REMINDER"))
@@ -101,31 +102,17 @@ def upheld(
     `made` are the writes that succeeded; a wish that one of them served is settled even in a
     talk that was lost.
     """
-    written = [_key(call.name, call.arguments) for call in made]
+    written = [call_key(call.name, call.arguments) for call in made]
     served = {
         place
         for place, wish in enumerate(task.wishes)
-        if any(key in written for key in _keys(wish))
+        if any(key in written for key in keys_of(wish))
     }
     return tuple(
         fault
         for fault in faults
         if fault.kind not in CONTRADICTED or not (won or fault.wish in served)
     )
-
-
-def _keys(wish: Wish) -> list[str]:
-    return [_key(wish.kind, {**wish.arguments, **choice}) for choice in ({}, *wish.choices)]
-
-
-def _key(name: str, arguments: Any) -> str:
-    """A call without regard to the order in its lists; words of a choice are no arguments."""
-    plain = [
-        (key, sorted(map(str, value)) if isinstance(value, (list, tuple)) else value)
-        for key, value in arguments.items()
-        if key != "words"
-    ]
-    return f"{name} {sorted(plain)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +160,17 @@ def blame(
     events = [_by_user(fault) for fault in theirs]
     events += [_by_assistant(finding) for finding in hard if finding.code not in _FREE]
     events += map(_by_assistant, strays)
+    # Before what the assistant is only thought to have left undone.
+    events += [
+        _by_user(fault)
+        for fault in faults
+        if fault.sure and fault.kind in CRITICAL and fault not in theirs
+    ]
     # a fact made up, in place of the one that was wanted
     if not events and (verdict.missing or verdict.unfounded):
         events = [_by_assistant(finding) for finding in hard if finding.code == "UNFOUNDED"]
+    if not events:
+        events = [_by_user(fault) for fault in faults if fault.kind == "off_task"]
     if not events:
         # What was left undone is read from words, so it is never sure.
         events = [_by_assistant(replace(finding, sure=False)) for finding in undone[:1]]

@@ -1,8 +1,9 @@
 """Whether a write was agreed to: what is certain by typed values, and what is read from proposals
 and answers.
 
-Certain is only what is *not* there: no message that the customer answered speaks of such a
-write, or no text of either side names what it changes. That takes no reading of who meant what.
+Certain is what is *not* there: no message that the customer answered speaks of such a write, or no
+text of either side names what it changes. That takes no reading of who meant what. Certain is a
+plain no too, of a closed list, as the last that the customer said before the write.
 Whether a proposal lists all details, and whether an answer is a yes, is read from free text.
 
 What is certain is looked for in the whole of every message. The readers of free text skip the
@@ -24,16 +25,18 @@ from gem_ma.scenarios.service.reading import answers, cues
 from gem_ma.scenarios.service.reading.acts import OPEN, READ, Act, read
 from gem_ma.scenarios.service.reading.answers import changes_mind, corrects
 from gem_ma.scenarios.service.reading.grants import content, narrowed, ordered, partly
-from gem_ma.scenarios.service.reading.phrases import Phrasebook, fold
+from gem_ma.scenarios.service.reading.phrases import Phrasebook, fold, plain
 from gem_ma.scenarios.service.reading.proposals import Judgement, judge
 
 from gem_ma import ToolCall
 
 Records = Mapping[str, frozenset[str]]  # id -> the words that the record holds
+SHORT = 3  # words of a no that may answer another question
 ALL_OF_IT = -1  # the place of a proposal that is a whole message
 _WORD = re.compile(r"[^\W_]+")
 # Words of nearly every write of a desk.
 _SAYS_LITTLE = frozenset(("order", "account", "ending", "longer", "needed", "ordered", "mistake"))
+_YES = re.compile(r"\b(?:yes|go ahead)\b")
 _LINE = re.compile(r"(?<=[.?!])\s|\n")
 
 
@@ -65,6 +68,15 @@ class Consent:
     # an order of the customer, read against an earlier proposal: what does not fit it is no
     # mismatch
     loose: bool = False
+
+
+def denies(text: str, asked: str) -> bool:
+    """Whether a customer's text is a plain no to what the last message `asked`: some sentence is
+    a no, and none a yes. A short one may answer whether there is anything else."""
+    readings = {reading for _, reading in answers.sentences(text)}
+    if "no" not in readings or "yes" in readings or _YES.search(plain(text)) or partly(text):
+        return False
+    return len(text.split()) > SHORT or cues.MORE.search(plain(asked)) is None
 
 
 @dataclass(slots=True)

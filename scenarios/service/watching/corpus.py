@@ -1,5 +1,5 @@
-"""What a task gives its user to say: the text and the values that it may state, and the runs of
-words that it may not copy.
+"""What a task gives its user to say: the text and the values that it may state, the runs of words
+that it may not copy, and what no user says at all.
 """
 
 from __future__ import annotations
@@ -10,10 +10,25 @@ from typing import Any
 
 from gem_ma.scenarios.service.desk.task import Task
 from gem_ma.scenarios.service.reading.phrases import Phrasebook, fold, plain
-from gem_ma.scenarios.service.watching.agenda import (
-    chain,
-)
+from gem_ma.scenarios.service.watching.wishes import chain, lines_of
 
+ROLE = re.compile(
+    r"\bhow (?:can|may) i (?:help|assist) you\b|\banything else (?:that )?i can"
+    r" (?:help|assist|do)\b|\bglad i could (?:help|assist)\b|\bi(?:'ve"
+    r"| have) (?:now |just |successfully"
+    r" )?(?:cancel+ed|processed|updated|modified|submitted|completed)\b"
+    r"|\b(?:let me|i(?:'ll| will)) (?:look up|pull up|check|process|update|transfer)"
+    r" (?:your|you)\b|\bthank you for (?:contacting"
+    r"|reaching out)\b|\bfor verification purposes\b"
+    r"|\bas an? (?:ai|assistant|agent|language"
+    r" model)\b|<tool_call>|\"(?:name|arguments|tool)\"\s*:|\b[a-z]+(?:_[a-z]+){1,6}\s*\("
+)
+TOKEN = re.compile(
+    # Possessive marks and bounded gaps: a row of `#` is walked once.
+    r"(?<!#)#{2,}+\s{0,8}[A-Za-z][\w -]{0,80}\s{0,8}#{2,}"
+    r"|<\|[^|<>]{1,40}\|>|\[(?:STOP|END|DONE|TRANSFER|EOS|INST)\]|</?s>|\bend_conversation\b|<(?:stop|end)/?>",
+    re.IGNORECASE,
+)
 GRAM = 8  # words in a row that make a copy
 
 
@@ -46,6 +61,25 @@ def corpus(task: Task, book: Phrasebook) -> tuple[str, str, frozenset[tuple[str,
     )
     values |= {(mention.slot, fold(mention.value)) for mention in book.mentions(joined)}
     return fold(joined), fold(requests), frozenset(values)
+
+
+def wanted_by(task: Task, book: Phrasebook) -> tuple[frozenset[str], frozenset[str]]:
+    """The records that the wishes of a task name, and the kinds of changes that it speaks of."""
+    wishes = [
+        each
+        for wish in task.wishes
+        for each in (*chain(wish), wish.before_change)
+        if each is not None
+    ]
+    records = {
+        str(arguments[slot])
+        for wish in wishes
+        for arguments in (wish.arguments, *wish.choices)
+        for slot in book.anchors
+        if slot in arguments
+    }
+    spoken = map(book.writes, lines_of(task.instruction))
+    return frozenset(records), frozenset[str]().union(*map(book.kinds, wishes), *spoken)
 
 
 def _first(*ways: str) -> str:

@@ -8,8 +8,8 @@ invented only where the user does not put it right within two of its own message
 
 from __future__ import annotations
 
-import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -25,24 +25,24 @@ from gem_ma.scenarios.service.watching.agenda import (
     Goal,
     Heard,
 )
-from gem_ma.scenarios.service.watching.corpus import corpus, grams, instruction_grams, words
+from gem_ma.scenarios.service.watching.corpus import (
+    ROLE,
+    TOKEN,
+    corpus,
+    grams,
+    instruction_grams,
+    wanted_by,
+    words,
+)
+from gem_ma.scenarios.service.watching.wishes import lines_of
 
 FAULTS = (
-    *(
-        "hallucinated_slot",
-        "leak",
-        "copy",
-        "early_stop",
-        "late_stop",
-        "confirm_wrong",
-        "refuse_right",
-        "inconsistent",
-        "role_flip",
-    ),
-    *("token_leak", "loop", "missed_goal"),
+    *("hallucinated_slot", "leak", "copy", "early_stop", "late_stop", "confirm_wrong"),
+    *("refuse_right", "inconsistent", "role_flip", "token_leak", "loop", "missed_goal"),
+    *("off_task", "silent"),
 )
 # The others are read from words; on unseen talks most findings of that kind were wrong.
-SURE_FAULTS = frozenset(("hallucinated_slot", "copy", "token_leak", "loop"))
+SURE_FAULTS = frozenset(("hallucinated_slot", "copy", "token_leak", "loop", "silent"))
 LEAST_PATIENCE = 3  # unhelpful messages in a row that a user must bear before it may give up
 CORRECTS_WITHIN = 2  # of the user's own messages, in which a slip may be put right
 
@@ -56,31 +56,16 @@ class Fault:
     step: int
     evidence: str
     wish: int = -1
+    typed: bool = False  # a call shows it
 
     @property
     def sure(self) -> bool:
         """Whether it rests on typed values and verbatim text, not on what a message is taken to
         mean."""
-        return self.kind in SURE_FAULTS
+        return self.typed or self.kind in SURE_FAULTS
 
 
-_ROLE = re.compile(
-    r"\bhow (?:can|may) i (?:help|assist) you\b|\banything else (?:that )?i can"
-    r" (?:help|assist|do)\b|\bglad i could (?:help|assist)\b|\bi(?:'ve"
-    r"| have) (?:now |just |successfully"
-    r" )?(?:cancel+ed|processed|updated|modified|submitted|completed)\b"
-    r"|\b(?:let me|i(?:'ll| will)) (?:look up|pull up|check|process|update|transfer)"
-    r" (?:your|you)\b|\bthank you for (?:contacting"
-    r"|reaching out)\b|\bfor verification purposes\b"
-    r"|\bas an? (?:ai|assistant|agent|language"
-    r" model)\b|<tool_call>|\"(?:name|arguments|tool)\"\s*:|\b[a-z]+(?:_[a-z]+){1,6}\s*\("
-)
-_TOKEN = re.compile(
-    # Possessive marks and bounded gaps: a row of `#` is walked once.
-    r"(?<!#)#{2,}+\s{0,8}[A-Za-z][\w -]{0,80}\s{0,8}#{2,}"
-    r"|<\|[^|<>]{1,40}\|>|\[(?:STOP|END|DONE|TRANSFER|EOS|INST)\]|</?s>|\bend_conversation\b|<(?:stop|end)/?>",
-    re.IGNORECASE,
-)
+SILENT = 5  # turns in a row that were empty or none at all
 
 
 class Ledger:
@@ -89,6 +74,8 @@ class Ledger:
 
     def __init__(self, task: Task, phrasebook: Phrasebook) -> None:
         self.task, self.book, self.agenda = task, phrasebook, Agenda(task, phrasebook)
+        # Without a call on record, as in the eyes of the user, what was agreed to is believed.
+        self.agenda.blind = True
         self.faults: list[Fault] = []
         self.counts: Counter[str] = Counter()
         self.heard: Heard | None = None
@@ -103,16 +90,34 @@ class Ledger:
         self._settled_for = 0
         self._ended = False
         self._asked = self._refused = False
+        # kinds of changes that are none of the task's, where and how they were asked for
+        self._foreign: dict[str, tuple[int, str]] = {}
+        self._empty = 0  # actions in a row that were nothing
+        # the records that its wishes name; the kinds of changes that the task or the assistant
+        # speaks of
+        self._records, self._due = wanted_by(task, phrasebook)
 
     def see(self, event: Event) -> tuple[Fault, ...]:
         """Takes an event in; only what was said and how the talk ended matters."""
         before = len(self.faults)
         if event.kind == "said" and event.agent == ASSISTANT:
             self.heard = self.agenda.hear(event.text)
+            self._due = self._due.union(*map(self.book.writes, lines_of(event.text)))
             self._assistant_texts += "\n" + fold(event.text)
             self._refused = any(act.kind == "refuse" for act in self.heard.acts)
             self._asked = any(act.kind in ("ask", "propose") for act in self.heard.acts)
+        elif event.kind == "called" and event.call is not None and event.agent == ASSISTANT:
+            self.agenda.blind = False
+            if not event.failed and isinstance(event.call.arguments, Mapping):
+                self.agenda.called(event.call.name, event.call.arguments)
+            if event.call.name in self._foreign:
+                self._off_task(event.call.name, typed=True)
+        elif event.kind == "bounced" and event.agent == USER:
+            self._empty += 1
+            if self._empty == SILENT:
+                self._add("silent", event.step, f"{SILENT} turns in a row that say nothing")
         elif event.kind == "said" and event.agent == USER:
+            self._empty = 0
             self._user_text(event.text, event.step)
             if event.reason:
                 self._stops(event.reason, event.step, deferred=True)
@@ -149,6 +154,7 @@ class Ledger:
         self._protocol(text, step, reading)
         self._values(text, step)
         self._replies(text, step, reading)
+        self._requests_other(text, step)
         self._raise(text)
         self._texts.append(text)
         # who is asked may answer, who is refused ask why
@@ -158,21 +164,42 @@ class Ledger:
             if self._settled_for == 2:
                 self._add("late_stop", step, text)
 
-    def _add(self, kind: str, step: int, evidence: str, wish: int = -1) -> None:
-        self.faults.append(Fault(kind, step, evidence[:200], wish))
+    def _add(
+        self, kind: str, step: int, evidence: str, wish: int = -1, typed: bool = False
+    ) -> None:
+        self.faults.append(Fault(kind, step, evidence[:200], wish, typed))
         self.counts[kind] += 1
 
     def _protocol(self, text: str, step: int, reading: str) -> None:
-        if hit := _TOKEN.search(text):
+        if hit := TOKEN.search(text):
             self._add("token_leak", step, hit.group())
-        if hit := _ROLE.search(plain(text)):
+        if hit := ROLE.search(plain(text)):
             self._add("role_flip", step, hit.group())
         if copied := next((gram for gram in grams(words(text)) if gram in self._grams), None):
             self._add("copy", step, " ".join(copied))
         same = sum(fold(earlier) == fold(text) for earlier in self._texts)
-        # The third time, unless it is a short yes or no, which talks repeat.
-        if same == 2 and not (reading and len(text.split()) <= 12):
+        proposals = self.heard.proposals if self.heard is not None else []
+        # The third time, unless it is a short yes or no, which talks repeat, or answers a right
+        # proposal: then it is the other side that does not understand.
+        if same == 2 and not (
+            (reading and len(text.split()) <= 12) or any(each.right for each in proposals)
+        ):
             self._add("loop", step, text)
+
+    def _requests_other(self, text: str, step: int) -> None:
+        """Notes the kinds of changes that a text asks for and of which neither the task nor the
+        assistant speaks."""
+        for line in lines_of(text) if self._due else ():
+            kinds = self.book.writes(line)
+            if not kinds & self._due:
+                for kind in kinds - self._foreign.keys():
+                    self._foreign[kind] = (step, line)
+
+    def _off_task(self, kind: str, typed: bool = False) -> None:
+        """It asked for what is not in its task: for certain once the assistant went to make it."""
+        step, line = self._foreign[kind]
+        if not self.counts["off_task"]:
+            self._add("off_task", step, f"{kind}: {line}", typed=typed)
 
     def _values(self, text: str, step: int) -> None:
         right_again = corrects(text)
@@ -251,12 +278,22 @@ class Ledger:
             if proposal.goal is None or not proposal.goal.final
         ]
         self.heard = None  # one message answers it
+        if reading == "yes" and not proposals and not self.agenda.blind:
+            # A proposal in words that are not understood: the yes is to what is talked about.
+            raised = (goal for goal in self.agenda.goals if goal.status == RAISED)
+            if (goal := next(raised, None)) is not None:
+                goal.status = APPROVED
         for proposal in proposals:
             goal = proposal.goal
             if reading == "yes":
                 if proposal.wrong:
                     # Below that the proposal itself may be misread.
                     if proposal.act.confidence > 0.7:
+                        mentioned = {
+                            mention.value
+                            for mention in self.book.mentions(proposal.act.text)
+                            if mention.slot in self.book.anchors
+                        }
                         wrong = (
                             proposal.judgement.wrong
                             if proposal.judgement
@@ -267,6 +304,7 @@ class Ledger:
                             step,
                             f"{', '.join(wrong)}: {proposal.act.text}",
                             goal.place if goal else -1,
+                            typed=bool(mentioned) and not mentioned & self._records,
                         )
                 elif goal is not None:
                     goal.status = APPROVED
@@ -337,6 +375,8 @@ class Ledger:
 
     def _close(self, event: Event) -> None:
         self._expire(0)
+        if self._foreign and not all(goal.final for goal in self.agenda.goals):
+            self._off_task(next(iter(self._foreign)))
         if event.agent != USER:
             return
         if not any(fault.kind == "early_stop" for fault in self.faults):

@@ -40,7 +40,7 @@ from gem_ma.scenarios.service.reading.acts import SURE, Act, read
 from gem_ma.scenarios.service.reading.grants import content
 from gem_ma.scenarios.service.reading.values import unmarked
 from gem_ma.scenarios.service.watching.claims import contradicted
-from gem_ma.scenarios.service.watching.consent import Consents, Conversation
+from gem_ma.scenarios.service.watching.consent import Breach, Consents, Conversation, denies
 from gem_ma.scenarios.service.watching.endings import feasible, wrong_end
 from gem_ma.scenarios.service.watching.findings import CODES, Violation
 from gem_ma.scenarios.service.watching.knowledge import Knowledge
@@ -78,6 +78,7 @@ class Monitor:
     # the last proposal of a change that can be made once, where it was not
     unasked: Event | None = None
     heard_at: int = -1  # the customer's last message
+    denied: bool = False  # which was a plain no
     refused_at: int = -1  # the first refusal since the last write
     stalled_at: int = -1  # the first text since a yes that still waits for its write
     before: Overlay | None = None  # the store before the event
@@ -130,6 +131,7 @@ class Monitor:
         self.known.hear(event.text)
         # Before the proposal is taken in as answered: then a bare `Shall I?` still means what was
         # wanted.
+        self.denied = denies(event.text, self.proposed or "")
         kinds = self.conversation.kinds(self.proposed or "", self.domain)
         self.conversation.customer(event.text, self.domain)
         self.heard_at = event.step
@@ -258,6 +260,8 @@ class Monitor:
         certain = (
             None
             if event.failed
+            else Breach("CONSENT", f"the customer said no: {spoken(call)}", sure=True)
+            if self.denied
             else self.conversation.lacks(call, wish, self.domain, before, agreed)
         )
         read_out = self.consents.check(
