@@ -4,6 +4,7 @@ missing, what is wrong is named."""
 from __future__ import annotations
 
 import copy
+import gzip
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -594,3 +595,24 @@ def test_the_variable_that_named_the_folder_is_told(
         f"{tmp_path / 'no'} does not exist (TAU2_DATA_DIR={tmp_path / 'no'})",
         "tau2/domains/retail",
     )
+
+
+def test_the_folder_of_the_wheel_is_read_with_its_own_names_and_packing(tmp_path: Path) -> None:
+    plain = Tau2Bench(folder(tmp_path / "plain"))
+    inner = Path(folder(tmp_path / "wheel"))
+    place = next(inner.rglob("db.json")).parent
+    packed = gzip.compress((place / "db.json").read_bytes())
+    (place / "db.json").unlink()
+    (place / "db.json.gz").write_bytes(packed)
+    (place / "policy.txt").write_text("Be kind.", "utf-8")
+    (place / "policy.md").unlink(missing_ok=True)
+    (place / "split_tasks.json").unlink(missing_ok=True)
+    assert is_tau2(inner)
+    wheel = Tau2Bench(inner)
+    assert wheel.base.tables == plain.base.tables and wheel.policy() == "Be kind."
+    assert len(wheel.tasks("base")) == 1 and wheel.digest != plain.digest
+    for damage in (b"no gzip", packed[:-20], b""):
+        (place / "db.json.gz").write_bytes(damage)
+        with pytest.raises(DataError) as error:
+            Tau2Bench(inner)
+        one_line(error, "db.json.gz")

@@ -7,11 +7,14 @@ field.
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import os
 import re
 import stat
 import sys
+import zlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -24,6 +27,7 @@ from gem_ma.errors import DataError
 
 # As these benchmarks' own loaders call them.
 VARIABLE, TAU2_VARIABLE = "TAU_BENCH_PATH", "TAU2_DATA_DIR"
+MOST_BYTES = 2**28  # of a packed file when it is unpacked
 TABLES = ("users", "orders", "products")
 CHECKOUT = Path("tau_bench/envs/retail")
 # the folder itself, a checkout, or one of its inner folders
@@ -97,13 +101,26 @@ def read_bytes(path: Path, named: str = "") -> bytes:
 
 
 def read_text(path: Path, named: str = "") -> str:
-    """A text file in UTF-8, with or without a mark of its encoding, its lines ended by newlines.
-    Raises DataError."""
+    """A text file in UTF-8, packed by gzip where its name ends in .gz, with or without a mark of
+    its encoding, its lines ended by newlines. Raises DataError."""
+    data = read_bytes(path, named)
     try:
+        if path.suffix == ".gz":
+            data = _unpacked(data)
         # A byte order mark is what some editors on Windows write; it would be an odd first key.
-        return read_bytes(path, named).decode("utf-8-sig").replace("\r\n", "\n")
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"retail data: {path}: not a gzip file{named}: {error}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"retail data: {path}: not UTF-8 at byte {error.start}{named}") from error
+
+
+def _unpacked(data: bytes) -> bytes:
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        text = file.read(MOST_BYTES + 1)
+    if len(text) > MOST_BYTES:
+        raise OSError(f"it holds more than {MOST_BYTES} bytes")
+    return text
 
 
 def read_json(path: Path, named: str = "") -> Any:

@@ -19,7 +19,7 @@ from gem_ma.scenarios.retail.source import commit_of, naming, read_bytes, read_j
 from gem_ma.scenarios.retail.store import RetailStore
 from gem_ma.scenarios.retail.tasks import flags_of, goal_of, identity_of, wishes_of
 from gem_ma.scenarios.retail.tau2 import SHAPES, typed
-from gem_ma.scenarios.retail.tau2_source import FILES, load_typed, retail_folder
+from gem_ma.scenarios.retail.tau2_source import FILES, file_in, load_typed, retail_folder
 from gem_ma.scenarios.retail.tau2_tools import TAU2
 from gem_ma.scenarios.service.desk.lazy import Lazy
 from gem_ma.scenarios.service.desk.overlay import Base
@@ -93,7 +93,7 @@ class Tau2Bench:
 
     def policy(self) -> str | None:
         """The policy text of the folder; None where it has none."""
-        path = self.inner / "policy.md"
+        path = file_in(self.inner, "policy.md")
         return read_text(path, self.named) if path.is_file() else None
 
     @property
@@ -119,10 +119,11 @@ class Tau2Bench:
         """SHA-256 over the names and bytes of all files that are used."""
         sha = hashlib.sha256()
         for name in FILES:
-            if (self.inner / name).is_file() or name == FILES[0]:
+            path = file_in(self.inner, name)
+            if path.is_file() or name == FILES[0]:
                 sha.update(
-                    f"{name}\n".encode()
-                    + hashlib.sha256(read_bytes(self.inner / name, self.named)).digest()
+                    f"{path.name}\n".encode()
+                    + hashlib.sha256(read_bytes(path, self.named)).digest()
                 )
         return sha.hexdigest()
 

@@ -1,5 +1,5 @@
-"""Where typed tables come from: the db.json of a tau2-bench data folder, read once per process;
-`source.py` reads those of tau-bench."""
+"""Where typed tables come from: the db.json of a tau2-bench data folder, or the db.json.gz of the
+wheel of inspect-evals, read once per process; `source.py` reads those of tau-bench."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ FOLDER = Path("tau2/domains/retail")
 # the folder itself, data, a checkout, or inside data
 _LAYOUTS = (Path(), FOLDER, Path("data") / FOLDER, Path("domains/retail"), Path("retail"))
 FILES = ("db.json", "tasks.json", "split_tasks.json", "policy.md")
-_MARKS = ("db.json", "split_tasks.json")  # no folder of tau-bench has one of these
+# as the wheel of inspect-evals has them
+OTHER_NAMES = {"db.json": "db.json.gz", "policy.md": "policy.txt"}
+# no folder of tau-bench has one of these
+_MARKS = ("db.json", "db.json.gz", "split_tasks.json")
 
 
 def retail_folder(folder: str | Path) -> Path | None:
@@ -33,6 +36,12 @@ def retail_folder(folder: str | Path) -> Path | None:
         ),
         None,
     )
+
+
+def file_in(inner: Path, name: str) -> Path:
+    """Where a file of `FILES` lies in a folder, under its own name or the wheel's."""
+    other = inner / OTHER_NAMES.get(name, name)
+    return inner / name if os.path.isfile(inner / name) or not os.path.isfile(other) else other
 
 
 def is_tau2(folder: str | Path) -> bool:
@@ -56,13 +65,12 @@ def load_typed(folder: str | Path) -> Base:
             f"retail data: {root} {what}{named}; expected the data folder of tau2-bench, or its"
             f" {FOLDER}"
         )
+    path = file_in(inner, FILES[0])
     try:
-        status = (inner / FILES[0]).stat()
+        status = path.stat()
     except OSError as error:
-        raise DataError(
-            f"retail data: {inner / FILES[0]} is missing{named} ({error.strerror})"
-        ) from error
-    return _load(str(inner / FILES[0]), status.st_mtime_ns, status.st_size, named)
+        raise DataError(f"retail data: {path} is missing{named} ({error.strerror})") from error
+    return _load(str(path), status.st_mtime_ns, status.st_size, named)
 
 
 @cache
