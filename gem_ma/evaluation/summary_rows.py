@@ -150,6 +150,12 @@ def _fault_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
     for policy, line in summary.get("unheard", {}).items():
         # why alone; what to do was said when it was played
         yield f"unheard {policy}", line.partition("' ")[2].partition("; ")[0]
+    for agent, plays in summary.get("marked", {}).items():
+        text = (
+            f"{plays} plays went on after a mark such as ###STOP### beside a text, which was cut;"
+            f" to end there: agents.{agent}.marks=anywhere"
+        )
+        yield f"marks {agent}", text
     for policy, models in summary.get("other_models", {}).items():
         counts = ", ".join(f"{name} {count}" for name, count in models.items())
         text = f"{counts} replies of a model that is called otherwise than asked"

@@ -3,8 +3,9 @@ without holding its turns in memory."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +21,10 @@ from gem_ma.evaluation.groups import (
 )
 from gem_ma.evaluation.unheard import Voices
 from gem_ma.types import Malformed, Turn
+
+GOES_ON = 2  # further acts of who wanted to end
+# of the end, as other benchmarks' users write it
+_MARK = re.compile(r"(?<!#)#{3,}+[ \t]{0,8}[A-Z][A-Z _-]{1,30}#{3,}")
 
 
 @dataclass(slots=True)
@@ -66,6 +71,8 @@ class Tallies:
     silent: Counter[str] = field(default_factory=Counter)
     served: dict[str, Counter[str]] = field(default_factory=dict)
     voices: Voices = field(default_factory=Voices)
+    # by agent, plays that went on after a mark of the end that stood in the middle of a message
+    marked: Counter[str] = field(default_factory=Counter)
 
     def add(self, episode: Episode) -> None:
         self.voices.add(episode)
@@ -78,6 +85,7 @@ class Tallies:
             self.silent[reply.policy] += reply.silent
             if reply.model:
                 self.served.setdefault(reply.policy, Counter())[reply.model] += 1
+        self.marked.update(episode.whose(agent) for agent in _marked(episode))
         if episode.end.scored:
             self.turns += len(episode.turns)
             self.steps += 1 + max((turn.step for turn in episode.turns), default=-1)
@@ -87,7 +95,8 @@ class Tallies:
 
     def by_policy(self) -> dict[str, Any]:
         """`empty`: of each policy's replies, how many said nothing; `served`: what servers called
-        their models; `unheard`, where any is: why a policy never spoke."""
+        their models; where any is, `unheard`: why a policy never spoke, and `marked`: of each
+        agent, the plays that went on after its mark of the end."""
         empty = {
             name: {"replies": n, "empty": self.silent[name], "share": self.silent[name] / n}
             for name, n in sorted(self.replies.items())
@@ -97,7 +106,25 @@ class Tallies:
             for name, names_of in sorted(self.served.items())
         }
         unheard = self.voices.unheard()
-        return {"empty": empty, "served": served, **({"unheard": unheard} if unheard else {})}
+        odd = {"unheard": unheard, "marked": dict(sorted(self.marked.items()))}
+        return {"empty": empty, "served": served, **{name: of for name, of in odd.items() if of}}
+
+
+def _marked(episode: Episode) -> Iterator[str]:
+    """The agents whose model wrote a mark such as ###STOP### beside a text, which was cut, and that
+    acted several times after it."""
+    turns: dict[str, list[Turn]] = {}
+    for turn in episode.turns:
+        if turn.replies:
+            turns.setdefault(turn.agent, []).append(turn)
+    for agent, acts in turns.items():
+        if any(
+            turn.action.text.strip()
+            and not _MARK.search(turn.action.text)
+            and _MARK.search(turn.replies[-1].text)
+            for turn in acts[:-GOES_ON]
+        ):
+            yield agent
 
 
 @dataclass(slots=True)

@@ -69,7 +69,7 @@ class Retail(Scenario):
     paid by what became of the database."""
 
     agents = ("assistant", "user")
-    version = 3
+    version = 4
     cooperative = True  # both are paid the outcome
     chance = False
     # the assistant sees no instruction, neither side the solution
@@ -100,6 +100,7 @@ class Retail(Scenario):
         shop: Shop = Shop(),  # noqa: B008
         stakes: Stakes = Stakes(),  # noqa: B008
         enforce_protocol: bool = False,
+        uncertain: bool = False,
     ) -> None:
         """`data`: a folder or checkout of tau-bench or of tau2-bench (its content says which),
         `own` for the generated shop, None for the folder that TAU_BENCH_PATH or TAU2_DATA_DIR
@@ -111,7 +112,8 @@ class Retail(Scenario):
         names the fields of `bounds`, `shop` and `stakes` (`max_actions: 20`). `enforce_protocol`
         (for the scoring `tau2`): text beside a call ends the talk as that agent's fault, as with
         the benchmark's flag of that name; by its default, and here, the calls are run and the text
-        is heard by nobody.
+        is heard by nobody. `uncertain`: whether the measures hold what is only read from words; on
+        natural talk about one such finding in five is right.
 
         Raises ConfigError for an option, DataError for a missing or damaged folder.
         """
