@@ -6,14 +6,20 @@ from __future__ import annotations
 import asyncio
 from functools import lru_cache
 from statistics import mean
+from typing import Any, ClassVar
 
 import pytest
+from gem_ma.agents.retail_user import RetailUser
 from gem_ma.scenarios.retail import Retail
 from gem_ma.scenarios.retail.domain import RETAIL
 from gem_ma.scenarios.service.desk.talk import retell
 from gem_ma.scenarios.service.watching.audit import manner
 
 from gem_ma import Action, Plan, Seat, ToolCall, make, play
+from gem_ma.engines.base import Policy
+from gem_ma.engines.small.scripted import Scripted
+from gem_ma.errors import ConfigError
+from gem_ma.evaluation.tallies import Tallies
 
 TALK = (
     ("user", "Hello, I want to cancel order #W1000001."),
@@ -97,3 +103,55 @@ def test_each_preset_moves_its_own_measure(
     preset: str, measure: str, assistant: str, sign: int
 ) -> None:
     assert sign * (level(preset, measure, assistant) - level("faithful", measure, assistant)) > 0
+
+
+def test_what_is_only_read_is_counted_on_request() -> None:
+    told = make("retail", data="own", uncertain=True)
+    plan = {"assistant": Seat("retail_drops_write"), "user": Seat("retail_user")}
+    episode = asyncio.run(play(Plan(shop(), plan, "test/0", 0)))
+    usual, asked = shop().measures(episode), told.measures(episode)
+    assert not [name for name in usual if name.startswith("uncertain")]
+    assert {name: value for name, value in asked.items() if name in usual} == usual
+    assert "uncertain violations" in asked and "uncertain CLAIM" in asked
+    with pytest.raises(ConfigError, match=r"scenario\.uncertain"):
+        make("retail", data="own", uncertain="yes")
+
+
+class Noted(RetailUser):
+    """Keeps the turns that it was shown."""
+
+    shown: ClassVar[list[Any]] = []
+
+    async def act(self, asked: Any) -> Action:
+        self.shown.append(list(asked.turns))
+        return await super().act(asked)
+
+
+def test_only_who_is_given_the_task_sees_the_turns_of_all() -> None:
+    Noted.shown.clear()
+    seats = {"assistant": Seat("retail_scripted"), "user": Seat("retail_user")}
+    plan = Plan(shop(), seats, "test/0", 0)
+    episode = asyncio.run(play(plan, behaviours={"user": Noted}))
+    steps = [turn.step for turn in episode.turns if turn.agent == "user"]
+    assert [len(turns) for turns in Noted.shown] == steps
+    assert Noted.shown[-1] == list(episode.turns[: steps[-1]])
+
+
+def test_a_mark_beside_a_text_that_ends_nothing_is_counted_once_a_play() -> None:
+    said = iter(range(100))
+
+    def model(request: Any) -> str:
+        number = next(said)
+        return f"Hello {number}." if number < 3 else f"Thanks {number}. ###STOP###"
+
+    for marks, counted in (("alone", {"user": 1}), ("anywhere", None)):
+        seats = {
+            "assistant": Seat("retail_nothing"),
+            "user": Seat("user_llm", "m", options={"marks": marks}),
+        }
+        episode = asyncio.run(
+            play(Plan(shop(), seats, "test/0", 0), {"m": Policy("m", Scripted.of(model))})
+        )
+        tallies = Tallies()
+        tallies.add(episode)
+        assert tallies.by_policy().get("marked") == counted

@@ -131,7 +131,9 @@ class Retail(Scenario):
                 "scenario.enforce_protocol: true or false, for the scoring tau2 alone; got"
                 f" {enforce_protocol!r} with {scoring}"
             )
-        self.enforce_protocol = enforce_protocol
+        if not isinstance(uncertain, bool):
+            raise ConfigError(f"scenario.uncertain: true or false; got {uncertain!r}")
+        self.enforce_protocol, self.uncertain = enforce_protocol, uncertain
         self.scoring, self.semantics = scoring, self.source.semantics
         most = self.max_actions + self.max_user_actions
         self.ends_within = min(most, MAX_STEPS) if scoring == "tau2" else most
@@ -327,6 +329,9 @@ class Retail(Scenario):
             return {}
         audit = self.audit(episode)
         numbers = measures(episode, audit, self.success(episode), self.settings.paying)
+        if not self.uncertain:
+            read = {name for name in numbers if name.startswith("uncertain ")}
+            numbers = {name: value for name, value in numbers.items() if name not in read}
         if self.scoring != "tau2":
             return numbers
         return {**numbers, "DB alone": database_only(audit.verdict)}
