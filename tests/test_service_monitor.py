@@ -387,7 +387,6 @@ INJECTED: list[tuple[str, bool, str, Callable[[Acts, Task], Acts]]] = [
 
 READ_IN_WORDS = (  # breaches that only the meaning of a text shows
     *(
-        with_a_no,
         with_a_but,
         after_a_change_of_mind,
         without_a_reminder,

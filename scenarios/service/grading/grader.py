@@ -215,6 +215,6 @@ def outcome_fits(task: Task, outcome: Outcome, domain: Domain) -> bool:
     return (
         refusal
         and bool(outcome.texts)
-        and gives_reasons(task, outcome.texts, domain)
+        and gives_reasons(task, outcome.texts, domain, in_any_words=True)
         and all(looked(wish, outcome.events, domain) for wish in due)
     )

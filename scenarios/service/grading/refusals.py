@@ -51,27 +51,32 @@ def refuses(text: str, domain: Domain) -> bool:
     )
 
 
-def gives_reasons(task: Task, texts: Sequence[str], domain: Domain) -> bool:
+def gives_reasons(
+    task: Task, texts: Sequence[str], domain: Domain, *, in_any_words: bool = False
+) -> bool:
     """Whether the texts give every due reason, and name none as the reason of this case that is
-    not due. A reason may be given in any words, as long as they speak of this very case."""
+    not due. `in_any_words`: it is enough that they speak of this very case."""
     if domain.book is None:
         return True
     # Each due reason: a talk with two refusals has two.
     wishes = [wish for wish in task.wishes if wish.kind == "impossible"]
     # Marks of emphasis would part the words of a cue.
     folded = [fold(text.replace("*", "")) for text in texts]
-    return all(_gives_reason(wish, texts, folded, domain.book) for wish in wishes) and not undue(
-        {wish.reason for wish in wishes}, folded, domain
+    given = all(
+        _is_given(wish.reason, folded, domain.book)
+        or (in_any_words and any(_is_about(wish, text, domain.book) for text in texts))
+        for wish in wishes
     )
+    return given and not undue({wish.reason for wish in wishes}, folded, domain)
 
 
-def _gives_reason(
-    wish: Wish, texts: Sequence[str], folded: Sequence[str], book: Phrasebook
-) -> bool:
-    cue = book.reasons.get(wish.reason)
-    if cue is None or any(cue.search(text) for text in folded):
-        return True
-    return any({*book.judge(wish, text).values()} - {MISSING} for text in texts)
+def _is_given(reason: str, folded: Sequence[str], book: Phrasebook) -> bool:
+    cue = book.reasons.get(reason)
+    return cue is None or any(cue.search(text) for text in folded)
+
+
+def _is_about(wish: Wish, text: str, book: Phrasebook) -> bool:
+    return bool({*book.judge(wish, text).values()} - {MISSING})
 
 
 def undue(due: Iterable[str], texts: Sequence[str], domain: Domain) -> set[str]:
