@@ -62,12 +62,12 @@ def gives_reasons(
     wishes = [wish for wish in task.wishes if wish.kind == "impossible"]
     # Marks of emphasis would part the words of a cue.
     folded = [fold(text.replace("*", "")) for text in texts]
-    given = all(
+    reasons_given = all(
         _is_given(wish.reason, folded, domain.book)
         or (in_any_words and any(_is_about(wish, text, domain.book) for text in texts))
         for wish in wishes
     )
-    return given and not undue({wish.reason for wish in wishes}, folded, domain)
+    return reasons_given and not undue({wish.reason for wish in wishes}, folded, domain)
 
 
 def _is_given(reason: str, folded: Sequence[str], book: Phrasebook) -> bool:
