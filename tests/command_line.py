@@ -116,3 +116,9 @@ def signalled(
             return code, time.monotonic() - sent, text_of(out), text_of(err)
         finally:
             started.kill()
+
+
+def latest(*words: str) -> list[str]:
+    """The words with the last of several overrides for one key, which a command would refuse."""
+    last = {word.partition("=")[0]: number for number, word in enumerate(words)}
+    return [word for number, word in enumerate(words) if last[word.partition("=")[0]] == number]

@@ -19,6 +19,7 @@ from gem_ma.store.names import run_path
 from gem_ma.training.entry import run_training
 from gem_ma.training.loop.checkpoint import latest_checkpoint, prune_checkpoints, write_checkpoint
 from tests.broken_runs import Killed, truth
+from tests.command_line import latest
 
 SMALL = (
     "train.steps=6",
@@ -203,7 +204,10 @@ def test_more_steps_are_typed_at_resume_and_fewer_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = str(tmp_path / "run")
-    assert main(["train", "kuhn_table", *SMALL, "train.steps=2", "--out", run, "--quiet"]) == 0
+    assert (
+        main(["train", "kuhn_table", *latest(*SMALL, "train.steps=2"), "--out", run, "--quiet"])
+        == 0
+    )
     assert main(["resume", run, "train.steps=4", "--quiet"]) == 0
     assert read_manifest(Path(run))["resumed"][0]["changed"] == {"train.steps": [2, 4]}
     found = latest_checkpoint(Path(run, "checkpoints"))
@@ -213,14 +217,24 @@ def test_more_steps_are_typed_at_resume_and_fewer_are_refused(
     assert main(["resume", run, "train.steps=3", "--quiet"]) == 2
     assert "train.steps (was 4, now 3)" in capsys.readouterr().err
     assert len(read_manifest(Path(run))["resumed"]) == 1
-    assert main(["train", "kuhn_table", *SMALL, "train.steps=9", "--out", run, "--quiet"]) == 2
+    assert (
+        main(["train", "kuhn_table", *latest(*SMALL, "train.steps=9"), "--out", run, "--quiet"])
+        == 2
+    )
     assert (
         f"train.steps (was 4, now 9) (set them back, type it at gem-ma resume {run} KEY=VALUE, or"
         " start" in capsys.readouterr().err
     )
     assert (
         main(
-            ["train", "kuhn_table", *SMALL, "train.steps=9", "run.seed=3", "--out", run, "--quiet"]
+            [
+                "train",
+                "kuhn_table",
+                *latest(*SMALL, "train.steps=9", "run.seed=3"),
+                "--out",
+                run,
+                "--quiet",
+            ]
         )
         == 2
     )
