@@ -189,7 +189,8 @@ def test_a_run_that_is_killed_while_it_records_ends_as_an_unbroken_one(
 
 
 def test_a_run_under_repeated_sigkill_ends_as_an_unbroken_one(tmp_path):
-    settings = [*SMALL, *WARM, "train.episodes=64", "run.baselines=false"]
+    more = ("train.episodes=64", "run.baselines=false")
+    settings = [*(word for word in SMALL if not word.startswith("train.episodes=")), *WARM, *more]
 
     def command(folder: str) -> Command:
         words = ["train", "referential_table", *settings, "--out", folder, "--quiet"]
