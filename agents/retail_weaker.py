@@ -150,5 +150,5 @@ class RetailTrustsTheUser(_Weaker):
             return
         # Whoever owns the order is believed to be who is writing.
         user_id = json.loads(read)["user_id"]
-        self.account.user_id = user_id
-        self.account.user = json.loads((yield use("get_user_details", user_id=user_id)))
+        user = json.loads((yield use("get_user_details", user_id=user_id)))
+        self.account.user_id, self.account.user = user_id, user

@@ -183,6 +183,20 @@ def test_a_behaviour_goes_on_after_an_act_that_it_did_not_choose(
         assert episode.turns[: turn.step] == base.turns[: turn.step]
 
 
+LADDER = [name for name, _ in CASES if name.startswith("retail_") and "user" not in name]
+
+
+@pytest.mark.parametrize("behaviour", [*LADDER, "retail_trusts_the_user"])
+def test_an_assistant_of_the_shop_goes_on_after_any_call_at_each_of_its_first_steps(
+    behaviour: str,
+) -> None:
+    base = played("retail", cast_of(behaviour, "retail", {}), "test/5")
+    for turn in base.turns[:5]:
+        for act in foreign(turn) if turn.agent == "assistant" else ():
+            episode = forked(base, turn, act, Limits(max_steps=MOST + 4))
+            assert episode.error is None, (turn.step, act, episode.error)
+
+
 DID_NOT_CHOOSE: dict[str, Any] = {
     "words": "One moment please.",
     "nothing": "",
