@@ -2,7 +2,8 @@
 the speaker itself was shown.
 
 Each finding is `kind: evidence`: `invented` (a value that stands neither in the part nor in the
-talk), `recited` (eight words in a row of the part), `role_flip` (offers help, writes like a
+talk), `recited` (words in a row of the part: eight that
+speak to whoever plays it, or twenty others), `role_flip` (offers help, writes like a
 program, or for both sides), `aside` (speaks of its part, or gives a stage direction),
 `token_leak` (a mark such as `###STOP###`), `loop` (said before, word by word).
 """
@@ -18,7 +19,10 @@ from gem_ma.agents.marks import has_marks
 from gem_ma import Malformed, Message, ToolCall
 from gem_ma.parsing.text import EMAIL_ADDRESS
 
-RECITED, SHORT = 8, 12  # words in a row; words of an answer that may be given twice
+RECITED = 8  # words in a row of a part that say "you"
+LONG_ROW = 20  # words in a row without one: a wish is told in its own words
+SHORT = 12  # words of an answer that may be given twice
+_ADDRESSED = {"you", "your", "yours", "yourself", "you're", "you’re", "you'd", "you’d", "you've"}
 # Longest first: an address of mail holds digits too, and is one value.
 _VALUE = re.compile(
     rf"{EMAIL_ADDRESS}|(?<![\w-])#?[\w-]*\d[\w-]*(?:[.,]\d+)*|(?<=[\w-])#[\w-]*\d[\w-]*(?:[.,]\d+)*"
@@ -151,18 +155,22 @@ def _key(value: str) -> str:
 
 
 def _recited(text: str, situation: str) -> str:
-    """Eight words in a row of the part, as prose: what is listed may be told as it stands, so
-    signs and words with digits break a row."""
-    # A set, since a briefing may hold hundreds of rows and each row of the draft is looked up.
-    rows = set(_rows(situation))
-    return next((" ".join(row) for row in _rows(text) if row in rows), "")
+    """A row of words of the part, as prose: what is listed may be told as it stands, so signs and
+    words with digits break a row."""
+    for length in (RECITED, LONG_ROW):
+        # A set, since a briefing may hold hundreds of rows and each row of the draft is looked up.
+        rows = set(_rows(situation, length))
+        for row in _rows(text, length):
+            if row in rows and (length == LONG_ROW or not _ADDRESSED.isdisjoint(row)):
+                return " ".join(row)
+    return ""
 
 
-def _rows(text: str) -> Iterator[tuple[str, ...]]:
+def _rows(text: str, length: int) -> Iterator[tuple[str, ...]]:
     # Bounded before the digit: a word of thousands of letters would be tried from each of them.
     for part in re.split(r"[.,:;()+?!\n]|(?<![^\s.,:;()+?!])\S{0,64}\d\S*", text.casefold()):
         words = re.findall(r"(?<![\w'’-])[\w'’-]*\w", part)
-        yield from (tuple(words[at : at + RECITED]) for at in range(len(words) - RECITED + 1))
+        yield from (tuple(words[at : at + length]) for at in range(len(words) - length + 1))
 
 
 def _folded(text: str) -> str:

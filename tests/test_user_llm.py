@@ -567,6 +567,14 @@ def test_the_check_finds_what_nobody_told_the_speaker() -> None:
         )
     ] == ["recited"]
     assert audit(Draft("I want the lamp sent back.", situation=part)) == ()
+    wish = "You want to return an air purifier and a vacuum cleaner to the store in town"
+    told = "I want to return an air purifier and a vacuum cleaner to the store in town."
+    assert audit(Draft(told, situation=wish)) == ()
+    part = f"{wish} where it was bought last year by the brother of your neighbour"
+    told = f"{told[:-1]} where it was bought last year by the brother of my neighbour"
+    assert audit(Draft(told, situation=part))[0].startswith(
+        "recited: want to return an air purifier"
+    )
     assert audit(Draft("How can I help you?")) == ("role_flip: How can I help",)
     assert audit(Draft("Bye.", raw="Bye. ###STOP###")) == ("token_leak: a marked-up word",)
     assert (
