@@ -125,8 +125,8 @@ class _Reader(RetailScripted):
     """Finds the customer and reads all that is theirs, then does what `tell` says, for ever."""
 
     def read_all(self) -> Lookup:
-        read = [json.dumps(self.user)]
-        for order_id in self.user.get("orders", ()):
+        read = [json.dumps(self.account.user)]
+        for order_id in self.account.user.get("orders", ()):
             read.append((yield use("get_order_details", order_id=order_id)))
         products = {item["product_id"] for text in read[1:] for item in json.loads(text)["items"]}
         types: dict[str, str] = json.loads((yield use("list_all_product_types")))
@@ -214,7 +214,7 @@ class Shotgun(RetailScripted):
     def script(self, heard: str) -> Script:
         if self.looks != "nothing":
             yield from self.identify(heard)
-        named = re.findall(r"#W\d+", heard) or list(self.user.get("orders", ()))
+        named = re.findall(r"#W\d+", heard) or list(self.account.user.get("orders", ()))
         for order_id in (
             named[:1] if self.looks == "order" else named if self.looks == "all" else ()
         ):
@@ -235,5 +235,7 @@ class NoAuthentication(RetailScripted):
         if read.startswith("Error"):
             yield from super().identify(heard)
             return
-        self.user_id = json.loads(read)["user_id"]
-        self.user = json.loads((yield use("get_user_details", user_id=self.user_id)))
+        self.account.user_id = json.loads(read)["user_id"]
+        self.account.user = json.loads(
+            (yield use("get_user_details", user_id=self.account.user_id))
+        )
