@@ -777,8 +777,23 @@ def test_an_engine_of_somebody_else_that_costs_money_has_costs_and_tells_another
     tmp_path: Path, command: Command
 ) -> None:
     (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
-    done = command("run", "dilemma", "agents.player_0.model=mine.py:Mine/m", "-n", 1, "--json")
+    model = "agents.player_0.model=mine.py:Mine/m"
+    done = command("run", "dilemma", model, "-n", 1, "--json", "--out", "out")
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert summary["costs"]["player_0"]["usd"] is None
     assert summary["other_models"] == {"player_0": {"mine-2": 5}}
+    # whoever reads the folder is told the same, and does not run its code
+    (tmp_path / "mine.py").write_text("open('ran', 'w')", encoding="utf-8")
+    for reads in ("score", "show"):
+        done = command(reads, "out", "--json")
+        assert done.returncode == 0, done.stderr
+        read = json.loads(done.stdout)
+        assert {key: read[key] for key in ("costs", "other_models")} == {
+            key: summary[key] for key in ("costs", "other_models")
+        }
+        assert not (tmp_path / "ran").exists()
+    (tmp_path / "out/summary.json").write_text('{"other_models": 7}', encoding="utf-8")
+    done = command("score", "out")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("out/summary.json: damaged")

@@ -1,5 +1,9 @@
 """What a run's model calls cost, and which models answered them, for the summaries of `run`,
-`study` and `show`."""
+`study` and `show`.
+
+`recorded` is the summary that the run has written and is given by whoever only reads its folder:
+an engine that is code of the folder is not loaded then, and is what the run said of it.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +18,17 @@ if TYPE_CHECKING:
     from gem_ma.types import Usage
 
 
-def costs_of(config: Config, episodes: Callable[[], Iterable[Episode]]) -> dict[str, Any]:
+def costs_of(
+    config: Config,
+    episodes: Callable[[], Iterable[Episode]],
+    recorded: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """`{"costs": ...}` by agent, with the prices that the config names; {} where no policy is at
     an endpoint or has a price."""
     priced = {name: policy.options.get("price") for name, policy in config.policies.items()}
     # without a price the tokens are still worth telling
-    if not any(priced.values()) and not any(map(_is_bought, config.policies.values())):
+    is_bought = any(_is_bought(policy, recorded is None) for policy in config.policies.values())
+    if not any(priced.values()) and not is_bought and "costs" not in (recorded or {}):
         return {}
     from gem_ma.evaluation.costs import costs
 
@@ -35,7 +44,9 @@ def prices_of(config: Config) -> dict[str, Callable[[Usage], float | None]]:
     return {name: price.of_usage for name, price in prices.items() if price is not None}
 
 
-def other_models(config: Config, summary: Mapping[str, Any]) -> dict[str, Any]:
+def other_models(
+    config: Config, summary: Mapping[str, Any], recorded: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """`{"other_models": {policy: {name: replies}}}`: where a server says that another model
     answered than the one that was asked; {} where none.
 
@@ -43,9 +54,12 @@ def other_models(config: Config, summary: Mapping[str, Any]) -> dict[str, Any]:
     is what was measured.
     """
     answered = {}
+    known_to_differ = (recorded or {}).get("other_models") or ()
     for name, models in summary.get("served", {}).items():
         # a record may name a policy that its config has no more
-        if name not in config.policies or not _is_bought(config.policies[name]):
+        if name not in config.policies:
+            continue
+        if name not in known_to_differ and not _is_bought(config.policies[name], recorded is None):
             continue
         asked = config.policies[name].model.partition("/")[2]
         # most servers answer with the name that was asked, some without the provider before it
@@ -56,13 +70,14 @@ def other_models(config: Config, summary: Mapping[str, Any]) -> dict[str, Any]:
     return {"other_models": answered} if answered else {}
 
 
-def _is_bought(policy: PolicySettings) -> bool:
-    """Whether a policy samples for money from weights that are somebody else's."""
+def _is_bought(policy: PolicySettings, runs_code: bool) -> bool:
+    """Whether a policy samples for money from weights that are somebody else's; False for an
+    engine that could not be asked without running what a config names, unless that is wanted."""
     from gem_ma.engines.capabilities import Priced, Weighs, declares
     from gem_ma.registry import known, load
 
     kind = policy.model.partition("/")[0]
-    if not known("engines", kind):  # code of a run folder, which reading does not run
+    if not runs_code and not known("engines", kind):
         return False
     engine = load("engines", kind)
     return declares(engine, Priced) and not declares(engine, Weighs)

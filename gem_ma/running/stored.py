@@ -39,15 +39,19 @@ class Recorded:
     def summary(self) -> dict[str, Any]:
         """The score of all episodes of the folder, computed anew without a model: the keys of
         summary.json, less `baselines`, which other plays gave. Raises StoreError for damage."""
+        from gem_ma.files import damage
         from gem_ma.running.costs import costs_of, other_models
-        from gem_ma.store import read_ends, read_episodes
+        from gem_ma.store import read_ends, read_episodes, read_summary
 
         summary = self.judge.summarise(read_episodes(self.path))
         if self.config is None or self.worlds is None:
             return summary
         planned = {"planned": max(self.worlds.count(), len(read_ends(self.path)))}
-        costs = costs_of(self.config, lambda: read_episodes(self.path))
-        return {**planned, **summary, **costs, **other_models(self.config, summary)}
+        recorded = read_summary(self.path) or {}
+        costs = costs_of(self.config, lambda: read_episodes(self.path), recorded)
+        with damage(self.path / "summary.json"):
+            others = other_models(self.config, summary, recorded)
+        return {**planned, **summary, **costs, **others}
 
 
 def open_record(
