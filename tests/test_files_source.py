@@ -72,6 +72,10 @@ ALLOWED: dict[str, dict[str, str]] = {
         "read_text": "templates of the package",
         "open": "a file that the user names, and that is new",
     },
+    "gem_ma/digests.py": dict.fromkeys(
+        ("fdopen", "open"),
+        "code and data of the user, where links are followed and only regular files are read",
+    ),
     "gem_ma/engines/vllm/replica.py": {"open": "a server"},
     "gem_ma/engines/vllm/replicas.py": {"open": "servers"},
     "gem_ma/exporting/writing.py": dict.fromkeys(
@@ -98,6 +102,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "read_bytes": "files of a folder that the user names, after a look at their kind",
         "read_text": "a file of the package",
     },
+    "gem_ma/tools/walls.py": {"read_bytes": "code of the package"},
     "gem_ma/tools/dense.py": {"from_pretrained": "after `check_named`"},
     "gem_ma/cli/demo.py": {"open": "/dev/null"},
     "gem_ma/cli/list.py": {"read_text": "configs of the package"},
@@ -159,6 +164,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "gem_ma/training/learner/warm_model.py": dict.fromkeys(
         ("read_text", "write_text"), "the note of a model that was written a moment ago"
     ),
+    "gem_ma/used.py": {"read_bytes": "the user's own code, which Python imports"},
     "gem_ma/view/page.py": {"read_text": "assets of the package"},
     "gem_ma/view/report.py": {"mkdir": "the folder that a caller names for a page"},
     "scenarios/retail/render.py": dict.fromkeys(
