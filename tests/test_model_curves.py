@@ -10,7 +10,7 @@ import pytest
 import gem_ma
 from tests.benchmarks.model_curves import answers, cut, judged, row
 
-SHORT = ["train.steps=12", "train.lr=0.3", "train.episodes=192", "evaluate.episodes=64"]
+SHORT = ["train.steps=18", "train.lr=0.3", "train.episodes=192", "evaluate.episodes=64"]
 
 
 def test_a_run_that_learned_beats_its_start_and_gives_other_answers_to_the_same_text(
@@ -18,7 +18,7 @@ def test_a_run_that_learned_beats_its_start_and_gives_other_answers_to_the_same_
 ) -> None:
     gem_ma.train("guess_number_table", SHORT, out=str(tmp_path / "learned"))
     name, steps, curve, first, last, beats, *exams = row(tmp_path / "learned")[2:-2].split(" | ")
-    assert (name, steps, beats) == ("learned", "12", "yes") and float(last[:4]) > float(first[:4])
+    assert (name, steps, beats) == ("learned", "18", "yes") and float(last[:4]) > float(first[:4])
     assert curve.count("[") == 5 and all("[" in exam for exam in exams) and len(exams) == 4
     line = next(answers(tmp_path / "learned"))
     assert line.startswith("  player, 'I think of a number from 1 to 10.")
