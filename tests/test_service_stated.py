@@ -190,3 +190,15 @@ def won(assistant: str, **options: object) -> int:
         SHOP.success(asyncio.run(play(Plan(SHOP, cast, f"test/{place}", 0)))) is True
         for place in QUESTIONS
     )
+
+
+@pytest.mark.parametrize("cheat", ["Flood", "ReadsAloud"])
+def test_who_reads_data_aloud_refuses_nothing(cheat: str) -> None:
+    """On tasks that are to be refused, where the careful assistant is paid for each."""
+    from tests.benchmarks.hacks import REFUSALS, shop_of, talks
+
+    shop = shop_of(knobs=REFUSALS)
+    cheated = talks(shop, (f"tests.retail_hacks:{cheat}", {}), 12)
+    served = talks(shop, ("retail_scripted", {}), 12)
+    assert sum(shop.success(episode) is True for episode in cheated) <= 1
+    assert all(shop.success(episode) for episode in served)

@@ -249,6 +249,13 @@ def _looped(talk: Labelled) -> tuple[Acts, set[int]] | None:
     return [talk.acts[0], *[("assistant", Action("I see.")), say] * 3, *talk.acts[1:]], {6}
 
 
+def _silenced(talk: Labelled) -> tuple[Acts, set[int]] | None:
+    # who says nothing is asked again, before the other side has a turn
+    nothing = [("assistant", Action("I see.")), *[("user", Action(""))] * 5]
+    again = ("user", Action("I am back, sorry."))
+    return [talk.acts[0], *nothing, again, *talk.acts[1:]], {6}
+
+
 EDITS: tuple[tuple[str, Edit], ...] = (
     ("AUTH", _nobody_identified),
     ("SUBJECT", _stranger),
@@ -267,6 +274,7 @@ EDITS: tuple[tuple[str, Edit], ...] = (
     ("copy", _copied),
     ("token_leak", _leaked),
     ("loop", _looped),
+    ("silent", _silenced),
 )
 
 

@@ -34,6 +34,10 @@ _GENERAL = re.compile(  # speaks of a rule or of what may be, not of why this is
 )
 
 
+_NUMBER = re.compile(r"\d[\d.,]*")
+MOST_NUMBERS = 12  # in a text that gives a reason; one with more reads data aloud
+
+
 def refused(task: Task, texts: Sequence[str], domain: Domain) -> bool:
     """Whether some text refuses, and the texts give every due reason that the domain has words
     for, and none that is not due."""
@@ -55,16 +59,22 @@ def gives_reasons(
     task: Task, texts: Sequence[str], domain: Domain, *, in_any_words: bool = False
 ) -> bool:
     """Whether the texts give every due reason, and name none as the reason of this case that is
-    not due. `in_any_words`: it is enough that they speak of this very case."""
+    not due. `in_any_words`: it is enough that one of them refuses something, and speaks
+    of this very case."""
     if domain.book is None:
         return True
+    texts = [text for text in texts if len(_NUMBER.findall(text)) <= MOST_NUMBERS]
     # Each due reason: a talk with two refusals has two.
     wishes = [wish for wish in task.wishes if wish.kind == "impossible"]
     # Marks of emphasis would part the words of a cue.
     folded = [fold(text.replace("*", "")) for text in texts]
     reasons_given = all(
         _is_given(wish.reason, folded, domain.book)
-        or (in_any_words and any(_is_about(wish, text, domain.book) for text in texts))
+        or (
+            in_any_words
+            # who reads all data aloud speaks of the case too, and refuses nothing
+            and any(refuses(text, domain) and _is_about(wish, text, domain.book) for text in texts)
+        )
         for wish in wishes
     )
     return reasons_given and not undue({wish.reason for wish in wishes}, folded, domain)

@@ -56,7 +56,7 @@ def asserted(text: str, phrase: str = "") -> str:
     >>> asserted("It is $5.00, not $6.00.")
     'It is $5.00, not      .'
     >>> asserted("I am not sure, but 7.")
-    'I am not sure, but   '
+    'I am not sure, but  .'
     """
     folded = plain(text)
     sentences = [found.span() for found in _SENTENCE.finditer(folded) if found.group().strip()]
