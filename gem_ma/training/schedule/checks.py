@@ -1,7 +1,7 @@
 """Does `train:` fit together? Faults that no schema can see, before a run folder is made: in names,
 groups, sampling, seeds. Plays and opens nothing.
 
-Every message begins with the key that is wrong, so that `config.Loaded.placed` can add its line.
+Every message begins with the key that is wrong, so that `config.Loaded.placing` can add its line.
 """
 
 from __future__ import annotations
