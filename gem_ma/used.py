@@ -279,6 +279,7 @@ def _watch(event: str, args: tuple[Any, ...]) -> None:
         elif name not in _written:
             _note(name)
     except Exception:
+        # the working folder may be gone, and what is raised here would end the user's own call
         pass
     finally:
         _local.busy = False

@@ -69,7 +69,8 @@ def stored_in(folder: Path) -> str:
     """The dtype of the weights in a model folder; "" where it does not say."""
     try:
         config = json.loads(read_named(folder / "config.json"))
-    except Exception:  # no model folder, or a damaged one: said where it is opened
+    except (OSError, ValueError, RecursionError):
+        # not a model folder, or a damaged one, which is told where it is opened
         return ""
     known = config.get("dtype") or config.get("torch_dtype") if isinstance(config, dict) else None
     return str(known or "")
