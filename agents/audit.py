@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from gem_ma.agents.marks import has_marks
 
 from gem_ma import Malformed, Message, ToolCall
-from gem_ma.parsing.text import EMAIL_ADDRESS
+from gem_ma.kernel.parsing.text import EMAIL_ADDRESS
 
 RECITED = 8  # words in a row of a part that say "you"
 LONG_ROW = 20  # words in a row without one: a wish is told in its own words

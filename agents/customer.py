@@ -40,9 +40,9 @@ from gem_ma.scenarios.service.watching.agenda import (
 from gem_ma.scenarios.service.watching.wishes import chain
 
 from gem_ma import Action, Asked, Malformed, ToolCall, Turn
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.types import SCENARIO, SYSTEM, TOOL
 from gem_ma.options import flat
-from gem_ma.types import SCENARIO, SYSTEM, TOOL
 
 CERTAIN = 0.8  # confidence from which a transfer is no offer any more: it is under way
 _MONEY = re.compile(

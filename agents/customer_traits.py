@@ -10,7 +10,7 @@ from typing import Any
 
 from gem_ma.agents.customer_phrases import REGISTERS
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 # As the task lists them, the other way round, or by the seed.
 ORDERS = ("given", "reversed", "shuffled")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 
 def probability(agent: str, name: str, value: Any) -> float:

@@ -13,7 +13,7 @@ from gem_ma.agents.retail_choice import choose
 from gem_ma.agents.retail_talk import use
 
 from gem_ma import Action
-from gem_ma.parsing.text import in_order
+from gem_ma.kernel.parsing.text import in_order
 
 Record = dict[str, Any]
 Lookup = Generator[Action, str, Any]

@@ -13,9 +13,9 @@ from itertools import dropwhile
 from typing import Any
 
 from gem_ma import Action, Asked, Malformed, Message, ToolCall
-from gem_ma.errors import ConfigError
-from gem_ma.parsing.text import EMAIL_ADDRESS
-from gem_ma.types import SCENARIO, SYSTEM, TOOL
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.parsing.text import EMAIL_ADDRESS
+from gem_ma.kernel.types import SCENARIO, SYSTEM, TOOL
 
 Script = Generator[Action, str, None]
 ORDER, METHOD = re.compile(r"#W\d+"), re.compile(r"\b(?:credit_card|gift_card|paypal)_\d+\b")

@@ -16,7 +16,7 @@ from gem_ma.agents.retail_moves import ANYTHING_ELSE, Form, Lookup, Move
 from gem_ma.agents.retail_scripted import RetailScripted
 from gem_ma.agents.retail_talk import EXCHANGE, MODIFY, change, say, use
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 
 class _Weaker(RetailScripted):

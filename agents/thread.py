@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gem_ma import Asked, Malformed, Message, ToolCall
-from gem_ma.types import SYSTEM, TOOL
+from gem_ma.kernel.types import SYSTEM, TOOL
 
 Rewrite = Callable[[str], str]
 

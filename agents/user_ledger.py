@@ -21,7 +21,7 @@ from gem_ma.scenarios.service.reading.phrases import Phrasebook
 from gem_ma.scenarios.service.watching.ledger import Ledger
 
 from gem_ma import Malformed, Message, ToolCall
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 # there at once, here only in hindsight
 FOUND_BY_AUDIT = frozenset({"hallucinated_slot", "copy", "role_flip", "token_leak", "loop"})

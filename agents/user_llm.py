@@ -33,10 +33,10 @@ from gem_ma.agents.thread import Thread, dialogue, written
 from gem_ma.agents.traits import PlayedTraits
 
 from gem_ma import Action, Asked, Malformed, Message, Reply, Tool, ToolCall
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.parsing import parse_legal, parse_tool_calls
+from gem_ma.kernel.types import SYSTEM, TOOL
 from gem_ma.options import flat
-from gem_ma.parsing import parse_legal, parse_tool_calls
-from gem_ma.types import SYSTEM, TOOL
 
 EXCERPT = 200  # characters of an unreadable answer that are kept
 THINK = """\

@@ -18,16 +18,17 @@ __version__ = "0.1.0"
 # what a user types; tests/test_layers.py reads it too, to know which room a name comes from
 _PUBLIC = {
     **dict.fromkeys(
-        ("Ask", "Call", "Game", "Leave", "Reward", "Scenario", "Tell", "replay"), "gem_ma.scenario"
+        ("Ask", "Call", "Game", "Leave", "Reward", "Scenario", "Tell", "replay"),
+        "gem_ma.kernel.scenario",
     ),
     **dict.fromkeys(
         ("Action", "Asked", "Image", "Malformed", "Message", "Reply", "Request", "Sampling"),
-        "gem_ma.types",
+        "gem_ma.kernel.types",
     ),
-    **dict.fromkeys(("Tool", "ToolCall", "Turn"), "gem_ma.types"),
-    **dict.fromkeys(("End", "Entry", "Episode", "Limits", "Seat"), "gem_ma.episode"),
-    **dict.fromkeys(("Play",), "gem_ma.scenario"),
-    **dict.fromkeys(("ConfigError",), "gem_ma.errors"),
+    **dict.fromkeys(("Tool", "ToolCall", "Turn"), "gem_ma.kernel.types"),
+    **dict.fromkeys(("End", "Entry", "Episode", "Limits", "Seat"), "gem_ma.kernel.episode"),
+    **dict.fromkeys(("Play",), "gem_ma.kernel.scenario"),
+    **dict.fromkeys(("ConfigError",), "gem_ma.kernel.errors"),
     **dict.fromkeys(("list_scenarios", "make", "task_of"), "gem_ma.registry"),
     **dict.fromkeys(("aec_env",), "gem_ma.envs.aec"),
     **dict.fromkeys(("parallel_env",), "gem_ma.envs.parallel"),

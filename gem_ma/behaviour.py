@@ -13,10 +13,10 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
-from gem_ma.errors import ActionError, ConfigError, EngineError
-from gem_ma.parsing import parse_action
+from gem_ma.kernel.errors import ActionError, ConfigError, EngineError
+from gem_ma.kernel.parsing import parse_action
+from gem_ma.kernel.types import Action, Asked, Message, Reply
 from gem_ma.registry import construct, load
-from gem_ma.types import Action, Asked, Message, Reply
 
 # await sample(messages, legal=None, tools=(), thread="", policy="", **sampling) -> Reply
 Sample = Callable[..., Awaitable[Reply]]

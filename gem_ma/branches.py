@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gem_ma.effect_values import Pending
-from gem_ma.episode import Episode
-from gem_ma.errors import ReplayError
-from gem_ma.exchange import read
-from gem_ma.parsing import split_reasoning
-from gem_ma.scenario import Game, Scenario, replay
+from gem_ma.kernel.effect_values import Pending
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import ReplayError
+from gem_ma.kernel.parsing import split_reasoning
+from gem_ma.kernel.scenario import Game, Scenario, replay
+from gem_ma.kernel.transcript import Transcript
+from gem_ma.kernel.types import Action, Asked, Message, Turn, spoken
+from gem_ma.kernel.views import read
 from gem_ma.seats import Seats
-from gem_ma.transcript import Transcript
-from gem_ma.types import Action, Asked, Message, Turn, spoken
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from gem_ma.scenario import Call, Game
+from gem_ma.kernel.scenario import Call, Game
 
 CALL_THREAD, IDLE_THREAD = "gem_ma call", "gem_ma idle"  # names of threads
 IDLE_KEPT, IDLE_S = 32, 10.0  # threads that wait for their next call, and for how long

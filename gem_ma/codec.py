@@ -1,4 +1,4 @@
-"""Records <-> JSON: one episode is one line. It knows the records of `gem_ma.episode` and nothing
+"""Records <-> JSON: one episode is one line. It knows the records of `gem_ma.kernel.episode` and nothing
 of files.
 
 What is written can always be read back: the same shapes (`gem_ma.shapes`) check a value on its way
@@ -17,9 +17,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from gem_ma import choices, conversations
-from gem_ma.episode import CallResult, End, Entry, Episode, Seat
-from gem_ma.errors import SchemaError, StoreError
 from gem_ma.json_text import dump_json, load_json
+from gem_ma.kernel.episode import CallResult, End, Entry, Episode, Seat
+from gem_ma.kernel.errors import SchemaError, StoreError
+from gem_ma.kernel.types import (
+    Action,
+    Attempt,
+    Image,
+    Malformed,
+    Message,
+    Reply,
+    Tool,
+    ToolCall,
+    Turn,
+    Usage,
+)
 from gem_ma.shapes import (
     Convert,
     Shape,
@@ -37,18 +49,6 @@ from gem_ma.shapes import (
     refuse,
     text,
     within,
-)
-from gem_ma.types import (
-    Action,
-    Attempt,
-    Image,
-    Malformed,
-    Message,
-    Reply,
-    Tool,
-    ToolCall,
-    Turn,
-    Usage,
 )
 
 # raised when old readers would read a line wrongly, not for a field with a default

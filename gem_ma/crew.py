@@ -13,8 +13,8 @@ from gem_ma.behaviour import Factory
 from gem_ma.engines.base import Policy
 from gem_ma.engines.batching import GATE, Gate
 from gem_ma.engines.capabilities import Remembers
-from gem_ma.episode import Episode
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.rollout import Plan, play
 
 Work = TypeVar("Work")

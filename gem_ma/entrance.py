@@ -19,8 +19,8 @@ from gem_ma.config.loading import Loaded, LoadedStudy, Overrides, load, load_stu
 from gem_ma.config.settings import Config
 from gem_ma.config.worlds import worlds_of
 from gem_ma.engines.base import Policy
-from gem_ma.errors import ConfigError, EngineError
 from gem_ma.evaluation.unheard import lines_of
+from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.running import cells
 from gem_ma.running.comparing import compare_runs
 from gem_ma.running.folder import open_folder

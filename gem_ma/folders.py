@@ -10,8 +10,8 @@ import os
 from fnmatch import fnmatch
 from pathlib import Path
 
-from gem_ma.errors import StoreError
 from gem_ma.files import is_file, is_folder, names, oserror, stream, whole
+from gem_ma.kernel.errors import StoreError
 
 # Names of ours. Whatever else lies in the folder is not ours, is never opened, and is no fault.
 FILES = (

@@ -18,7 +18,7 @@ from typing import Any
 
 from gem_ma.envs.gym import ChatGym, gym_env
 from gem_ma.envs.others import seated
-from gem_ma.errors import ActionError, ConfigError
+from gem_ma.kernel.errors import ActionError, ConfigError
 
 HISTORIES = ("", "concat", "concat_with_action")
 # the word of GEM's ids -> our scenario

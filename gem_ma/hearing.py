@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from gem_ma.engines.base import Policy
-from gem_ma.episode import Episode
-from gem_ma.types import Sampling
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.types import Sampling
 
 Player = TypeVar("Player")
 

@@ -1,7 +1,7 @@
 """JSON text of records: strict, on one line, the same bytes for the same values. It knows values,
 not what they mean (`gem_ma.codec`).
 
-What a model wrote is read by `gem_ma.parsing.strict_json`, which bounds it more tightly.
+What a model wrote is read by `gem_ma.kernel.parsing.strict_json`, which bounds it more tightly.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import math
 import re
 from typing import Any, NoReturn
 
-from gem_ma.errors import StoreError
-from gem_ma.parsing import clean
+from gem_ma.kernel.errors import StoreError
+from gem_ma.kernel.parsing import clean
 
 FLOAT_DIGITS = 300  # an integer of more may be beyond the range of floats
 # legal in JSON, but other readers split lines or drive terminals with them

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gem_ma.episode import End, Limits
-from gem_ma.parsing.bounds import bounded
-from gem_ma.scenario import Game
-from gem_ma.types import Reply
+from gem_ma.kernel.episode import End, Limits
+from gem_ma.kernel.parsing.bounds import bounded
+from gem_ma.kernel.scenario import Game
+from gem_ma.kernel.types import Reply
 
 NO_LIMITS = Limits()
 REPLY_TIMES = 8  # a reply may hold so many times what may be said: its thinking too

@@ -13,10 +13,10 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from gem_ma.behaviour import Sample
-from gem_ma.episode import Seat
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.episode import Seat
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.types import SYSTEM, TOOL, Message, Reply
 from gem_ma.registry import load, names_code
-from gem_ma.types import SYSTEM, TOOL, Message, Reply
 
 SUMMARY = "memory.summary"  # what the policy is called by that writes the summary
 ORDER = (

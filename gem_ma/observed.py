@@ -7,8 +7,8 @@ import hashlib
 import json
 from collections.abc import Iterable
 
-from gem_ma.episode import Episode
-from gem_ma.types import Image, Malformed, Message, ToolCall, Turn, spoken
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.types import Image, Malformed, Message, ToolCall, Turn, spoken
 
 
 def view_digest(episode: Episode, agent: str, before: Turn | None = None) -> str:

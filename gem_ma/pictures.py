@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from gem_ma.episode import Episode
-from gem_ma.types import Content, Image, Message
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.types import Content, Image, Message
 
 Messages = tuple[Message, ...]
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Reachable
-from gem_ma.errors import ConfigError
-from gem_ma.scenario import Game
-from gem_ma.types import Sampling
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Game
+from gem_ma.kernel.types import Sampling
 
 # the sampling options that change a token's probability; the others only end a reply
 DRAWS = ("temperature", "top_p", "top_k")

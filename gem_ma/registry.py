@@ -24,10 +24,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gem_ma.errors import ConfigError
 from gem_ma.import_folders import search_folder
-from gem_ma.scenario import Scenario
-from gem_ma.spelling import near
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Scenario
+from gem_ma.kernel.spelling import near
 from gem_ma.used import Source, watch
 
 KINDS = {

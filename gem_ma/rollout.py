@@ -16,14 +16,14 @@ from gem_ma.behaviour import Factory
 from gem_ma.branches import Branch, branched_game, take_over
 from gem_ma.calling import run_calls
 from gem_ma.engines.base import Policy
-from gem_ma.episode import End, Episode, Limits, Seat, placed
-from gem_ma.errors import BudgetError, ConfigError, DataError, EndpointError, ScenarioError
 from gem_ma.hearing import ended
+from gem_ma.kernel.episode import End, Episode, Limits, Seat, placed
+from gem_ma.kernel.errors import BudgetError, ConfigError, DataError, EndpointError, ScenarioError
+from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.scenario import Game, Scenario
 from gem_ma.limits import NO_LIMITS, Cut, SampledTokens, check_limits
-from gem_ma.parsing import clean
 from gem_ma.policy_faults import silence
 from gem_ma.registry import task_of
-from gem_ma.scenario import Game, Scenario
 from gem_ma.seats import Seats
 
 

@@ -15,17 +15,17 @@ from gem_ma.behaviour import Behaviour, Factory, Sample, as_factory, is_privileg
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.batching import GATE
 from gem_ma.engines.capabilities import Remembers
-from gem_ma.episode import End, Seat
-from gem_ma.errors import BudgetError, ConfigError, EndpointError, ReplayError
 from gem_ma.hearing import begun
+from gem_ma.kernel.episode import End, Seat
+from gem_ma.kernel.errors import BudgetError, ConfigError, EndpointError, ReplayError
+from gem_ma.kernel.parsing.reasoning import without_thought
+from gem_ma.kernel.scenario import Game, Scenario
+from gem_ma.kernel.transcript import Transcript
+from gem_ma.kernel.types import Action, Asked, Message, Reply, Request, Tool
 from gem_ma.limits import Cut, bounded_reply
 from gem_ma.memory import SUMMARY, Memory, Remembering
-from gem_ma.parsing.reasoning import without_thought
 from gem_ma.policy_faults import drawn_otherwise
-from gem_ma.scenario import Game, Scenario
 from gem_ma.together import together
-from gem_ma.transcript import Transcript
-from gem_ma.types import Action, Asked, Message, Reply, Request, Tool
 
 
 class Seats:

@@ -15,7 +15,7 @@ from dataclasses import MISSING, fields
 from numbers import Real
 from typing import Any, NamedTuple, NoReturn
 
-from gem_ma.parsing import clean
+from gem_ma.kernel.parsing import clean
 
 MAX_DEPTH = 64  # of free JSON values: tool arguments, call results, options
 LARGEST = 10**300  # of numbers that somebody calculates with

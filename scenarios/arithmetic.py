@@ -13,8 +13,8 @@ import zlib
 from collections.abc import Sequence
 
 from gem_ma import Ask, Episode, Reward, Scenario
-from gem_ma.errors import ConfigError
-from gem_ma.scenario import Play
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Play
 
 SIGNS = {"+": 1, "-": -1}
 OPERATIONS = (*SIGNS, "*")

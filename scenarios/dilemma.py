@@ -10,8 +10,8 @@ import random
 from typing import Any
 
 from gem_ma import Ask, Reward, Scenario, Tell
-from gem_ma.errors import ConfigError
-from gem_ma.scenario import Play
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Play
 
 CHOICES = ("cooperate", "defect")
 PAYOFF = {

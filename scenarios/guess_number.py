@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from gem_ma.scenarios.games.solo import FOUL, Form
 
 from gem_ma import Ask, Episode, Reward, Scenario
-from gem_ma.errors import ConfigError
-from gem_ma.scenario import Play
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Play
 
 HIGHER, LOWER, UNREADABLE = "Higher than", "Lower than", "That is no number of mine."
 START = "I think of a number from {low} to {high}. You have {turns} guesses."

@@ -11,7 +11,7 @@ import random
 from typing import Any
 
 from gem_ma import Ask, Reward, Scenario, Tell
-from gem_ma.scenario import Play
+from gem_ma.kernel.scenario import Play
 
 CARDS = "JQK"
 ENDINGS = {"cc", "bc", "bf", "cbc", "cbf"}  # check or call, bet, fold

@@ -11,8 +11,8 @@ from typing import Any
 from gem_ma.scenarios.kuhn import Kuhn
 
 from gem_ma import Action, Ask, Reward
-from gem_ma.errors import ConfigError
-from gem_ma.scenario import Play
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Play
 
 
 class PricedKuhn(Kuhn):

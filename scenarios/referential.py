@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gem_ma import Ask, Episode, Reward, Scenario
-from gem_ma.errors import ConfigError
-from gem_ma.scenario import Play
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Play
 
 COLOURS = ("red", "green", "blue", "yellow")
 SHAPES = ("circle", "square", "triangle", "star")

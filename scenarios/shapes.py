@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma import Ask, Episode, Image, Message, Reward, Scenario
-from gem_ma.errors import ConfigError
-from gem_ma.scenario import Play
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Play
 
 VIEWER = "viewer"
 SHAPES = ("circle", "square", "triangle", "cross")

@@ -11,8 +11,8 @@ import random
 from typing import Any
 
 from gem_ma import Ask, Reward, Scenario
-from gem_ma.errors import ConfigError
-from gem_ma.scenario import Play
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Play
 
 STOP, GO = "stop", "go"
 

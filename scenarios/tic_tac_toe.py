@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from gem_ma import Ask, Episode, Reward, Scenario, Tell
-from gem_ma.scenario import Play
+from gem_ma.kernel.scenario import Play
 
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 EMPTY = "." * 9  # a board is nine marks, row by row: "x", "o" or "."

@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from gem_ma.episode import CallResult, End, Entry, Episode, Seat
-from gem_ma.types import (
+from gem_ma.kernel.episode import CallResult, End, Entry, Episode, Seat
+from gem_ma.kernel.types import (
     Action,
     Attempt,
     Image,

@@ -25,7 +25,7 @@ from gem_ma.scenarios.service.desk.overlay import Base
 from gem_ma.scenarios.service.watching.audit import Audit
 
 from gem_ma import Action, Plan, Seat, ToolCall, play
-from gem_ma.episode import Episode
+from gem_ma.kernel.episode import Episode
 
 CHECKOUT = Path(os.environ.get("TAU_BENCH_PATH") or "nowhere")
 FILE = Path("few_shot_data/MockRetailDomainEnv-few_shot.jsonl")

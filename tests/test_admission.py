@@ -19,7 +19,7 @@ from gem_ma.crew import play_many
 from gem_ma.engines.base import Policy
 from gem_ma.engines.batching import Batched
 from gem_ma.engines.small.table import Table
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.rollout import Plan
 from gem_ma.training.entry import train
 from gem_ma.training.train import Trainer

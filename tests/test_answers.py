@@ -13,7 +13,7 @@ from gem_ma.scenarios.service.reading.answers import answer
 from gem_ma.scenarios.service.watching.monitor import Monitor
 
 from gem_ma import Action, Asked, Message
-from gem_ma.types import spoken
+from gem_ma.kernel.types import spoken
 from tests.talks.answers import meant
 from tests.talks.script import scenario, talks
 

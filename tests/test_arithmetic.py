@@ -10,13 +10,13 @@ from click.testing import CliRunner
 
 from gem_ma import make
 from gem_ma.cli.main import group
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Game
+from gem_ma.kernel.types import Action, Asked, Message, ToolCall
 from gem_ma.registry import load
-from gem_ma.scenario import Game
 from gem_ma.testing import check_scenario
 from gem_ma.tools.belt import WithTools
 from gem_ma.tools.python import Python
-from gem_ma.types import Action, Asked, Message, ToolCall
 
 
 @pytest.mark.parametrize("options", [{}, {"numbers": 5, "digits": 1}, {"operations": ["-"]}])

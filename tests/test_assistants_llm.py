@@ -39,8 +39,8 @@ from gem_ma.engines.opening import open_engine
 from gem_ma.engines.small.human import Human
 from gem_ma.engines.small.replay import Replay
 from gem_ma.engines.small.scripted import Scripted
-from gem_ma.errors import ConfigError, DataError
-from gem_ma.types import Sampling
+from gem_ma.kernel.errors import ConfigError, DataError
+from gem_ma.kernel.types import Sampling
 from tests.command_line import environment
 from tests.fault_server import FaultServer, says
 from tests.small_talk import LOOK, Model, SmallTalk, acts, bye, calls, clerk, guest, talk, texts

@@ -11,9 +11,9 @@ import pytest
 from gem_ma.agents import CATALOG
 
 from gem_ma.behaviour import FromFunction, as_factory, behaviour_rng, is_privileged, no_policy, seat
-from gem_ma.errors import ActionError, ConfigError, EngineError
+from gem_ma.kernel.errors import ActionError, ConfigError, EngineError
+from gem_ma.kernel.types import Action, Asked, Message, Reply, Tool, ToolCall
 from gem_ma.registry import load
-from gem_ma.types import Action, Asked, Message, Reply, Tool, ToolCall
 
 LEGAL = ("check", "bet")
 SAMPLE = no_policy("a")

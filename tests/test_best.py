@@ -11,8 +11,8 @@ import pytest
 
 from gem_ma import config
 from gem_ma.crew import play_many
-from gem_ma.episode import Seat
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.episode import Seat
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.registry import make
 from gem_ma.rollout import Plan
 from gem_ma.store import RunFolder, read_metrics

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gem_ma.episode import End, Entry, Episode, Seat
+from gem_ma.kernel.episode import End, Entry, Episode, Seat
+from gem_ma.kernel.types import Action, Message, Reply, ToolCall, Turn
 from gem_ma.store import RunFolder
-from gem_ma.types import Action, Message, Reply, ToolCall, Turn
 from gem_ma.view.report import Section, write_report
 from tests.browser import Browser
 from tests.test_chosen import JUDGE, page_of

@@ -14,7 +14,7 @@ import pytest
 
 from gem_ma import calling
 from gem_ma.calling import CALL_THREAD, IDLE_KEPT, Outside
-from gem_ma.effects import Call, Scenario
+from gem_ma.kernel.effects import Call, Scenario
 
 NAME: ContextVar[str] = ContextVar("NAME", default="blank")
 

@@ -18,7 +18,7 @@ from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import CAPABILITIES, Remembers, declared
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.engines.small.table import Table
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.learner import capabilities as of_learners
 from gem_ma.training.loop.opening import open_critic, open_learner
 from gem_ma.training.loop.roles import Learner

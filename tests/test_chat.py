@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gem_ma.errors import ConfigError
-from gem_ma.types import Malformed, Message, Reply, Request, Tool, ToolCall
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.types import Malformed, Message, Reply, Request, Tool, ToolCall
 
 pytest.importorskip("transformers", reason="needs the train extra")
 

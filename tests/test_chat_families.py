@@ -17,8 +17,8 @@ pytest.importorskip("transformers", reason="needs the train extra")
 
 from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.rendering import ChatOptions
-from gem_ma.errors import ConfigError
-from gem_ma.types import Malformed, Message, Reply, Request, Tool, ToolCall
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.types import Malformed, Message, Reply, Request, Tool, ToolCall
 from tests.chat_templates import FAMILIES, HEADERS, THINKING
 
 ME, OTHER = "player_0", "player_1"

@@ -4,8 +4,8 @@ import pytest
 
 from gem_ma.cli.main import main
 from gem_ma.config.loading import load
-from gem_ma.errors import ConfigError
 from gem_ma.estimators import ESTIMATORS
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.schedule.checks import checked
 
 CONFIG = """\

@@ -13,7 +13,7 @@ import pytest
 
 from gem_ma.cli.exits import exit_code
 from gem_ma.cli.main import COMMANDS, group, main
-from gem_ma.errors import (
+from gem_ma.kernel.errors import (
     ConfigError,
     ConformanceError,
     DataError,

@@ -12,7 +12,7 @@ from gem_ma.scenarios.code.answers import program_of
 from gem_ma.scenarios.code.scenario import NOTHING, Code
 
 from gem_ma import Game, make, task_of
-from gem_ma.errors import CallError, ConfigError, DataError, ScenarioError
+from gem_ma.kernel.errors import CallError, ConfigError, DataError, ScenarioError
 from gem_ma.tools import sandbox
 
 PROMPT = 'import math\n\ndef half(x):\n    """Half of a number."""\n'

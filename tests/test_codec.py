@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_ma import episode as played
-from gem_ma import types
 from gem_ma.codec import digest, dump_episode, from_json, load_episode, to_json
-from gem_ma.episode import CallResult, End, Entry, Episode, Seat
-from gem_ma.errors import SchemaError, StoreError
 from gem_ma.json_text import dump_json, load_json
-from gem_ma.types import (
+from gem_ma.kernel import episode as played
+from gem_ma.kernel import types
+from gem_ma.kernel.episode import CallResult, End, Entry, Episode, Seat
+from gem_ma.kernel.errors import SchemaError, StoreError
+from gem_ma.kernel.types import (
     Action,
     Attempt,
     Image,

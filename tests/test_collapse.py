@@ -17,9 +17,10 @@ from gem_ma.config.settings import Config
 from gem_ma.config.worlds import worlds_of
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table, view_key
-from gem_ma.episode import End, Entry, Episode, Seat
-from gem_ma.errors import ConfigError
 from gem_ma.evaluation.exploitability import engine_strategy, exploitability
+from gem_ma.kernel.episode import End, Entry, Episode, Seat
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.types import Action, Malformed, Message, Reply, Turn
 from gem_ma.registry import make
 from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.entry import run_training, train
@@ -33,7 +34,6 @@ from gem_ma.training.selfplay.collapse import Watch
 from gem_ma.training.selfplay.guard import Guard
 from gem_ma.training.selfplay.league import League
 from gem_ma.training.selfplay.signs import first_share, health, private_effect
-from gem_ma.types import Action, Malformed, Message, Reply, Turn
 from gem_ma.view.learning import alarms_told
 
 KUHN = ("train.episodes=64", "evaluate.episodes=128", "train.save_every=10")

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from gem_ma.codec import digest, dump_episode, from_json, load_episode, to_json
 from gem_ma.conversations import BACK, LEAST, common
-from gem_ma.episode import End, Episode, Seat
-from gem_ma.errors import StoreError
-from gem_ma.types import Action, Reply, Turn
+from gem_ma.kernel.episode import End, Episode, Seat
+from gem_ma.kernel.errors import StoreError
+from gem_ma.kernel.types import Action, Reply, Turn
 
 
 def episode(*replies: tuple[str, tuple[int, ...], tuple[int, ...]]) -> Episode:

@@ -17,14 +17,14 @@ from gem_ma.crew import play_many
 from gem_ma.engines.base import Policy
 from gem_ma.engines.batching import Batched
 from gem_ma.engines.opening import open_engine
-from gem_ma.episode import End, Episode, Limits, Seat
-from gem_ma.errors import DataError
+from gem_ma.kernel.episode import End, Episode, Limits, Seat
+from gem_ma.kernel.errors import DataError
+from gem_ma.kernel.types import Sampling
 from gem_ma.rollout import Plan
 from gem_ma.store import RunFolder, read_metrics
 from gem_ma.training.entry import run_training
 from gem_ma.training.learner.critic import TableCritic
 from gem_ma.training.loop.tails import still_here
-from gem_ma.types import Sampling
 
 SETTINGS = CriticSettings()
 

@@ -22,8 +22,8 @@ from gem_ma.scenarios.service.reading.phrases import MISSING, RIGHT, WRONG, Ment
 from gem_ma.scenarios.service.watching.agenda import chain
 
 from gem_ma import Action, Asked, Message, Plan, ToolCall, play
-from gem_ma.episode import Episode, Seat
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.episode import Episode, Seat
+from gem_ma.kernel.errors import ConfigError
 from tests.assistant_messages import WISHES
 
 SHOP = Retail(data="own")

@@ -23,14 +23,14 @@ from gem_ma.config.learning import CriticSettings
 from gem_ma.crew import play_many
 from gem_ma.engines.base import Policy
 from gem_ma.engines.opening import open_engine
-from gem_ma.episode import End, Episode, Seat
-from gem_ma.errors import ScenarioError
+from gem_ma.kernel.episode import End, Episode, Seat
+from gem_ma.kernel.errors import ScenarioError
+from gem_ma.kernel.scenario import replay
+from gem_ma.kernel.types import Sampling
 from gem_ma.rollout import Plan
-from gem_ma.scenario import replay
 from gem_ma.testing import check_scenario
 from gem_ma.training.learner.critic import TableCritic
 from gem_ma.training.loop.tails import still_here
-from gem_ma.types import Sampling
 
 
 class Chain(Scenario):

@@ -35,13 +35,13 @@ HOUSE = ("gem_ma", "scenarios", "agents")
 
 # What runs on the way too, and why a reader may leave it closed. A name that ends with / is a room.
 BESIDE_A_TURN = {
-    "text in, and a legal string, a cut or a clean text out": ["gem_ma/parsing/"],
-    "checks a value of an effect, and gives it back": ["gem_ma/effect_values.py"],
+    "text in, and a legal string, a cut or a clean text out": ["gem_ma/kernel/parsing/"],
+    "checks a value of an effect, and gives it back": ["gem_ma/kernel/effect_values.py"],
     "refuses, or does nothing": ["gem_ma/policy_faults.py", "gem_ma/limits.py"],
     "returns at once where the scenario calls nothing": ["gem_ma/calling.py"],
     "returns at once where no behaviour wants to hear": ["gem_ma/hearing.py"],
-    "a tuple that is not copied": ["gem_ma/transcript.py"],
-    "fields with names: the record that is made of it": ["gem_ma/episode.py"],
+    "a tuple that is not copied": ["gem_ma/kernel/transcript.py"],
+    "fields with names: the record that is made of it": ["gem_ma/kernel/episode.py"],
     "before the first turn: names to objects": ["gem_ma/behaviour.py", "gem_ma/registry.py"],
     "knobs of experiments; it hands on to kuhn.py": ["scenarios/kuhn_prices.py"],
 }

@@ -18,7 +18,7 @@ from gem_ma.config.settings import Config
 from gem_ma.config.worlds import worlds_of
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import encode
-from gem_ma.errors import ConfigError, EngineError
+from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.training.entry import open_parts, run_training
 from gem_ma.training.learner.divergences import DIVERGENCES
 from gem_ma.training.learner.slopes import Slope

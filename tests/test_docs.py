@@ -22,7 +22,7 @@ import yaml
 from gem_ma.cli.main import group, main
 from gem_ma.cli.seats import seated
 from gem_ma.config.loading import load, load_study
-from gem_ma.errors import ConfigError, DataError, GemMaError
+from gem_ma.kernel.errors import ConfigError, DataError, GemMaError
 from tests.documents import PAGES, ROOT, Page, Words, leads
 from tests.typed import need, verify_other
 

@@ -15,7 +15,7 @@ import gem_ma.scenarios
 import pytest
 
 import gem_ma
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 OPTIONAL = {
     "torch",
@@ -85,7 +85,7 @@ def imported(name: str) -> ModuleType:
 def test_the_walk_finds_the_rooms_and_some_examples() -> None:
     found = set(FOLDERS)
     assert {
-        "gem_ma.scenario",
+        "gem_ma.kernel.scenario",
         "gem_ma.engines.small.human",
         "gem_ma.agents.bots",
         "gem_ma.scenarios.kuhn",
@@ -93,7 +93,7 @@ def test_the_walk_finds_the_rooms_and_some_examples() -> None:
     assert (
         sum(
             len(test.examples)
-            for name in ("gem_ma.scenario", "gem_ma.parsing")
+            for name in ("gem_ma.kernel.scenario", "gem_ma.kernel.parsing")
             for test in doctest.DocTestFinder().find(import_module(name))
         )
         >= 4

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gem_ma.config.document import MAX_BYTES, read, scalar, write
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 
 def faults(text: str) -> str:

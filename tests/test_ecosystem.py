@@ -15,7 +15,7 @@ from gymnasium.utils.env_checker import check_env
 import gem_ma
 from gem_ma import gym_like, registry
 from gem_ma.envs.registration import FIRST, VERSIONS
-from gem_ma.errors import ActionError, ConfigError
+from gem_ma.kernel.errors import ActionError, ConfigError
 from tests.command_line import environment
 
 TRY = "env = gymnasium.make('{}'); env.reset(seed=1); print(env.spec.id)"

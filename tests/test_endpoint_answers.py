@@ -18,7 +18,7 @@ from gem_ma.engines.http import faults as http_faults
 from gem_ma.engines.http.faults import RETRIED, Fault
 from gem_ma.engines.http.openai import OpenAI
 from gem_ma.engines.http.reply import FINISHES, GIVEN_UP, decode, finish_of, read, read_completion
-from gem_ma.types import Message, Reply, Request, Sampling, ToolCall, Usage
+from gem_ma.kernel.types import Message, Reply, Request, Sampling, ToolCall, Usage
 from tests.fault_server import EVENTS, Answer, Asked, FaultServer, events, raw, reply, says
 
 

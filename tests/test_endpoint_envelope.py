@@ -25,7 +25,7 @@ from gem_ma.engines.http.hiding import HIDDEN, WINDOW, Secret
 from gem_ma.engines.http.openai import OpenAI
 from gem_ma.engines.http.reply import decode, read, read_completion
 from gem_ma.json_text import dump_json, load_json
-from gem_ma.types import Malformed, Message, Reply, Request, Tool
+from gem_ma.kernel.types import Malformed, Message, Reply, Request, Tool
 from tests.fault_server import EVENTS, JSON, Answer, FaultServer, raw, reply, says
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 1}}

@@ -19,13 +19,13 @@ from gem_ma.engines.http import faults as http_faults
 from gem_ma.engines.http.budget import Budget, Price
 from gem_ma.engines.http.openai import OpenAI
 from gem_ma.engines.small.replay import Recorded
-from gem_ma.episode import End, Episode, Seat
-from gem_ma.errors import BudgetError, ConfigError, DataError, EngineError
 from gem_ma.evaluation.costs import cost_rows, costs
 from gem_ma.evaluation.metrics import summarise
+from gem_ma.kernel.episode import End, Episode, Seat
+from gem_ma.kernel.errors import BudgetError, ConfigError, DataError, EngineError
+from gem_ma.kernel.types import Action, Attempt, Message, Reply, Request, Turn, Usage
 from gem_ma.store import read_episodes
 from gem_ma.store.interrupted import forget_replies, keep_reply, read_replies, remove_replies
-from gem_ma.types import Action, Attempt, Message, Reply, Request, Turn, Usage
 from tests.fault_server import Answer, Asked, FaultServer, Script, drop, hang, says, status
 
 KEY = "sk-canary-55d1e0"
@@ -640,8 +640,8 @@ def test_prices_by_hand() -> None:
 
 
 def test_costs_are_by_agent_and_unknown_where_one_price_is() -> None:
-    from gem_ma.episode import Episode
-    from gem_ma.types import Action, Turn
+    from gem_ma.kernel.episode import Episode
+    from gem_ma.kernel.types import Action, Turn
 
     def turn(agent: str, policy: str, usage: Usage) -> Turn:
         reply = Reply("x", policy=policy, usage=usage, attempts=(Attempt("server"),))
@@ -758,7 +758,7 @@ def test_hanging_requests_do_not_outlive_a_run(tmp_path: Path, command: Command)
 
 
 MINE = """
-from gem_ma.types import Reply, Usage
+from gem_ma.kernel.types import Reply, Usage
 
 
 class Mine:

@@ -22,8 +22,8 @@ from gem_ma.config.secrets import is_secret
 from gem_ma.engines.http import faults as http_faults
 from gem_ma.engines.http.hiding import HIDDEN, LEAST, Secret
 from gem_ma.engines.http.openai import OpenAI
-from gem_ma.errors import ConfigError
-from gem_ma.types import Message, Reply, Request, Tool, ToolCall
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.types import Message, Reply, Request, Tool, ToolCall
 from tests.fault_server import (
     EVENTS,
     HTML,

@@ -10,7 +10,7 @@ import pytest
 
 from gem_ma.engines.http.faults import RETRIED, Fault
 from gem_ma.engines.http.reply import decode, read
-from gem_ma.types import Reply, ToolCall
+from gem_ma.kernel.types import Reply, ToolCall
 
 EVENTS = "text/event-stream"
 

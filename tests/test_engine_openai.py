@@ -33,10 +33,9 @@ from gem_ma.engines.http.faults import Fault, back_off, of_error_body, of_status
 from gem_ma.engines.http.messages import NO_RESULT, chat
 from gem_ma.engines.http.openai import OpenAI
 from gem_ma.engines.http.reply import decode, read
-from gem_ma.episode import End, Seat
-from gem_ma.errors import BudgetError, ConfigError, EndpointError, EngineError, ModelNotFound
-from gem_ma.rollout import Plan, play
-from gem_ma.types import (
+from gem_ma.kernel.episode import End, Seat
+from gem_ma.kernel.errors import BudgetError, ConfigError, EndpointError, EngineError, ModelNotFound
+from gem_ma.kernel.types import (
     Attempt,
     Image,
     Malformed,
@@ -48,6 +47,7 @@ from gem_ma.types import (
     ToolCall,
     Usage,
 )
+from gem_ma.rollout import Plan, play
 from tests.benchmarks import faults
 from tests.fault_server import (
     EVENTS,

@@ -15,11 +15,11 @@ from gem_ma.engines.base import Policy
 from gem_ma.engines.opening import open_engine
 from gem_ma.engines.small.replay import Replay
 from gem_ma.engines.small.scripted import Scripted
-from gem_ma.episode import End, Episode, Seat
-from gem_ma.errors import DataError, EngineError
+from gem_ma.kernel.episode import End, Episode, Seat
+from gem_ma.kernel.errors import DataError, EngineError
+from gem_ma.kernel.types import Request
 from gem_ma.registry import make
 from gem_ma.rollout import Plan, play
-from gem_ma.types import Request
 
 
 def run(engine: Any, rounds: int = 4, repeats: int = 2, behaviours: Any = None) -> list[Episode]:

@@ -21,7 +21,7 @@ from gem_ma.engines.small.replay import Recorded, Remembered
 from gem_ma.engines.vllm import process as vllm_process
 from gem_ma.engines.vllm.backend import Parameters
 from gem_ma.engines.vllm.engine import VLLM
-from gem_ma.errors import (
+from gem_ma.kernel.errors import (
     BudgetError,
     ConfigError,
     DataError,
@@ -29,8 +29,8 @@ from gem_ma.errors import (
     EngineError,
     ModelNotFound,
 )
+from gem_ma.kernel.types import Message, Reply, Request, Sampling
 from gem_ma.registry import load
-from gem_ma.types import Message, Reply, Request, Sampling
 from tests.fault_server import Answer, Asked, FaultServer, drop, raw, status
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import gem_ma
 from gem_ma import Action, Ask, Leave, Limits, Reward, Scenario, Tell, Tool, ToolCall
-from gem_ma.errors import ActionError, ConfigError, ScenarioError
+from gem_ma.kernel.errors import ActionError, ConfigError, ScenarioError
 
 
 class Line(Scenario):

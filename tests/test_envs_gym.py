@@ -10,7 +10,7 @@ import pytest
 
 import gem_ma
 from gem_ma import Action, Ask, Leave, Reward, Scenario, Seat
-from gem_ma.errors import ActionError, ConfigError, ScenarioError
+from gem_ma.kernel.errors import ActionError, ConfigError, ScenarioError
 
 
 class Plain:

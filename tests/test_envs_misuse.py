@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gem_ma import Ask, Reward, Scenario, aec_env, gym_env, parallel_env
-from gem_ma.errors import ActionError, ConfigError
+from gem_ma.kernel.errors import ActionError, ConfigError
 
 
 def gym(name: Any, **options: Any) -> Any:

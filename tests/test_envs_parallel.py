@@ -9,7 +9,7 @@ from pettingzoo.test import max_cycles_test
 
 import gem_ma
 from gem_ma import Ask, Leave, Reward, Scenario
-from gem_ma.errors import ActionError, ScenarioError
+from gem_ma.kernel.errors import ActionError, ScenarioError
 
 
 class Turns(Scenario):

@@ -15,7 +15,7 @@ from gem_ma import Ask, Reward, Scenario, Tell
 from gem_ma.cli.episode_lanes import LONG_BRIEFING, NARROWEST, STEP, Lanes
 from gem_ma.cli.main import main
 from gem_ma.cli.terminal import plain
-from gem_ma.types import Malformed, ToolCall
+from gem_ma.kernel.types import Malformed, ToolCall
 
 WORDS = (
     "[red]bold[/red]",

@@ -20,7 +20,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gem_ma.credit import turns
-from gem_ma.episode import End, Entry, Episode, Seat
 from gem_ma.estimators import (
     ESTIMATORS,
     at_grpo,
@@ -35,8 +34,9 @@ from gem_ma.estimators import (
     turn_grpo,
 )
 from gem_ma.estimators.groups import by_group, centred
+from gem_ma.kernel.episode import End, Entry, Episode, Seat
+from gem_ma.kernel.types import Action, Message, Reply, Turn
 from gem_ma.turn_table import TurnTable
-from gem_ma.types import Action, Message, Reply, Turn
 
 GAMMA = 0.9
 Moves = dict[str, list[tuple[str, float]]]  # by agent: what it says and is paid, turn by turn

@@ -17,9 +17,9 @@ from gem_ma.adapters.guest import library, quiet
 from gem_ma.adapters.line import Stop
 from gem_ma.adapters.reasoning_gym import ReasoningGym
 from gem_ma.cli.terminal import progress_line
-from gem_ma.effects import Reward
-from gem_ma.errors import ConfigError
-from gem_ma.scenario import Game
+from gem_ma.kernel.effects import Reward
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Game
 from gem_ma.testing import check_scenario
 
 

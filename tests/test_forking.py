@@ -16,11 +16,11 @@ from gem_ma.config.training import ForkSettings
 from gem_ma.config.worlds import Worlds
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table
-from gem_ma.episode import End, Episode
-from gem_ma.errors import ConfigError, EngineError
+from gem_ma.kernel.episode import End, Episode
+from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.kernel.scenario import Call, replay
 from gem_ma.registry import make, task_of
 from gem_ma.rollout import play
-from gem_ma.scenario import Call, replay
 from gem_ma.store import read_episodes, read_metrics
 from gem_ma.training.entry import run_training, train
 from gem_ma.training.loop.forking import cost, grow
@@ -438,8 +438,8 @@ def test_a_branch_of_a_language_model_continues_the_very_ids_of_its_prefix(tmp_p
     pytest.importorskip("torch", reason="needs the train extra")
     from gem_ma.engines.local.tiny import make_model
     from gem_ma.engines.opening import open_engine
+    from gem_ma.kernel.types import Sampling
     from gem_ma.training.learner.rows import rows
-    from gem_ma.types import Sampling
 
     make_model(tmp_path / "model", "guess_number", size="nano")
     scenario, seats = make("guess_number"), {"player": Seat(policy="main")}

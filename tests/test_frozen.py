@@ -20,8 +20,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from gem_ma import episode, types
-from gem_ma.frozen import quick
+from gem_ma.kernel import episode, types
+from gem_ma.kernel.fast_dataclass import quick
 
 
 @quick

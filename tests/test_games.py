@@ -15,7 +15,7 @@ from gem_ma.scenarios.games import fifteen_puzzle, sokoban, sudoku
 from gem_ma.scenarios.games.solo import FOUL, UNREADABLE, Form
 
 from gem_ma import Action, Episode, Game, Plan, Seat, config, make, play_many
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.registry import builtin
 from gem_ma.training.entry import run_training
 

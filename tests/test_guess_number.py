@@ -9,7 +9,7 @@ import pytest
 from gem_ma.scenarios.guess_number import HIGHER, LOWER, UNREADABLE, GuessNumber
 
 from gem_ma import Game, Plan, Seat, config, make, play_many
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.entry import run_training
 
 CONFIGS = Path(__file__).parents[1] / "configs"

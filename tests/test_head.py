@@ -13,9 +13,9 @@ import pytest
 
 from gem_ma.config.learning import LossSettings
 from gem_ma.engines.local.constrained import IdSet
+from gem_ma.kernel.types import Sampling
 from gem_ma.training.learner.rows import Row, Tokens
 from gem_ma.training.learner.sampled import Sampled
-from gem_ma.types import Sampling
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 

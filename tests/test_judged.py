@@ -16,8 +16,8 @@ from gem_ma import Action, Asked, Message, Plan, Scenario, Seat, Tool, make, pla
 from gem_ma.behaviour import as_factory
 from gem_ma.behaviour import seat as seated
 from gem_ma.evaluation.judge import Judge
+from gem_ma.kernel.types import ToolCall
 from gem_ma.tools.belt import Equipment, Use, WithTools
-from gem_ma.types import ToolCall
 
 PAID = ({"reward": {"scale": 0.5}}, {"reward": {"per_step": -0.01}}, {"reward": "final"})
 AGAIN = ({"retry": {"times": 1, "penalty": 0.25}},)

@@ -22,8 +22,8 @@ from gem_ma.engines.local.constrained import allowed_along, tree_of  # noqa: E40
 from gem_ma.engines.local.decoding import Decoder  # noqa: E402
 from gem_ma.engines.local.kv_cache import KVCache  # noqa: E402
 from gem_ma.engines.local.sampling import Draw, Source  # noqa: E402
-from gem_ma.errors import EngineError  # noqa: E402
-from gem_ma.types import Action, Message, Reply, Request, Sampling, spoken  # noqa: E402
+from gem_ma.kernel.errors import EngineError  # noqa: E402
+from gem_ma.kernel.types import Action, Message, Reply, Request, Sampling, spoken  # noqa: E402
 
 ID = torch.arange(1000.0)
 

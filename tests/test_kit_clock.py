@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from gem_ma.effects import Ask, Reward, Scenario
-from gem_ma.errors import ConformanceError
+from gem_ma.kernel.effects import Ask, Reward, Scenario
+from gem_ma.kernel.errors import ConformanceError
 from gem_ma.testing import check_scenario
 from gem_ma.testing.clock import TooSlow, time_limit
 

@@ -443,24 +443,24 @@ def test_the_page_of_the_design_has_every_folder_on_its_floor() -> None:
     ("file", "source", "fault"),
     [
         (
-            "gem_ma/types.py",
+            "gem_ma/kernel/types.py",
             "import gem_ma.cli",
-            "types.py: gem_ma.types may not import gem_ma.cli",
+            "types.py: gem_ma.kernel.types may not import gem_ma.cli",
         ),
         (
-            "gem_ma/types.py",
+            "gem_ma/kernel/types.py",
             "from gem_ma import cli",
-            "types.py: gem_ma.types may not import gem_ma.cli",
+            "types.py: gem_ma.kernel.types may not import gem_ma.cli",
         ),
         (
-            "gem_ma/types.py",
+            "gem_ma/kernel/types.py",
             "def f():\n    from gem_ma.cli.main import main",
-            "types.py: gem_ma.types may not import gem_ma.cli",
+            "types.py: gem_ma.kernel.types may not import gem_ma.cli",
         ),
         (
-            "gem_ma/types.py",
+            "gem_ma/kernel/types.py",
             "from gem_ma import play",
-            "types.py: gem_ma.types may not import gem_ma.rollout",
+            "types.py: gem_ma.kernel.types may not import gem_ma.rollout",
         ),
         (
             "gem_ma/engines/base.py",
@@ -513,8 +513,8 @@ def test_the_page_of_the_design_has_every_folder_on_its_floor() -> None:
         ),
         (
             "agents/bots.py",
-            "from gem_ma.scenario import _name",
-            "agents/bots.py: gem_ma.agents.bots may not import gem_ma.scenario",
+            "from gem_ma.kernel.scenario import _name",
+            "agents/bots.py: gem_ma.agents.bots may not import gem_ma.kernel.scenario",
         ),
     ],
 )
@@ -540,7 +540,7 @@ def test_allowed_imports_are_not_named() -> None:
     assert (
         faults(
             "scenarios/kuhn.py",
-            "from gem_ma import Ask\nfrom gem_ma.scenario import Play\nimport random",
+            "from gem_ma import Ask\nfrom gem_ma.kernel.scenario import Play\nimport random",
         )
         == []
     )

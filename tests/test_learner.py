@@ -22,10 +22,10 @@ from gem_ma.crew import play_many
 from gem_ma.engines.base import Policy
 from gem_ma.engines.batching import Batched
 from gem_ma.engines.opening import open_engine
-from gem_ma.episode import Episode, Seat
-from gem_ma.errors import ConfigError, DataError, EngineError
+from gem_ma.kernel.episode import Episode, Seat
+from gem_ma.kernel.errors import ConfigError, DataError, EngineError
+from gem_ma.kernel.types import Message, Request, Sampling
 from gem_ma.rollout import Plan
-from gem_ma.types import Message, Request, Sampling
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 

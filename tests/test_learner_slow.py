@@ -26,13 +26,13 @@ from gem_ma.engines.base import Policy
 from gem_ma.engines.batching import Batched
 from gem_ma.engines.opening import open_engine
 from gem_ma.engines.small.table import Table
-from gem_ma.episode import Episode, Seat
+from gem_ma.kernel.episode import Episode, Seat
+from gem_ma.kernel.types import Sampling, Turn
 from gem_ma.rollout import Plan
 from gem_ma.training.learner.table_learner import TableLearner
 from gem_ma.training.learner.token_weights import AGGREGATIONS
 from gem_ma.training.learner.unit_ratios import RATIOS
 from gem_ma.turn_table import TurnTable
-from gem_ma.types import Sampling, Turn
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 

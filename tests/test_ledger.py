@@ -16,7 +16,7 @@ from gem_ma.scenarios.service.watching.agenda import APPROVED, DONE, OPEN, RAISE
 from gem_ma.scenarios.service.watching.ledger import FAULTS, Ledger
 
 from gem_ma import Plan, ToolCall, play, task_of
-from gem_ma.episode import Episode, Seat
+from gem_ma.kernel.episode import Episode, Seat
 from tests.assistant_messages import WISHES
 
 SHOP = Retail(data="own")

@@ -15,8 +15,8 @@ import pytest
 from gem_ma import Ask, Call, Limits, Plan, Scenario, calling, play, play_many
 from gem_ma.calling import CALL_THREAD, MAX_HUNG
 from gem_ma.config.loading import load
-from gem_ma.episode import Seat
-from gem_ma.errors import CallError, ConfigError
+from gem_ma.kernel.episode import Seat
+from gem_ma.kernel.errors import CallError, ConfigError
 
 
 class Hangs(Scenario):

@@ -13,8 +13,8 @@ import pytest
 
 from gem_ma import config, credit
 from gem_ma.engines.opening import open_engine
-from gem_ma.errors import ConfigError, DataError
-from gem_ma.types import Message, Reply, Request, Sampling
+from gem_ma.kernel.errors import ConfigError, DataError
+from gem_ma.kernel.types import Message, Reply, Request, Sampling
 from tests.test_learner import episodes, update
 
 torch = pytest.importorskip("torch", reason="needs the train extra")

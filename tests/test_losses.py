@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.learner.divergences import entropy, k3
 from gem_ma.training.learner.losses import Clip, cispo, clipped
 from gem_ma.training.learner.token_weights import (

@@ -13,11 +13,11 @@ import pytest
 
 from gem_ma import Scenario
 from gem_ma.cli import live
-from gem_ma.episode import End, Entry, Episode, Seat
+from gem_ma.kernel.episode import End, Entry, Episode, Seat
+from gem_ma.kernel.types import Action, Reply, Turn
 from gem_ma.training.loop.metrics import COMPONENTS, policy_measures, sampled_tokens, tokens_of
 from gem_ma.training.loop.timings import PHASES, Phases
 from gem_ma.training.selfplay.signs import decision_tokens, health
-from gem_ma.types import Action, Reply, Turn
 from gem_ma.view.learning import own_curves, place_of
 
 
@@ -143,7 +143,7 @@ def test_many_reasons_keep_the_largest_and_sum_the_rest() -> None:
 
 
 def test_tokens_are_those_of_everybody_and_a_server_may_count_them() -> None:
-    from gem_ma.types import Usage
+    from gem_ma.kernel.types import Usage
 
     assert sampled_tokens(Reply("x", usage=Usage(completion_tokens=7))) == 7
     assert (

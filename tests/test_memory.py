@@ -24,10 +24,10 @@ from gem_ma.engines.base import Policy
 from gem_ma.engines.batching import Batched
 from gem_ma.engines.opening import open_engine
 from gem_ma.engines.small.scripted import Scripted
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.types import Request, Sampling
 from gem_ma.memory import HEAD, Memory
 from gem_ma.training.learner.rows import rows
-from gem_ma.types import Request, Sampling
 
 CONFIG = """
 scenario: {{id: guess_number, numbers: 30, turns: 8, tasks: 1}}

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from gem_ma.episode import End, Entry, Episode, Seat
-from gem_ma.errors import ScenarioError
 from gem_ma.evaluation.copies import ONE_PLAY
 from gem_ma.evaluation.groups import interval_text
 from gem_ma.evaluation.intervals import wilson
 from gem_ma.evaluation.kinds import Kinds
 from gem_ma.evaluation.metrics import summarise
 from gem_ma.evaluation.summary_rows import baseline_rows, table
-from gem_ma.types import Action, Attempt, Malformed, Message, Reply, ToolCall, Turn, Usage
+from gem_ma.kernel.episode import End, Entry, Episode, Seat
+from gem_ma.kernel.errors import ScenarioError
+from gem_ma.kernel.types import Action, Attempt, Malformed, Message, Reply, ToolCall, Turn, Usage
 
 
 def episode(

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from gem_ma import Ask, Scenario, make
 from gem_ma.cli.new import command
-from gem_ma.errors import ConfigError, ScenarioError, StoreError
+from gem_ma.kernel.errors import ConfigError, ScenarioError, StoreError
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 transformers = pytest.importorskip("transformers", reason="needs the train extra")
@@ -286,7 +286,7 @@ def test_a_tokenizer_of_transcripts_knows_what_its_demonstrators_say(tmp_path: P
 
 def test_tool_calls_are_demonstrated_in_the_template_s_own_way(byte_model: Path) -> None:
     from gem_ma.engines.opening import open_engine
-    from gem_ma.types import Tool, ToolCall
+    from gem_ma.kernel.types import Tool, ToolCall
 
     engine: Any = open_engine("main", f"transformers/{byte_model}")
     chat, tool = (

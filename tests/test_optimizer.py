@@ -15,7 +15,7 @@ from gem_ma.config.learning import LossSettings
 from gem_ma.config.loading import load
 from gem_ma.config.training import TrainSettings
 from gem_ma.engines.small.table import Table
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.entry import run_training
 from gem_ma.training.learner.adam import Moments
 from gem_ma.training.learner.table_learner import TableLearner

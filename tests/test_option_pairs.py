@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gem_ma import config
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 from tests.broken_runs import broken_and_whole
 
 SMALL = (

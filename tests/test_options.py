@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gem_ma.config import load
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.options import flat
 from gem_ma.registry import construct
 

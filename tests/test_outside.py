@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 import gem_ma.integrations
-from gem_ma.errors import ConfigError, DataError, EngineError
 from gem_ma.integrations.course import Start
 from gem_ma.integrations.outside import Drawn, Elsewhere, Outside
+from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 WORDS = ["policies.player.constrain=null", "train.warm_start={}", "train.credit.gamma=.5"]

@@ -13,15 +13,15 @@ from gem_ma.codec import dump_episode
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
-from gem_ma.episode import End, Episode, Seat
-from gem_ma.errors import DataError
+from gem_ma.kernel.episode import End, Episode, Seat
+from gem_ma.kernel.errors import DataError
+from gem_ma.kernel.types import Action, Reply, Turn
 from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.loop.checkpoint import latest_checkpoint
 from gem_ma.training.loop.overlap import Ahead
 from gem_ma.training.loop.played import FILE, Played
 from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.staleness import fresh, lag, warning
-from gem_ma.types import Action, Reply, Turn
 from tests.broken_runs import Killed, trained, truth
 
 SMALL = (

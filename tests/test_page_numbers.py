@@ -17,7 +17,7 @@ from gem_ma.agents.customer_traits import PRESETS, Traits
 from gem_ma.scenarios.retail.knobs import Knobs
 from pydantic import BaseModel
 
-from gem_ma import calling, types
+from gem_ma import calling
 from gem_ma.adapters import foreign, gem, gymnasium, pettingzoo, textarena, wordlists
 from gem_ma.cli import baselines
 from gem_ma.config.learning import LossSettings
@@ -28,7 +28,8 @@ from gem_ma.engines.local import template_budget, tool_grammar
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.vllm import probing, replica
 from gem_ma.evaluation import lost
-from gem_ma.parsing import calls
+from gem_ma.kernel import types
+from gem_ma.kernel.parsing import calls
 from gem_ma.serving import desk, door, routes
 from gem_ma.testing.check import RULES
 from gem_ma.tools import sandbox, sessions, walls

@@ -17,7 +17,7 @@ from gem_ma.config.learning import LossSettings
 from gem_ma.config.plans import open_policies
 from gem_ma.config.settings import Config
 from gem_ma.config.worlds import worlds_of
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.store import RunFolder, read_metrics
 from gem_ma.training.entry import open_parts, run_training
 from gem_ma.training.learner.pairs import PAIRED, Pairs, pair_pull

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gem_ma.types import Action, Message, Turn
+from gem_ma.kernel.types import Action, Message, Turn
 from gem_ma.viewer.answers import page_address
 from gem_ma.viewer.site import Site
 from tests.browser import Browser

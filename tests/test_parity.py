@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from gem_ma.engines.local.sampling import Source
-from gem_ma.errors import ConfigError, EngineError
+from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.kernel.types import Message, Request, Sampling
 from gem_ma.training.learner import parity, probes, replay
 from gem_ma.training.learner.rows import Row
-from gem_ma.types import Message, Request, Sampling
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 

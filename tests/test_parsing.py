@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_ma.parsing import (
+from gem_ma.kernel.parsing import (
     MAX_CALLS,
     MAX_DEPTH,
     MAX_TEXT,
@@ -23,7 +23,7 @@ from gem_ma.parsing import (
     parse_legal,
     parse_tool_calls,
 )
-from gem_ma.types import Action, Malformed, Tool, ToolCall
+from gem_ma.kernel.types import Action, Malformed, Tool, ToolCall
 
 LEGAL = ("check", "bet")
 

@@ -19,11 +19,11 @@ from gem_ma.agents.bots import RandomLegal
 from gem_ma import registry, rollout
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.human import Human
-from gem_ma.episode import Episode
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.types import Asked
 from gem_ma.registry import make
 from gem_ma.rollout import Plan
 from gem_ma.store import read_episodes
-from gem_ma.types import Asked
 from gem_ma.viewer.site import Site
 from tests.browser import Browser
 from tests.served import served

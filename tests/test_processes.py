@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gem_ma.episode import Episode
-from gem_ma.errors import ConfigError, EngineError
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.store import read_episodes, read_metrics
 from gem_ma.training.learner.packing import packs
 from gem_ma.training.learner.rows import Row

@@ -63,9 +63,10 @@ from gem_ma.credit import turns
 from gem_ma.crew import play_many
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table
-from gem_ma.episode import End, Entry, Episode, Seat
-from gem_ma.errors import ConfigError
 from gem_ma.estimators import ESTIMATORS, estimate, rae, rebn
+from gem_ma.kernel.episode import End, Entry, Episode, Seat
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.types import Action, Reply, Turn
 from gem_ma.rollout import Plan
 from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.store.lines import read_resolved
@@ -73,7 +74,6 @@ from gem_ma.training.entry import run_training, train
 from gem_ma.training.learner.rows import rows
 from gem_ma.training.loop.measures import measures
 from gem_ma.turn_table import TurnTable
-from gem_ma.types import Action, Reply, Turn
 from tests.fault_server import FaultServer, says
 
 SILENT = [name for name, one in ESTIMATORS.items() if one.silent]

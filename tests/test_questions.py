@@ -22,7 +22,7 @@ from gem_ma.scenarios.rows import read as read_rows
 
 from gem_ma import Game, Plan, Seat, make, play_many, task_of
 from gem_ma.config import load
-from gem_ma.errors import ConfigError, DataError
+from gem_ma.kernel.errors import ConfigError, DataError
 from tests.junk import junk
 
 COLUMNS = {name: name for name in ("question", "answer", "choices", "kind")}

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gem_ma.errors import ConfigError, EngineError
+from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.training.processes import ray_cluster, ray_workers
 from gem_ma.training.processes.chunks import Gone
 from gem_ma.training.processes.edition import edition

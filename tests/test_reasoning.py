@@ -1,10 +1,10 @@
-"""What a model thought, apart from what it said (`gem_ma.parsing.reasoning`)."""
+"""What a model thought, apart from what it said (`gem_ma.kernel.parsing.reasoning`)."""
 
 from __future__ import annotations
 
 import pytest
 
-from gem_ma.parsing import split_reasoning
+from gem_ma.kernel.parsing import split_reasoning
 
 THOUGHT = "Is it [check], or \\boxed{check}?\nNo: <action>check</action> would be timid."
 CALL = (

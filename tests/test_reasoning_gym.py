@@ -11,7 +11,7 @@ import pytest
 
 from gem_ma import Game, make
 from gem_ma.config import load
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 FACTORY = """
 import random

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gem_ma.config.learning import LossSettings
-from gem_ma.types import Sampling
+from gem_ma.kernel.types import Sampling
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 

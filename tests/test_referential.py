@@ -10,7 +10,7 @@ import pytest
 from gem_ma.scenarios.referential import MEANINGS, NOISE, UTTERANCES, Referential
 
 from gem_ma import Game, Plan, Seat, make, play_many
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 
 def game_of(meaning: str) -> Game:

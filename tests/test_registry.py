@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from gem_ma.errors import ConfigError
-from gem_ma.parsing.text import first_sentence
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.parsing.text import first_sentence
+from gem_ma.kernel.scenario import Ask, Scenario
 from gem_ma.registry import KINDS, as_scenario, builtin, catalog, construct, load, make, task_of
-from gem_ma.scenario import Ask, Scenario
 
 
 class Mine(Scenario):

@@ -9,8 +9,8 @@ import pytest
 
 from gem_ma import adapters, registry
 from gem_ma.cli.main import main
-from gem_ma.effects import Ask, Scenario
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.effects import Ask, Scenario
+from gem_ma.kernel.errors import ConfigError
 
 
 class Board(Scenario):

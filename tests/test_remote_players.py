@@ -24,7 +24,7 @@ from gem_ma.config.worlds import worlds_of
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.engines.small.table import Table
-from gem_ma.errors import ConfigError, EngineError
+from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.rollout import play
 from gem_ma.store import RunFolder
 from gem_ma.training.entry import train

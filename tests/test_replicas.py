@@ -25,10 +25,10 @@ from gem_ma.engines.vllm import replica as replica_module
 from gem_ma.engines.vllm.asking import Together
 from gem_ma.engines.vllm.engine import VLLM
 from gem_ma.engines.vllm.probing import apart
-from gem_ma.errors import ConfigError, EndpointError, EngineError
+from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError
+from gem_ma.kernel.types import Message, Reply, Request, Sampling
 from gem_ma.training.learner import probes
 from gem_ma.training.loop.opening import open_learner
-from gem_ma.types import Message, Reply, Request, Sampling
 from tests.fault_server import Answer, status
 from tests.vllm_server import FakeVllm
 

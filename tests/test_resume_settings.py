@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from gem_ma.cli.exits import exit_code
 from gem_ma.cli.main import group
-from gem_ma.errors import GemMaError
+from gem_ma.kernel.errors import GemMaError
 from gem_ma.store import names, read_manifest
 
 

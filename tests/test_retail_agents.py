@@ -19,8 +19,8 @@ from gem_ma.scenarios.service.reading.values import tells
 
 from gem_ma import Action, Asked, Game, Message, Plan, ToolCall, play
 from gem_ma.behaviour import is_privileged
-from gem_ma.episode import End, Episode, Seat
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.episode import End, Episode, Seat
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.registry import load
 from tests.retail_data import TAU, needs_tau
 

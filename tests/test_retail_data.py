@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from gem_ma.scenarios.retail import Retail, RetailStore
 
-from gem_ma.errors import ConfigError, DataError
+from gem_ma.kernel.errors import ConfigError, DataError
 from tests.retail_data import TAU, needs_tau, tiny, tiny_tables, write_tables
 
 ROW = {

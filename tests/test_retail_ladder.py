@@ -12,8 +12,8 @@ from gem_ma.agents import CATALOG
 from gem_ma.scenarios.retail import Retail
 
 from gem_ma import Plan, play
-from gem_ma.episode import Episode, Seat
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.episode import Episode, Seat
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.registry import load
 
 SHOP = Retail(data="own")

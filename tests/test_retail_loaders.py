@@ -17,7 +17,7 @@ from gem_ma.scenarios.retail import RetailStore
 from gem_ma.scenarios.retail.tau2_data import Tau2Bench
 from gem_ma.scenarios.retail.taubench import TauBench
 
-from gem_ma.errors import DataError
+from gem_ma.kernel.errors import DataError
 from tests.retail_data import TAU, needs_tau, tiny_tables, write_tables
 from tests.tau2_folder import tau2_row, write_tau2
 

@@ -27,8 +27,8 @@ from gem_ma import Game
 from gem_ma.behaviour import behaviour_rng
 from gem_ma.cli.main import main
 from gem_ma.crew import play_many
-from gem_ma.episode import Seat
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.episode import Seat
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.rollout import Plan
 
 CONFIGS = Path(__file__).parents[1] / "configs"

@@ -24,8 +24,8 @@ from gem_ma.scenarios.service.desk.task import GoldCall
 from gem_ma.scenarios.service.grading.proofs import PROOFS, Unproved
 
 from gem_ma import Plan, play
-from gem_ma.episode import End, Seat
-from gem_ma.errors import DataError
+from gem_ma.kernel.episode import End, Seat
+from gem_ma.kernel.errors import DataError
 from tests.retail_worlds import EVERYTHING
 from tests.test_retail_world import ALL, RICH
 

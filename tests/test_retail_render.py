@@ -22,7 +22,7 @@ from gem_ma.scenarios.retail.taubench import TauBench
 from gem_ma.scenarios.service.desk.log import Outcome
 from gem_ma.scenarios.service.desk.overlay import Overlay
 
-from gem_ma.errors import ConfigError, DataError
+from gem_ma.kernel.errors import ConfigError, DataError
 from tests.test_retail_world import ALL, RICH
 
 WORLD = RICH[:20]  # a world holds twenty

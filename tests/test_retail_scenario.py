@@ -18,8 +18,8 @@ from gem_ma.scenarios.service.desk.task import GoldCall
 from gem_ma.scenarios.service.reading.values import tells
 
 from gem_ma import Action, Game, Malformed, Message, Plan, ToolCall, play
-from gem_ma.episode import Episode, Seat
-from gem_ma.errors import ActionError
+from gem_ma.kernel.episode import Episode, Seat
+from gem_ma.kernel.errors import ActionError
 from gem_ma.testing import check_scenario
 from tests.retail_data import TAU, needs_tau, tiny
 

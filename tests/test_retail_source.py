@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from gem_ma.scenarios.retail.source import commit_of, read_bytes
 
-from gem_ma.errors import DataError
+from gem_ma.kernel.errors import DataError
 
 COMMIT, LONG = "0123456789abcdef" * 2 + "01234567", "0123456789abcdef" * 4
 

@@ -18,7 +18,7 @@ from gem_ma.scenarios.service.desk.overlay import Base, literal, tau1_hash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 from tests.retail_data import TAU, needs_sample, needs_tau, tiny
 
 INITIAL = "5a4b2cb59f4d12dea7e4adff24a7f8fada510ead49372ea4a729a82bbb5f49b5"

@@ -18,7 +18,7 @@ from gem_ma.scenarios.retail.tools import TAU1
 from gem_ma.scenarios.retail.world import build_tables
 from gem_ma.scenarios.service.desk.overlay import Base
 
-from gem_ma.errors import DataError
+from gem_ma.kernel.errors import DataError
 from tests.retail_data import TAU, needs_tau, tiny_tables
 from tests.tau2_slow import SlowDesk
 

@@ -20,7 +20,7 @@ from gem_ma.scenarios.retail.tau2_source import is_tau2
 from gem_ma.scenarios.retail.taubench import TauBench
 from gem_ma.scenarios.service.desk.task import GoldCall
 
-from gem_ma.errors import ConfigError, DataError
+from gem_ma.kernel.errors import ConfigError, DataError
 from tests.retail_data import TAU, needs_tau, tiny_tables, write_tables
 from tests.tau2_folder import rows_of, tau2_row, write_tau2
 

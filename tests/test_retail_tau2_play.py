@@ -14,8 +14,8 @@ from gem_ma.scenarios.retail.tau2 import tau2_hash
 from gem_ma.scenarios.service.desk.task import Task
 
 from gem_ma import Action, Game, Malformed, Plan, ToolCall, play
-from gem_ma.episode import Episode, Seat
-from gem_ma.errors import ConfigError, DataError
+from gem_ma.kernel.episode import Episode, Seat
+from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.testing import check_scenario
 from tests.retail_data import TAU, needs_tau, tiny_tables, write_tables
 from tests.tau2_folder import tau2_row, write_tau2

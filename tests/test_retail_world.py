@@ -32,7 +32,7 @@ from gem_ma.scenarios.retail.world import Sizes, tables_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 from tests.retail_worlds import EVERYTHING, digest
 
 SHOP = Retail(data="own")

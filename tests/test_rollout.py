@@ -16,12 +16,12 @@ from gem_ma.behaviour import as_factory
 from gem_ma.crew import play_many
 from gem_ma.engines.base import Policy
 from gem_ma.engines.batching import Batched
-from gem_ma.episode import End, Episode, Limits, Seat
-from gem_ma.errors import ConfigError, EngineError
+from gem_ma.kernel.episode import End, Episode, Limits, Seat
+from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.kernel.scenario import Ask, Call, Reward, Scenario, Tell
+from gem_ma.kernel.types import Action, Asked, Reply, Request, Sampling, Usage
 from gem_ma.registry import make
 from gem_ma.rollout import Plan, play
-from gem_ma.scenario import Ask, Call, Reward, Scenario, Tell
-from gem_ma.types import Action, Asked, Reply, Request, Sampling, Usage
 from tests.virtual_clock import Deadlock, run
 
 DIRECT = Seat("direct", "main")

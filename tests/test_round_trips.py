@@ -17,8 +17,8 @@ from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.rendering import ChatOptions
 from gem_ma.engines.local.round_trip import SHAPES
 from gem_ma.engines.local.template_slots import Shape
-from gem_ma.errors import ConfigError, EngineError
-from gem_ma.types import Message, Reply, Request, Tool, ToolCall
+from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.kernel.types import Message, Reply, Request, Tool, ToolCall
 from tests.chat_templates import FAMILIES, NEWER
 
 ME = "player_0"

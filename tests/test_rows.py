@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gem_ma.episode import End, Episode, Seat
-from gem_ma.errors import ConfigError, DataError
+from gem_ma.kernel.episode import End, Episode, Seat
+from gem_ma.kernel.errors import ConfigError, DataError
+from gem_ma.kernel.types import Action, Reply, Turn
 from gem_ma.training.learner.rows import rows
-from gem_ma.types import Action, Reply, Turn
 
 
 class Table:

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gem_ma import credit
-from gem_ma.episode import End, Entry, Episode, Seat
-from gem_ma.errors import ConfigError, DataError
 from gem_ma.estimators import estimate
 from gem_ma.integrations.samples import Sample, samples
-from gem_ma.types import Action, Reply, Turn
+from gem_ma.kernel.episode import End, Entry, Episode, Seat
+from gem_ma.kernel.errors import ConfigError, DataError
+from gem_ma.kernel.types import Action, Reply, Turn
 
 AGENTS = {"a": "learner", "b": "learner", "c": "frozen", "d": None}
 

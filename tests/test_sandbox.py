@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from gem_ma.errors import CallError, ConfigError
+from gem_ma.kernel.errors import CallError, ConfigError
 from gem_ma.tools import sandbox, syscalls, walls
 from gem_ma.tools.sandbox import grade, run
 from gem_ma.tools.walls import Wall
@@ -779,7 +779,9 @@ def test_a_grader_that_evaluates_writes_nothing_outside(tmp_path: Path) -> None:
 def test_a_package_is_there_read_only_where_it_is_named() -> None:
     blocked("import numpy")
     wall = Wall(packages=("numpy", "gem_ma"))
-    assert out("import gem_ma.types; gem_ma.types.Action('x').text", wall=wall) == "'x'"
+    assert (
+        out("import gem_ma.kernel.types; gem_ma.kernel.types.Action('x').text", wall=wall) == "'x'"
+    )
     assert out("import numpy; int(numpy.arange(4).sum())", wall=wall) == "6"
     code = "import numpy, os; open(os.path.dirname(numpy.__file__) + '/mark', 'w')"
     assert run(code, wall=wall)["why"].startswith("OSError")

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_ma.effect_values import Pending
-from gem_ma.episode import CallResult, Entry
-from gem_ma.errors import ActionError, CallError, GemMaError, ReplayError, ScenarioError
+from gem_ma.kernel.effect_values import Pending
+from gem_ma.kernel.episode import CallResult, Entry
+from gem_ma.kernel.errors import ActionError, CallError, GemMaError, ReplayError, ScenarioError
+from gem_ma.kernel.scenario import Ask, Call, Game, Leave, Reward, Scenario, Tell, replay
+from gem_ma.kernel.types import Action, Image, Malformed, Message, Reply, Tool, ToolCall
 from gem_ma.registry import make
-from gem_ma.scenario import Ask, Call, Game, Leave, Reward, Scenario, Tell, replay
-from gem_ma.types import Action, Image, Malformed, Message, Reply, Tool, ToolCall
 
 
 def scenario(play: Callable[..., Any], agents: Any = ("a", "b"), **facts: Any) -> Scenario:

@@ -12,7 +12,7 @@ from unicodedata import normalize
 import pytest
 
 from gem_ma import Action, Game, ToolCall, make
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.tools import retriever
 from gem_ma.tools.belt import WithTools
 from gem_ma.tools.passages import Index, Passage

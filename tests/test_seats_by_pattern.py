@@ -16,7 +16,7 @@ from gem_ma.cli.seats import seated
 from gem_ma.config import load
 from gem_ma.config.loading import load_study
 from gem_ma.config.worlds import worlds_of
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 AGENTS = ("red_0", "red_1", "blue_0", "blue_1")
 GAME = f"""

@@ -126,7 +126,7 @@ def test_a_config_that_trains_nothing_plays_its_models_as_they_lie_in_their_fold
 
 @pytest.mark.parametrize("bad", ["x", "1.5", "true"])
 def test_a_seed_that_is_none_is_refused_at_its_place(models: dict[int, Path], bad: str) -> None:
-    from gem_ma.errors import ConfigError
+    from gem_ma.kernel.errors import ConfigError
 
     with pytest.raises(ConfigError, match=r"policies\.speaker\.seed"):
         opened(models[0], f"policies.speaker.seed={bad}")

@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 from gem_ma import config
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.vllm.engine import VLLM
-from gem_ma.episode import End, Episode
+from gem_ma.kernel.episode import End, Episode
 from gem_ma.store import RunFolder, read_episodes
 from gem_ma.training.entry import run_training
 from gem_ma.training.learner.torch_learner import TorchLearner

@@ -23,7 +23,7 @@ from gem_ma.scenarios.service.watching.findings import Violation
 from gem_ma.scenarios.service.watching.ledger import Fault
 
 from gem_ma import Action, Plan, Seat, ToolCall, make, play
-from gem_ma.episode import End, Episode, Limits
+from gem_ma.kernel.episode import End, Episode, Limits
 
 LEAST = 0.95
 

@@ -20,7 +20,7 @@ from gem_ma.scenarios.service.watching.findings import CODES, HARD, SOFT, Violat
 from gem_ma.scenarios.service.watching.monitor import Monitor
 
 from gem_ma import Action, Plan, Seat, ToolCall, make, play
-from gem_ma.episode import Episode
+from gem_ma.kernel.episode import Episode
 from tests.retail_worlds import PLAIN
 
 Acts = list[tuple[str, Action]]

@@ -21,8 +21,8 @@ from gem_ma.scenarios.service.watching.monitor import Monitor
 
 from gem_ma import Action, Plan, Seat, ToolCall, make, play
 from gem_ma.credit import credit, returns
-from gem_ma.episode import Episode
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import ConfigError
 from tests.phone_desk import PHONE, desk, plan_task, stores
 
 EVERY = dict.fromkeys(

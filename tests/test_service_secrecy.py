@@ -16,8 +16,8 @@ from gem_ma.scenarios.service.desk.log import Desk
 
 import gem_ma
 from gem_ma import make
-from gem_ma.errors import ActionError
-from gem_ma.types import Message
+from gem_ma.kernel.errors import ActionError
+from gem_ma.kernel.types import Message
 
 REWARDS = dict.fromkeys(
     (

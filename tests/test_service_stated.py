@@ -12,7 +12,7 @@ from gem_ma.scenarios.service.reading.parts import parts_of
 from gem_ma.scenarios.service.reading.stated import Answers, Saying
 
 from gem_ma import Plan, play
-from gem_ma.episode import Seat
+from gem_ma.kernel.episode import Seat
 from tests.retail_hacks import SHAPES
 
 SHOP = Retail(data="own")

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from gem_ma import make
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Game
+from gem_ma.kernel.types import Image
 from gem_ma.pictures import images_in
-from gem_ma.scenario import Game
 from gem_ma.testing import check_scenario
-from gem_ma.types import Image
 
 # of the first pictures of four questions; other bytes would break records of this scenario
 DIGEST = "3a389bc9"

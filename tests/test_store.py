@@ -19,8 +19,9 @@ from typing import Any
 import pytest
 
 from gem_ma.codec import dump_episode
-from gem_ma.episode import End, Entry, Episode, Seat
-from gem_ma.errors import ConfigError, DataError, SchemaError, StoreError
+from gem_ma.kernel.episode import End, Entry, Episode, Seat
+from gem_ma.kernel.errors import ConfigError, DataError, SchemaError, StoreError
+from gem_ma.kernel.types import Action, Image, Message, Turn
 from gem_ma.store import (
     RunFolder,
     hold_folder,
@@ -33,7 +34,6 @@ from gem_ma.store import (
     run_path,
 )
 from gem_ma.training.loop.checkpoint import latest_checkpoint, write_checkpoint
-from gem_ma.types import Action, Image, Message, Turn
 from tests import unsynced
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -11,7 +11,7 @@ import pytest
 
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.loading import load
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.entry import run_training
 from gem_ma.training.learner.divergences import k3
 from gem_ma.training.learner.losses import SURROGATES, Clip, Surrogate, clipped, pull

@@ -12,11 +12,11 @@ import pytest
 from gem_ma import config
 from gem_ma.cli.main import main
 from gem_ma.engines.small.table import Table
-from gem_ma.episode import End, Entry, Episode, Seat
+from gem_ma.kernel.episode import End, Entry, Episode, Seat
+from gem_ma.kernel.types import Action, Reply, Turn
 from gem_ma.store import RunFolder
 from gem_ma.training.entry import run_training
 from gem_ma.training.loop.taught import LIMITS, Taught, cut_note
-from gem_ma.types import Action, Reply, Turn
 from tests.broken_runs import Killed
 
 SMALL = (

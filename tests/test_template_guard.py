@@ -15,8 +15,8 @@ pytest.importorskip("transformers", reason="needs the train extra")
 from gem_ma.engines.local.chat_template import ChatTemplate
 from gem_ma.engines.local.template_budget import BUDGET, TemplateLimit, refill
 from gem_ma.engines.local.template_guard import guard
-from gem_ma.errors import ConfigError
-from gem_ma.types import Message
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.types import Message
 from tests.chat_templates import CHATML, THINKING
 
 NEST = (

@@ -12,8 +12,8 @@ import pytest
 from gem_ma import Game, make
 from gem_ma.adapters import line
 from gem_ma.adapters.foreign import FOUL
-from gem_ma.episode import Limits
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.episode import Limits
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.testing import check_scenario
 
 INIT = """

@@ -19,10 +19,10 @@ from gem_ma.engines.base import Policy
 from gem_ma.engines.http.reply import decode, read
 from gem_ma.engines.small.replay import Replay
 from gem_ma.exporting.chats import conversation
+from gem_ma.kernel.types import Reply, Request
 from gem_ma.memory import SUMMARY
 from gem_ma.registry import make
 from gem_ma.rollout import Plan
-from gem_ma.types import Reply, Request
 from gem_ma.view.transcript import transcript
 from tests.test_reasoning import FAMILIES
 
@@ -197,7 +197,7 @@ def test_a_call_in_a_thought_is_not_made(family: str) -> None:
     ways = {
         "tool_calling": lambda text: talk("tool_calling", text)[0].turns[0].action,
         "endpoint": lambda text: read(_body(text), tools_in_text=True),
-        "text": lambda text: gem_ma.parsing.parse_action(text, None, (Tool("order"),)),
+        "text": lambda text: gem_ma.kernel.parsing.parse_action(text, None, (Tool("order"),)),
     }
     for acted in ways.values():
         assert acted(form.format(thought, "Shall I?")).tool_calls == ()

@@ -21,8 +21,9 @@ from gem_ma.crew import play_many
 from gem_ma.engines.base import Policy
 from gem_ma.engines.http.budget import Budget
 from gem_ma.engines.tinker.engine import Tinker
-from gem_ma.episode import Seat
-from gem_ma.errors import BudgetError, ConfigError, DataError, EngineError
+from gem_ma.kernel.episode import Seat
+from gem_ma.kernel.errors import BudgetError, ConfigError, DataError, EngineError
+from gem_ma.kernel.types import Message, Request, Sampling
 from gem_ma.registry import load
 from gem_ma.rollout import Plan
 from gem_ma.training.learner.losses import pull
@@ -30,7 +31,6 @@ from gem_ma.training.learner.rows import Tokens, minibatches, rows
 from gem_ma.training.learner.sampled import Sampled
 from gem_ma.training.learner.server_scale import WAYS
 from gem_ma.training.learner.server_trial import HABITS
-from gem_ma.types import Message, Request, Sampling
 from tests import tinker_fake
 from tests.tinker_fake import BASE, FAULTS, Server
 

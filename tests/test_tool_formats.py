@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_ma.parsing import (
+from gem_ma.kernel.parsing import (
     DECODED,
     FORMATS,
     MAX_CALLS,
@@ -22,7 +22,7 @@ from gem_ma.parsing import (
     parse_tool_calls,
     read_call,
 )
-from gem_ma.types import Malformed, Tool, ToolCall
+from gem_ma.kernel.types import Malformed, Tool, ToolCall
 
 TYPES = {
     "a": {"type": "integer"},

@@ -19,11 +19,21 @@ from gem_ma import credit
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.engines.opening import open_engine
-from gem_ma.episode import End, Entry, Episode, Seat
-from gem_ma.errors import ConfigError
 from gem_ma.installing import install
-from gem_ma.parsing import MAX_CALLS
-from gem_ma.types import Action, Malformed, Message, Reply, Request, Sampling, Tool, ToolCall, Turn
+from gem_ma.kernel.episode import End, Entry, Episode, Seat
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.parsing import MAX_CALLS
+from gem_ma.kernel.types import (
+    Action,
+    Malformed,
+    Message,
+    Reply,
+    Request,
+    Sampling,
+    Tool,
+    ToolCall,
+    Turn,
+)
 from tests.chat_templates import XML
 
 torch = pytest.importorskip("torch", reason="needs the train extra")

@@ -20,7 +20,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 from gem_ma.engines.vllm import transfer
 from gem_ma.engines.vllm.engine import VLLM
-from gem_ma.errors import ConfigError, EngineError
+from gem_ma.kernel.errors import ConfigError, EngineError
 from tests import test_replicas
 from tests.test_replicas import asked, gap, learner_of, move, request, until
 from tests.vllm_server import FakeVllm, Wire

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import gem_ma.integrations
-from gem_ma.errors import ConfigError
-from gem_ma.types import Sampling
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.types import Sampling
 
 NAME = "gem_ma.integrations.trl"
 

@@ -9,11 +9,11 @@ from dataclasses import MISSING, FrozenInstanceError, fields, replace
 
 import pytest
 
-import gem_ma.episode as played
-import gem_ma.types as types
-from gem_ma.episode import End, Entry, Episode, Seat
-from gem_ma.errors import ConformanceError, EngineError, GemMaError, ReplayError
-from gem_ma.types import Action, Image, Message, Reply, Tool, ToolCall, Turn, spoken
+import gem_ma.kernel.episode as played
+import gem_ma.kernel.types as types
+from gem_ma.kernel.episode import End, Entry, Episode, Seat
+from gem_ma.kernel.errors import ConformanceError, EngineError, GemMaError, ReplayError
+from gem_ma.kernel.types import Action, Image, Message, Reply, Tool, ToolCall, Turn, spoken
 
 
 def episode(end: End = End.TERMINATED) -> Episode:

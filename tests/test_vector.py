@@ -18,7 +18,7 @@ import gem_ma
 from gem_ma import Ask, Call, Game, Leave, Limits, Reward, Scenario, Seat
 from gem_ma.calling import CALL_THREAD
 from gem_ma.envs.vector import Transition, Vector, make_vec
-from gem_ma.errors import ActionError, ConfigError
+from gem_ma.kernel.errors import ActionError, ConfigError
 
 
 class Count(Scenario):

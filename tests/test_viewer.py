@@ -14,8 +14,8 @@ import pytest
 
 from gem_ma.cli.main import main
 from gem_ma.codec import load_episode
-from gem_ma.episode import End, Episode
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.episode import End, Episode
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.store import lines, read_episodes
 from gem_ma.view.folder import MOST_JUDGED
 from gem_ma.viewer import index

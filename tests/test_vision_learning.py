@@ -19,12 +19,12 @@ from gem_ma.config.learning import CriticSettings, LossSettings
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.engines.base import Policy
 from gem_ma.engines.opening import open_engine
-from gem_ma.episode import Episode, Seat
-from gem_ma.errors import ConfigError, EngineError
+from gem_ma.kernel.episode import Episode, Seat
+from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.kernel.types import Image, Message, Request, Sampling
 from gem_ma.pictures import shown_in, with_bytes
 from gem_ma.rollout import Plan, play
 from gem_ma.training.learner.rows import Demonstration, pictures_of, rows
-from gem_ma.types import Image, Message, Request, Sampling
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("PIL.Image", reason="needs the vision extra")

@@ -13,7 +13,7 @@ from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.local.vision import Vision
 from gem_ma.engines.local.vocabulary import Vocabulary, end_ids
 from gem_ma.engines.vllm.engine import VLLM
-from gem_ma.errors import DataError
+from gem_ma.kernel.errors import DataError
 
 WORDS = 10  # ids with a token; the head has more rows
 

@@ -10,7 +10,7 @@ import pytest
 
 from gem_ma.adapters import wordlists
 from gem_ma.adapters.wordlists import common, words_lent
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 
 class Corpus:

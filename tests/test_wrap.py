@@ -17,9 +17,9 @@ from gem_ma.adapters import line, wrap
 from gem_ma.adapters.copies import whole_copy
 from gem_ma.adapters.foreign import FOUL
 from gem_ma.cli.main import main
-from gem_ma.episode import Limits
-from gem_ma.errors import ConfigError
-from gem_ma.scenario import Game
+from gem_ma.kernel.episode import Limits
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Game
 from gem_ma.testing import check_scenario
 from gem_ma.testing.travel import described, rebuilt
 

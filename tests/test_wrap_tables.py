@@ -8,8 +8,8 @@ from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 
 from gem_ma.adapters import wrap
-from gem_ma.errors import ConfigError, ScenarioError
-from gem_ma.scenario import Game
+from gem_ma.kernel.errors import ConfigError, ScenarioError
+from gem_ma.kernel.scenario import Game
 
 D = spaces.Discrete
 ROWS = {  # a space, an answer, what is no answer

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.engines.local.transformers import Transformers
-from gem_ma.types import Sampling
+from gem_ma.kernel.types import Sampling
 from tests.fault_server import Answer, Asked, FaultServer, drop, status
 
 CONTEXT = 96

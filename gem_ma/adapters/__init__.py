@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gem_ma.effects import Scenario
+    from gem_ma.kernel.effects import Scenario
 
 CATALOG: dict[str, str] = {
     "gem": "gem_ma.adapters.gem:Gem",
@@ -33,7 +33,7 @@ def wrap(env: Any, **options: Any) -> Scenario:
     ConfigError for what is no such environment, or cannot be copied.
 
     >>> import gymnasium
-    >>> from gem_ma.scenario import Game
+    >>> from gem_ma.kernel.scenario import Game
     >>> game = Game(wrap(gymnasium.make("FrozenLake-v1", render_mode="ansi")), seed=1)
     >>> game.pending["player"].legal
     ('left', 'down', 'right', 'up')

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import chain, islice, product
 from typing import Any
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 NAMES = {  # of toy_text, whose actions are numbers
     "FrozenLake": ("left", "down", "right", "up"),

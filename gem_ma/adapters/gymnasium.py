@@ -19,7 +19,7 @@ from gem_ma.adapters.makers import gymnasium_env, key_of, registered
 from gem_ma.adapters.results import STEP, amount, begun, flag, noted, parts, step_limit
 from gem_ma.adapters.solo import AGENT, Solo, SoloState
 from gem_ma.adapters.spaces import text_of
-from gem_ma.episode import End, Episode
+from gem_ma.kernel.episode import End, Episode
 
 TURNS = 200  # where a world has no time limit of its own
 ENDS_AT_THE_GOAL = ("CliffWalking",)  # every step costs there, so that no reward says who arrived

@@ -11,8 +11,8 @@ from pkgutil import iter_modules
 from typing import Any
 
 from gem_ma.adapters.guest import library, quiet
-from gem_ma.errors import ConfigError
-from gem_ma.spelling import near
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.spelling import near
 
 FAMILIES = ("classic", "butterfly")  # of PettingZoo
 

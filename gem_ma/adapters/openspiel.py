@@ -14,8 +14,8 @@ from gem_ma.adapters.foreign import LISTED, Foreign
 from gem_ma.adapters.guest import library, starting, still, unknown
 from gem_ma.adapters.line import Stop
 from gem_ma.adapters.trial import openspiel_survives
-from gem_ma.effects import Reward, Tell
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.effects import Reward, Tell
+from gem_ma.kernel.errors import ConfigError
 
 NO_CLONE = ("morpion_solitaire",)  # a clone of which ends the process when it is stepped
 

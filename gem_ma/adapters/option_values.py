@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from gem_ma.errors import ConfigError
-from gem_ma.parsing.text import fold
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.parsing.text import fold
 
 
 class Wish(NamedTuple):

@@ -16,8 +16,8 @@ from gem_ma.adapters.guest import guest, starting
 from gem_ma.adapters.line import Stop
 from gem_ma.adapters.makers import key_of, pettingzoo_env
 from gem_ma.adapters.tables import Table
-from gem_ma.effects import Reward, Tell
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.effects import Reward, Tell
+from gem_ma.kernel.errors import ConfigError
 
 TURNS = 1000  # decision points; the games of `classic` end by their rules long before
 

@@ -17,8 +17,8 @@ from gem_ma.adapters import graders
 from gem_ma.adapters.graders import Data, data_of, evaluates, item_of, score
 from gem_ma.adapters.guest import guest, library, unknown
 from gem_ma.adapters.option_values import check
-from gem_ma.parsing.boxed import boxed
-from gem_ma.scenario import Play
+from gem_ma.kernel.parsing.boxed import boxed
+from gem_ma.kernel.scenario import Play
 from gem_ma.tools.sandbox import judge, require
 from gem_ma.tools.walls import MIB, Wall
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from gem_ma import Ask, Episode, Image, Message, Reward, Scenario
 from gem_ma.adapters.guest import library
-from gem_ma.errors import ConfigError
-from gem_ma.scenario import Play
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Play
 
 HELD_OUT = 5  # one scan in so many
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from gem_ma.adapters.foreign import Foreign
 from gem_ma.adapters.line import Stop
-from gem_ma.effects import Reward, Tell
+from gem_ma.kernel.effects import Reward, Tell
 
 AGENT = "player"
 

@@ -15,9 +15,9 @@ from gem_ma.adapters.guest import guest, library, starting, unknown
 from gem_ma.adapters.line import Stop
 from gem_ma.adapters.ordered import words_in_order
 from gem_ma.adapters.wordlists import words_lent
-from gem_ma.effects import Reward, Tell
-from gem_ma.episode import Episode
-from gem_ma.types import Message
+from gem_ma.kernel.effects import Reward, Tell
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.types import Message
 
 TURNS = 200
 COUNTS = (2, 1, *range(3, 16))  # players of a game, most likely first

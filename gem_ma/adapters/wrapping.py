@@ -12,8 +12,8 @@ from gem_ma.adapters.foreign import Foreign
 from gem_ma.adapters.guest import guest, one_line, starting
 from gem_ma.adapters.gymnasium import Gymnasium
 from gem_ma.adapters.pettingzoo import PettingZoo
-from gem_ma.effects import Scenario
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.effects import Scenario
+from gem_ma.kernel.errors import ConfigError
 
 _NUMBERS = count()
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from gem_ma.config.loading import Loaded
     from gem_ma.config.worlds import Worlds
+    from gem_ma.kernel.scenario import Scenario
     from gem_ma.rollout import Plan
-    from gem_ma.scenario import Scenario
 
 # of the summary of a baseline
 FIELDS = ("episodes", "ok", "failed", "excluded", "success", "returns")
@@ -88,7 +88,7 @@ def _plans(loaded: Loaded, scenario: Scenario, most: int) -> tuple[list[Plan], i
 def _seated(loaded: Loaded, scenario: Scenario, path: Path) -> Iterator[Baseline]:
     from gem_ma.cli.terminal import progress_line
     from gem_ma.config.casts import cast_with
-    from gem_ma.errors import ConfigError
+    from gem_ma.kernel.errors import ConfigError
     from gem_ma.store import run_path
 
     for name, cast in scenario.baseline_casts.items():

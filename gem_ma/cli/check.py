@@ -90,7 +90,7 @@ def command(
         raise click.UsageError("--at-least and --record need --examine AGENT")
     from gem_ma.cli.terminal import emit_json
     from gem_ma.config.loading import load
-    from gem_ma.errors import ConformanceError
+    from gem_ma.kernel.errors import ConformanceError
     from gem_ma.wrappers.around import rules_of
 
     loaded = load(source, overrides, typed=True)

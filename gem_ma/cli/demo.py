@@ -325,7 +325,7 @@ def _train(
 ) -> dict[str, Any]:
     import json
 
-    from gem_ma.errors import EngineError
+    from gem_ma.kernel.errors import EngineError
 
     command = [sys.executable, "-m", "gem_ma", "train", config, *overrides]
     command += ["--out", str(path), "--json", "--quiet"]

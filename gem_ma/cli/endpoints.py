@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from gem_ma.engines.base import Policy
     from gem_ma.engines.capabilities import Reachable
+    from gem_ma.kernel.types import Reply, Request
     from gem_ma.rollout import Plan
-    from gem_ma.types import Reply, Request
 
 # plays; steps where neither the config nor the scenario sets a limit; tokens; seconds
 SAMPLED_EPISODES, GUESSED_STEPS, GUESSED_ANSWER, PLAY_S = 2, 40, 120, 20.0
@@ -32,7 +32,7 @@ def remote(policies: Mapping[str, Policy]) -> dict[str, Reachable]:
 def ping(engines: Mapping[str, Reachable]) -> dict[str, str | Exception]:
     """Policy -> what its endpoint answered in words, or the error that stands in the way.
     Policies with one model at one endpoint ask once."""
-    from gem_ma.errors import EngineError
+    from gem_ma.kernel.errors import EngineError
 
     async def answer_of(engine: Reachable) -> str | Exception:
         began = time.monotonic()
@@ -67,7 +67,7 @@ class _Filler:
         import json
 
         from gem_ma.engines.http.messages import chat
-        from gem_ma.types import Reply
+        from gem_ma.kernel.types import Reply
 
         self.requests += 1
         prompt = json.dumps(

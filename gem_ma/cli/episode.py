@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gem_ma.episode import Episode
     from gem_ma.evaluation.judge import Judge
+    from gem_ma.kernel.episode import Episode
 
 KINDS = ("won", "lost", "failed", "cut")  # instead of an id: the first such episode
 WIDTH = 100  # letters of a line where no terminal says how wide it is
@@ -52,7 +52,7 @@ def find(path: Path, which: str, judge: Judge) -> tuple[Episode, list[str]]:
     `which` is one of KINDS, a task (`test/153`, or `153`), a task with its repeat
     (`test/153#1`), or a seed.
     """
-    from gem_ma.errors import ConfigError
+    from gem_ma.kernel.errors import ConfigError
     from gem_ma.store import read_episodes
 
     if which in ("won", "lost") and judge.success is None:

@@ -10,11 +10,11 @@ from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from gem_ma.cli.terminal import counted, one_line, plain
-from gem_ma.types import ToolCall
+from gem_ma.kernel.types import ToolCall
 
 if TYPE_CHECKING:
-    from gem_ma.episode import Episode
-    from gem_ma.types import Message, Turn
+    from gem_ma.kernel.episode import Episode
+    from gem_ma.kernel.types import Message, Turn
 
 MAX_TEXT = 4_000  # characters of one message on a terminal; --json has all
 LONG_BRIEFING = 60  # words that a text before an agent's first act may have and be printed

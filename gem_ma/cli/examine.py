@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
     from gem_ma.config.loading import Loaded
     from gem_ma.config.settings import Config
-    from gem_ma.episode import Episode
     from gem_ma.evaluation.judge import Judge
-    from gem_ma.scenario import Scenario
+    from gem_ma.kernel.episode import Episode
+    from gem_ma.kernel.scenario import Scenario
 
 MOST_LOST = 20  # lost episodes that are printed
 
@@ -85,8 +85,8 @@ def _examination(loaded: Loaded, scenario: Scenario, agent: str) -> Config:
     where there are none."""
     from gem_ma.config.casts import cast_with
     from gem_ma.config.seating import seats_of
-    from gem_ma.errors import ConfigError
-    from gem_ma.spelling import nearest
+    from gem_ma.kernel.errors import ConfigError
+    from gem_ma.kernel.spelling import nearest
 
     if agent not in scenario.agents:
         raise ConfigError(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import signal
 
-from gem_ma.errors import (
+from gem_ma.kernel.errors import (
     ConfigError,
     DataError,
     EndpointError,

@@ -281,7 +281,7 @@ def _fact(run: dict[str, Any], key: str) -> Any:
 
 def summary_of(factory: Any) -> str:
     """The first sentence of a docstring."""
-    from gem_ma.parsing.text import first_sentence
+    from gem_ma.kernel.parsing.text import first_sentence
 
     return first_sentence(factory.__doc__ or "")
 

@@ -22,8 +22,8 @@ from typing import Any
 import click
 
 from gem_ma.cli.exits import ENDING_SIGNALS, Interrupted, exit_code, is_ignored, is_too_long
-from gem_ma.errors import GemMaError
 from gem_ma.import_folders import search_folder
+from gem_ma.kernel.errors import GemMaError
 
 COMMANDS = {  # in the order of help; no command is imported before it is asked for
     "demo": "Plays and learns something small, and writes a page about it.",
@@ -80,7 +80,7 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         # a shell that completes a word wants names, no advice
         if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            from gem_ma.spelling import near
+            from gem_ma.kernel.spelling import near
 
             close = near(args[0], COMMANDS, 2)
             hint = f"commands: {', '.join(COMMANDS)}"

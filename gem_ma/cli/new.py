@@ -181,9 +181,9 @@ def model(
 def _equipped(scenario: str, names: tuple[str, ...]) -> tuple[Any, list[str]]:
     """The scenario, its agents with these tools; and the texts that calls of them are made of."""
     from gem_ma.engines.wording import call_as_text, tools_as_text
+    from gem_ma.kernel.types import ToolCall
     from gem_ma.registry import as_scenario
     from gem_ma.tools.equipping import KINDS, equipped
-    from gem_ma.types import ToolCall
 
     game = as_scenario(scenario)
     for name in names:

@@ -15,7 +15,7 @@ import click
 from gem_ma.cli.completion import Source
 
 if TYPE_CHECKING:
-    from gem_ma.scenario import Scenario
+    from gem_ma.kernel.scenario import Scenario
 
 TEMPLATES = Path(__file__).parent / "templates"
 TABLE = "table/softmax"
@@ -204,7 +204,7 @@ def _filled(template: str, name: str, words: Mapping[str, str]) -> str:
 def _write(texts: Mapping[str, str], commands: list[str], as_json: bool) -> int:
     """Writes the files, all or none, and says what to type next."""
     from gem_ma.cli.terminal import emit, emit_json
-    from gem_ma.errors import ConfigError
+    from gem_ma.kernel.errors import ConfigError
 
     for file in texts:
         if Path(file).exists():

@@ -69,7 +69,7 @@ def command(
 def _seat_of(loaded: Loaded, agent: str | None) -> str:
     """The seat that is wanted. Raises UsageError where there is no such one."""
     from gem_ma.config.worlds import seats_by_name
-    from gem_ma.spelling import nearest
+    from gem_ma.kernel.spelling import nearest
 
     agents = list(seats_by_name(loaded.config, base=loaded.base))
     if agent is None and len(agents) == 1:

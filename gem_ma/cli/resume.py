@@ -55,7 +55,7 @@ def command(
     from gem_ma.cli.runs import run_folder
     from gem_ma.cli.train import learn
     from gem_ma.config.loading import load
-    from gem_ma.errors import ConfigError
+    from gem_ma.kernel.errors import ConfigError
     from gem_ma.store import read_manifest
 
     path = run_folder(run)

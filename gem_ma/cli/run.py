@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gem_ma.config.loading import Loaded
     from gem_ma.config.worlds import Worlds
     from gem_ma.engines.base import Policy
-    from gem_ma.errors import GemMaError
+    from gem_ma.kernel.errors import GemMaError
     from gem_ma.store import RunFolder
 
 EXAMPLE = """\b
@@ -72,7 +72,7 @@ def command(
     from pathlib import Path
 
     from gem_ma.config.loading import load
-    from gem_ma.errors import ConfigError
+    from gem_ma.kernel.errors import ConfigError
     from gem_ma.store import run_path
 
     # options are nothing but overrides, so that the run's digest knows them
@@ -157,7 +157,7 @@ def _play_rest(
     """Plays what the folder lacks; gives the error of a budget that is spent or an endpoint that
     is out of reach, which ends the play and loses nothing."""
     from gem_ma.cli.terminal import Progress, progress_line
-    from gem_ma.errors import BudgetError, EndpointError
+    from gem_ma.kernel.errors import BudgetError, EndpointError
     from gem_ma.running.playing import play_into
 
     config, path = loaded.config, folder.path

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gem_ma.evaluation.judge import Judge
-    from gem_ma.scenario import Scenario
+    from gem_ma.kernel.scenario import Scenario
 
 FEW_GROUPS = 12  # rows of measures and groups that a short score prints
 LOST_SHOWN = 5
@@ -22,8 +22,8 @@ def run_folder(run: str) -> Path:
     from pathlib import Path
 
     from gem_ma import registry
-    from gem_ma.errors import ConfigError
-    from gem_ma.spelling import nearest
+    from gem_ma.kernel.errors import ConfigError
+    from gem_ma.kernel.spelling import nearest
 
     # a path that exists wins over a name below runs/
     for path in (Path(run), Path("runs", run)):
@@ -58,7 +58,7 @@ def played_run(run: str, what: str) -> Path:
     a policy that changed, so they have no score together."""
     from shlex import quote
 
-    from gem_ma.errors import ConfigError
+    from gem_ma.kernel.errors import ConfigError
     from gem_ma.store import read_manifest, read_summary
 
     path = run_folder(run)
@@ -98,7 +98,7 @@ def report_of(path: Path, judge: Judge) -> Path | None:
     """Writes the page of a run; a page that cannot be written costs a line on stderr, not the
     result."""
     from gem_ma.cli.terminal import progress_line
-    from gem_ma.errors import StoreError
+    from gem_ma.kernel.errors import StoreError
     from gem_ma.view.report import write_report
 
     try:

@@ -100,7 +100,7 @@ def _engine_of(model: str) -> Any:
 def _before(source: str, overrides: Sequence[str]) -> Loaded:
     """The config before anybody is seated."""
     from gem_ma.config.loading import load
-    from gem_ma.errors import ConfigError
+    from gem_ma.kernel.errors import ConfigError
 
     try:
         return load(source, overrides)
@@ -174,7 +174,7 @@ def _unknown(name: str, agents: Sequence[str] | dict[str, Any] = ()) -> str:
     """That no option and no agent is called so, with the nearest of both."""
     from gem_ma.config.schema import sections_of
     from gem_ma.config.settings import Config
-    from gem_ma.spelling import near
+    from gem_ma.kernel.spelling import near
 
     context = click.get_current_context()
     options = [long[2:] for option in context.command.params for long in option.opts]

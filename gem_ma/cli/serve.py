@@ -95,7 +95,7 @@ def _serve(
     from gem_ma.cli.run import play
     from gem_ma.cli.terminal import progress_line
     from gem_ma.cli.train import learn
-    from gem_ma.errors import ConfigError
+    from gem_ma.kernel.errors import ConfigError
     from gem_ma.serving.desk import DESK, PATIENCE_S, Desk
     from gem_ma.serving.door import Door
 
@@ -126,7 +126,7 @@ def _key(name: str | None) -> str | None:
     """The key in the variable of this name. Raises ConfigError."""
     import os
 
-    from gem_ma.errors import ConfigError
+    from gem_ma.kernel.errors import ConfigError
 
     if name is None:
         return None
@@ -137,7 +137,7 @@ def _key(name: str | None) -> str | None:
 
 def check(loaded: Loaded, seats: Sequence[str], learns: bool) -> None:
     """Raises ConfigError for what cannot be served."""
-    from gem_ma.errors import ConfigError
+    from gem_ma.kernel.errors import ConfigError
 
     config, train = loaded.config, loaded.config.train
     if loaded.study:

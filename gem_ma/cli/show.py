@@ -108,8 +108,8 @@ def scenario_facts(name: str) -> dict[str, Any]:
     from gem_ma import registry
     from gem_ma.cli.runs import success_of
     from gem_ma.config.options import signature
-    from gem_ma.errors import GemMaError
-    from gem_ma.scenario import Game
+    from gem_ma.kernel.errors import GemMaError
+    from gem_ma.kernel.scenario import Game
 
     scenario = registry.make(name)
     tasks: dict[str, int] = {}
@@ -188,8 +188,8 @@ def show_run(
     from gem_ma.cli.runs import run_folder
     from gem_ma.cli.terminal import progress_line
     from gem_ma.cli.trained import show_training
-    from gem_ma.episode import End
     from gem_ma.files import damage, kind
+    from gem_ma.kernel.episode import End
     from gem_ma.running.stored import open_record
     from gem_ma.store import read_ends, read_manifest, read_summary
     from gem_ma.store.summaries import check_training

@@ -132,7 +132,7 @@ def _play(
     EndpointError with how to go on."""
     from gem_ma.cli.runs import report_of
     from gem_ma.cli.terminal import Progress
-    from gem_ma.errors import BudgetError, EndpointError
+    from gem_ma.kernel.errors import BudgetError, EndpointError
     from gem_ma.running.cells import Playing, Policies, cell_path
 
     cells: dict[Names, Cell] = {}
@@ -159,7 +159,7 @@ def _page(loaded: LoadedStudy, summary: Mapping[str, Any], path: Path) -> Path |
     """Writes the page of the study; one that cannot be written costs a line on stderr, not the
     result."""
     from gem_ma.cli.terminal import progress_line
-    from gem_ma.errors import StoreError
+    from gem_ma.kernel.errors import StoreError
     from gem_ma.view.study import write_study
 
     try:

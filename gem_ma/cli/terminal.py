@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
-from gem_ma.errors import StoreError
+from gem_ma.kernel.errors import StoreError
 
 LINE_EVERY_S = 10.0
 _ESCAPE = re.compile(

@@ -57,7 +57,7 @@ def command(
     from gem_ma.cli.processes import follow, spread
     from gem_ma.config.loading import load
     from gem_ma.config.sources import trained_by
-    from gem_ma.errors import ConfigError
+    from gem_ma.kernel.errors import ConfigError
     from gem_ma.store import run_path
     from gem_ma.training.processes.teams import launched
 
@@ -174,7 +174,7 @@ class _Training(NamedTuple):
         from gem_ma.cli.live import Live
         from gem_ma.cli.terminal import progress_line
         from gem_ma.engines.small.human import asks_person
-        from gem_ma.errors import BudgetError, EndpointError
+        from gem_ma.kernel.errors import BudgetError, EndpointError
         from gem_ma.training.entry import train
 
         config, stopping, summary = self.loaded.config, self.stopping, dict[str, Any]()

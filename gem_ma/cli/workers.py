@@ -30,7 +30,7 @@ def worker_options(command: F) -> F:
 
 def check_ray(ray: str | None, workers: int | None, processes: int) -> None:
     """Raises ConfigError for options that do not go together."""
-    from gem_ma.errors import ConfigError
+    from gem_ma.kernel.errors import ConfigError
 
     if workers is not None and ray is None:
         raise ConfigError(f"--workers {workers}: these are workers of Ray; add --ray local")

@@ -8,8 +8,8 @@ from gem_ma.behaviour import as_factory, needs_policy
 from gem_ma.config.playing import AgentSettings
 from gem_ma.config.seating import seats_of
 from gem_ma.config.settings import Config
-from gem_ma.errors import ConfigError
-from gem_ma.scenario import Scenario
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Scenario
 
 
 def cast_with(

@@ -17,7 +17,7 @@ from gem_ma.config.fit_training import together
 from gem_ma.config.seating import fits, is_partial, is_pattern, key_of, keys_of
 from gem_ma.config.worlds_written import seats, worlds
 from gem_ma.engines.capabilities import Configured, Findable, Settles, declares
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 DEFAULT_EPISODES = 20  # of a config made from a scenario id
 

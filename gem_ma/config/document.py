@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 # far above any config that a person has written, and small enough to be read in an instant
 MAX_BYTES, MAX_DEPTH, MAX_DIGITS = 256 * 1024, 50, 100

@@ -21,7 +21,7 @@ from gem_ma.config.options import ENGINE, SEAT, check_options, signature
 from gem_ma.config.playing import PolicySettings
 from gem_ma.config.seating import fits, key_of
 from gem_ma.config.worlds_written import SECTIONS, seats, worlds
-from gem_ma.spelling import nearest
+from gem_ma.kernel.spelling import nearest
 
 
 def check_fit(document: Document, base: Path | None, *, look_for_unused: bool = True) -> None:

@@ -15,9 +15,9 @@ from gem_ma.config.document import Document, Keys, dotted
 from gem_ma.config.options import check_options
 from gem_ma.config.paths import locate_files
 from gem_ma.config.playing import ScenarioSettings, WorldSettings
-from gem_ma.errors import ConfigError, DataError
-from gem_ma.scenario import Scenario
-from gem_ma.spelling import nearest
+from gem_ma.kernel.errors import ConfigError, DataError
+from gem_ma.kernel.scenario import Scenario
+from gem_ma.kernel.spelling import nearest
 
 
 def single(tasks: Sequence[Any]) -> bool:

@@ -12,7 +12,7 @@ from gem_ma.config.document import Document, Keys, section
 from gem_ma.config.learning import SCHEDULE
 from gem_ma.config.worlds_written import worlds
 from gem_ma.engines.capabilities import Pins, Trains, declares
-from gem_ma.spelling import nearest
+from gem_ma.kernel.spelling import nearest
 
 # of each world that is trained on: its agents, () where they cannot be known, and where the seat of
 # each stands

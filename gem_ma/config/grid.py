@@ -17,8 +17,8 @@ from gem_ma.config.schema import validate
 from gem_ma.config.settings import Config
 from gem_ma.config.studies import StudySections
 from gem_ma.config.worlds_written import give_own_seat, placed_keys
-from gem_ma.errors import ConfigError
-from gem_ma.spelling import nearest
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.spelling import nearest
 
 SECTIONS = tuple(StudySections.model_fields)
 # each is a run folder, checked before the first is played; more is a slip of the hand

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, field_validator
 
 from gem_ma.config.playing import Settings
-from gem_ma.spelling import near
+from gem_ma.kernel.spelling import near
 
 # These are the only lists: who computes reads them off (`credit`, `estimators.shaping`,
 # `training.learner.losses`), so a name that a config may say is one that is computed.

@@ -46,7 +46,7 @@ from gem_ma.config.settings import Config
 from gem_ma.config.sources import extend, source_of
 from gem_ma.config.studies import StudySections
 from gem_ma.config.worlds_written import give_own_seat, placed_keys, spell_worlds
-from gem_ma.errors import ConfigError, DataError
+from gem_ma.kernel.errors import ConfigError, DataError
 
 Overrides = Sequence[str] | Mapping[str, Any]
 

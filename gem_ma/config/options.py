@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from gem_ma.config.document import Document, Keys
-from gem_ma.spelling import nearest
+from gem_ma.kernel.spelling import nearest
 
 SEAT = frozenset({"agent", "sample", "rng", "task"})  # what a behaviour gets from the driver
 # what an engine gets from the driver

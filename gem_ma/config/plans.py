@@ -27,12 +27,12 @@ from gem_ma.config.settings import Config
 from gem_ma.engines.base import Engine, Policy, stable_seed
 from gem_ma.engines.http.budget import Budget
 from gem_ma.engines.opening import open_engine
-from gem_ma.episode import Seat
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.episode import Seat
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Scenario
 from gem_ma.memory import summarist
 from gem_ma.registry import load, make, task_of
 from gem_ma.rollout import Plan
-from gem_ma.scenario import Scenario
 from gem_ma.tools.equipping import equipped
 
 

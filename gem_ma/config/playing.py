@@ -20,8 +20,8 @@ from pydantic import (
     model_validator,
 )
 
-from gem_ma.episode import Limits, Seat
-from gem_ma.types import MAX_SAID, Sampling
+from gem_ma.kernel.episode import Limits, Seat
+from gem_ma.kernel.types import MAX_SAID, Sampling
 
 
 class Settings(BaseModel):

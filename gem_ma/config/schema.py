@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from gem_ma.config.document import Document, Keys
-from gem_ma.spelling import nearest
+from gem_ma.kernel.spelling import nearest
 
 M = TypeVar("M", bound=BaseModel)
 # a list of a million wrong items needs no million explanations, each of which searches for near

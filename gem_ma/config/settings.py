@@ -22,7 +22,7 @@ from gem_ma.config.playing import (
     WorldSettings,
 )
 from gem_ma.config.training import TrainSettings
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 
 class EvaluateSettings(Settings):

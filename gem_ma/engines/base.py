@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from gem_ma.engines.batching import Core
-from gem_ma.types import Reply, Request, Sampling
+from gem_ma.kernel.types import Reply, Request, Sampling
 
 
 class Engine(Protocol):

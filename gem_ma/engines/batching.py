@@ -21,7 +21,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from gem_ma.engines.capabilities import Batches, Mixes, Streams
-from gem_ma.types import Reply, Request
+from gem_ma.kernel.types import Reply, Request
 
 Core = Batches | Streams  # what `Batched` makes an engine of
 Queued = tuple[Request, "asyncio.Future[Reply]", "Batched"]

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from typing_extensions import get_protocol_members
 
-from gem_ma.types import Reply, Request, Sampling
+from gem_ma.kernel.types import Reply, Request, Sampling
 
 Asked = tuple[Any, Request]  # whom a request is for, and the request
 

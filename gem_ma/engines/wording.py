@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from gem_ma.types import SCENARIO, SYSTEM, Message, Tool, ToolCall
+from gem_ma.kernel.types import SCENARIO, SYSTEM, Message, Tool, ToolCall
 
 TOOLS_IN_TEXT = (
     "You can call these tools. To call one, write\n"

@@ -14,11 +14,11 @@ import pettingzoo
 
 from gem_ma.envs.projection import Projection
 from gem_ma.envs.session import Session
-from gem_ma.episode import Limits
-from gem_ma.errors import ActionError
-from gem_ma.exchange import read
-from gem_ma.scenario import Game, Scenario
-from gem_ma.types import Action
+from gem_ma.kernel.episode import Limits
+from gem_ma.kernel.errors import ActionError
+from gem_ma.kernel.scenario import Game, Scenario
+from gem_ma.kernel.types import Action
+from gem_ma.kernel.views import read
 
 
 class ChatAEC(Projection, pettingzoo.AECEnv[str, dict[str, Any], "str | Action | None"]):

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from gem_ma.envs.gym import ChatGym, gym_env
 from gem_ma.envs.others import seated
-from gem_ma.errors import ActionError, ConfigError
+from gem_ma.kernel.errors import ActionError, ConfigError
+from gem_ma.kernel.scenario import Game, Scenario
 from gem_ma.registry import task_of
-from gem_ma.scenario import Game, Scenario
 
 EXPLORED = 64  # games that are played first
 WINDOW = 128  # words; a longer transcript loses its oldest

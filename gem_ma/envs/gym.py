@@ -17,11 +17,11 @@ from gymnasium.utils import seeding
 from gem_ma.envs.others import Others
 from gem_ma.envs.session import RENDER_MODES, Session
 from gem_ma.envs.spaces import ChatText, observation_space
-from gem_ma.episode import Limits
-from gem_ma.errors import ActionError, ConfigError
-from gem_ma.exchange import read
-from gem_ma.scenario import Game, Scenario
-from gem_ma.types import Action
+from gem_ma.kernel.episode import Limits
+from gem_ma.kernel.errors import ActionError, ConfigError
+from gem_ma.kernel.scenario import Game, Scenario
+from gem_ma.kernel.types import Action
+from gem_ma.kernel.views import read
 
 
 class ChatGym(gymnasium.Env[dict[str, Any], Any]):

@@ -14,8 +14,8 @@ from gem_ma.calling import Outside, late
 from gem_ma.envs.loop import Flights, landed
 from gem_ma.envs.others import Others
 from gem_ma.envs.session import Session
-from gem_ma.errors import ConfigError
-from gem_ma.types import Action
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.types import Action
 
 
 class Transition(NamedTuple):

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Container, Coroutine, Mapping
 from typing import Any
 
 from gem_ma.behaviour import Behaviour
-from gem_ma.errors import ActionError
-from gem_ma.types import Action, Asked
+from gem_ma.kernel.errors import ActionError
+from gem_ma.kernel.types import Action, Asked
 
 Flights = dict[str, "concurrent.futures.Future[Any]"]
 

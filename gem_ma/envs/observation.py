@@ -18,7 +18,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gem_ma.types import RESERVED_SENDERS, Content, Image, Malformed, Message, ToolCall
+from gem_ma.kernel.types import RESERVED_SENDERS, Content, Image, Malformed, Message, ToolCall
 
 _PARTS = '[{"type": '
 # keys that are left out of a chat where they are ""

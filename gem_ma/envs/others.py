@@ -18,11 +18,11 @@ from gem_ma.behaviour import (
 )
 from gem_ma.envs.loop import Flights, begin, landed
 from gem_ma.envs.session import Session
-from gem_ma.episode import Seat
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.episode import Seat
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Game, Scenario
+from gem_ma.kernel.types import Action, Asked
 from gem_ma.registry import as_scenario, load
-from gem_ma.scenario import Game, Scenario
-from gem_ma.types import Action, Asked
 
 
 class Others:

@@ -14,10 +14,10 @@ import pettingzoo
 
 from gem_ma.envs.projection import Projection
 from gem_ma.envs.session import Session
-from gem_ma.episode import Limits
-from gem_ma.errors import ActionError
-from gem_ma.scenario import Scenario
-from gem_ma.types import Action
+from gem_ma.kernel.episode import Limits
+from gem_ma.kernel.errors import ActionError
+from gem_ma.kernel.scenario import Scenario
+from gem_ma.kernel.types import Action
 
 StepValues = tuple[
     dict[str, dict[str, Any]],

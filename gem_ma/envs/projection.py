@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from gem_ma.envs.session import RENDER_MODES, Session
 from gem_ma.envs.spaces import ChatText, observation_space
-from gem_ma.scenario import Game, Scenario
+from gem_ma.kernel.scenario import Game, Scenario
 
 
 class Projection:

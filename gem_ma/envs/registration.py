@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import gymnasium
 
-    from gem_ma.scenario import Scenario
+    from gem_ma.kernel.scenario import Scenario
 
 NAMESPACE = "gem_ma"
 FIRST = 1  # the version of a scenario that is not listed below
@@ -50,7 +50,7 @@ def make_env(
     from gem_ma.envs.discrete import discrete
     from gem_ma.envs.gym import gym_env
     from gem_ma.envs.others import seated
-    from gem_ma.errors import ConfigError
+    from gem_ma.kernel.errors import ConfigError
 
     if obs not in VIEWS:
         raise ConfigError(f"obs is one of {', '.join(VIEWS)}; got {obs!r}")

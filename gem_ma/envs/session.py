@@ -17,13 +17,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gem_ma.effect_values import Pending
 from gem_ma.envs.observation import Messages, encode
-from gem_ma.episode import End, Limits
-from gem_ma.errors import ActionError, ConfigError, ScenarioError
+from gem_ma.kernel.effect_values import Pending
+from gem_ma.kernel.episode import End, Limits
+from gem_ma.kernel.errors import ActionError, ConfigError, ScenarioError
+from gem_ma.kernel.scenario import Game, Scenario
+from gem_ma.kernel.types import Action, Tool
 from gem_ma.registry import as_scenario, task_of
-from gem_ma.scenario import Game, Scenario
-from gem_ma.types import Action, Tool
 
 RENDER_MODES = ["human", "ansi"]
 # the last ones reorder letters

@@ -16,11 +16,11 @@ from typing import Any
 
 from gem_ma.envs.lane import Lane, Transition
 from gem_ma.envs.session import Session
-from gem_ma.episode import Limits
-from gem_ma.errors import ActionError, ConfigError
-from gem_ma.exchange import read
-from gem_ma.scenario import Game, Scenario
-from gem_ma.types import Action
+from gem_ma.kernel.episode import Limits
+from gem_ma.kernel.errors import ActionError, ConfigError
+from gem_ma.kernel.scenario import Game, Scenario
+from gem_ma.kernel.types import Action
+from gem_ma.kernel.views import read
 
 # the id of a scenario, a scenario, or {"id": ..., "agent": ..., "others": ..., options}
 Choice = str | Scenario | type[Scenario] | Mapping[str, Any]

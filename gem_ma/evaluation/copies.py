@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from gem_ma.episode import Episode
+from gem_ma.kernel.episode import Episode
 
 ONE_PLAY = "deterministic: 1 play"  # the method of an interval that such plays have not
 

@@ -12,8 +12,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gem_ma.episode import Episode
-from gem_ma.types import Reply, Usage
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.types import Reply, Usage
 
 Pricing = Callable[[Usage], float | None]  # USD of one reply
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.errors import ConfigError
 from gem_ma.evaluation.listed_chance import play_listed
-from gem_ma.scenario import Game, Scenario
-from gem_ma.types import Action, Message
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Game, Scenario
+from gem_ma.kernel.types import Action, Message
 
 # (agent, view, legal) -> probability of each legal string
 Strategy = Callable[[str, tuple[Message, ...], tuple[str, ...]], Sequence[float]]

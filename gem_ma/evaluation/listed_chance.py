@@ -11,9 +11,9 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gem_ma.errors import ConfigError, ScenarioError
-from gem_ma.scenario import Game, Play, Scenario
-from gem_ma.types import Action
+from gem_ma.kernel.errors import ConfigError, ScenarioError
+from gem_ma.kernel.scenario import Game, Play, Scenario
+from gem_ma.kernel.types import Action
 
 LARGEST_BITS = 16  # of getrandbits; more outcomes than that no tree holds
 

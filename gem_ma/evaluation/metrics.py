@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from gem_ma.episode import End, Episode
 from gem_ma.evaluation.copies import as_one_play
 from gem_ma.evaluation.groups import (
     Labels,
@@ -32,6 +31,7 @@ from gem_ma.evaluation.groups import (
 from gem_ma.evaluation.kinds import RETURN, Kinds
 from gem_ma.evaluation.lost import lost_episodes
 from gem_ma.evaluation.tallies import AgentCounts, Taken, take
+from gem_ma.kernel.episode import End, Episode
 
 __all__ = ["Success", "summarise"]
 

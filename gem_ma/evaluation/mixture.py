@@ -13,7 +13,7 @@ from typing import Any
 
 from gem_ma.evaluation.exploitability import Decision, TokenStrategy
 from gem_ma.evaluation.game_tree import Strategy
-from gem_ma.types import Message
+from gem_ma.kernel.types import Message
 
 
 class Mixture:

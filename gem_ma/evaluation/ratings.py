@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.decimals import decimal
-from gem_ma.episode import Episode, Seat
-from gem_ma.errors import DataError
+from gem_ma.kernel.episode import Episode, Seat
+from gem_ma.kernel.errors import DataError
 
 ELO = 400 / math.log(10)  # rating points of a factor e in the odds of winning
 TOLERANCE, ROUNDS = 1e-10, 10_000  # of the fit: in log strength, and at most

@@ -15,8 +15,6 @@ from statistics import fmean
 from typing import Any
 
 from gem_ma.decimals import decimal
-from gem_ma.episode import Episode
-from gem_ma.errors import ConfigError
 from gem_ma.evaluation.copies import ONE_PLAY, Copies, as_one_play
 from gem_ma.evaluation.groups import returns_of, values_of
 from gem_ma.evaluation.judge import Judge
@@ -29,6 +27,8 @@ from gem_ma.evaluation.pairs import (
     one_difference,
     paired_difference,
 )
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import ConfigError
 
 Names = tuple[str, ...]
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gem_ma.episode import End, Entry, Episode
 from gem_ma.evaluation.copies import Copies
 from gem_ma.evaluation.groups import (
     Labels,
@@ -20,7 +19,8 @@ from gem_ma.evaluation.groups import (
     values_of,
 )
 from gem_ma.evaluation.unheard import Voices
-from gem_ma.types import Malformed, Turn
+from gem_ma.kernel.episode import End, Entry, Episode
+from gem_ma.kernel.types import Malformed, Turn
 
 GOES_ON = 2  # further acts of who wanted to end
 # of the end, as other benchmarks' users write it

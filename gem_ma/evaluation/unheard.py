@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from gem_ma.episode import End, Episode
-from gem_ma.types import Reply
+from gem_ma.kernel.episode import End, Episode
+from gem_ma.kernel.types import Reply
 
 # how a play ends in which a policy was asked and gave no reply -> why, and what to do
 _BEFORE_IT = {

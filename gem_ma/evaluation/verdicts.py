@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gem_ma.episode import Episode
 from gem_ma.evaluation.judge import Judge
 from gem_ma.evaluation.kinds import Kinds
 from gem_ma.evaluation.pairs import Id
+from gem_ma.kernel.episode import Episode
 
 HOOKS = ("success", "measures", "labels")
 

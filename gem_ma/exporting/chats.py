@@ -8,8 +8,8 @@ from typing import Any
 
 from gem_ma.credit import credit
 from gem_ma.envs.observation import encode, to_chat
-from gem_ma.episode import Episode
-from gem_ma.types import Message, Reply, Turn, spoken
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.types import Message, Reply, Turn, spoken
 
 Fields = dict[str, Any]
 

@@ -22,11 +22,11 @@ from gem_ma.config.worlds import Worlds, worlds_of
 from gem_ma.engines.base import Policy
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.entrance import Source, load_config, wait
-from gem_ma.episode import Episode
-from gem_ma.errors import ConfigError, DataError
 from gem_ma.estimators import estimate
 from gem_ma.estimators.registry import estimator
 from gem_ma.integrations.samples import Sample, samples
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.rollout import Plan
 from gem_ma.training.learner.pairs import PAIRED
 from gem_ma.training.loop.local import LocalPlayers

@@ -19,12 +19,12 @@ import numpy as np
 
 from gem_ma.config.loading import Overrides
 from gem_ma.entrance import Source
-from gem_ma.episode import Episode
-from gem_ma.errors import ConfigError, DataError
 from gem_ma.integrations.course import Start
 from gem_ma.integrations.outside import Drawn, Elsewhere, Outside
 from gem_ma.integrations.samples import Sample
-from gem_ma.types import Request
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import ConfigError, DataError
+from gem_ma.kernel.types import Request
 
 try:
     from openrlhf.utils.agent import AgentExecutorBase

@@ -19,15 +19,15 @@ from gem_ma.config.worlds import worlds_of
 from gem_ma.engines.base import Engine, Policy
 from gem_ma.engines.local.chat import Chat
 from gem_ma.entrance import Source, load_config
-from gem_ma.episode import Episode
-from gem_ma.errors import ConfigError, EngineError
 from gem_ma.integrations.course import Start, check_training, chosen, starts_of, trained_by
 from gem_ma.integrations.samples import Sample, samples
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.kernel.types import Reply, Request, Sampling, Usage
 from gem_ma.rollout import Plan, play
 from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.discounts import discounts
 from gem_ma.training.schedule.plans import training_plans
-from gem_ma.types import Reply, Request, Sampling, Usage
 
 
 class Outside:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.learner.rows import Bound, Row, rows
 from gem_ma.turn_table import TurnTable
 

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from gem_ma.config.loading import Loaded, LoadedStudy
     from gem_ma.config.worlds import World, Worlds
     from gem_ma.engines.base import Policy
-    from gem_ma.episode import Episode
     from gem_ma.evaluation.judge import Judge
     from gem_ma.evaluation.studies import Cell
+    from gem_ma.kernel.episode import Episode
+    from gem_ma.kernel.scenario import Scenario
     from gem_ma.rollout import Plan
-    from gem_ma.scenario import Scenario
 
 Names = tuple[str, ...]  # of a cell, one per axis
 _NO_SEATS: dict[str, Any] = {"agents": {}, "scenarios": {}}
@@ -152,8 +152,8 @@ def check_measures(names: Sequence[str], worlds: Mapping[Names, Worlds]) -> None
     What a scenario measures is known from a play: one of two decision points, with silent
     agents, which is not kept.
     """
-    from gem_ma.errors import ConfigError
-    from gem_ma.spelling import nearest
+    from gem_ma.kernel.errors import ConfigError
+    from gem_ma.kernel.spelling import nearest
     from gem_ma.wrappers.around import rules_of
 
     if not names:
@@ -196,7 +196,7 @@ def _tried(world: World) -> Episode:
     from dataclasses import replace
 
     from gem_ma.config.plans import evaluation_plans
-    from gem_ma.episode import Limits, Seat
+    from gem_ma.kernel.episode import Limits, Seat
     from gem_ma.rollout import play
 
     plan = next(evaluation_plans(world.config, world.scenario))

@@ -18,7 +18,7 @@ def compare_runs(first: Path, second: Path, say: Say, scores: Sequence[str] = ()
 
     Raises ConfigError for a training and where no play is in both, StoreError for damage.
     """
-    from gem_ma.errors import ConfigError
+    from gem_ma.kernel.errors import ConfigError
     from gem_ma.running.stored import open_record
     from gem_ma.store import read_manifest
 
@@ -36,9 +36,9 @@ def compared(
     first: Path, second: Path, before: Cell, after: Cell, scores: Sequence[str] = ()
 ) -> dict[str, Any]:
     """What `compare_runs` gives, of two folders whose cells are made already."""
-    from gem_ma.errors import ConfigError
     from gem_ma.evaluation.comparison import compare_cells
     from gem_ma.files import damage
+    from gem_ma.kernel.errors import ConfigError
     from gem_ma.store.lines import read_resolved
     from gem_ma.store.names import changed_keys
 

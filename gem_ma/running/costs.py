@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from gem_ma.config.playing import PolicySettings
     from gem_ma.config.settings import Config
-    from gem_ma.episode import Episode
-    from gem_ma.types import Usage
+    from gem_ma.kernel.episode import Episode
+    from gem_ma.kernel.types import Usage
 
 
 def costs_of(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gem_ma.config.loading import Loaded
     from gem_ma.config.worlds import Worlds
     from gem_ma.engines.base import Policy
-    from gem_ma.scenario import Scenario
+    from gem_ma.kernel.scenario import Scenario
     from gem_ma.store import RunFolder
 
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from gem_ma.episode import End
+from gem_ma.kernel.episode import End
 
 if TYPE_CHECKING:
-    from gem_ma.episode import Episode
+    from gem_ma.kernel.episode import Episode
     from gem_ma.running.stored import Recorded
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from gem_ma.engines.base import Policy
-    from gem_ma.episode import Episode
+    from gem_ma.kernel.episode import Episode
     from gem_ma.rollout import Plan
     from gem_ma.store import RunFolder
 
@@ -35,7 +35,7 @@ async def play_into(
     import asyncio
 
     from gem_ma.engines.small.human import asks_person
-    from gem_ma.errors import BudgetError
+    from gem_ma.kernel.errors import BudgetError
     from gem_ma.store.interrupted import remove_replies
 
     people = asks_person(policies)
@@ -104,7 +104,7 @@ async def _record(
     from itertools import takewhile
 
     from gem_ma.crew import play_many
-    from gem_ma.episode import End
+    from gem_ma.kernel.episode import End
     from gem_ma.store.interrupted import forget_replies
 
     refusal = ""

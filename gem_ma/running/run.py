@@ -8,11 +8,11 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gem_ma.errors import ConfigError, StoreError
 from gem_ma.installing import install
+from gem_ma.kernel.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
-    from gem_ma.episode import Episode
+    from gem_ma.kernel.episode import Episode
     from gem_ma.running.stored import Recorded
 
 

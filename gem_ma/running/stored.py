@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gem_ma.errors import ConfigError, DataError, StoreError
+from gem_ma.kernel.errors import ConfigError, DataError, StoreError
 
 if TYPE_CHECKING:
     from gem_ma.config.playing import ScenarioSettings

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from gem_ma import registry
 from gem_ma.digests import digest_of
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.used import (
     begin,
     count,

@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gem_ma.kernel.types import Reply
 from gem_ma.serving.requests import Wanted
-from gem_ma.types import Reply
 
 DONE = b"data: [DONE]\n\n"
 

@@ -23,7 +23,7 @@ from socketserver import TCPServer, ThreadingMixIn
 from types import MappingProxyType, TracebackType
 from typing import Any
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.serving.desk import Desk
 from gem_ma.serving.refused import Refused
 from gem_ma.serving.requests import parsed

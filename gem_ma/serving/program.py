@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 from gem_ma.behaviour import Sample
 from gem_ma.engines.batching import GATE
-from gem_ma.episode import Episode
-from gem_ma.errors import ConfigError, DataError, ProgramError
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import ConfigError, DataError, ProgramError
+from gem_ma.kernel.types import Action, Asked, Message, Reply, Sampling, Tool
 from gem_ma.serving.desk import DESK
-from gem_ma.types import Action, Asked, Message, Reply, Sampling, Tool
 
 CALLS = 256  # model calls in one turn: a program that never acts would fill the record
 LOOK_S = 1.0  # at the longest, until silence is noticed

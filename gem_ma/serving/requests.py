@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.parsing import clean
-from gem_ma.parsing.strict_json import DECODER, clean_json, depth_exceeds
+from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.parsing.strict_json import DECODER, clean_json, depth_exceeds
+from gem_ma.kernel.types import Sampling, Tool
 from gem_ma.serving.refused import Refused
-from gem_ma.types import Sampling, Tool
 
 DEEPEST = 96
 MOST_TOOLS, MOST_STOPS = 256, 16

@@ -22,15 +22,15 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from gem_ma.errors import GemMaError
-from gem_ma.parsing import clean
+from gem_ma.kernel.errors import GemMaError
+from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.types import Reply
 from gem_ma.serving.answers import completion, events
 from gem_ma.serving.desk import Desk
 from gem_ma.serving.program import Ending, News, OverError, Program, ProtocolFault
 from gem_ma.serving.refused import Refused
 from gem_ma.serving.requests import wanted
 from gem_ma.serving.sayings import Sayings, chat_messages
-from gem_ma.types import Reply
 
 WAIT_S = 20.0  # for a seat or a turn, until the client asks again: proxies cut at 30
 LOOK_S = 0.25  # between two looks whether the client is still there

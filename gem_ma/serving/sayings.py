@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gem_ma.engines.wording import speaker
-from gem_ma.parsing import clean, parse_action, read_call, split_reasoning
+from gem_ma.kernel.parsing import clean, parse_action, read_call, split_reasoning
+from gem_ma.kernel.types import Action, Image, Malformed, Message, Reply, ToolCall
 from gem_ma.serving.refused import Refused
-from gem_ma.types import Action, Image, Malformed, Message, Reply, ToolCall
 
 MOST_MESSAGES = 4096
 ROLES = ("system", "developer", "user", "assistant", "tool")

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.codec import dump_episode
-from gem_ma.episode import End, Episode
-from gem_ma.errors import StoreError
 from gem_ma.files import (
     append,
     is_file,
@@ -28,6 +26,9 @@ from gem_ma.files import (
 )
 from gem_ma.folders import check_run
 from gem_ma.json_text import dump_json
+from gem_ma.kernel.episode import End, Episode
+from gem_ma.kernel.errors import StoreError
+from gem_ma.kernel.types import Image
 from gem_ma.pictures import shown_in
 from gem_ma.store.disk import media_file, move_aside, take_lock
 from gem_ma.store.lines import (
@@ -41,7 +42,6 @@ from gem_ma.store.lines import (
 )
 from gem_ma.store.manifest import create_or_check, note_more_files
 from gem_ma.store.names import finite, plain
-from gem_ma.types import Image
 
 # what a power cut may cost; a sync takes milliseconds, which a table's play does not
 SYNC_EPISODES, SYNC_S = 32, 1.0

@@ -18,7 +18,7 @@ from gem_ma.codec import REPLY
 from gem_ma.engines.small.replay import Recorded
 from gem_ma.files import MOST_LINE, append, is_file, read, remove
 from gem_ma.json_text import dump_json, load_json
-from gem_ma.types import Request
+from gem_ma.kernel.types import Request
 
 NAME = "interrupted.jsonl"
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gem_ma.errors import ConfigError, DataError, StoreError
 from gem_ma.files import is_file, oserror, replace_file, sync_folder
+from gem_ma.kernel.errors import ConfigError, DataError, StoreError
 from gem_ma.store.disk import now, take_lock
 from gem_ma.store.lines import read_manifest, read_resolved
 from gem_ma.store.names import (

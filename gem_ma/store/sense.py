@@ -3,8 +3,8 @@ a play can have."""
 
 from __future__ import annotations
 
-from gem_ma.episode import Episode
-from gem_ma.errors import StoreError
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import StoreError
 
 MOST_STEPS = 10**9
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gem_ma.errors import StoreError
+from gem_ma.kernel.errors import StoreError
 
 Test = Callable[[Any], bool]
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gem_ma.scenario import Call, Scenario
+from gem_ma.kernel.scenario import Call, Scenario
 from gem_ma.testing.kit import differing
 
 # (call, how many before it in this play, the play's start)

@@ -17,10 +17,10 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, TypedDict, Unpack
 
-from gem_ma.episode import Limits
-from gem_ma.errors import ConfigError, ConformanceError
+from gem_ma.kernel.episode import Limits
+from gem_ma.kernel.errors import ConfigError, ConformanceError
+from gem_ma.kernel.scenario import Game, Scenario
 from gem_ma.registry import as_scenario
-from gem_ma.scenario import Game, Scenario
 from gem_ma.testing import (
     fresh,
     rules_environments,

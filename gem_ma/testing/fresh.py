@@ -13,7 +13,7 @@ import subprocess
 import sys
 from typing import Any
 
-from gem_ma.scenario import Scenario
+from gem_ma.kernel.scenario import Scenario
 from gem_ma.testing.kit import Failed, Kit
 from gem_ma.testing.players import Cast
 from gem_ma.testing.traces import trace

@@ -16,14 +16,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.errors import ReplayError, ScenarioError
-from gem_ma.parsing import clean
-from gem_ma.scenario import Game, Scenario
+from gem_ma.kernel.errors import ReplayError, ScenarioError
+from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.scenario import Game, Scenario
+from gem_ma.kernel.types import Action
 from gem_ma.testing.clock import TooSlow, time_limit
 from gem_ma.testing.players import Cast
 from gem_ma.testing.report import Finding
 from gem_ma.testing.traces import Trace, trace
-from gem_ma.types import Action
 
 # a single play that takes longer hangs; so does a step that computes for so long
 PLAY_S, STEP_CPU_S = 20.0, 6.0

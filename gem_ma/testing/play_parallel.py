@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gem_ma.parsing import clean
+from gem_ma.kernel.parsing import clean
 from gem_ma.testing.environment_play import reset
 from gem_ma.testing.kit import Kit
 from gem_ma.testing.players import Cast

@@ -59,7 +59,7 @@ class ScenarioItem(pytest.Item):
             pytest.fail("\n".join(report.doubts), pytrace=False)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        from gem_ma.errors import GemMaError
+        from gem_ma.kernel.errors import GemMaError
 
         # the findings are the message; a traceback into the kit helps nobody
         if isinstance(excinfo.value, GemMaError):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gem_ma.scenario import Scenario
+from gem_ma.kernel.scenario import Scenario
 from gem_ma.testing.calls import counting, remembering
 from gem_ma.testing.clock import time_limit
 from gem_ma.testing.kit import Failed, Kit

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gem_ma.parsing import clean
+from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.types import Asked
 from gem_ma.testing.clock import TooSlow, time_limit
 from gem_ma.testing.environment_play import Factory, accepts, make_environment, reset
 from gem_ma.testing.kit import PLAY_S, Failed, Kit
@@ -21,7 +22,6 @@ from gem_ma.testing.players import Cast
 from gem_ma.testing.same_play import compare
 from gem_ma.testing.traces import trace
 from gem_ma.testing.watch import Played, Watch, messages_of, tools_of
-from gem_ma.types import Asked
 
 
 class Seated:

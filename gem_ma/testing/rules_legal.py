@@ -6,10 +6,10 @@ import re
 import time
 from typing import Any
 
-from gem_ma.parsing import fold, parse_legal
+from gem_ma.kernel.parsing import fold, parse_legal
+from gem_ma.kernel.types import Action
 from gem_ma.testing.kit import Failed, Kit
 from gem_ma.testing.traces import Trace
-from gem_ma.types import Action
 
 PLAIN = ("first", "random", "mixed")
 LEGAL_S = 2.0  # CPU time after which no further decision point is tried string by string

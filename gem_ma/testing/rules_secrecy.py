@@ -16,7 +16,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from gem_ma.scenario import Scenario
+from gem_ma.kernel.scenario import Scenario
 from gem_ma.testing.calls import remembering
 from gem_ma.testing.clock import TooSlow, time_limit
 from gem_ma.testing.environment_play import Factory, make_environment, reset_to

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gem_ma.envs.observation import encode
-from gem_ma.types import Action
+from gem_ma.kernel.types import Action
 
 
 @dataclass(frozen=True, slots=True)

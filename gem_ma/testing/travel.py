@@ -17,8 +17,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from gem_ma.kernel.scenario import Scenario
 from gem_ma.registry import load, names_instance
-from gem_ma.scenario import Scenario
 
 
 class NotImportable(Exception):

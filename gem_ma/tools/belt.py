@@ -12,10 +12,10 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gem_ma.effects import Ask, Call, Effect, Play, Reward, Scenario
-from gem_ma.episode import Episode, Limits
-from gem_ma.errors import CallError, ConfigError
-from gem_ma.types import Action, Malformed, Message, Tool, ToolCall
+from gem_ma.kernel.effects import Ask, Call, Effect, Play, Reward, Scenario
+from gem_ma.kernel.episode import Episode, Limits
+from gem_ma.kernel.errors import CallError, ConfigError
+from gem_ma.kernel.types import Action, Malformed, Message, Tool, ToolCall
 from gem_ma.wrappers.around import Around, relay, without
 
 

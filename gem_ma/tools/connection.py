@@ -22,8 +22,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gem_ma.engines.http.hiding import Secret
-from gem_ma.parsing import clean
-from gem_ma.types import Tool
+from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.types import Tool
 
 MOST_PAGES = 32  # of a list of tools: a server may name a next page for ever
 LONGEST = 8_000  # characters of a result

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from gem_ma.errors import ConfigError
-from gem_ma.scenario import Scenario
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Scenario
 from gem_ma.tools.belt import Equipment, WithTools
 
 KINDS = {

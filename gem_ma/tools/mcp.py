@@ -17,8 +17,9 @@ from typing import Any
 
 from gem_ma.engines.http.endpoint import Endpoint
 from gem_ma.env_file import NO_SECRET
-from gem_ma.errors import ConfigError
 from gem_ma.installing import install
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.types import Tool
 from gem_ma.tools.belt import Equipment, Use
 from gem_ma.tools.connection import (
     FORGOTTEN,
@@ -31,7 +32,6 @@ from gem_ma.tools.connection import (
     tools_of,
     wait,
 )
-from gem_ma.types import Tool
 
 START_S = 60.0  # until a server has started and named its tools, at least
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # of a tool, as the protocol has it

@@ -18,7 +18,7 @@ from math import log
 from pathlib import Path
 from unicodedata import normalize
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 K1, B = 1.2, 0.75
 SUFFIXES = (".txt", ".md")

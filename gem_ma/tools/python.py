@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from textwrap import dedent
 from typing import Any
 
+from gem_ma.kernel.types import Tool
 from gem_ma.tools import sessions
 from gem_ma.tools.belt import Equipment
 from gem_ma.tools.sandbox import TIMEOUT_S, require
 from gem_ma.tools.walls import Wall, mounts
-from gem_ma.types import Tool
 
 DESCRIPTION = (
     "Runs Python and gives what it prints, and the value of its last line. Variables stay for the"

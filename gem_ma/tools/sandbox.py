@@ -26,7 +26,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from typing import Any
 
-from gem_ma.errors import CallError, ConfigError
+from gem_ma.kernel.errors import CallError, ConfigError
 from gem_ma.tools.walls import ENVIRONMENT, Wall, advice, command, facts_of, texts
 
 TIMEOUT_S = 5.0

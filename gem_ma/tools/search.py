@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.types import Tool
 from gem_ma.tools.belt import Equipment, Use
 from gem_ma.tools.passages import PASSAGE, Index, Passage, read
 from gem_ma.tools.retriever import Retriever
-from gem_ma.types import Tool
 
 DESCRIPTION = "Searches a collection of texts and gives the passages that fit the query best."
 PARAMETERS = {

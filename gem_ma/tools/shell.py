@@ -11,12 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.types import Tool
 from gem_ma.tools import sessions
 from gem_ma.tools.belt import Equipment
 from gem_ma.tools.sandbox import TIMEOUT_S, require
 from gem_ma.tools.walls import MIB, Wall
-from gem_ma.types import Tool
 
 DESCRIPTION = (
     "Runs a command in bash and gives what it prints. The working folder, files, variables,"

@@ -20,7 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.tools.syscalls import program
 
 TIERS = ("bubblewrap", "none")

@@ -15,7 +15,7 @@ from gem_ma.config.worlds import Worlds, worlds_of
 from gem_ma.engines.base import Policy
 from gem_ma.engines.opening import paces
 from gem_ma.estimators import estimator
-from gem_ma.scenario import Scenario
+from gem_ma.kernel.scenario import Scenario
 from gem_ma.store import RunFolder
 from gem_ma.tracking import Tracker, Tracking
 from gem_ma.training.learner.critic import Critic

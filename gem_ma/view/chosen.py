@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.episode import End
 from gem_ma.evaluation.groups import CAUSES, is_cause
+from gem_ma.kernel.episode import End
 from gem_ma.store import EpisodeId
 
 EPISODES = 50  # transcripts of one run

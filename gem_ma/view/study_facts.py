@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gem_ma.errors import GemMaError
+from gem_ma.kernel.errors import GemMaError
 from gem_ma.store import read_manifest, read_resolved, read_summary
 from gem_ma.view.facts import facts_block
 from gem_ma.view.page import Html

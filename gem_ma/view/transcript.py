@@ -12,8 +12,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gem_ma.episode import Episode
-from gem_ma.types import Image, Malformed, Message, Reply, ToolCall, Turn
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.types import Image, Malformed, Message, Reply, ToolCall, Turn
 
 # per text, episode, turn, image (bytes): a page holds dozens of episodes in a few megabytes
 MAX_TEXT, MAX_TURNS, MAX_CALLS, MAX_IMAGE = 8_000, 400, 20, 300_000

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
-from gem_ma.errors import StoreError
+from gem_ma.kernel.errors import StoreError
 from gem_ma.view.page import Html, island, page, printable, text
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gem_ma.errors import ConfigError, GemMaError, StoreError
 from gem_ma.evaluation.comparison import (
     both_ways,
     difference_of,
@@ -23,6 +22,7 @@ from gem_ma.evaluation.kinds import RETURN, SUCCESS
 from gem_ma.evaluation.lost import lost_ids
 from gem_ma.evaluation.studies import Cell
 from gem_ma.files import damage
+from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
 from gem_ma.running.comparing import compared, judged_cell, world_of
 from gem_ma.view.folder import manifest, stored_summary
 from gem_ma.view.marks import axis_name

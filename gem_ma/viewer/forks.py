@@ -23,10 +23,10 @@ from gem_ma.config.settings import Config
 from gem_ma.config.worlds import World, Worlds
 from gem_ma.engines.base import stable_seed
 from gem_ma.engines.small.human import typed_call
-from gem_ma.episode import Episode, Seat
-from gem_ma.errors import ConfigError, StoreError
+from gem_ma.kernel.episode import Episode, Seat
+from gem_ma.kernel.errors import ConfigError, StoreError
+from gem_ma.kernel.types import Action, Asked, Turn
 from gem_ma.rollout import Plan, play
-from gem_ma.types import Action, Asked, Turn
 from gem_ma.view.beside import add_row, read_rows
 
 FILE = "forks.jsonl"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gem_ma.errors import StoreError
+from gem_ma.kernel.errors import StoreError
 from gem_ma.view.page import Html, text
 
 MOST_MOVES = 120  # buttons; the others are typed, as on the page with scripts

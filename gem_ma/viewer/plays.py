@@ -20,7 +20,7 @@ from gem_ma.behaviour import as_factory, needs_policy
 from gem_ma.config.loading import load
 from gem_ma.config.plans import try_seats
 from gem_ma.config.worlds import worlds_of
-from gem_ma.errors import ConfigError, GemMaError, StoreError
+from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
 from gem_ma.running.by_hand import drawn_seed, with_person
 from gem_ma.running.folder import open_folder
 from gem_ma.store import run_path

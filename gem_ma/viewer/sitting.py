@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.human import spoken_line, typed_reply, usage
-from gem_ma.episode import Episode
-from gem_ma.errors import EngineError, GemMaError, StoreError
-from gem_ma.parsing import clean
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import EngineError, GemMaError, StoreError
+from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.scenario import Game
+from gem_ma.kernel.types import Message, Reply, Request, spoken
 from gem_ma.rollout import Plan, play
 from gem_ma.running.score import score_of
-from gem_ma.scenario import Game
-from gem_ma.types import Message, Reply, Request, spoken
 from gem_ma.view.report import write_report
 from gem_ma.view.transcript import key_of, messages_shown, number
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gem_ma.effects import Effect, Play, Scenario
-from gem_ma.episode import Episode
-from gem_ma.errors import CallError
-from gem_ma.types import Message, Turn
+from gem_ma.kernel.effects import Effect, Play, Scenario
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import CallError
+from gem_ma.kernel.types import Message, Turn
 
 FACTS = [
     name

@@ -8,9 +8,9 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gem_ma.effects import Ask, Effect, Play, Scenario, Tell
-from gem_ma.errors import ConfigError
-from gem_ma.types import Action, Message, Tool, ToolCall
+from gem_ma.kernel.effects import Ask, Effect, Play, Scenario, Tell
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.types import Action, Message, Tool, ToolCall
 from gem_ma.wrappers.around import Around, layers_of, relay
 from gem_ma.wrappers.retry import by_agent
 

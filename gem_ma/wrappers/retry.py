@@ -7,10 +7,10 @@ from collections.abc import Generator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from gem_ma.effects import Ask, Effect, Play, Reward, Scenario
-from gem_ma.episode import Episode
-from gem_ma.errors import ConfigError
-from gem_ma.types import Action, Malformed, ToolCall
+from gem_ma.kernel.effects import Ask, Effect, Play, Reward, Scenario
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.types import Action, Malformed, ToolCall
 from gem_ma.wrappers.around import Around, layers_of, relay, without
 from gem_ma.wrappers.time_limit import TimeLimit
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gem_ma.effects import Scenario
-from gem_ma.episode import Limits
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.effects import Scenario
+from gem_ma.kernel.episode import Limits
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.wrappers.around import Around, layers_of
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gem_ma.errors import DataError
+from gem_ma.kernel.errors import DataError
 
 MOST_TESTS = 1_000  # of a task
 _PROMPT = ("prompt", "question", "text", "problem")

@@ -18,7 +18,7 @@ from gem_ma.scenarios.code.items import Problem, problem_of_row
 from gem_ma.scenarios.rows import SPLITS, Data, read, splits_of
 
 from gem_ma import Ask, Call, ConfigError, Episode, Message, Reward, Scenario
-from gem_ma.scenario import Play
+from gem_ma.kernel.scenario import Play
 from gem_ma.tools.sandbox import judge, require
 from gem_ma.tools.walls import MIB, Wall
 

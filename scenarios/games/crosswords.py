@@ -11,7 +11,7 @@ from gem_ma.scenarios.games.letter_grid import Placed, crossed
 from gem_ma.scenarios.games.solo import LISTED, Board, Form, Outcome, Solo
 from gem_ma.scenarios.games.words import clued
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 
 class Size(NamedTuple):

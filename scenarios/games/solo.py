@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from gem_ma import Action, Ask, Episode, Reward, Scenario, Tell
-from gem_ma.errors import ConfigError
-from gem_ma.scenario import Play
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Play
 
 REWARDS = ("win", "dense", "gem")
 FOULS = ("end", "turn")

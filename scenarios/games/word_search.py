@@ -12,7 +12,7 @@ from gem_ma.scenarios.games.letter_grid import Placed, Square, scattered
 from gem_ma.scenarios.games.solo import LISTED, Board, Form, Outcome, Solo
 from gem_ma.scenarios.games.words import all_words
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 
 class Size(NamedTuple):

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gem_ma import Action, Tool, ToolCall
-from gem_ma.errors import DataError
-from gem_ma.parsing.python_calls import python_calls
+from gem_ma.kernel.errors import DataError
+from gem_ma.kernel.parsing.python_calls import python_calls
 
 # BFCL names types as Python and Java do
 _TYPES = {

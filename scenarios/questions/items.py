@@ -12,7 +12,7 @@ from typing import Any
 from gem_ma.scenarios.questions.calls import gold, read_calls, read_tools
 from gem_ma.scenarios.questions.numbers import number
 
-from gem_ma.errors import DataError
+from gem_ma.kernel.errors import DataError
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 from math import gcd
 from unicodedata import normalize
 
-from gem_ma.parsing.text import fold
+from gem_ma.kernel.parsing.text import fold
 
 LONGEST = 80  # characters; no answer needs more, and long ones cost time
 _UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from unicodedata import normalize
 
-from gem_ma.parsing.text import fold
+from gem_ma.kernel.parsing.text import fold
 
 _QUOTES = "\"'`“”‘’«»"
 _OPENING = f" \t{_QUOTES}*_,;:"

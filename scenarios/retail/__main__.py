@@ -14,7 +14,7 @@ from gem_ma.scenarios.retail.render import FORMS, write_world
 from gem_ma.scenarios.retail.shop import SPLITS, OwnWorld
 from gem_ma.scenarios.service.grading.proofs import PROOFS, Unproved
 
-from gem_ma.errors import ConfigError, DataError
+from gem_ma.kernel.errors import ConfigError, DataError
 
 
 def _knobs(

@@ -20,7 +20,7 @@ from gem_ma.scenarios.service.desk.overlay import Base
 from gem_ma.scenarios.service.desk.task import Task
 
 from gem_ma import Action, Malformed, Message, ToolCall
-from gem_ma.parsing import parse_legal
+from gem_ma.kernel.parsing import parse_legal
 
 # The words are whole commands. A tiny model samples one from a closed list, so a call with free
 # arguments would mostly be unreadable noise for it.

@@ -22,8 +22,8 @@ from gem_ma.scenarios.service.desk.talk import retell, talk
 from gem_ma.scenarios.service.desk.task import Task
 
 from gem_ma import Episode, Reward, Scenario, task_of
-from gem_ma.errors import ConfigError
-from gem_ma.scenario import Play
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Play
 
 SEMANTICS = "fixed"
 SOLUTION = ("actions", "outputs", "goal", "ends", "wishes", "flags", "proof", "raw")

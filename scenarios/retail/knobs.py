@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from typing import Any
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 # The order is part of the generator: tasks are drawn by place in these lists, so a name in the
 # middle would change every seed.

@@ -22,7 +22,7 @@ from gem_ma.scenarios.service.reading.phrases import (
     plain,
 )
 
-from gem_ma.parsing.text import EMAIL_ADDRESS
+from gem_ma.kernel.parsing.text import EMAIL_ADDRESS
 
 PAYMENT = "modify_pending_order_payment"
 # `W12-3` is a model number and no order.

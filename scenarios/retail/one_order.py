@@ -28,7 +28,7 @@ from gem_ma.scenarios.service.desk.overlay import Base, Overlay
 from gem_ma.scenarios.service.desk.task import GoldCall, Slot, Task, Wish
 from gem_ma.scenarios.service.grading import proofs
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 THINGS = ("scarf", "lamp", "kettle", "cushion")
 COLOURS = ("red", "blue", "green", "black")

@@ -11,7 +11,7 @@ from typing import Any
 from gem_ma.scenarios.retail.shop import OwnWorld
 from gem_ma.scenarios.service.grading.tau2 import MAX_STEPS
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

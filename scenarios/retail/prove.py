@@ -29,7 +29,7 @@ from gem_ma.scenarios.service.grading import proofs
 from gem_ma.scenarios.service.grading.goals import goals_of
 from gem_ma.scenarios.service.grading.grader import canonical
 
-from gem_ma.errors import DataError
+from gem_ma.kernel.errors import DataError
 
 # Enough to tell a task from its neighbours; the full product of wrong values takes minutes a task.
 MOST_MISSES = 3  # of each argument

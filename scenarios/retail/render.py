@@ -23,7 +23,7 @@ from gem_ma.scenarios.service.desk.overlay import Base
 from gem_ma.scenarios.service.desk.task import Task
 from gem_ma.scenarios.service.reading.sentences import split
 
-from gem_ma.errors import ConfigError, DataError
+from gem_ma.kernel.errors import ConfigError, DataError
 
 TAU2_FOLDER = Path("tau2/domains/retail")
 MANNERS = (

@@ -47,10 +47,10 @@ from gem_ma.scenarios.service.watching.blame import Course, blame, upheld
 from gem_ma.scenarios.service.watching.monitor import Monitor
 
 from gem_ma import Action, Episode, Message, Reward, Scenario, task_of
-from gem_ma.episode import End
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.episode import End
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Play
 from gem_ma.options import flat
-from gem_ma.scenario import Play
 
 SCORINGS = {**GRADERS, "tau2": tau2}
 # on the generated shop's test split

@@ -19,7 +19,7 @@ from gem_ma.scenarios.retail.world import GENERATOR, Sizes, tables_of
 from gem_ma.scenarios.service.desk.overlay import Base
 from gem_ma.scenarios.service.desk.task import Task
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 PER_WORLD = 20
 # Seeds below 0, so that no spare world is the world of other tasks.

@@ -23,7 +23,7 @@ from typing import Any
 from gem_ma.scenarios.service.desk.overlay import Base
 from gem_ma.scenarios.service.desk.shapes import key_text
 
-from gem_ma.errors import DataError
+from gem_ma.kernel.errors import DataError
 
 # As these benchmarks' own loaders call them.
 VARIABLE, TAU2_VARIABLE = "TAU_BENCH_PATH", "TAU2_DATA_DIR"

@@ -16,7 +16,7 @@ from gem_ma.scenarios.retail.tau2_source import is_tau2
 from gem_ma.scenarios.retail.tau2_view import AsTau2
 from gem_ma.scenarios.retail.taubench import TauBench
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 GENERATED = "own"
 FIXED, TAU1, TAU2 = "fixed", "tau1", "tau2"

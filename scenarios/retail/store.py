@@ -16,7 +16,7 @@ from gem_ma.scenarios.retail.tau2_tools import TAU2
 from gem_ma.scenarios.retail.tools import TAU1
 from gem_ma.scenarios.service.desk.overlay import Base, Overlay
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 SEMANTICS: dict[str, dict[str, Spec]] = {"tau1": TAU1, "fixed": FIXED, "tau2": TAU2}
 

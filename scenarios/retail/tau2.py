@@ -27,7 +27,7 @@ from gem_ma.scenarios.service.desk.shapes import (
     text,
 )
 
-from gem_ma.errors import DataError
+from gem_ma.kernel.errors import DataError
 
 
 def as_tau2(tables: Tables, where: str = "") -> dict[str, dict[str, Any]]:

@@ -27,7 +27,7 @@ from gem_ma.scenarios.service.desk.shapes import ShapeError, key_text, kind
 from gem_ma.scenarios.service.desk.task import GoldCall, Slot, Task
 from gem_ma.scenarios.service.grading import tau2
 
-from gem_ma.errors import DataError
+from gem_ma.kernel.errors import DataError
 
 SEMANTICS = "tau2"
 

@@ -12,7 +12,7 @@ from gem_ma.scenarios.retail.tau2 import SHAPES, typed
 from gem_ma.scenarios.service.desk.overlay import Base
 from gem_ma.scenarios.service.desk.shapes import ShapeError, kind
 
-from gem_ma.errors import DataError
+from gem_ma.kernel.errors import DataError
 
 FOLDER = Path("tau2/domains/retail")
 # the folder itself, data, a checkout, or inside data

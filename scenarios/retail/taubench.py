@@ -35,7 +35,7 @@ from gem_ma.scenarios.service.desk.overlay import Base
 from gem_ma.scenarios.service.desk.shapes import ShapeError
 from gem_ma.scenarios.service.desk.task import GoldCall, Slot, Task
 
-from gem_ma.errors import DataError
+from gem_ma.kernel.errors import DataError
 
 # In the order in which the benchmark's command lists them.
 SPLITS = ("test", "train", "dev")

@@ -18,8 +18,8 @@ from gem_ma.scenarios.terminal.items import Chore, rows_of_folder, task_of_row
 from gem_ma.scenarios.terminal.kinds import deal
 
 from gem_ma import Action, Ask, Call, ConfigError, Episode, Message, Reward, Scenario, ToolCall
-from gem_ma.errors import CallError
-from gem_ma.scenario import Play
+from gem_ma.kernel.errors import CallError
+from gem_ma.kernel.scenario import Play
 from gem_ma.tools.shell import Session, Shell, require_bash
 from gem_ma.tools.walls import MIB, Wall
 

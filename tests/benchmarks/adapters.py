@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gem_ma.engines.local.tiny import make_model
 from gem_ma.engines.local.transformers import Transformers
-from gem_ma.types import Message, Request, Sampling
+from gem_ma.kernel.types import Message, Request, Sampling
 
 ROWS, TOKENS, REPEATS = 16, 48, 5
 

@@ -18,7 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from gem_ma import Action, Plan, play_many
-from gem_ma.episode import Seat
+from gem_ma.kernel.episode import Seat
 from gem_ma.registry import make
 from tests.pumps import UNITS
 from tests.test_linear import READERS, TALKS, played, readers_of_talk, run

@@ -18,7 +18,7 @@ from gem_ma.scenarios.retail.language import RETAIL
 from gem_ma.scenarios.service.watching.ledger import Ledger
 
 from gem_ma import Plan, play
-from gem_ma.episode import Episode, Seat
+from gem_ma.kernel.episode import Episode, Seat
 
 
 def talks(shop: Retail, assistant: str, preset: str, tasks: int) -> tuple[list[Episode], float]:

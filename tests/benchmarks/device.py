@@ -30,9 +30,9 @@ from gem_ma.config.learning import LossSettings
 from gem_ma.engines.base import stable_seed
 from gem_ma.engines.local.tiny import make_model
 from gem_ma.engines.opening import open_engine
+from gem_ma.kernel.types import Sampling
 from gem_ma.training.learner.rows import rows
 from gem_ma.training.learner.torch_learner import TorchLearner
-from gem_ma.types import Sampling
 from tests.benchmarks.learner import talks
 
 

@@ -34,10 +34,10 @@ from gem_ma.crew import play_many
 from gem_ma.engines.base import Engine, Policy
 from gem_ma.engines.http.openai import OpenAI
 from gem_ma.engines.http.reply import decode, read
-from gem_ma.episode import Episode, Seat
+from gem_ma.kernel.episode import Episode, Seat
+from gem_ma.kernel.types import Reply, Request
 from gem_ma.rollout import Plan
 from gem_ma.store import RunFolder
-from gem_ma.types import Reply, Request
 
 TURNS, PROMPT, SAID, VOCABULARY = 8, 200, 32, 32_000
 BAR = 1_000  # requests a second of one core

@@ -20,8 +20,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gem_ma.adapters.wordlists import words_lent
+from gem_ma.kernel.scenario import Game
 from gem_ma.registry import make
-from gem_ma.scenario import Game
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "worlds.md"
 BEGIN, END = "<!-- speed of our games -->", "<!-- end of the speed -->"

@@ -46,11 +46,11 @@ from gem_ma.config.worlds import worlds_of
 from gem_ma.crew import play_many
 from gem_ma.engines.base import Policy
 from gem_ma.engines.local.tiny import make_model
-from gem_ma.episode import Episode
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.types import Reply
 from gem_ma.training.loop.opening import open_learner
 from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.plans import training_plans
-from gem_ma.types import Reply
 from tests.benchmarks.device import Parts, limit, updated
 
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ from gem_ma.scenarios.retail import Retail
 from gem_ma.scenarios.service.rewards.terms import TERMS
 
 from gem_ma import Plan, play
-from gem_ma.episode import Episode, Seat
+from gem_ma.kernel.episode import Episode, Seat
 from tests.retail_hacks import PLAIN, SHAPES
 
 HERE = "tests.retail_hacks:"

@@ -18,9 +18,9 @@ import time
 import warnings
 from collections.abc import Callable
 
+from gem_ma.kernel.scenario import Ask, Game, Scenario
+from gem_ma.kernel.types import Action
 from gem_ma.registry import make
-from gem_ma.scenario import Ask, Game, Scenario
-from gem_ma.types import Action
 
 Pass = Callable[[int], int]  # plays the episode of a seed to its end; gives the number of turns
 

@@ -30,10 +30,10 @@ from gem_ma import credit
 from gem_ma.config.learning import LossSettings
 from gem_ma.engines.local.tiny import make_model
 from gem_ma.engines.opening import open_engine
-from gem_ma.episode import End, Entry, Episode, Seat
+from gem_ma.kernel.episode import End, Entry, Episode, Seat
+from gem_ma.kernel.types import Action, Reply, Turn
 from gem_ma.training.learner.rows import Row, rows
 from gem_ma.training.learner.torch_learner import TorchLearner
-from gem_ma.types import Action, Reply, Turn
 
 MINIBATCHES = 4
 

@@ -34,11 +34,11 @@ from gem_ma.config.learning import LossSettings
 from gem_ma.engines.local.sampling import Source
 from gem_ma.engines.local.tiny import make_model
 from gem_ma.engines.local.transformers import Transformers
+from gem_ma.kernel.types import Message, Sampling
 from gem_ma.training.learner import probes
 from gem_ma.training.learner.probes import glance, measure
 from gem_ma.training.learner.rows import Row
 from gem_ma.training.learner.torch_learner import TorchLearner
-from gem_ma.types import Message, Sampling
 
 FAULTS = (
     "old weights",

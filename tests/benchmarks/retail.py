@@ -20,7 +20,7 @@ from gem_ma.scenarios.retail.store import RetailStore
 from gem_ma.scenarios.service.desk.log import Outcome
 
 from gem_ma.crew import play_many
-from gem_ma.episode import Seat
+from gem_ma.kernel.episode import Seat
 from gem_ma.rollout import Plan
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from gem_ma.engines.batching import Batched
 from gem_ma.engines.opening import open_engine
-from gem_ma.types import Action, Message, Reply, Request, Sampling, spoken
+from gem_ma.kernel.types import Action, Message, Reply, Request, Sampling, spoken
 
 EPISODES, TURNS, SAID, SEEN = 16, 20, 16, 24
 CONCURRENT, SHORTEST, LONGEST = 64, 5, 200

@@ -18,10 +18,10 @@ from typing import Any
 
 from gem_ma.crew import play_many
 from gem_ma.engines.base import Policy
-from gem_ma.episode import Seat
+from gem_ma.kernel.episode import Seat
+from gem_ma.kernel.scenario import Ask, Game, Play, Reward, Scenario
+from gem_ma.kernel.types import Reply, Request
 from gem_ma.rollout import Plan
-from gem_ma.scenario import Ask, Game, Play, Reward, Scenario
-from gem_ma.types import Reply, Request
 
 ROUNDS, REPEATS = 20, 3
 

@@ -43,9 +43,9 @@ def passed(model: str, recompute: bool) -> dict[str, float]:
 
     from gem_ma.config.learning import LossSettings
     from gem_ma.engines.local.transformers import Transformers
+    from gem_ma.kernel.types import Sampling
     from gem_ma.training.learner.rows import Row
     from gem_ma.training.learner.torch_learner import TorchLearner
-    from gem_ma.types import Sampling
     from tests.sharded_process import pulled
 
     learner = TorchLearner(Transformers(model, policy="main"), Sampling(max_tokens=640))

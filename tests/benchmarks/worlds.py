@@ -18,8 +18,8 @@ from pathlib import Path
 
 from gem_ma import registry
 from gem_ma.adapters import line
-from gem_ma.errors import GemMaError
-from gem_ma.scenario import Game, Scenario
+from gem_ma.kernel.errors import GemMaError
+from gem_ma.kernel.scenario import Game, Scenario
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "worlds.md"

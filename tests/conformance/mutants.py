@@ -17,7 +17,7 @@ from gem_ma import Ask, Call, Game, Leave, Reward, Scenario, Tell
 from gem_ma.envs.aec import aec_env
 from gem_ma.envs.gym import gym_env
 from gem_ma.envs.parallel import parallel_env
-from gem_ma.scenario import replay
+from gem_ma.kernel.scenario import replay
 from tests.conformance.shapes import OFFERS, Alone, Haggle, Toolbox, Wolves
 
 AUTHORS: list[tuple[type[Scenario], set[int]]] = []

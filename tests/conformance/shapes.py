@@ -19,7 +19,7 @@ from gem_ma import (
     Tool,
     ToolCall,
 )
-from gem_ma.errors import CallError
+from gem_ma.kernel.errors import CallError
 
 OFFERS = tuple(f"offer {price}" for price in (10, 20, 30))
 

@@ -13,7 +13,7 @@ import pytest
 
 from gem_ma import Ask, Limits, Reward, Scenario, Tell
 from gem_ma.cli.main import main
-from gem_ma.errors import ConfigError, ConformanceError
+from gem_ma.kernel.errors import ConfigError, ConformanceError
 from gem_ma.testing import RULES, Finding, Report, check_scenario
 from tests.conformance import mutants, shapes
 

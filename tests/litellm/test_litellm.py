@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import gem_ma
-from gem_ma.errors import EndpointError
+from gem_ma.kernel.errors import EndpointError
 
 pytestmark = pytest.mark.litellm
 pytest.importorskip("litellm", reason="make test-litellm has it")

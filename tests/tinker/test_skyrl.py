@@ -27,13 +27,13 @@ from gem_ma.engines.local.vocabulary import Vocabulary  # noqa: E402
 from gem_ma.engines.opening import open_engine  # noqa: E402
 from gem_ma.engines.tinker.engine import Tinker  # noqa: E402
 from gem_ma.engines.vllm.adapters import write_adapter  # noqa: E402
-from gem_ma.episode import Seat  # noqa: E402
-from gem_ma.errors import ConfigError  # noqa: E402
+from gem_ma.kernel.episode import Seat  # noqa: E402
+from gem_ma.kernel.errors import ConfigError  # noqa: E402
+from gem_ma.kernel.types import Message, Request, Sampling  # noqa: E402
 from gem_ma.registry import load  # noqa: E402
 from gem_ma.rollout import Plan  # noqa: E402
 from gem_ma.training.learner.rows import Row, rows  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
-from gem_ma.types import Message, Request, Sampling  # noqa: E402
 from tests.tinker.conftest import SkyRL  # noqa: E402
 from tests.tinker.faulty import FaultyWay  # noqa: E402
 

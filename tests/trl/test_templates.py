@@ -17,7 +17,7 @@ if SPEC is None or SPEC.origin is None:
 
 from gem_ma.engines.local.chat import Chat  # noqa: E402
 from gem_ma.engines.local.rendering import ChatOptions  # noqa: E402
-from gem_ma.types import Message, Tool, ToolCall  # noqa: E402
+from gem_ma.kernel.types import Message, Tool, ToolCall  # noqa: E402
 
 # those for training differ in marks around answers alone
 SHIPPED = sorted(

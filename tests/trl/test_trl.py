@@ -18,13 +18,13 @@ from trl import GRPOConfig, GRPOTrainer  # noqa: E402
 
 from gem_ma import credit  # noqa: E402
 from gem_ma.engines.opening import open_engine  # noqa: E402
-from gem_ma.errors import ConfigError, DataError  # noqa: E402
 from gem_ma.estimators import estimate  # noqa: E402
 from gem_ma.integrations.trl import Rollouts, TurnTrainer  # noqa: E402
+from gem_ma.kernel.errors import ConfigError, DataError  # noqa: E402
+from gem_ma.kernel.types import Sampling  # noqa: E402
 from gem_ma.training.learner.rows import rows  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
 from gem_ma.training.learner.warm_model import make_warm_model  # noqa: E402
-from gem_ma.types import Sampling  # noqa: E402
 
 WIDTH = 64  # max_completion_length, by which dr_grpo divides
 
@@ -165,8 +165,8 @@ def test_a_play_that_fails_is_a_row_without_tokens_and_without_a_reward(
 ) -> None:
     from dataclasses import replace
 
-    from gem_ma.episode import End
     from gem_ma.integrations.course import Course
+    from gem_ma.kernel.episode import End
 
     play = Course.play
 

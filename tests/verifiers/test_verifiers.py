@@ -18,8 +18,8 @@ import pytest
 pytestmark = pytest.mark.verifiers
 pytest.importorskip("verifiers", reason="make test-verifiers has it")
 
-from gem_ma.errors import ConfigError  # noqa: E402
 from gem_ma.integrations.verifiers import environment  # noqa: E402
+from gem_ma.kernel.errors import ConfigError  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 TRANSFER = "transfer_to_human_agents"

@@ -13,9 +13,9 @@ import torch
 
 from gem_ma.engines.base import Policy
 from gem_ma.engines.vllm.engine import VLLM
-from gem_ma.errors import ConfigError, EngineError
+from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.kernel.types import Message, Request, Sampling
 from gem_ma.training.loop.opening import open_learner
-from gem_ma.types import Message, Request, Sampling
 
 OPTIONS = {
     "max_model_len": 1024,

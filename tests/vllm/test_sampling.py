@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gem_ma.engines.http.openai import OpenAI
 from gem_ma.engines.vllm.engine import VLLM
-from gem_ma.errors import ConfigError, DataError, EndpointError, ModelNotFound
-from gem_ma.types import Message, Reply, Request, Sampling, Tool
+from gem_ma.kernel.errors import ConfigError, DataError, EndpointError, ModelNotFound
+from gem_ma.kernel.types import Message, Reply, Request, Sampling, Tool
 from tests.vllm.serving import VllmServer
 
 FP32 = 1e-4  # nats

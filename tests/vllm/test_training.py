@@ -17,15 +17,15 @@ from gem_ma.crew import play_many
 from gem_ma.engines.base import Policy
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.vllm.engine import VLLM
-from gem_ma.episode import End, Seat
-from gem_ma.errors import EndpointError
+from gem_ma.kernel.episode import End, Seat
+from gem_ma.kernel.errors import EndpointError
+from gem_ma.kernel.types import Sampling
 from gem_ma.registry import make
 from gem_ma.rollout import Plan
 from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.entry import run_training
 from gem_ma.training.learner.torch_learner import TorchLearner
 from gem_ma.training.loop.opening import open_learner
-from gem_ma.types import Sampling
 from tests.vllm.serving import ROOT, VllmServer
 from tests.vllm.test_weights import move
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gem_ma import registry
-from gem_ma.errors import ConfigError
-from gem_ma.scenario import Game
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Game
 from tests.worlds.playing import WORKS, installed, keeps_the_rules, plays_and_forks
 
 pytestmark = pytest.mark.worlds

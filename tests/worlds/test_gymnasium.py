@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gem_ma import make_vec, registry
-from gem_ma.scenario import Game
+from gem_ma.kernel.scenario import Game
 from gem_ma.testing import check_scenario
 from tests.worlds.playing import WORKS, installed, keeps_the_rules, plays_and_forks
 

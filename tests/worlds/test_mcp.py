@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from gem_ma import Action, Game, ToolCall, make
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.tools.belt import WithTools
 from tests.leash import leashed
 

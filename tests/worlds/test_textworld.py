@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gem_ma import registry
-from gem_ma.scenario import Game
+from gem_ma.kernel.scenario import Game
 from tests.worlds.playing import WORKS, forks_exactly, installed, keeps_the_rules, played
 
 pytestmark = [

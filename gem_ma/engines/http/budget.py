@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gem_ma.errors import BudgetError, ConfigError
-from gem_ma.types import Reply, Usage
+from gem_ma.kernel.errors import BudgetError, ConfigError
+from gem_ma.kernel.types import Reply, Usage
 
 MILLION = 1_000_000
 PRICE_KEYS = ("input", "output", "cached_input", "as_of")

@@ -31,8 +31,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from gem_ma.engines.http.sentences import flagged, overflows
-from gem_ma.parsing import clean
-from gem_ma.types import Attempt
+from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.types import Attempt
 
 RETRIED = frozenset({"rate_limited", "server", "transport", "bad_reply", "empty"})
 DETAIL, LOOKED_AT = 200, 8192  # characters of what a server said: that are kept, that are looked at

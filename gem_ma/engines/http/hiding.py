@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from gem_ma.types import Malformed, Reply, ToolCall
+from gem_ma.kernel.types import Malformed, Reply, ToolCall
 
 LEAST = 16  # characters of a key that is hidden
 PART = 8  # characters of a key that a cut leaves at an end and that are hidden there

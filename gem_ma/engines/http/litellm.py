@@ -24,8 +24,8 @@ from gem_ma.engines.http.faults import Fault, of_status
 from gem_ma.engines.http.openai import Dialect, OpenAI
 from gem_ma.engines.http.remote import Remote
 from gem_ma.env_file import variable
-from gem_ma.errors import ConfigError
 from gem_ma.installing import install
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.options import flat
 
 if TYPE_CHECKING:

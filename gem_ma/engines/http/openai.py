@@ -37,10 +37,10 @@ from gem_ma.engines.http.remote import Read, Remote, Service, check_priced
 from gem_ma.engines.http.reply import read
 from gem_ma.engines.http.reply_cache import ReplyCache
 from gem_ma.engines.http.thoughts import Thoughts
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.sampling import Unsaid
+from gem_ma.kernel.types import Message, Reply, Request, Sampling, Usage
 from gem_ma.options import flat
-from gem_ma.sampling import Unsaid
-from gem_ma.types import Message, Reply, Request, Sampling, Usage
 
 PATH = "/chat/completions"
 TINY = Request("user", (Message("Say ok."),), sampling=Sampling(max_tokens=16))

@@ -22,8 +22,8 @@ from gem_ma.engines.http.endpoint import NO_KEY, Endpoint, host_of
 from gem_ma.engines.http.faults import RETRIED, Fault, back_off, in_words
 from gem_ma.engines.http.reply import decode
 from gem_ma.engines.http.tries import Tries
-from gem_ma.errors import ConfigError, EndpointError, EngineError, ModelNotFound
-from gem_ma.types import Attempt, Reply, Usage
+from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError, ModelNotFound
+from gem_ma.kernel.types import Attempt, Reply, Usage
 
 FIRST_CONTACT_TRIES = 5  # where no server was ever there
 LONG = 256 * 1024  # bytes of a body that is read in a thread: all plays share this one

@@ -24,8 +24,8 @@ from gem_ma.engines.http.envelope import (
 )
 from gem_ma.engines.http.faults import Fault, of_error_body, of_error_within
 from gem_ma.engines.http.stream import joined
-from gem_ma.parsing import MAX_CALLS, clean, parse_tool_calls, read_call, split_reasoning
-from gem_ma.types import Malformed, Reply, ToolCall, Usage
+from gem_ma.kernel.parsing import MAX_CALLS, clean, parse_tool_calls, read_call, split_reasoning
+from gem_ma.kernel.types import Malformed, Reply, ToolCall, Usage
 
 # Why an answer ended, in the words of OpenAI, TGI, Anthropic, Gemini, Mistral, Cohere, Bedrock,
 # watsonx and Zhipu, folded.

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from gem_ma.engines.http.envelope import is_first, part, refuse_error, text_of, thought_of
 from gem_ma.engines.http.faults import Fault, of_error_within
 from gem_ma.engines.http.streamed_calls import Calls
-from gem_ma.parsing.text import joined_halves
+from gem_ma.kernel.parsing.text import joined_halves
 
 GOES_ON = (None, "", "null")  # finish reasons with which servers say that more will come
 TEXTS = ("content", "refusal", "reasoning_content")

@@ -15,7 +15,7 @@ from typing import Any
 
 from gem_ma.engines.http.envelope import part
 from gem_ma.engines.http.faults import Fault
-from gem_ma.parsing.text import joined_halves
+from gem_ma.kernel.parsing.text import joined_halves
 
 
 @dataclass(slots=True)

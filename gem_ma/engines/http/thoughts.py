@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from gem_ma.types import Malformed, Reply, Request, ToolCall
+from gem_ma.kernel.types import Malformed, Reply, Request, ToolCall
 
 MOST = 4096  # conversations
 

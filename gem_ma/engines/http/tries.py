@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gem_ma.engines.http.reply import is_empty
-from gem_ma.types import Attempt, Reply, Usage
+from gem_ma.kernel.types import Attempt, Reply, Usage
 
 EMPTY_TRIES = 3  # after so many the empty text is the answer
 

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gem_ma.errors import ConfigError
-from gem_ma.spelling import nearest
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.spelling import nearest
 
 WANTED = {  # the library's own words name its types, which users do not know
     "rank": "a whole number, 1 or more",

@@ -18,8 +18,8 @@ from gem_ma.engines.local.decoding import Decoder
 from gem_ma.engines.local.images import images_of
 from gem_ma.engines.local.sampling import Draw, Source
 from gem_ma.engines.local.vocabulary import Vocabulary
-from gem_ma.errors import ConfigError, EngineError
-from gem_ma.types import Reply, Request, Usage
+from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.kernel.types import Reply, Request, Usage
 
 STRETCH_S = 20.0  # for which one stream takes requests
 

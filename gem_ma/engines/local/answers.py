@@ -13,9 +13,9 @@ from itertools import dropwhile, takewhile
 
 from gem_ma.engines.local.chat_template import ChatTemplate, Piece
 from gem_ma.engines.local.template_lines import Way
-from gem_ma.errors import EngineError
-from gem_ma.parsing.reasoning import closing_of
-from gem_ma.types import Message, Tool, ToolCall
+from gem_ma.kernel.errors import EngineError
+from gem_ma.kernel.parsing.reasoning import closing_of
+from gem_ma.kernel.types import Message, Tool, ToolCall
 
 ME = "x"
 _QUESTION = "zqasked"

@@ -19,8 +19,8 @@ from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.constrained import MOST_TREES, Choices, IdSet, Tree, Walk, allowed_along
 from gem_ma.engines.local.tool_grammar import ToolGrammar
 from gem_ma.engines.local.vocabulary import Vocabulary
-from gem_ma.errors import ConfigError
-from gem_ma.types import Request, Sampling, Tool
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.types import Request, Sampling, Tool
 
 LOG = logging.getLogger(__name__)
 WAYS = (None, "auto", "legal", "tools")

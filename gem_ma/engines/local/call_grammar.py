@@ -12,7 +12,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from gem_ma.types import Tool
+from gem_ma.kernel.types import Tool
 
 # bounds of numbers that have none: what a float holds exactly, and what is written without an
 # exponent

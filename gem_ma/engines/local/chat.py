@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gem_ma.engines.local.rendering import ChatOptions, Rendering
-from gem_ma.errors import EngineError
-from gem_ma.types import Image, Malformed, Message, Reply, Request, Tool, ToolCall
+from gem_ma.kernel.errors import EngineError
+from gem_ma.kernel.types import Image, Malformed, Message, Reply, Request, Tool, ToolCall
 
 MOST_CONVERSATIONS = 4096  # conversations kept; the oldest goes first
 

@@ -41,8 +41,8 @@ from gem_ma.engines.local.template_lines import (
     lines_of,
 )
 from gem_ma.engines.local.template_slots import Layout, Mark, Shape, Slots, layout_of, quoted
-from gem_ma.errors import ConfigError, EngineError
-from gem_ma.types import Image, Message, Tool
+from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.kernel.types import Image, Message, Tool
 
 # what templates that take a date print, where `template: {date_string: ...}` says nothing else
 DAY = "26 Jul 2024"

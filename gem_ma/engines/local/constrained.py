@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.errors import ConfigError
-from gem_ma.parsing import parse_legal
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.parsing import parse_legal
 
 MOST_TREES = 4096  # sets of legal strings whose trees are kept; the oldest goes first
 

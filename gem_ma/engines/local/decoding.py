@@ -28,8 +28,8 @@ from gem_ma.engines.local.prefill import different, feed, filled, fitting, group
 from gem_ma.engines.local.sampling import Draw, Source, drawn, stopped
 from gem_ma.engines.local.settings import Memory
 from gem_ma.engines.local.vocabulary import Vocabulary
-from gem_ma.errors import EngineError
-from gem_ma.types import Sampling
+from gem_ma.kernel.errors import EngineError
+from gem_ma.kernel.types import Sampling
 
 # While few rows wait, they are held back for so many tokens at most, to begin together with others.
 HELD = 4

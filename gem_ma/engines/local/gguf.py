@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.errors import DataError
+from gem_ma.kernel.errors import DataError
 
 Weights = NDArray[np.float32]
 Bytes = NDArray[np.uint8]

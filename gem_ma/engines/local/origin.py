@@ -13,7 +13,7 @@ from typing import Any
 from gem_ma.engines.local.adapter_folder import base_of, is_adapter
 from gem_ma.engines.local.adapter_settings import LoraSettings, lora_settings
 from gem_ma.engines.local.model_folder import find_model
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from gem_ma.engines.local.gguf import CONTROL, Gguf
 from gem_ma.engines.local.loading import import_stack
 from gem_ma.engines.local.tiny import check_new, place_new
 from gem_ma.engines.local.untrained import NOTE, WEIGHTS
-from gem_ma.errors import ConfigError, DataError
+from gem_ma.kernel.errors import ConfigError, DataError
 
 MOST_SECONDS = 1800  # of a download; pip gives up by itself where nothing comes
 

@@ -37,10 +37,10 @@ from gem_ma.engines.local.round_trip import (
 )
 from gem_ma.engines.local.spelling import Spelling, controls_in, marks_of
 from gem_ma.engines.local.template_lines import Way
-from gem_ma.errors import ConfigError, EngineError
-from gem_ma.parsing import FORMATS, clean, parse_tool_calls, split_reasoning
-from gem_ma.parsing.reasoning import closing_of, knows_thoughts
-from gem_ma.types import Image, Malformed, Message, Tool, ToolCall
+from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.kernel.parsing import FORMATS, clean, parse_tool_calls, split_reasoning
+from gem_ma.kernel.parsing.reasoning import closing_of, knows_thoughts
+from gem_ma.kernel.types import Image, Malformed, Message, Tool, ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Rendering:
     `tokenizer`: a fast Hugging Face tokenizer with a chat template. `ends`: ids that end a turn
     when sampled. `template` of the options goes to the template; "plain" stands for roles as plain
     text. `keep_thinking`: see `gem_ma.engines.local.chat`. `tool_format`: how the policy writes
-    tool calls, a key of `gem_ma.parsing.FORMATS`, or `auto` for the one that reads what its
+    tool calls, a key of `gem_ma.kernel.parsing.FORMATS`, or `auto` for the one that reads what its
     template writes. `vision`: (text that stands for an image in the template, ids of an image).
     Raises ConfigError where there is no template, or it drops what is said in a talk, and for a
     format that is unknown or does not read the template's calls.

@@ -19,11 +19,11 @@ from gem_ma.engines.local.answers import ME, answers, text_of
 from gem_ma.engines.local.chat_template import MANY, ChatTemplate
 from gem_ma.engines.local.template_lines import Writer, in_tags
 from gem_ma.engines.local.template_slots import Mark, Shape
-from gem_ma.errors import ConfigError, EngineError
-from gem_ma.parsing import FORMATS
-from gem_ma.parsing.json_calls import MARKED, PYTHON_TAG, TOOL_CALLS
-from gem_ma.parsing.reasoning import split_reasoning
-from gem_ma.types import Malformed, Message, Tool, ToolCall
+from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.kernel.parsing import FORMATS
+from gem_ma.kernel.parsing.json_calls import MARKED, PYTHON_TAG, TOOL_CALLS
+from gem_ma.kernel.parsing.reasoning import split_reasoning
+from gem_ma.kernel.types import Malformed, Message, Tool, ToolCall
 
 _NAME = "zqtool"  # no template holds this word
 TOOL = Tool(

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gem_ma.engines.local.constrained import IdSet, Tree, Walk, among
-from gem_ma.errors import EngineError
-from gem_ma.types import Sampling
+from gem_ma.kernel.errors import EngineError
+from gem_ma.kernel.types import Sampling
 
 
 @dataclass(frozen=True, slots=True)

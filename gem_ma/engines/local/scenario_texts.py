@@ -13,9 +13,9 @@ from typing import Any
 
 from gem_ma.engines.base import stable_seed
 from gem_ma.engines.local.tiny_tokenizer import pieces
-from gem_ma.errors import ConfigError, ScenarioError
-from gem_ma.scenario import Game, Scenario
-from gem_ma.types import Tool
+from gem_ma.kernel.errors import ConfigError, ScenarioError
+from gem_ma.kernel.scenario import Game, Scenario
+from gem_ma.kernel.types import Tool
 
 PLAYS = 2000  # at most
 QUIET_PLAYS = 100  # in a row without a new word: the words are all there

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 PADDED_TOKENS = 65_536  # of one forward pass, padding included
 

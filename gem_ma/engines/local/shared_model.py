@@ -36,7 +36,7 @@ from gem_ma.engines.local.sampling import Source
 from gem_ma.engines.local.settings import Memory
 from gem_ma.engines.local.sight import around_images, sight_of
 from gem_ma.engines.local.vocabulary import Vocabulary, end_ids
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 # Weak: the weights are freed with the last policy that uses them.
 _SHARED: WeakValueDictionary[tuple[object, ...], Base] = WeakValueDictionary()

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.engines.local.images import SEEN, Images, Picture, images_of, seen_id
-from gem_ma.errors import ConfigError, EngineError
-from gem_ma.types import Image, Message
+from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.kernel.types import Image, Message
 
 Ids = NDArray[np.int64]
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gem_ma.engines.local.chat_template import ChatTemplate, Piece
-from gem_ma.parsing import clean
-from gem_ma.parsing.reasoning import CONTROLS, HARMONY
-from gem_ma.types import Image
+from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.parsing.reasoning import CONTROLS, HARMONY
+from gem_ma.kernel.types import Image
 
 KEPT_PIECES = 65_536  # encoded pieces kept; the oldest goes first
 # control tokens of known templates that a policy writes itself

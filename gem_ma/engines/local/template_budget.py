@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gem_ma.errors import EngineError
+from gem_ma.kernel.errors import EngineError
 
 # loop turns, calls and characters of one rendering; a talk of 400 turns with ten tools takes about
 # 200,000

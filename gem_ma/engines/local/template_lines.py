@@ -18,9 +18,9 @@ from gem_ma.engines.wording import (
     speaker,
     tools_as_text,
 )
-from gem_ma.errors import EngineError
-from gem_ma.parsing import clean
-from gem_ma.types import Image, Malformed, Message, Tool, ToolCall
+from gem_ma.kernel.errors import EngineError
+from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.types import Image, Malformed, Message, Tool, ToolCall
 
 
 @dataclass(slots=True)

@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gem_ma.parsing import clean
-from gem_ma.types import Tool, ToolCall
+from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.types import Tool, ToolCall
 
 # a placeholder is this word and six digits: survives JSON, case and trimming filters of templates
 SLOT = "zqslot"

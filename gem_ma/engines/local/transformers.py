@@ -43,10 +43,10 @@ from gem_ma.engines.local.sampling import Draw, Source
 from gem_ma.engines.local.settings import Learning, Memory
 from gem_ma.engines.local.shared_model import Base, digest_of, open_base
 from gem_ma.engines.local.untrained import first_seed
-from gem_ma.errors import EngineError
+from gem_ma.kernel.errors import EngineError
+from gem_ma.kernel.types import Reply, Request, Sampling
 from gem_ma.options import flat
 from gem_ma.registry import load
-from gem_ma.types import Reply, Request, Sampling
 
 
 class Transformers:

@@ -20,8 +20,8 @@ import numpy as np
 from gem_ma.engines.local.shared_model import Base
 from gem_ma.engines.local.sight import Sight
 from gem_ma.engines.local.transformers import Transformers
-from gem_ma.errors import ConfigError
-from gem_ma.types import Image
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.types import Image
 
 
 class Vision(Transformers):

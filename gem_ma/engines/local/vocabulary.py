@@ -13,7 +13,7 @@ from typing import Any
 
 from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.sight import Sight
-from gem_ma.errors import DataError, EngineError
+from gem_ma.kernel.errors import DataError, EngineError
 
 
 def end_ids(tokenizer: Any, configured: Any, model: str, where: str) -> frozenset[int]:

@@ -22,11 +22,11 @@ from dataclasses import replace
 from typing import Any, TextIO
 
 from gem_ma.engines.base import Policy
-from gem_ma.episode import Episode
-from gem_ma.errors import ConfigError, EngineError
-from gem_ma.parsing import clean, parse_legal, parse_tool_calls, read_call, split_reasoning
-from gem_ma.spelling import near
-from gem_ma.types import Message, Reply, Request, Tool, ToolCall
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.kernel.parsing import clean, parse_legal, parse_tool_calls, read_call, split_reasoning
+from gem_ma.kernel.spelling import near
+from gem_ma.kernel.types import Message, Reply, Request, Tool, ToolCall
 
 # marks that would reorder what is read: a message could show another word than it holds
 _BIDIRECTIONAL = frozenset(

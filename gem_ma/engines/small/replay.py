@@ -21,10 +21,10 @@ from gem_ma.choices import mark
 from gem_ma.codec import load_episode
 from gem_ma.engines.base import Engine, stable_seed
 from gem_ma.engines.capabilities import Remembers
-from gem_ma.episode import Episode
-from gem_ma.errors import DataError, EngineError, GemMaError
 from gem_ma.files import stream
-from gem_ma.types import Reply, Request
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import DataError, EngineError, GemMaError
+from gem_ma.kernel.types import Reply, Request
 
 EPISODES = "episodes.jsonl"
 

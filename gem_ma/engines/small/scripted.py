@@ -13,9 +13,9 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from gem_ma.errors import ConfigError, EngineError
-from gem_ma.parsing import clean, parse_tool_calls
-from gem_ma.types import Reply, Request
+from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.kernel.parsing import clean, parse_tool_calls
+from gem_ma.kernel.types import Reply, Request
 
 Line = str | Reply
 Script = Iterable[Line] | Callable[[Request], Any]

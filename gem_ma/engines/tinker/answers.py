@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.engines.http.envelope import ids_in, logprobs_in
-from gem_ma.types import Attempt
+from gem_ma.kernel.types import Attempt
 
 FINISHES = ("stop", "length")
 

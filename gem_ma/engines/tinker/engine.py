@@ -29,10 +29,10 @@ from gem_ma.engines.tinker.answers import Drawn
 from gem_ma.engines.tinker.client import HOSTED, Clients
 from gem_ma.engines.tinker.settings import Access, Weights
 from gem_ma.engines.vllm.model_folder import end_ids_of, read_json, tokenizer_of
-from gem_ma.errors import ConfigError, DataError, EngineError
+from gem_ma.kernel.errors import ConfigError, DataError, EngineError
+from gem_ma.kernel.types import Message, Reply, Request, Sampling, Usage
 from gem_ma.options import flat
 from gem_ma.registry import load
-from gem_ma.types import Message, Reply, Request, Sampling, Usage
 
 NOTE = "tinker.json"  # of a folder that `save` wrote
 HELLO = (Message("hello"),)  # what a ping says

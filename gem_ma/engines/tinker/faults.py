@@ -8,8 +8,8 @@ import concurrent.futures
 from collections.abc import Iterator
 
 from gem_ma.engines.http.hiding import Secret
-from gem_ma.errors import EndpointError, EngineError, ModelNotFound
-from gem_ma.types import Attempt
+from gem_ma.kernel.errors import EndpointError, EngineError, ModelNotFound
+from gem_ma.kernel.types import Attempt
 
 # names of exceptions of the client and of what it stands on
 DROPPED = frozenset({"APIConnectionError", "APITimeoutError", "RetryableException", "SidecarError"})

@@ -10,7 +10,7 @@ from typing import Any
 from gem_ma.engines.http.endpoint import Endpoint
 from gem_ma.engines.http.hiding import Secret
 from gem_ma.engines.local.adapter_settings import LoraSettings, lora_settings
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 USUAL_KEY = "TINKER_API_KEY"
 NO_KEY = "tml-none"  # what a server without keys is sent: the client wants this beginning

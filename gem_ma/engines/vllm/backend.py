@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from gem_ma.types import Reply, Sampling
+from gem_ma.kernel.types import Reply, Sampling
 
 BIAS, HOTTEST = -100.0, 2.0  # the most that vLLM takes off a logit; its highest temperature
 

@@ -14,7 +14,7 @@ from gem_ma.engines.http.budget import Budget, Price
 from gem_ma.engines.http.endpoint import EACH, Endpoint, single
 from gem_ma.engines.vllm.backend import Backend, Parameters
 from gem_ma.engines.vllm.settings import Serving
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 if TYPE_CHECKING:
     from gem_ma.engines.vllm.server import Server

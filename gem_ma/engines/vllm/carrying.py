@@ -9,7 +9,7 @@ from typing import Any
 from gem_ma.codec import REPLY
 from gem_ma.engines.vllm.backend import Adapter, Draw
 from gem_ma.engines.vllm.replica import Weights
-from gem_ma.types import Sampling
+from gem_ma.kernel.types import Sampling
 
 
 def written(weights: Weights) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from gem_ma.engines.local.vocabulary import Vocabulary
 from gem_ma.engines.vllm.backend import Draw
-from gem_ma.types import Reply
+from gem_ma.kernel.types import Reply
 
 T = TypeVar("T")
 

@@ -14,8 +14,8 @@ from gem_ma.engines.vllm.backend import Adapter, Draw
 from gem_ma.engines.vllm.full_weights import OURS
 from gem_ma.engines.vllm.probing import apart
 from gem_ma.engines.vllm.server import Server
-from gem_ma.errors import ConfigError, EngineError
-from gem_ma.types import Reply
+from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.kernel.types import Reply
 
 PAUSE_S = 2.0  # between two tries to take a server in again
 

@@ -29,8 +29,8 @@ from gem_ma.engines.vllm.full_weights import Owner, claim
 from gem_ma.engines.vllm.replica import Replica, Weights
 from gem_ma.engines.vllm.server import CANARY, Server
 from gem_ma.engines.vllm.transfer import Transfer
-from gem_ma.errors import ConfigError, EndpointError, EngineError, ModelNotFound
-from gem_ma.types import Attempt, Reply, Sampling
+from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError, ModelNotFound
+from gem_ma.kernel.types import Attempt, Reply, Sampling
 
 _log = logging.getLogger("gem_ma")
 

@@ -22,8 +22,8 @@ from gem_ma.engines.http.reply import read_completion
 from gem_ma.engines.vllm.backend import Adapter, Draw, Parameters
 from gem_ma.engines.vllm.full_weights import FullWeights, Owner, check_owner
 from gem_ma.engines.vllm.probing import a_few_at_once
-from gem_ma.errors import ConfigError, EndpointError, EngineError, ModelNotFound
-from gem_ma.types import Reply, Sampling
+from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError, ModelNotFound
+from gem_ma.kernel.types import Reply, Sampling
 
 PATH = "/completions"
 CANARY = "Ship 12 red mugs to Zoë, please: {ok?}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gem_ma.engines.vllm.model_folder import Lora
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 DTYPES = ("float32", "bfloat16", "float16")
 ROUTES = ("adapter", "in_place", "full", "nccl")  # see `gem_ma.engines.vllm.engine`

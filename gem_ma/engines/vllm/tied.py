@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from gem_ma.errors import ConfigError, EngineError
+from gem_ma.kernel.errors import ConfigError, EngineError
 
 PARTS = (
     "a learner in parts cannot try whether vLLM keeps the old output head of a model with tied"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gem_ma.config.training import WarmStartSettings
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.learner.forward import Scored
 from gem_ma.training.learner.rows import Demonstration, Row
 from gem_ma.training.learner.trained import Trained

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.config.learning import LossSettings
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.learner.pairs import PAIRED, pair_pull
 from gem_ma.training.learner.sampled import Sampled
 from gem_ma.training.learner.slopes import Pull, Slope

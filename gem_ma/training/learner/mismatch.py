@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.errors import ConfigError, EngineError
-from gem_ma.types import Sampling
+from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.kernel.types import Sampling
 
 SAMPLED = "a learned policy is sampled with temperature above 0, top_p 1 and top_k 0"
 CAUSES = (

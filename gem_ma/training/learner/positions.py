@@ -16,11 +16,11 @@ from gem_ma import registry
 from gem_ma.behaviour import needs_policy
 from gem_ma.engines.base import stable_seed
 from gem_ma.engines.local.chat import Chat
-from gem_ma.episode import Episode, Limits, Seat
-from gem_ma.errors import ConfigError, GemMaError, ScenarioError
+from gem_ma.kernel.episode import Episode, Limits, Seat
+from gem_ma.kernel.errors import ConfigError, GemMaError, ScenarioError
+from gem_ma.kernel.scenario import Game, Scenario
+from gem_ma.kernel.types import Message, Tool, spoken
 from gem_ma.rollout import Plan, play
-from gem_ma.scenario import Game, Scenario
-from gem_ma.types import Message, Tool, spoken
 
 LEAST = 4096  # positions cost no weights, so a short game gets as many as any
 MARGIN = 2.0  # a model talks longer than a script

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from gem_ma.engines.base import stable_seed
-from gem_ma.errors import EngineError
+from gem_ma.kernel.errors import EngineError
+from gem_ma.kernel.types import Message, Sampling
 from gem_ma.training.learner import replay
 from gem_ma.training.learner.parity import (
     ELSEWHERE,
@@ -26,7 +27,6 @@ from gem_ma.training.learner.parity import (
 )
 from gem_ma.training.learner.rows import Row
 from gem_ma.training.learner.trained import PROBES, Spares, Trained
-from gem_ma.types import Message, Sampling
 
 # replies of a check that are sampled in all, tokens of each
 DRAWS, PROBE_TOKENS = 8, 16

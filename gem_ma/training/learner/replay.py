@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from gem_ma.engines.local.decoding import Decoder
 from gem_ma.engines.local.sampling import Source
 from gem_ma.engines.local.settings import Memory
-from gem_ma.errors import EngineError
+from gem_ma.kernel.errors import EngineError
+from gem_ma.kernel.types import Sampling
 from gem_ma.training.learner.trained import Trained
-from gem_ma.types import Sampling
 
 if TYPE_CHECKING:
     from gem_ma.engines.local.transformers import Transformers

@@ -30,11 +30,11 @@ from gem_ma.engines.local.constrained import IdSet
 from gem_ma.engines.local.images import Picture, images_of
 from gem_ma.engines.local.sight import Sight
 from gem_ma.engines.local.tool_grammar import OPENING
-from gem_ma.episode import Episode
-from gem_ma.errors import ConfigError, DataError
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import ConfigError, DataError
+from gem_ma.kernel.types import Image, Malformed, Reply, Request, Tool, ToolCall, Turn
 from gem_ma.training.learner.pairs import PAIRED
 from gem_ma.training.learner.sampled import start_of
-from gem_ma.types import Image, Malformed, Reply, Request, Tool, ToolCall, Turn
 
 # What a sampled id was chosen among; None = anything that is ever sampled. Over the sampled ids of
 # a row or a reply.

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.config.learning import LossSettings
-from gem_ma.episode import Episode
+from gem_ma.kernel.episode import Episode
 from gem_ma.training.learner.pairs import Pairs
 from gem_ma.training.learner.token_weights import token_weights, truncated_weight, trusted
 

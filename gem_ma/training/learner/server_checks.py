@@ -16,10 +16,10 @@ import numpy as np
 from gem_ma.engines.base import stable_seed
 from gem_ma.engines.tinker.answers import Drawn
 from gem_ma.engines.vllm.probing import blocking
-from gem_ma.errors import EngineError
+from gem_ma.kernel.errors import EngineError
+from gem_ma.kernel.types import Message, Sampling
 from gem_ma.training.learner.parity import CEILING, ELSEWHERE, FLOOR, FLOOR_ELSEWHERE, few, gap
 from gem_ma.training.learner.rows import Row
-from gem_ma.types import Message, Sampling
 
 DRAWS, TOKENS = 8, 16  # replies of a check, tokens of each
 PROMPTS = 4  # of the last update that a check asks after

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 WAYS = ("sum", "rows", "row_tokens", "row_tokens_and_rows", "tokens")
 # nats that the token must move: above the rounding of bfloat16 logits, below where it bends

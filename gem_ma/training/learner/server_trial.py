@@ -16,8 +16,8 @@ import numpy as np
 from gem_ma.engines.local.vocabulary import Vocabulary
 from gem_ma.engines.tinker.client import Adam, Clients, Pull
 from gem_ma.engines.vllm.probing import blocking
+from gem_ma.kernel.types import Sampling
 from gem_ma.training.learner.server_scale import PLAIN_EPS, Scale, measured
-from gem_ma.types import Sampling
 
 if TYPE_CHECKING:
     from gem_ma.engines.tinker.engine import Tinker

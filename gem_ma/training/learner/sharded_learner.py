@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from gem_ma.errors import EngineError, GemMaError
+from gem_ma.kernel.errors import EngineError, GemMaError
+from gem_ma.kernel.types import Sampling
 from gem_ma.training.learner.forward import Scorer
 from gem_ma.training.learner.packing import Pack, packs
 from gem_ma.training.learner.rows import Row
@@ -23,7 +24,6 @@ from gem_ma.training.learner.torch_critic import TorchCritic
 from gem_ma.training.learner.torch_learner import TorchLearner
 from gem_ma.training.learner.weights import note_of
 from gem_ma.training.processes.teams import Team, lost
-from gem_ma.types import Sampling
 
 if TYPE_CHECKING:
     from gem_ma.engines.local.transformers import Transformers

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gem_ma.errors import DataError
+from gem_ma.kernel.errors import DataError
 from gem_ma.training.processes.teams import lost
 
 SHARD = "shard-"  # what the names of these files begin with

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from gem_ma.engines.small.table import Array, softmax
-from gem_ma.types import Sampling
+from gem_ma.kernel.types import Sampling
 
 Path = tuple[tuple[int, int], ...]  # the agent's own (view key, choice) pairs that lead to a view
 LEAST = 1e-300  # a probability of 0 has no logarithm

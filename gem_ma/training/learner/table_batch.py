@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.engines.small.table import Array
-from gem_ma.errors import EngineError
+from gem_ma.kernel.errors import EngineError
 from gem_ma.training.learner.rows import Turns
 from gem_ma.training.learner.sampled import Sampled, start_of
 from gem_ma.training.learner.table_average import Path

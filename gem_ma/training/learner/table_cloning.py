@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gem_ma.engines.small.table import Array, view_key
-from gem_ma.parsing import parse_legal
+from gem_ma.kernel.parsing import parse_legal
 from gem_ma.training.learner.rows import Demonstration
 
 

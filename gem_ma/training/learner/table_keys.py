@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gem_ma.config.learning import LossSettings
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 OF_ADAM = ("betas", "eps")
 

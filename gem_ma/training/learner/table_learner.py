@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.engines.small.table import Array, Table, fingerprint, softmax
-from gem_ma.errors import EngineError
+from gem_ma.kernel.errors import EngineError
+from gem_ma.kernel.types import Sampling
 from gem_ma.training.learner.critic import TableCritic
 from gem_ma.training.learner.divergences import k3
 from gem_ma.training.learner.mismatch import check_sampling, fresh_gap
@@ -30,7 +31,6 @@ from gem_ma.training.learner.table_files import TableState, loaded, saved
 from gem_ma.training.learner.table_keys import check_table_keys
 from gem_ma.training.learner.table_reference import TableReference
 from gem_ma.training.learner.table_rows import Moment, TableRows
-from gem_ma.types import Sampling
 
 PROBED = 256  # views that a publish compares; a table may have millions
 PARITY = 1e-5  # nats; both sides are float64 softmaxes of the same numbers

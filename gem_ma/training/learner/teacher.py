@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.engines.base import Policy
-from gem_ma.errors import ConfigError, EngineError
+from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.training.learner.forward import Scorer
 from gem_ma.training.learner.rows import Row
 from gem_ma.training.processes.teams import Team

@@ -28,7 +28,8 @@ from gem_ma.engines.base import stable_seed
 from gem_ma.engines.tinker.client import Adam, Lost, Pull
 from gem_ma.engines.tinker.engine import TRAINED, run_of
 from gem_ma.engines.tinker.settings import adapter_of
-from gem_ma.errors import ConfigError, DataError, EngineError
+from gem_ma.kernel.errors import ConfigError, DataError, EngineError
+from gem_ma.kernel.types import Sampling
 from gem_ma.training.learner.losses import pull
 from gem_ma.training.learner.mismatch import check_sampling, fresh_gap
 from gem_ma.training.learner.pairs import PAIRED
@@ -44,7 +45,6 @@ from gem_ma.training.learner.rows import (
 from gem_ma.training.learner.sampled import Sampled
 from gem_ma.training.learner.server_checks import Checks
 from gem_ma.training.learner.server_trial import habits_of
-from gem_ma.types import Sampling
 
 if TYPE_CHECKING:
     from gem_ma.engines.tinker.engine import Tinker

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.config.learning import Aggregation
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 AGGREGATIONS: tuple[str, ...] = get_args(Aggregation)
 

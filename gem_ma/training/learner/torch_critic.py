@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from gem_ma.config.learning import CriticSettings
 from gem_ma.engines.local.images import Picture
-from gem_ma.episode import Episode
-from gem_ma.errors import DataError
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import DataError
+from gem_ma.kernel.types import Tool
 from gem_ma.memory import remembered
 from gem_ma.training.learner.adam import BETAS
 from gem_ma.training.learner.critic import Array, cut_views, fit_quality
@@ -28,7 +29,6 @@ from gem_ma.training.learner.layers import recomputed
 from gem_ma.training.learner.packing import PASS_TOKENS
 from gem_ma.training.learner.rows import Rows, pictures_of, rows
 from gem_ma.turn_table import TurnTable
-from gem_ma.types import Tool
 
 if TYPE_CHECKING:
     from gem_ma.engines.local.transformers import Transformers

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.engines.base import Policy
+from gem_ma.kernel.types import Message, Sampling
 from gem_ma.training.learner import replay
 from gem_ma.training.learner.cloning import clone
 from gem_ma.training.learner.divergences import k3
@@ -46,7 +47,6 @@ from gem_ma.training.learner.torch_critic import TorchCritic
 from gem_ma.training.learner.trained import PROBES, Sampler, Trained
 from gem_ma.training.learner.weights import restore, saved, tensors_of
 from gem_ma.training.processes.teams import Team
-from gem_ma.types import Message, Sampling
 
 if TYPE_CHECKING:
     from gem_ma.engines.local.transformers import Transformers

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.engines.local.images import Picture
-from gem_ma.errors import ConfigError, EngineError
+from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.kernel.types import Message, Sampling, Tool
 from gem_ma.training.learner.adam import BETAS
 from gem_ma.training.learner.forward import Scorer
 from gem_ma.training.learner.mismatch import check_sampling
 from gem_ma.training.learner.rows import Row, Turns, pictures_of
 from gem_ma.training.learner.small_moments import small_adamw
-from gem_ma.types import Message, Sampling, Tool
 
 if TYPE_CHECKING:
     from gem_ma.engines.local.transformers import Transformers

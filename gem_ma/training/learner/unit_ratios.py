@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.config.learning import Ratio
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.learner.slopes import Pull, Slope
 
 RATIOS: tuple[str, ...] = get_args(Ratio)

@@ -22,14 +22,14 @@ from gem_ma.engines.base import Policy
 from gem_ma.engines.local.tiny import check_new, make_model, place_new
 from gem_ma.engines.local.untrained import MARK, NOTE
 from gem_ma.engines.opening import open_engine
-from gem_ma.errors import ConfigError
-from gem_ma.scenario import Scenario
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Scenario
+from gem_ma.kernel.types import ToolCall
 from gem_ma.training.learner.cloning import clone, listens
 from gem_ma.training.learner.rows import Demonstration
 from gem_ma.training.learner.torch_learner import TorchLearner
 from gem_ma.training.loop.local import LocalPlayers
 from gem_ma.training.schedule.demonstrations import demonstrations
-from gem_ma.types import ToolCall
 
 ASKED = 5  # one demonstration in so many is not cloned, but used to test the clone
 DEAF = 0.05  # nats; a clone below it answers about alike whatever it is shown

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gem_ma.errors import DataError
+from gem_ma.kernel.errors import DataError
 from gem_ma.training.learner.probes import check
 from gem_ma.training.learner.shards import read_shards, shapes_of
 from gem_ma.training.learner.small_moments import kept_shapes

@@ -16,8 +16,8 @@ import numpy as np
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import TrainSettings
 from gem_ma.credit import Gamma, discount_of
-from gem_ma.errors import ConfigError
 from gem_ma.estimators.groups import episodes
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.learner.capabilities import Anchors
 from gem_ma.training.learner.pairs import PAIRED
 from gem_ma.training.loop.roles import Learner

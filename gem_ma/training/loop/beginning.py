@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Weighs
-from gem_ma.errors import EngineError
+from gem_ma.kernel.errors import EngineError
 from gem_ma.training.loop.attendant import NO_FILES, Attendant
 from gem_ma.training.loop.step import Step
 

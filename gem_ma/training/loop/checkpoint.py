@@ -19,7 +19,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from gem_ma.errors import SchemaError, StoreError
 from gem_ma.files import (
     is_folder,
     kind,
@@ -34,6 +33,7 @@ from gem_ma.files import (
     sync_folder,
     write_new,
 )
+from gem_ma.kernel.errors import SchemaError, StoreError
 
 SCHEMA = 1
 # no slash and no dot in front: a name out of DONE must not lead out of the folder

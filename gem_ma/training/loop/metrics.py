@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from gem_ma.episode import Episode
-from gem_ma.types import Reply, Turn
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.types import Reply, Turn
 
 COMPONENTS = 12  # kinds of reward listed per agent; the smaller ones are summed as `other`
 LAGS = 8  # versions counted one by one; older ones are counted together

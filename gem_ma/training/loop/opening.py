@@ -11,7 +11,7 @@ from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Divides, Reachable, Trains
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.learner.capabilities import Follows, Joins, Values
 from gem_ma.training.learner.critic import Critic
 from gem_ma.training.loop.roles import Learner

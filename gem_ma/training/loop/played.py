@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gem_ma.codec import dump_episode, load_episode
-from gem_ma.episode import Episode
-from gem_ma.errors import DataError, GemMaError
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import DataError, GemMaError
 from gem_ma.pictures import with_bytes
 
 FILE = "episodes@ahead"  # what the names of such files of a checkpoint begin with

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.loop.forking import Grown, grow
 from gem_ma.training.loop.parts import Parts
 from gem_ma.training.loop.played import Played

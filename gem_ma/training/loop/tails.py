@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gem_ma.episode import Episode
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.scenario import Scenario, replay
 from gem_ma.registry import task_of
-from gem_ma.scenario import Scenario, replay
 
 
 def still_here(

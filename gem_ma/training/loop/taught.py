@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gem_ma.config.settings import Config
-from gem_ma.episode import End, Episode
+from gem_ma.kernel.episode import End, Episode
 from gem_ma.training.loop.attendant import NO_FILES, Attendant
 from gem_ma.training.loop.step import Step
 

@@ -16,8 +16,8 @@ from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
 from gem_ma.config.worlds import Worlds
 from gem_ma.engines.base import stable_seed
-from gem_ma.episode import Episode
 from gem_ma.estimators import estimate, key_among_worlds, mean_return, raw_gae, shaped
+from gem_ma.kernel.episode import Episode
 from gem_ma.training.learner.critic import Critic, valued
 from gem_ma.training.learner.mismatch import check_fresh
 from gem_ma.training.loop.anchoring import Anchoring, check_anchored

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from gem_ma.errors import EngineError
+from gem_ma.kernel.errors import EngineError
 
 TRIES = 3  # of a chunk that takes its worker along each time
 SIZE = 16  # plays of a chunk where nothing else is set

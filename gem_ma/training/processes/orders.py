@@ -10,10 +10,10 @@ from typing import Any
 from gem_ma.branches import Branch
 from gem_ma.codec import dump_episode, load_episode
 from gem_ma.config.worlds import World, Worlds
-from gem_ma.episode import Limits, Seat
-from gem_ma.errors import EngineError
+from gem_ma.kernel.episode import Limits, Seat
+from gem_ma.kernel.errors import EngineError
+from gem_ma.kernel.scenario import Scenario
 from gem_ma.rollout import Plan
-from gem_ma.scenario import Scenario
 
 
 def order_of(plan: Plan, worlds: Worlds) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gem_ma.errors import ConfigError, EngineError
+from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.training.processes.chunks import TRIES, Gone
 from gem_ma.training.processes.edition import differs, edition
 from gem_ma.training.processes.hands import Hands, Job

@@ -10,7 +10,7 @@ from gem_ma.config.document import Document, Place, dotted
 from gem_ma.config.playing import Settings
 from gem_ma.config.schema import validate
 from gem_ma.config.training import PolicyTrainSettings, TrainSettings
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 SECTIONS = ("credit", "estimator", "loss", "critic")
 

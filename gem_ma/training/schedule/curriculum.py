@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from gem_ma.config.training import CurriculumSettings
 from gem_ma.engines.base import stable_seed
-from gem_ma.episode import placed
+from gem_ma.kernel.episode import placed
 
 PRIOR = 1.0  # plays of success 1/2 that every estimate begins with
 Tally = list[float]  # plays of a task, and those that succeeded; older ones count less

@@ -10,9 +10,9 @@ from __future__ import annotations
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
-from gem_ma.errors import ConfigError
 from gem_ma.estimators import estimator
 from gem_ma.estimators.registry import ESTIMATORS
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.learner.losses import surrogate
 from gem_ma.training.learner.mismatch import unlearnable
 from gem_ma.training.learner.pairs import PAIRED

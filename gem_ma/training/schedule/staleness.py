@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gem_ma.episode import Episode
+from gem_ma.kernel.episode import Episode
 
 WARN = 0.05  # share of dropped episodes above which the user is warned
 

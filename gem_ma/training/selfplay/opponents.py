@@ -13,8 +13,8 @@ from gem_ma.config.opponents import PoolSettings
 from gem_ma.config.playing import AgentSettings
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
-from gem_ma.episode import Seat
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.episode import Seat
+from gem_ma.kernel.errors import ConfigError
 
 Seated = Mapping[str, AgentSettings]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from gem_ma.config.training import Seating
 from gem_ma.engines.base import stable_seed
-from gem_ma.episode import Seat
+from gem_ma.kernel.episode import Seat
 
 
 def casts(cast: Mapping[str, Seat], how: Seating, seed: int, start: int) -> list[dict[str, Seat]]:

@@ -12,8 +12,8 @@ from gem_ma.scenarios.service.desk.overlay import Overlay
 from gem_ma.scenarios.service.desk.task import Task
 
 from gem_ma import Action, Malformed, Message, Reward, Tool, ToolCall
-from gem_ma.parsing import clean
-from gem_ma.scenario import Effect
+from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.scenario import Effect
 
 # A closed list: a typed reason is what a grader can go by, and what a user cannot phrase wrongly.
 REASONS = ("settled", "refused", "transferred", "gave_up", "out_of_scope")

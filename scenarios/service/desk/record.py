@@ -9,7 +9,7 @@ from typing import Any
 
 from gem_ma.scenarios.service.desk.task import GoldCall, Slot, Task, Wish
 
-from gem_ma.errors import DataError
+from gem_ma.kernel.errors import DataError
 
 FORM = 1  # of the JSON; another form is another number
 Words = Callable[[Mapping[str, Any]], dict[str, Any]]

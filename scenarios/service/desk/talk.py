@@ -28,7 +28,7 @@ from gem_ma.scenarios.service.desk.log import (
 )
 
 from gem_ma import Action, Ask, Malformed, Message, Tell, ToolCall
-from gem_ma.scenario import Effect
+from gem_ma.kernel.scenario import Effect
 
 
 def talk(desk: Desk) -> Generator[Effect, Any, Outcome]:

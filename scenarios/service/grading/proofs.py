@@ -25,7 +25,7 @@ from gem_ma.scenarios.service.desk.facts import Fact
 from gem_ma.scenarios.service.desk.log import Outcome, Store
 from gem_ma.scenarios.service.desk.task import GoldCall, Task, Wish
 
-from gem_ma.errors import DataError
+from gem_ma.kernel.errors import DataError
 
 # Four writes have 24 orders; more are sampled.
 MOST_ORDERS = 24

@@ -15,7 +15,7 @@ from gem_ma.scenarios.service.grading.grader import Verdict
 from gem_ma.scenarios.service.watching.ledger import Fault, Ledger
 from gem_ma.scenarios.service.watching.monitor import Monitor
 
-from gem_ma.errors import ScenarioError
+from gem_ma.kernel.errors import ScenarioError
 
 
 class Shadow:

@@ -11,7 +11,7 @@ from typing import Any
 
 from gem_ma.scenarios.service.desk.log import ASSISTANT, USER
 
-from gem_ma.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError
 
 USER_REWARDS = ("cooperative", "neutral", "adversarial")
 MODES = ("invariant", "dense")

@@ -30,7 +30,7 @@ from gem_ma.scenarios.service.watching.ledger import Fault
 from gem_ma.scenarios.service.watching.wishes import call_key, keys_of
 
 from gem_ma import ToolCall
-from gem_ma.episode import End
+from gem_ma.kernel.episode import End
 from gem_ma.options import flat
 
 ENVIRONMENT, INFRASTRUCTURE = "environment", "infrastructure"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from gem_ma.parsing.strict_json import (
+from gem_ma.kernel.parsing.strict_json import (
     DECODER,
     MAX_CALLS,
     MAX_TEXT,
@@ -20,9 +20,9 @@ from gem_ma.parsing.strict_json import (
     clean_json,
     depth_exceeds,
 )
-from gem_ma.parsing.text import clean
-from gem_ma.spelling import near
-from gem_ma.types import Malformed, Tool, ToolCall
+from gem_ma.kernel.parsing.text import clean
+from gem_ma.kernel.spelling import near
+from gem_ma.kernel.types import Malformed, Tool, ToolCall
 
 EXCERPT = 200  # characters of a malformed call that are kept
 DECODED = "arguments were JSON text"  # the one repair

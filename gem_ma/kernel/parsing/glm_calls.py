@@ -9,11 +9,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gem_ma.parsing.calls import EXCERPT, Read
-from gem_ma.parsing.json_calls import json_arguments
-from gem_ma.parsing.text import after_space
-from gem_ma.parsing.xml_calls import Parameter, add_typed
-from gem_ma.types import Malformed, ToolCall
+from gem_ma.kernel.parsing.calls import EXCERPT, Read
+from gem_ma.kernel.parsing.json_calls import json_arguments
+from gem_ma.kernel.parsing.text import after_space
+from gem_ma.kernel.parsing.xml_calls import Parameter, add_typed
+from gem_ma.kernel.types import Malformed, ToolCall
 
 # some write `<tool_call:suffix>`, with the suffix in all tags
 _SUFFIX = r"(?::\w{1,30})?"

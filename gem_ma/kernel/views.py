@@ -1,8 +1,8 @@
 """What passes between a scenario and its players: what each agent is shown and offered on the way
 out, how an action is read on the way in, and the transcripts that both leave.
 
-Who is asked when is the play's business (`gem_ma.scenario`). What an effect may hold at all is in
-`gem_ma.effect_values`.
+Who is asked when is the play's business (`gem_ma.kernel.scenario`). What an effect may hold at all is in
+`gem_ma.kernel.effect_values`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from gem_ma.effect_values import Misfit, Pending, as_messages, closed_choice, offer
-from gem_ma.errors import ActionError
-from gem_ma.parsing import clean, parse_action, parse_legal
-from gem_ma.parsing.bounds import bounded
-from gem_ma.types import MAX_SAID, Action, Message, ToolCall, spoken
+from gem_ma.kernel.effect_values import Misfit, Pending, as_messages, closed_choice, offer
+from gem_ma.kernel.errors import ActionError
+from gem_ma.kernel.parsing import clean, parse_action, parse_legal
+from gem_ma.kernel.parsing.bounds import bounded
+from gem_ma.kernel.types import MAX_SAID, Action, Message, ToolCall, spoken
 
 _OPEN = Pending()
 

@@ -1,7 +1,7 @@
 """What an effect may hold: names of agents, messages, choices, tools, amounts. Each is checked, and
 brought to the form in which the record keeps it.
 
-Who is shown or asked is no matter here (`gem_ma.exchange`).
+Who is shown or asked is no matter here (`gem_ma.kernel.views`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any
 
-from gem_ma.parsing import clean
-from gem_ma.types import RESERVED_SENDERS, Action, Image, Message, Tool
+from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.types import RESERVED_SENDERS, Action, Image, Message, Tool
 
 MOST_SAYINGS = 512  # strings that one choice remembers
 

@@ -9,12 +9,12 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from gem_ma.parsing.calls import EXCERPT, Read
-from gem_ma.parsing.json_calls import json_arguments
-from gem_ma.parsing.python_calls import python_literal
-from gem_ma.parsing.strict_json import DECODER, MAX_DEPTH, clean_json, depth_exceeds
-from gem_ma.parsing.text import after_space
-from gem_ma.types import Malformed, ToolCall
+from gem_ma.kernel.parsing.calls import EXCERPT, Read
+from gem_ma.kernel.parsing.json_calls import json_arguments
+from gem_ma.kernel.parsing.python_calls import python_literal
+from gem_ma.kernel.parsing.strict_json import DECODER, MAX_DEPTH, clean_json, depth_exceeds
+from gem_ma.kernel.parsing.text import after_space
+from gem_ma.kernel.types import Malformed, ToolCall
 
 # `antml:`, `｜DSML｜` and the like stand in front of all tags of a family
 _PREFIX = r"(?:[\w-]{1,20}:|｜\w{1,20}｜)?"

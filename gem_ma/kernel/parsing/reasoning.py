@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from gem_ma.types import Reply
+from gem_ma.kernel.types import Reply
 
 _NAME = (
     r"[ \t]{0,3}(?i:(?:[a-z]{1,20}[:_-]?)?think(?:ing)?(?:[:_][a-z0-9]{1,20})?"

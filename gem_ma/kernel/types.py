@@ -3,7 +3,7 @@ does. Data only; behaviour is functions over them.
 
 All are frozen, compare by value and travel as JSON (`gem_ma.codec`). Words: a *step* is one
 decision point, a *turn* is one agent's action at it. The record of a whole play is
-`gem_ma.episode`.
+`gem_ma.kernel.episode`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.frozen import quick
-from gem_ma.png import png
-from gem_ma.sampling import Attempt as Attempt
-from gem_ma.sampling import Sampling as Sampling
-from gem_ma.sampling import Usage as Usage
+from gem_ma.kernel.fast_dataclass import quick
+from gem_ma.kernel.png import png
+from gem_ma.kernel.sampling import Attempt as Attempt
+from gem_ma.kernel.sampling import Sampling as Sampling
+from gem_ma.kernel.sampling import Usage as Usage
 
 SCENARIO, SYSTEM, TOOL = "scenario", "system", "tool"  # senders that are no agents
 RESERVED_SENDERS = frozenset({SCENARIO, SYSTEM, TOOL})

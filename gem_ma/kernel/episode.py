@@ -1,7 +1,7 @@
 """The record of one play: who sat where, what was done and paid, how it ended. An `Episode` is the
 only thing that training, evaluation and the viewer read.
 
-What its turns are made of is in `gem_ma.types`; how it becomes a line of JSON in `gem_ma.codec`.
+What its turns are made of is in `gem_ma.kernel.types`; how it becomes a line of JSON in `gem_ma.codec`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from gem_ma.frozen import quick
-from gem_ma.lanes import lanes
-from gem_ma.types import MAX_SAID, Message, Turn, spoken
+from gem_ma.kernel.fast_dataclass import quick
+from gem_ma.kernel.notebook import lanes
+from gem_ma.kernel.types import MAX_SAID, Message, Turn, spoken
 
 
 @quick

@@ -7,10 +7,10 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from gem_ma.parsing.calls import json_call
-from gem_ma.parsing.strict_json import MAX_TEXT
-from gem_ma.parsing.text import fold
-from gem_ma.types import ToolCall
+from gem_ma.kernel.parsing.calls import json_call
+from gem_ma.kernel.parsing.strict_json import MAX_TEXT
+from gem_ma.kernel.parsing.text import fold
+from gem_ma.kernel.types import ToolCall
 
 _MARKS = (
     ("\\boxed{", "}"),

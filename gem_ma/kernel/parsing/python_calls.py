@@ -8,10 +8,10 @@ import re
 from math import isfinite
 from typing import Any
 
-from gem_ma.parsing.calls import EXCERPT
-from gem_ma.parsing.strict_json import MAX_CALLS, MAX_DEPTH, MAX_DIGITS
-from gem_ma.parsing.text import clean
-from gem_ma.types import Malformed, ToolCall
+from gem_ma.kernel.parsing.calls import EXCERPT
+from gem_ma.kernel.parsing.strict_json import MAX_CALLS, MAX_DEPTH, MAX_DIGITS
+from gem_ma.kernel.parsing.text import clean
+from gem_ma.kernel.types import Malformed, ToolCall
 
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _KNOWN_ESCAPES = frozenset("\n\\'\"abfnrtvxuUN01234567")

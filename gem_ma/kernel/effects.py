@@ -1,5 +1,5 @@
 """What a scenario is written in: the five effects that `play` yields, and the declaration of a
-scenario. Nothing here plays it (`gem_ma.scenario`).
+scenario. Nothing here plays it (`gem_ma.kernel.scenario`).
 
 A scenario knows the rules and nothing else: no model, no I/O, no clock, no randomness but its
 `rng`. It is a pure function of (seed, task, actions, call results), so a fork is a replay.
@@ -12,10 +12,10 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gem_ma.episode import Episode, Limits
-from gem_ma.parsing import clean
-from gem_ma.parsing.text import first_sentence
-from gem_ma.types import Message, Tool
+from gem_ma.kernel.episode import Episode, Limits
+from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.parsing.text import first_sentence
+from gem_ma.kernel.types import Message, Tool
 
 Content = str | Message | Sequence[str | Message]
 

@@ -1,5 +1,5 @@
 """The kernel: `Game` drives one play of a scenario, a sync generator of the effects of
-`gem_ma.effects`, which are named here too.
+`gem_ma.kernel.effects`, which are named here too.
 
 `Game` knows transcripts, turns and the ledger; it does not know who plays. A fork is a replay.
 """
@@ -13,15 +13,15 @@ from copy import deepcopy
 from types import GeneratorType
 from typing import Any
 
-from gem_ma.effect_values import Misfit, Pending, agents_problem, amount, twice
-from gem_ma.effects import Ask, Call, Content, Effect, Leave, Play, Reward, Scenario, Tell
-from gem_ma.episode import CallResult, End, Entry
-from gem_ma.errors import ActionError, CallError, ReplayError, ScenarioError
-from gem_ma.exchange import Views, mismatch, private_copy, read
-from gem_ma.parsing import clean
-from gem_ma.script import Script, difference, steps_of
-from gem_ma.transcript import Transcript
-from gem_ma.types import MAX_SAID, Action, Message, Reply, Turn
+from gem_ma.kernel.effect_values import Misfit, Pending, agents_problem, amount, twice
+from gem_ma.kernel.effects import Ask, Call, Content, Effect, Leave, Play, Reward, Scenario, Tell
+from gem_ma.kernel.episode import CallResult, End, Entry
+from gem_ma.kernel.errors import ActionError, CallError, ReplayError, ScenarioError
+from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.replay import Script, difference, steps_of
+from gem_ma.kernel.transcript import Transcript
+from gem_ma.kernel.types import MAX_SAID, Action, Message, Reply, Turn
+from gem_ma.kernel.views import Views, mismatch, private_copy, read
 
 # the effects stand here too: this is the module that authors import from
 __all__ = ["Ask", "Call", "Content", "Effect", "Leave", "Play", "Reward", "Scenario", "Tell"]

@@ -7,7 +7,7 @@ from itertools import islice
 from operator import eq
 from typing import overload
 
-from gem_ma.types import Message
+from gem_ma.kernel.types import Message
 
 
 class Transcript(Sequence[Message]):

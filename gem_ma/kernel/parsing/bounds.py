@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gem_ma.parsing.calls import EXCERPT
-from gem_ma.parsing.text import clean
-from gem_ma.types import Malformed, ToolCall
+from gem_ma.kernel.parsing.calls import EXCERPT
+from gem_ma.kernel.parsing.text import clean
+from gem_ma.kernel.types import Malformed, ToolCall
 
 Calls = tuple[ToolCall | Malformed, ...]
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gem_ma.parsing.calls import DECODED, EXCERPT, numbered, offered, read_call
-from gem_ma.parsing.formats import FORMATS, HERMES, Format
-from gem_ma.parsing.json_calls import Calls
-from gem_ma.parsing.legal import parse_legal
-from gem_ma.parsing.reasoning import split_reasoning
-from gem_ma.parsing.strict_json import MAX_CALLS, MAX_DEPTH, MAX_DIGITS, MAX_TEXT
-from gem_ma.parsing.text import clean, fold
-from gem_ma.types import Action, Malformed, Tool
+from gem_ma.kernel.parsing.calls import DECODED, EXCERPT, numbered, offered, read_call
+from gem_ma.kernel.parsing.formats import FORMATS, HERMES, Format
+from gem_ma.kernel.parsing.json_calls import Calls
+from gem_ma.kernel.parsing.legal import parse_legal
+from gem_ma.kernel.parsing.reasoning import split_reasoning
+from gem_ma.kernel.parsing.strict_json import MAX_CALLS, MAX_DEPTH, MAX_DIGITS, MAX_TEXT
+from gem_ma.kernel.parsing.text import clean, fold
+from gem_ma.kernel.types import Action, Malformed, Tool
 
 __all__ = [
     "DECODED",
@@ -56,7 +56,7 @@ def parse_tool_calls(
     text: str, tool_format: str = "hermes", *, tools: Sequence[Tool] = (), finish: str = "stop"
 ) -> tuple[str, Calls]:
     """Tool calls in `text`, in order, and the text around them; `tool_format` is a key of
-    `FORMATS`, described in `gem_ma.parsing.formats`.
+    `FORMATS`, described in `gem_ma.kernel.parsing.formats`.
 
     What cannot be read is a `Malformed` whose reason opens with its kind: bad_json, bad_xml,
     bad_python, not_object, missing_name, bad_arguments, too_many, too_large; with `finish="length"`

@@ -8,11 +8,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gem_ma.parsing.calls import EXCERPT, Read
-from gem_ma.parsing.strict_json import DECODER, MAX_DEPTH
-from gem_ma.parsing.text import after_space, clean
-from gem_ma.parsing.xml_calls import Parameter, add_typed
-from gem_ma.types import Malformed, ToolCall
+from gem_ma.kernel.parsing.calls import EXCERPT, Read
+from gem_ma.kernel.parsing.strict_json import DECODER, MAX_DEPTH
+from gem_ma.kernel.parsing.text import after_space, clean
+from gem_ma.kernel.parsing.xml_calls import Parameter, add_typed
+from gem_ma.kernel.types import Malformed, ToolCall
 
 GEMMA = re.compile(r"<\|tool_call>|<start_function_call>")
 _NAME = re.compile(r"\s*+(?:call:)?([^\s<>{}|]{1,200})(?=\{)")

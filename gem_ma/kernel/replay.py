@@ -1,6 +1,6 @@
 """The script of a replay: what a recorded play feeds a second one, and where the two differ.
 
-It knows records alone; `gem_ma.scenario` plays by it. No recorded call ever runs again.
+It knows records alone; `gem_ma.kernel.scenario` plays by it. No recorded call ever runs again.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from gem_ma.effect_values import Pending
-from gem_ma.episode import CallResult
-from gem_ma.types import Message, Turn
+from gem_ma.kernel.effect_values import Pending
+from gem_ma.kernel.episode import CallResult
+from gem_ma.kernel.types import Message, Turn
 
 
 @dataclass(slots=True)

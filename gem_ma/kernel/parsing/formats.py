@@ -26,10 +26,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gem_ma.parsing.calls import Read, cut_off, numbered, too_many
-from gem_ma.parsing.gemma_calls import GEMMA, gemma_call
-from gem_ma.parsing.glm_calls import GLM, glm_call
-from gem_ma.parsing.json_calls import (
+from gem_ma.kernel.parsing.calls import Read, cut_off, numbered, too_many
+from gem_ma.kernel.parsing.gemma_calls import GEMMA, gemma_call
+from gem_ma.kernel.parsing.glm_calls import GLM, glm_call
+from gem_ma.kernel.parsing.json_calls import (
     MARKED,
     PYTHON_TAG,
     TAG,
@@ -43,12 +43,12 @@ from gem_ma.parsing.json_calls import (
     mistral,
     opens_llama,
 )
-from gem_ma.parsing.named_calls import DEEPSEEK, HARMONY, KIMI, SOLAR
-from gem_ma.parsing.python_calls import list_end, python_calls
-from gem_ma.parsing.strict_json import MAX_CALLS
-from gem_ma.parsing.text import after_space
-from gem_ma.parsing.xml_calls import FUNCTION, xml_call
-from gem_ma.types import Malformed, Tool, ToolCall
+from gem_ma.kernel.parsing.named_calls import DEEPSEEK, HARMONY, KIMI, SOLAR
+from gem_ma.kernel.parsing.python_calls import list_end, python_calls
+from gem_ma.kernel.parsing.strict_json import MAX_CALLS
+from gem_ma.kernel.parsing.text import after_space
+from gem_ma.kernel.parsing.xml_calls import FUNCTION, xml_call
+from gem_ma.kernel.types import Malformed, Tool, ToolCall
 
 Reader = Callable[[str, Sequence[Tool], bool], tuple[str, Calls]]
 # (text, what opens the call, its number, tool -> schema) -> the call

@@ -8,10 +8,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from gem_ma.parsing.calls import EXCERPT, Read
-from gem_ma.parsing.json_calls import json_arguments
-from gem_ma.parsing.text import after_space
-from gem_ma.types import Malformed, ToolCall
+from gem_ma.kernel.parsing.calls import EXCERPT, Read
+from gem_ma.kernel.parsing.json_calls import json_arguments
+from gem_ma.kernel.parsing.text import after_space
+from gem_ma.kernel.types import Malformed, ToolCall
 
 
 class Named(NamedTuple):

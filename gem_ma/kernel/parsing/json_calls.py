@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gem_ma.parsing.calls import (
+from gem_ma.kernel.parsing.calls import (
     EXCERPT,
     cut_off,
     json_call,
@@ -18,10 +18,10 @@ from gem_ma.parsing.calls import (
     read_call,
     too_many,
 )
-from gem_ma.parsing.python_calls import python_calls
-from gem_ma.parsing.strict_json import DECODER, MAX_CALLS, MAX_DEPTH
-from gem_ma.parsing.text import after_space, clean
-from gem_ma.types import Malformed, Tool, ToolCall
+from gem_ma.kernel.parsing.python_calls import python_calls
+from gem_ma.kernel.parsing.strict_json import DECODER, MAX_CALLS, MAX_DEPTH
+from gem_ma.kernel.parsing.text import after_space, clean
+from gem_ma.kernel.types import Malformed, Tool, ToolCall
 
 Calls = tuple[ToolCall | Malformed, ...]
 

@@ -11,7 +11,7 @@ import json
 from math import isfinite
 from typing import Any
 
-from gem_ma.parsing.text import clean
+from gem_ma.kernel.parsing.text import clean
 
 # characters of one answer, calls in it, levels of one call, digits of one integer
 MAX_TEXT, MAX_CALLS, MAX_DEPTH, MAX_DIGITS = 256 * 1024, 64, 32, 64
