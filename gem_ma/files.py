@@ -23,8 +23,8 @@ from io import DEFAULT_BUFFER_SIZE, BufferedReader, FileIO
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from gem_ma.json_text import load_json
 from gem_ma.kernel.errors import GemMaError, StoreError
+from gem_ma.record.json_text import load_json
 
 # far above what we write; what is larger would fill the memory of whoever reads it
 MOST_JSON, MOST_LINE = 64 << 20, 256 << 20  # bytes of a file of one value; of one line

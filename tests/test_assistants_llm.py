@@ -33,7 +33,6 @@ from gem_ma import (
     read_episodes,
 )
 from gem_ma.behaviour import as_factory
-from gem_ma.codec import dump_episode
 from gem_ma.engines.base import Policy
 from gem_ma.engines.opening import open_engine
 from gem_ma.engines.small.human import Human
@@ -41,6 +40,7 @@ from gem_ma.engines.small.replay import Replay
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.types import Sampling
+from gem_ma.record.codec import dump_episode
 from tests.command_line import environment
 from tests.fault_server import FaultServer, says
 from tests.small_talk import LOOK, Model, SmallTalk, acts, bye, calls, clerk, guest, talk, texts

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gem_ma import Ask, Episode, Plan, Scenario, Seat, play
-from gem_ma.choices import mark
-from gem_ma.codec import dump_episode, load_episode, to_json
 from gem_ma.kernel.errors import StoreError
+from gem_ma.record.choices import mark
+from gem_ma.record.codec import dump_episode, load_episode, to_json
 
 
 class Board(Scenario):

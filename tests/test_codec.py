@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_ma.codec import digest, dump_episode, from_json, load_episode, to_json
-from gem_ma.json_text import dump_json, load_json
 from gem_ma.kernel import episode as played
 from gem_ma.kernel import types
 from gem_ma.kernel.episode import CallResult, End, Entry, Episode, Seat
@@ -29,6 +27,8 @@ from gem_ma.kernel.types import (
     Turn,
     Usage,
 )
+from gem_ma.record.codec import digest, dump_episode, from_json, load_episode, to_json
+from gem_ma.record.json_text import dump_json, load_json
 
 # any Unicode but lone surrogates
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_ma.codec import digest, dump_episode, from_json, load_episode, to_json
-from gem_ma.conversations import BACK, LEAST, common
 from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.errors import StoreError
 from gem_ma.kernel.types import Action, Reply, Turn
+from gem_ma.record.codec import digest, dump_episode, from_json, load_episode, to_json
+from gem_ma.record.token_chains import BACK, LEAST, common
 
 
 def episode(*replies: tuple[str, tuple[int, ...], tuple[int, ...]]) -> Episode:

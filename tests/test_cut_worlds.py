@@ -18,7 +18,6 @@ from pettingzoo import AECEnv, ParallelEnv
 from gem_ma import Ask, Game, Leave, Limits, Reward, Scenario, Tell, aec_env, credit, gym_env
 from gem_ma import parallel_env as our_parallel_env
 from gem_ma.adapters import wrap
-from gem_ma.codec import from_json, to_json
 from gem_ma.config.learning import CriticSettings
 from gem_ma.crew import play_many
 from gem_ma.engines.base import Policy
@@ -27,6 +26,7 @@ from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.errors import ScenarioError
 from gem_ma.kernel.scenario import replay
 from gem_ma.kernel.types import Sampling
+from gem_ma.record.codec import from_json, to_json
 from gem_ma.rollout import Plan
 from gem_ma.testing import check_scenario
 from gem_ma.training.learner.critic import TableCritic

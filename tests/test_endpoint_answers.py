@@ -410,7 +410,7 @@ def test_reasoning_goes_back_with_its_own_message_where_it_is_wanted() -> None:
 
 
 def test_a_record_keeps_reasoning_and_model() -> None:
-    from gem_ma.codec import REPLY
+    from gem_ma.record.codec import REPLY
 
     got = answered(
         raw(

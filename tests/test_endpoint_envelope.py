@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from gem_ma.codec import REPLY
 from gem_ma.engines.http import faults as http_faults
 from gem_ma.engines.http import remote
 from gem_ma.engines.http.budget import Price
@@ -24,8 +23,9 @@ from gem_ma.engines.http.faults import RETRIED, Fault, of_error_body
 from gem_ma.engines.http.hiding import HIDDEN, WINDOW, Secret
 from gem_ma.engines.http.openai import OpenAI
 from gem_ma.engines.http.reply import decode, read, read_completion
-from gem_ma.json_text import dump_json, load_json
 from gem_ma.kernel.types import Malformed, Message, Reply, Request, Tool
+from gem_ma.record.codec import REPLY
+from gem_ma.record.json_text import dump_json, load_json
 from tests.fault_server import EVENTS, JSON, Answer, FaultServer, raw, reply, says
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 1}}

@@ -1373,7 +1373,7 @@ def test_a_ping_is_one_small_request() -> None:
 
 
 def test_attempts_survive_the_record() -> None:
-    from gem_ma.codec import dump_episode, load_episode
+    from gem_ma.record.codec import dump_episode, load_episode
 
     with FaultServer([status(429, "a\x1b[31m\u202e\ud800b", retry_after=0), says("x")]) as server:
         (episode,) = _episodes(engine_at(server), 1)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from gem_ma.codec import dump_episode
 from gem_ma.crew import play_many
 from gem_ma.engines.base import Policy
 from gem_ma.engines.opening import open_engine
@@ -18,6 +17,7 @@ from gem_ma.engines.small.scripted import Scripted
 from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.errors import DataError, EngineError
 from gem_ma.kernel.types import Request
+from gem_ma.record.codec import dump_episode
 from gem_ma.registry import make
 from gem_ma.rollout import Plan, play
 

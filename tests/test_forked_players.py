@@ -16,10 +16,10 @@ from gem_ma.agents.retail_scripted import RetailScripted
 
 from gem_ma import Action, Asked, Episode, Limits, Malformed, Plan, Scenario, Seat, ToolCall, make
 from gem_ma.branches import Branch
-from gem_ma.codec import dump_episode
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.kernel.types import Request, Turn
+from gem_ma.record.codec import dump_episode
 from gem_ma.registry import builtin
 from gem_ma.rollout import play
 from gem_ma.viewer.forks import _with_script

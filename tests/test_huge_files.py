@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gem_ma import files
-from gem_ma.json_text import dump_json, load_json
 from gem_ma.kernel.errors import StoreError
+from gem_ma.record.json_text import dump_json, load_json
 from tests.hostile import Folders, make, one_line
 
 READ = ("manifest.json", "resolved.yaml", "summary.json", "episodes.jsonl", "metrics.jsonl")

@@ -27,7 +27,6 @@ from gem_ma.scenarios.questions.items import Item
 import gem_ma
 from gem_ma import Action, Limits, Plan, Reply, play
 from gem_ma.engines.base import Policy
-from gem_ma.json_text import dump_json, load_json
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.parsing import (
     FORMATS,
@@ -38,6 +37,7 @@ from gem_ma.kernel.parsing import (
     split_reasoning,
 )
 from gem_ma.kernel.types import Sampling
+from gem_ma.record.json_text import dump_json, load_json
 from tests.pumps import UNITS, Late, slow, superlinear
 
 ROOT = Path(gem_ma.__file__).resolve().parents[1]

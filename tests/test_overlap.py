@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from gem_ma import config
-from gem_ma.codec import dump_episode
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
 from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.errors import DataError
 from gem_ma.kernel.types import Action, Reply, Turn
+from gem_ma.record.codec import dump_episode
 from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.loop.checkpoint import latest_checkpoint
 from gem_ma.training.loop.overlap import Ahead

@@ -29,7 +29,6 @@ from gem_ma import (
     play,
 )
 from gem_ma.branches import Branch
-from gem_ma.codec import dump_episode, load_episode
 from gem_ma.engines.base import Policy
 from gem_ma.evaluation.metrics import summarise
 from gem_ma.evaluation.summary_rows import table
@@ -37,6 +36,7 @@ from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.parsing.bounds import bounded, size
 from gem_ma.kernel.transcript import Transcript
 from gem_ma.kernel.types import MAX_SAID, Asked, Request, Sampling
+from gem_ma.record.codec import dump_episode, load_episode
 
 LONG = 10_000_000
 

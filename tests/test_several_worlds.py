@@ -12,7 +12,6 @@ import pytest
 
 from gem_ma import Ask, Reward, Scenario, credit
 from gem_ma.cli.main import main
-from gem_ma.codec import dump_episode, load_episode
 from gem_ma.config.loading import load, load_study
 from gem_ma.config.plans import open_policies
 from gem_ma.config.seating import key_of, seats_of
@@ -24,6 +23,7 @@ from gem_ma.evaluation.groups import units
 from gem_ma.evaluation.judge import Judge
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Play
+from gem_ma.record.codec import dump_episode, load_episode
 from gem_ma.store import RunFolder, read_episodes, read_manifest, read_metrics, read_summary
 from gem_ma.training.entry import run_training
 from gem_ma.training.loop.exams import exam_plans

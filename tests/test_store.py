@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from gem_ma.codec import dump_episode
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError, DataError, SchemaError, StoreError
 from gem_ma.kernel.types import Action, Image, Message, Turn
+from gem_ma.record.codec import dump_episode
 from gem_ma.store import (
     RunFolder,
     hold_folder,

@@ -35,13 +35,13 @@ from gem_ma import (
     read_episodes,
 )
 from gem_ma.behaviour import as_factory
-from gem_ma.codec import dump_episode, load_episode
 from gem_ma.config.loading import load
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.parsing import parse_tool_calls
 from gem_ma.kernel.types import SYSTEM, Usage
+from gem_ma.record.codec import dump_episode, load_episode
 from tests.command_line import ROOT, gem_ma
 from tests.fault_server import Answer, FaultServer, says
 from tests.fault_server import Asked as Heard

@@ -13,9 +13,9 @@ from urllib.parse import quote
 import pytest
 
 from gem_ma.cli.main import main
-from gem_ma.codec import load_episode
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.record.codec import load_episode
 from gem_ma.store import lines, read_episodes
 from gem_ma.view.folder import MOST_JUDGED
 from gem_ma.viewer import index

@@ -26,8 +26,8 @@ def show_episode(
 
     episode, same = find(path, which, judge)
     if as_json:
-        from gem_ma.codec import dump_episode
-        from gem_ma.json_text import load_json
+        from gem_ma.record.codec import dump_episode
+        from gem_ma.record.json_text import load_json
 
         record = load_json(dump_episode(episode))
         emit_json({"verdict": dict(verdict(episode, judge)), "episode": record})

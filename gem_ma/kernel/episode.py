@@ -1,7 +1,7 @@
 """The record of one play: who sat where, what was done and paid, how it ended. An `Episode` is the
 only thing that training, evaluation and the viewer read.
 
-What its turns are made of is in `gem_ma.kernel.types`; how it becomes a line of JSON in `gem_ma.codec`.
+What its turns are made of is in `gem_ma.kernel.types`; how it becomes a line of JSON in `gem_ma.record.codec`.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class Episode:
         paid = ", ".join(f"{agent} {value:g}" for agent, value in self.returns().items())
         repeat = f", repeat {self.repeat}" if self.repeat else ""
         played = f"{self.scenario} {self.id[0]}, seed {self.seed}{repeat}"
-        # whole records fill screens; `gem_ma.codec.dump_episode` gives everything
+        # whole records fill screens; `gem_ma.record.codec.dump_episode` gives everything
         return f"Episode({played}: {self.end.value}, {len(self.turns)} turns, returns {paid})"
 
     def _repr_html_(self) -> str:

@@ -1,7 +1,7 @@
 """What one turn is made of: what an agent is shown, what its policy is asked and replies, what it
 does. Data only; behaviour is functions over them.
 
-All are frozen, compare by value and travel as JSON (`gem_ma.codec`). Words: a *step* is one
+All are frozen, compare by value and travel as JSON (`gem_ma.record.codec`). Words: a *step* is one
 decision point, a *turn* is one agent's action at it. The record of a whole play is
 `gem_ma.kernel.episode`.
 """

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gem_ma.codec import dump_episode
 from gem_ma.files import (
     append,
     is_file,
@@ -25,11 +24,12 @@ from gem_ma.files import (
     sync_folder,
 )
 from gem_ma.folders import check_run
-from gem_ma.json_text import dump_json
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import StoreError
 from gem_ma.kernel.types import Image
-from gem_ma.pictures import shown_in
+from gem_ma.record.codec import dump_episode
+from gem_ma.record.images import shown_in
+from gem_ma.record.json_text import dump_json
 from gem_ma.store.disk import media_file, move_aside, take_lock
 from gem_ma.store.lines import (
     EpisodeId,

@@ -14,11 +14,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from gem_ma.codec import REPLY
 from gem_ma.engines.small.replay import Recorded
 from gem_ma.files import MOST_LINE, append, is_file, read, remove
-from gem_ma.json_text import dump_json, load_json
 from gem_ma.kernel.types import Request
+from gem_ma.record.codec import REPLY
+from gem_ma.record.json_text import dump_json, load_json
 
 NAME = "interrupted.jsonl"
 

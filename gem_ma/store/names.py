@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gem_ma.json_text import dump_json, load_json
 from gem_ma.kernel.errors import StoreError
+from gem_ma.record.json_text import dump_json, load_json
 
 # Settings that may differ between the writers of one folder, because no episode depends on them;
 # `*` stands for any name.

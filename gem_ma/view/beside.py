@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gem_ma import files
-from gem_ma.json_text import dump_json, load_json
 from gem_ma.kernel.errors import StoreError
+from gem_ma.record.json_text import dump_json, load_json
 
 Entry = TypeVar("Entry")
 

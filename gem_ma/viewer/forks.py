@@ -17,7 +17,6 @@ from typing import Any
 from gem_ma import registry
 from gem_ma.behaviour import Behaviour, Factory, Sample, as_factory, needs_policy, seat
 from gem_ma.branches import Branch
-from gem_ma.codec import from_json, to_json
 from gem_ma.config.plans import open_policies
 from gem_ma.config.settings import Config
 from gem_ma.config.worlds import World, Worlds
@@ -26,6 +25,7 @@ from gem_ma.engines.small.human import typed_call
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.kernel.types import Action, Asked, Turn
+from gem_ma.record.codec import from_json, to_json
 from gem_ma.rollout import Plan, play
 from gem_ma.view.beside import add_row, read_rows
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gem_ma import files
-from gem_ma.json_text import load_json
 from gem_ma.kernel.errors import GemMaError, StoreError
+from gem_ma.record.json_text import load_json
 from gem_ma.store import read_metrics
 from gem_ma.training.loop.checkpoint import read_checkpoint
 from gem_ma.view.folder import manifest, resolved

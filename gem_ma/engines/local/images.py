@@ -21,7 +21,7 @@ from gem_ma.engines.local.loading import first_line, quiet
 from gem_ma.installing import install
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Image, Message
-from gem_ma.pictures import images_in
+from gem_ma.record.images import images_in
 
 RECENT = 64  # images that stay open when nobody holds them; the oldest goes first
 KEPT_BYTES = 1 << 28  # of pixels; what was needed longest ago is computed again

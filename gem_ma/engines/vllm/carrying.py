@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from gem_ma.codec import REPLY
 from gem_ma.engines.vllm.backend import Adapter, Draw
 from gem_ma.engines.vllm.replica import Weights
 from gem_ma.kernel.types import Sampling
+from gem_ma.record.codec import REPLY
 
 
 def written(weights: Weights) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gem_ma.engines.small.table import Array, decode, encode
-from gem_ma.json_text import load_json
+from gem_ma.record.json_text import load_json
 from gem_ma.training.learner.table_average import Path
 from gem_ma.training.learner.table_rows import Moment
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gem_ma.codec import dump_episode, load_episode
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import DataError, GemMaError
-from gem_ma.pictures import with_bytes
+from gem_ma.record.codec import dump_episode, load_episode
+from gem_ma.record.images import with_bytes
 
 FILE = "episodes@ahead"  # what the names of such files of a checkpoint begin with
 

@@ -1,7 +1,7 @@
 """The three edges of the loop: who plays, who learns, and who brings weights to their samplers.
 
 The loop knows these protocols alone, so a role may run elsewhere. What crosses a role are plans,
-episodes (as lines of `gem_ma.codec`) and weights by name. Learners are in
+episodes (as lines of `gem_ma.record.codec`) and weights by name. Learners are in
 `gem_ma.training.learner`, players and publishers of this process in `gem_ma.training.loop.local`.
 """
 

@@ -8,11 +8,11 @@ from dataclasses import asdict
 from typing import Any
 
 from gem_ma.branches import Branch
-from gem_ma.codec import dump_episode, load_episode
 from gem_ma.config.worlds import World, Worlds
 from gem_ma.kernel.episode import Limits, Seat
 from gem_ma.kernel.errors import EngineError
 from gem_ma.kernel.scenario import Scenario
+from gem_ma.record.codec import dump_episode, load_episode
 from gem_ma.rollout import Plan
 
 

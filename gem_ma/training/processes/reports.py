@@ -7,11 +7,11 @@ from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
-from gem_ma.codec import dump_episode, load_episode
 from gem_ma.kernel import errors
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import EngineError
-from gem_ma.pictures import shown_in, with_bytes
+from gem_ma.record.codec import dump_episode, load_episode
+from gem_ma.record.images import shown_in, with_bytes
 
 Report = dict[str, Any]
 

@@ -4,7 +4,7 @@ what they differ.
 A go board offers 361 moves, then 360; a list of 10,000 strings at each of a hundred turns would
 take megabytes. So a turn keeps `legal: []` and `legal_of: [turn, dropped, added]`: the list of
 that turn, without the strings at the places `dropped`, and then with each `[place, string]` of
-`added` put in. Works on the plain values of `gem_ma.codec`, both ways.
+`added` put in. Works on the plain values of `gem_ma.record.codec`, both ways.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Records <-> JSON: one episode is one line. It knows the records of `gem_ma.kernel.episode` and nothing
 of files.
 
-What is written can always be read back: the same shapes (`gem_ma.shapes`) check a value on its way
+What is written can always be read back: the same shapes (`gem_ma.record.shapes`) check a value on its way
 out and on its way in. A field that holds its default is left out; the tools that a play offers
 stand once per episode (`tools`) and a turn names them by number, and so do the ids of a
-conversation (`gem_ma.conversations`). Image bytes are not part of a line, only their digest.
+conversation (`gem_ma.record.token_chains`). Image bytes are not part of a line, only their digest.
 Reading is strict: NaN, Infinity, duplicate or unknown keys, wrong types and lone surrogates are
 errors that name the field.
 """
@@ -16,8 +16,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gem_ma import choices, conversations
-from gem_ma.json_text import dump_json, load_json
 from gem_ma.kernel.episode import CallResult, End, Entry, Episode, Seat
 from gem_ma.kernel.errors import SchemaError, StoreError
 from gem_ma.kernel.types import (
@@ -32,7 +30,10 @@ from gem_ma.kernel.types import (
     Turn,
     Usage,
 )
-from gem_ma.shapes import (
+from gem_ma.record import choices
+from gem_ma.record import token_chains as conversations
+from gem_ma.record.json_text import dump_json, load_json
+from gem_ma.record.shapes import (
     Convert,
     Shape,
     Wrong,

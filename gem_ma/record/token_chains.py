@@ -5,7 +5,7 @@ A prompt mostly begins with an earlier prompt of the same agent and what was sam
 Written in full at every turn, a play of many turns would take room by the square of their
 number. So a reply keeps the new ids alone, and `prompt_of: [back, count]`: the prompt begins
 with the first `count` ids of the agent's reply so many `back` (its prompt, then its sampled
-ids). Works on the plain values of `gem_ma.codec`, both ways.
+ids). Works on the plain values of `gem_ma.record.codec`, both ways.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """JSON text of records: strict, on one line, the same bytes for the same values. It knows values,
-not what they mean (`gem_ma.codec`).
+not what they mean (`gem_ma.record.codec`).
 
 What a model wrote is read by `gem_ma.kernel.parsing.strict_json`, which bounds it more tightly.
 """

@@ -3,7 +3,7 @@ checks.
 
 A shape is put together from smaller ones (`many`, `optional`, `by_agent`, `record`). What does not
 fit raises `Wrong`, which names the path to the value. Which records there are is said in
-`gem_ma.codec`.
+`gem_ma.record.codec`.
 """
 
 from __future__ import annotations
