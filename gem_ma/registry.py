@@ -24,11 +24,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gem_ma.import_folders import search_folder
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.spelling import near
-from gem_ma.used import Source, watch
+from gem_ma.system.import_folders import search_folder
+from gem_ma.system.used import Source, watch
 
 KINDS = {
     "scenarios": "scenario",

@@ -24,9 +24,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from gem_ma.folders import read_named
-from gem_ma.installing import install
 from gem_ma.kernel.errors import ConfigError, DataError
+from gem_ma.system.extras import install
+from gem_ma.system.folders import read_named
 
 SPLITS = ("train", "dev", "test")
 _FILES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")

@@ -16,7 +16,7 @@ ADDS = """
 from pathlib import Path
 
 import pytest
-from gem_ma.import_folders import search_folder
+from gem_ma.system.import_folders import search_folder
 
 @pytest.fixture(scope="module")
 def a_file_is_named():
@@ -31,7 +31,7 @@ from importlib.util import find_spec
 SEEN = find_spec("trl_of_nobody")
 
 def test_sees_nothing(tmp_path):
-    from gem_ma.import_folders import search_folder
+    from gem_ma.system.import_folders import search_folder
     search_folder(tmp_path)
     assert SEEN is find_spec("trl_of_nobody") is None
 """

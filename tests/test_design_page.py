@@ -65,7 +65,7 @@ BESIDE_A_STEP = {
         "gem_ma/record/choices.py",
         "gem_ma/record/codec.py",
         "gem_ma/record/token_chains.py",
-        "gem_ma/files.py",
+        "gem_ma/system/files.py",
         "gem_ma/record/json_text.py",
         "gem_ma/record/images.py",
         "gem_ma/record/shapes.py",

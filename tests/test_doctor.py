@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from gem_ma.cli.doctor import EXTRAS, command, examined
 from gem_ma.engines import CATALOG
-from gem_ma.installing import install
+from gem_ma.system.extras import install
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *missing: str, **changed: str) -> None:

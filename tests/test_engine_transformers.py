@@ -19,7 +19,6 @@ from gem_ma import make
 from gem_ma.crew import play_many
 from gem_ma.engines.base import Policy
 from gem_ma.engines.opening import open_engine
-from gem_ma.installing import install
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 from gem_ma.kernel.types import (
@@ -35,6 +34,7 @@ from gem_ma.kernel.types import (
     spoken,
 )
 from gem_ma.rollout import Plan
+from gem_ma.system.extras import install
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 

@@ -1,4 +1,4 @@
-"""No file is opened beside the one room for it, `gem_ma.files`: read from the source, with the
+"""No file is opened beside the one room for it, `gem_ma.system.files`: read from the source, with the
 reasons of the exceptions."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("gem_ma/files.py", "gem_ma/folders.py")
+ROOMS = ("gem_ma/system/files.py", "gem_ma/system/folders.py")
 OPENERS = {
     *(
         "open",
@@ -72,7 +72,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "read_text": "templates of the package",
         "open": "a file that the user names, and that is new",
     },
-    "gem_ma/digests.py": dict.fromkeys(
+    "gem_ma/system/digests.py": dict.fromkeys(
         ("fdopen", "open"),
         "code and data of the user, where links are followed and only regular files are read",
     ),
@@ -150,7 +150,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "open": "a session with a server",
         **dict.fromkeys(("mkdir", "write_text"), SAVED),
     },
-    "gem_ma/installing.py": {"read_text": "what pip noted beside the package"},
+    "gem_ma/system/extras.py": {"read_text": "what pip noted beside the package"},
     "gem_ma/running/folder.py": {"open": "RunFolder.open"},
     "gem_ma/store/disk.py": {
         "mkdir": "the root of a run folder",
@@ -164,7 +164,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "gem_ma/training/learner/warm_model.py": dict.fromkeys(
         ("read_text", "write_text"), "the note of a model that was written a moment ago"
     ),
-    "gem_ma/used.py": {"read_bytes": "the user's own code, which Python imports"},
+    "gem_ma/system/used.py": {"read_bytes": "the user's own code, which Python imports"},
     "gem_ma/view/page.py": {"read_text": "assets of the package"},
     "gem_ma/view/report.py": {"mkdir": "the folder that a caller names for a page"},
     "scenarios/retail/render.py": dict.fromkeys(
@@ -226,7 +226,7 @@ def test_no_file_is_opened_beside_the_room() -> None:
         if calls - ALLOWED.get(file, {}).keys()
     }
     assert not beside, (
-        "open what lies in a run folder, a model folder or a cache with gem_ma.files; else give"
+        "open what lies in a run folder, a model folder or a cache with gem_ma.system.files; else give"
         f" the reason here: {beside}"
     )
 
@@ -262,6 +262,6 @@ def test_what_opens_is_seen(source: str) -> None:
 def test_what_the_room_gives_is_no_exception() -> None:
     assert not list(
         openers(
-            "from gem_ma.files import rename\nrename(a, b)\ntext.replace('a', 'b')\nre.compile(x)"
+            "from gem_ma.system.files import rename\nrename(a, b)\ntext.replace('a', 'b')\nre.compile(x)"
         )
     )

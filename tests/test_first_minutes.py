@@ -17,7 +17,7 @@ from gem_ma.config.document import read
 from gem_ma.config.json_schema import config_schema
 from gem_ma.config.loading import load
 from gem_ma.config.sources import shipped_configs
-from gem_ma.env_file import variable
+from gem_ma.system.env_file import variable
 from tests.hostile import one_line
 from tests.test_cli_human import typed
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gem_ma import files
 from gem_ma.kernel.errors import StoreError
 from gem_ma.record.json_text import dump_json, load_json
+from gem_ma.system import files
 from tests.hostile import Folders, make, one_line
 
 READ = ("manifest.json", "resolved.yaml", "summary.json", "episodes.jsonl", "metrics.jsonl")
@@ -42,7 +42,7 @@ def test_a_file_of_nothing_but_zeros_behind_its_end_is_one_line(
 ) -> None:
     """Blocks that are not on the disk, as an archive may hold them: sizes are cut down here."""
     monkeypatch.setattr(files, "MOST_JSON", 1 << 20)
-    for module in ("gem_ma.store.listing", "gem_ma.store.interrupted", "gem_ma.files"):
+    for module in ("gem_ma.store.listing", "gem_ma.store.interrupted", "gem_ma.system.files"):
         monkeypatch.setattr(f"{module}.MOST_LINE", 1 << 20)
     file = run.root / folder / name
     size = file.stat().st_size

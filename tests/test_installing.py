@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gem_ma import installing
+from gem_ma.system import extras as installing
 
 
 class Noted:

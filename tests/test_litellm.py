@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from gem_ma.engines.http.litellm import LiteLLM
-from gem_ma.installing import install
 from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError
 from gem_ma.kernel.types import Message, Reply, Request, Sampling, Tool
+from gem_ma.system.extras import install
 
 KEY = "sk-this-is-only-a-test-0123456789abcdef"
 NAME = "anthropic/claude-haiku-4-5"

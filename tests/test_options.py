@@ -12,8 +12,8 @@ import pytest
 
 from gem_ma.config import load
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.options import flat
 from gem_ma.registry import construct
+from gem_ma.system.value_objects import flat
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from gem_ma import credit
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.engines.opening import open_engine
-from gem_ma.installing import install
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.parsing import MAX_CALLS
@@ -34,6 +33,7 @@ from gem_ma.kernel.types import (
     ToolCall,
     Turn,
 )
+from gem_ma.system.extras import install
 from tests.chat_templates import XML
 
 torch = pytest.importorskip("torch", reason="needs the train extra")

@@ -20,9 +20,9 @@ from types import ModuleType
 from typing import Any
 
 from gem_ma.adapters.numpy_state import put_aside, put_back
-from gem_ma.installing import install
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.spelling import near
+from gem_ma.system.extras import install
 
 # held while foreign code runs; a guest that copies or imports another one enters again
 TURN = RLock()

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from gem_ma.cli.common_options import json_option
-from gem_ma.installing import install
+from gem_ma.system.extras import install
 
 EXAMPLE = """\b
 Example:
@@ -124,7 +124,7 @@ def examined() -> dict[str, Any]:
 
 def _is_set(name: str) -> str:
     """Whether a key can be had, and where from; never its value."""
-    from gem_ma.env_file import NAME, is_written, variable
+    from gem_ma.system.env_file import NAME, is_written, variable
 
     return f"set, in {NAME}" if is_written(name) else "set" if variable(name) else "not set"
 

@@ -69,10 +69,10 @@ def command(
     from gem_ma.cli.terminal import emit, emit_json, progress_line
     from gem_ma.exporting.writing import FORMATS as ENDINGS
     from gem_ma.exporting.writing import Wish, export, has_images
-    from gem_ma.files import damage
     from gem_ma.kernel.errors import ConfigError
     from gem_ma.running.stored import open_record
     from gem_ma.store.lines import read_resolved
+    from gem_ma.system.files import damage
 
     if out == "-":  # it would become the name of a file
         raise click.UsageError("--out names a file or a folder; nothing is written to stdout")

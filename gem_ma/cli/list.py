@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gem_ma.decimals import decimal
+from gem_ma.system.decimals import decimal
 
 if TYPE_CHECKING:
     from pathlib import Path

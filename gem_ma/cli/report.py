@@ -77,8 +77,8 @@ def _is_study(path: Path) -> bool:
 
 def _study(path: Path, target: Path | None) -> Path:
     from gem_ma.config.studies import StudyReportSettings
-    from gem_ma.files import damage, read_json
     from gem_ma.kernel.errors import ConfigError
+    from gem_ma.system.files import damage, read_json
     from gem_ma.view.study import write_study
 
     if target is not None:

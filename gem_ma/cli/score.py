@@ -32,9 +32,9 @@ def command(run: str, scenario: str | None, whole: bool, as_json: bool) -> int:
     """
     from gem_ma.cli.runs import played_run, show_summary
     from gem_ma.cli.terminal import progress_line
-    from gem_ma.files import damage
     from gem_ma.running.stored import changes, open_record
     from gem_ma.store import read_summary
+    from gem_ma.system.files import damage
 
     path = played_run(run, "scored")
     record = open_record(path, progress_line, scenario)

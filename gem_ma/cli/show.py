@@ -188,12 +188,12 @@ def show_run(
     from gem_ma.cli.runs import run_folder
     from gem_ma.cli.terminal import progress_line
     from gem_ma.cli.trained import show_training
-    from gem_ma.files import damage, kind
     from gem_ma.kernel.episode import End
     from gem_ma.running.stored import open_record
     from gem_ma.store import read_ends, read_manifest, read_summary
     from gem_ma.store.summaries import check_training
     from gem_ma.store.used import differing
+    from gem_ma.system.files import damage, kind
 
     path: Path = run_folder(run)
     if which is not None:
@@ -229,9 +229,9 @@ def show_played(
     far, and its lost plays."""
     from gem_ma.cli.runs import lost_rows, show_summary
     from gem_ma.cli.terminal import progress_line
-    from gem_ma.files import damage
     from gem_ma.running.stored import open_record
     from gem_ma.store import read_ends, read_summary
+    from gem_ma.system.files import damage
 
     stored, record = read_summary(path) or {}, open_record(path, progress_line, scenario)
     # a summary that counts other episodes is of an earlier state of the run

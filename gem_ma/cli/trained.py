@@ -112,7 +112,7 @@ def _measures(scores: dict[str, Any]) -> dict[str, float | str | None]:
 
 def _cell(value: float | str | None, other: float | str | None) -> str:
     """A value of a table, in one form with that of the other exam."""
-    from gem_ma.decimals import decimal
+    from gem_ma.system.decimals import decimal
 
     beside = None if isinstance(other, str) else other
     return value if isinstance(value, str) else decimal(value, beside)

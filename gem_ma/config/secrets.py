@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gem_ma.config.document import Document, Fault, Keys, Place
-from gem_ma.env_file import NO_SECRET, variable
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.system.env_file import NO_SECRET, variable
 
 LEAST = 16  # characters of a key that is looked for in other texts; a shorter one may be a word
 # at the end of a name: `max_tokens` and `token_ids` are no secrets, `hf_token` is one

@@ -11,10 +11,10 @@ from pathlib import Path
 from gem_ma import registry
 from gem_ma.config.document import Document, Fault, read, write
 from gem_ma.config.paths import locate
-from gem_ma.files import MOST_JSON
-from gem_ma.folders import read_named
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.spelling import nearest
+from gem_ma.system.files import MOST_JSON
+from gem_ma.system.folders import read_named
 
 
 def source_of(source: str | Path, configs_first: bool) -> tuple[Path | None, str, str]:

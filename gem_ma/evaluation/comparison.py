@@ -14,13 +14,13 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from gem_ma.decimals import decimal
 from gem_ma.evaluation.copies import ONE_PLAY
 from gem_ma.evaluation.kinds import RETURN, SUCCESS
 from gem_ma.evaluation.pairs import NO_PAIR, by_play, one_difference, paired_difference
 from gem_ma.evaluation.stats import RESAMPLES, holm
 from gem_ma.evaluation.studies import Cell
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.system.decimals import decimal
 
 PAIRED_BY = ("task", "seed")
 SURE = 0.05  # an adjusted p below is called a difference

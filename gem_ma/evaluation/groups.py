@@ -15,11 +15,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from gem_ma.decimals import decimal
 from gem_ma.evaluation.copies import ONE_PLAY
 from gem_ma.evaluation.kinds import Kinds
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ScenarioError
+from gem_ma.system.decimals import decimal
 
 Measures = Callable[[Episode], Mapping[str, float | None]]
 Labels = Callable[[Episode], Mapping[str, str | Sequence[str]]]

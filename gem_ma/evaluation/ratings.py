@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.decimals import decimal
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import DataError
+from gem_ma.system.decimals import decimal
 
 ELO = 400 / math.log(10)  # rating points of a factor e in the odds of winning
 TOLERANCE, ROUNDS = 1e-10, 10_000  # of the fit: in log strength, and at most

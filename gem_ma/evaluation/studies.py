@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from gem_ma.decimals import decimal
 from gem_ma.evaluation.copies import ONE_PLAY, Copies, as_one_play
 from gem_ma.evaluation.groups import returns_of, values_of
 from gem_ma.evaluation.judge import Judge
@@ -29,6 +28,7 @@ from gem_ma.evaluation.pairs import (
 )
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.system.decimals import decimal
 
 Names = tuple[str, ...]
 

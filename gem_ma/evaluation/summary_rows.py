@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gem_ma.decimals import decimal
 from gem_ma.evaluation.groups import group_rows, interval_text
+from gem_ma.system.decimals import decimal
 
 TextRow = tuple[str, str]
 

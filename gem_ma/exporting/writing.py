@@ -17,13 +17,13 @@ from gem_ma.exporting.chats import conversation, identity, speakers
 from gem_ma.exporting.preference import pairs
 from gem_ma.exporting.tables import write_table
 from gem_ma.exporting.taus import tau1, tau2
-from gem_ma.files import oserror
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.record.codec import dump_episode
 from gem_ma.record.json_text import dump_json
 from gem_ma.store import read_episodes
 from gem_ma.store.tables import DATA
+from gem_ma.system.files import oserror
 
 # format -> how the name of its file ends; "" = a folder
 FORMATS = {

@@ -27,13 +27,13 @@ from gem_ma.engines.wording import (
     tools_as_text,
 )
 from gem_ma.entrance import Source
-from gem_ma.installing import install
 from gem_ma.integrations.course import Start
 from gem_ma.integrations.outside import Outside
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, ProgramError
 from gem_ma.kernel.parsing import parse_action
 from gem_ma.kernel.types import SYSTEM, TOOL, Action, Asked, Message, ToolCall
+from gem_ma.system.extras import install
 
 try:
     import verifiers.v1 as vf

@@ -23,13 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from gem_ma.installing import install
 from gem_ma.integrations.course import Start
 from gem_ma.integrations.outside import Drawn, Elsewhere, Outside
 from gem_ma.integrations.samples import Sample
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Request
+from gem_ma.system.extras import install
 
 try:
     from verl.experimental.agent_loop.agent_loop import (

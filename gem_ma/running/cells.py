@@ -225,9 +225,9 @@ class Playing:
         """Plays what this cell's run folder lacks and gives what came of it."""
         from gem_ma.evaluation.studies import cell_of
         from gem_ma.evaluation.verdicts import noting
-        from gem_ma.files import make_folder
         from gem_ma.running.folder import open_folder
         from gem_ma.running.playing import play_into
+        from gem_ma.system.files import make_folder
 
         make_folder(path, path.parent)  # no link below the study's folder
         with open_folder("run", loaded, worlds, policies, path, self.fresh) as folder:

@@ -37,10 +37,10 @@ def compared(
 ) -> dict[str, Any]:
     """What `compare_runs` gives, of two folders whose cells are made already."""
     from gem_ma.evaluation.comparison import compare_cells
-    from gem_ma.files import damage
     from gem_ma.kernel.errors import ConfigError
     from gem_ma.store.lines import read_resolved
     from gem_ma.store.names import changed_keys
+    from gem_ma.system.files import damage
 
     # returns may each be finite, and their differences not
     with damage(Path(f"{first} or {second}")):
@@ -59,8 +59,8 @@ def judged_cell(path: Path, judge: Judge) -> Cell:
     the measures. Raises StoreError for damage."""
     from gem_ma.evaluation.copies import Copies
     from gem_ma.evaluation.studies import Cell, scores_of
-    from gem_ma.files import damage
     from gem_ma.store import read_episodes
+    from gem_ma.system.files import damage
 
     copies = Copies()
     with damage(path / "episodes.jsonl"):

@@ -6,8 +6,8 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from gem_ma.installing import install
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.system.extras import install
 
 NUMBERS = ("mean", "low", "high", "n")
 

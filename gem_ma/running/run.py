@@ -8,8 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gem_ma.installing import install
 from gem_ma.kernel.errors import ConfigError, StoreError
+from gem_ma.system.extras import install
 
 if TYPE_CHECKING:
     from gem_ma.kernel.episode import Episode

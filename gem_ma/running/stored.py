@@ -39,9 +39,9 @@ class Recorded:
     def summary(self) -> dict[str, Any]:
         """The score of all episodes of the folder, computed anew without a model: the keys of
         summary.json, less `baselines`, which other plays gave. Raises StoreError for damage."""
-        from gem_ma.files import damage
         from gem_ma.running.costs import costs_of, other_models
         from gem_ma.store import read_ends, read_episodes, read_summary
+        from gem_ma.system.files import damage
 
         summary = self.judge.summarise(read_episodes(self.path))
         if self.config is None or self.worlds is None:
@@ -109,8 +109,8 @@ def _recorded_judge(path: Path, count: Callable[[], int] | None) -> tuple[Judge,
     that there is to say of them."""
     from gem_ma.evaluation.judge import Judge
     from gem_ma.evaluation.verdicts import repeating
-    from gem_ma.files import damage
     from gem_ma.store import read_ends, read_manifest, read_summary, read_verdicts
+    from gem_ma.system.files import damage
 
     manifest, rows = read_manifest(path), read_verdicts(path)
     with damage(path / "summary.json"):

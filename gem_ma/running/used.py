@@ -21,9 +21,9 @@ from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from gem_ma import registry
-from gem_ma.digests import digest_of
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.used import (
+from gem_ma.system.digests import digest_of
+from gem_ma.system.used import (
     begin,
     count,
     file_of_module,

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gem_ma.files import make_folder, open_file, oserror, replace_file, sync_folder
-from gem_ma.folders import check_run
 from gem_ma.kernel.errors import StoreError
+from gem_ma.system.files import make_folder, open_file, oserror, replace_file, sync_folder
+from gem_ma.system.folders import check_run
 
 # seconds that a lock may outlive the process that took it
 PATIENCE = 2.0

@@ -12,18 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gem_ma.files import (
-    append,
-    is_file,
-    make_folder,
-    open_file,
-    oserror,
-    read,
-    replace_file,
-    stream,
-    sync_folder,
-)
-from gem_ma.folders import check_run
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import StoreError
 from gem_ma.kernel.types import Image
@@ -42,6 +30,18 @@ from gem_ma.store.lines import (
 )
 from gem_ma.store.manifest import create_or_check, note_more_files
 from gem_ma.store.names import finite, plain
+from gem_ma.system.files import (
+    append,
+    is_file,
+    make_folder,
+    open_file,
+    oserror,
+    read,
+    replace_file,
+    stream,
+    sync_folder,
+)
+from gem_ma.system.folders import check_run
 
 # what a power cut may cost; a sync takes milliseconds, which a table's play does not
 SYNC_EPISODES, SYNC_S = 32, 1.0

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.engines.small.replay import Recorded
-from gem_ma.files import MOST_LINE, append, is_file, read, remove
 from gem_ma.kernel.types import Request
 from gem_ma.record.codec import REPLY
 from gem_ma.record.json_text import dump_json, load_json
+from gem_ma.system.files import MOST_LINE, append, is_file, read, remove
 
 NAME = "interrupted.jsonl"
 

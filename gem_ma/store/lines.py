@@ -10,7 +10,6 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gem_ma.files import MOST_JSON, is_file, lines, oserror, read, read_json, stream
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ConfigError, SchemaError, StoreError
 from gem_ma.record.codec import ENDS, check_schema, load_episode
@@ -18,6 +17,7 @@ from gem_ma.record.json_text import load_json
 from gem_ma.store.disk import media_file
 from gem_ma.store.sense import check_play
 from gem_ma.store.tables import read_table, table_files
+from gem_ma.system.files import MOST_JSON, is_file, lines, oserror, read, read_json, stream
 
 EpisodeId = tuple[str, int, int]
 

@@ -14,9 +14,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gem_ma.files import MOST_JSON, MOST_LINE, is_file, oserror, read, stream
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.store.lines import read_manifest, read_resolved
+from gem_ma.system.files import MOST_JSON, MOST_LINE, is_file, oserror, read, stream
 
 MOST_FLOAT = sys.float_info.max
 

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gem_ma.files import is_file, oserror, replace_file, sync_folder
 from gem_ma.kernel.errors import ConfigError, DataError, StoreError
 from gem_ma.store.disk import now, take_lock
 from gem_ma.store.lines import read_manifest, read_resolved
@@ -31,6 +30,7 @@ from gem_ma.store.names import (
     with_changes,
 )
 from gem_ma.store.used import changed_data, changed_files, changed_rules, with_more
+from gem_ma.system.files import is_file, oserror, replace_file, sync_folder
 
 SCHEMA = 1
 EDITED = (

@@ -7,10 +7,10 @@ from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
-from gem_ma.installing import install
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.record.codec import load_episode
+from gem_ma.system.extras import install
 
 RECORD = "record"  # the column of the lines
 DATA = "data"  # the folder of the files of an export for Hugging Face's datasets

@@ -11,10 +11,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gem_ma.digests import digest_of
 from gem_ma.registry import file_of, names_code
 from gem_ma.store.lines import read_manifest, read_resolved
 from gem_ma.store.names import differs, fingerprint
+from gem_ma.system.digests import digest_of
 
 Digests = dict[str, str]
 MOST_TOLD = 3

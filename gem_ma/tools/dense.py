@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.engines.local.loading import first_line, import_stack, quiet
-from gem_ma.folders import check_named, read_named
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.system.folders import check_named, read_named
 from gem_ma.tools.passages import Passage
 
 BATCH = 32  # texts that are embedded at once

@@ -16,10 +16,10 @@ from dataclasses import replace
 from typing import Any
 
 from gem_ma.engines.http.endpoint import Endpoint
-from gem_ma.env_file import NO_SECRET
-from gem_ma.installing import install
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Tool
+from gem_ma.system.env_file import NO_SECRET
+from gem_ma.system.extras import install
 from gem_ma.tools.belt import Equipment, Use
 from gem_ma.tools.connection import (
     FORGOTTEN,

@@ -19,9 +19,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gem_ma.engines.http.endpoint import Endpoint
-from gem_ma.env_file import NO_SECRET
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.parsing import clean
+from gem_ma.system.env_file import NO_SECRET
 from gem_ma.tools.passages import Passage
 
 MOST_BYTES = 8 << 20  # of an answer

@@ -23,10 +23,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from gem_ma.files import append, read_json, replace_file
-from gem_ma.installing import install
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.store import RunFolder, read_timings, result_settings
+from gem_ma.system.extras import install
+from gem_ma.system.files import append, read_json, replace_file
 from gem_ma.tracking.delivered import Delivered, label_of
 from gem_ma.tracking.names import flat
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from gem_ma.files import make_folder, names, remove
+from gem_ma.system.files import make_folder, names, remove
 from gem_ma.tracking import Facts
 
 

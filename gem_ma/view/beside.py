@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gem_ma import files
 from gem_ma.kernel.errors import StoreError
 from gem_ma.record.json_text import dump_json, load_json
+from gem_ma.system import files
 
 Entry = TypeVar("Entry")
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from gem_ma.evaluation.judge import Judge
 from gem_ma.evaluation.metrics import Success
-from gem_ma.files import damage, replace_file
 from gem_ma.kernel.errors import StoreError
+from gem_ma.system.files import damage, replace_file
 from gem_ma.view.curves import Curves, chart
 from gem_ma.view.details import baselines, details
 from gem_ma.view.facts import command_of, facts_block

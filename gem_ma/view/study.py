@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from gem_ma.decimals import decimal
 from gem_ma.evaluation.groups import interval_text
 from gem_ma.evaluation.studies import difference_text
+from gem_ma.system.decimals import decimal
 from gem_ma.view.marks import RATE, axis_name, axis_of, interval_cell
 from gem_ma.view.page import Html, table, text
 from gem_ma.view.report import Section, write_report

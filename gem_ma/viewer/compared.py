@@ -21,9 +21,9 @@ from gem_ma.evaluation.judge import Judge
 from gem_ma.evaluation.kinds import RETURN, SUCCESS
 from gem_ma.evaluation.lost import lost_ids
 from gem_ma.evaluation.studies import Cell
-from gem_ma.files import damage
 from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
 from gem_ma.running.comparing import compared, judged_cell, world_of
+from gem_ma.system.files import damage
 from gem_ma.view.folder import manifest, stored_summary
 from gem_ma.view.marks import axis_name
 from gem_ma.view.page import Html, table, text

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gem_ma.files import lines, oserror, stream
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import StoreError
 from gem_ma.record.codec import ENDS, load_episode
 from gem_ma.record.json_text import load_json
+from gem_ma.system.files import lines, oserror, stream
 
 EpisodeId = tuple[str, int, int]
 # as the store writes them; `end` and `error` follow the ledger, and no text holds a bare quote

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gem_ma.files import damage
 from gem_ma.kernel.errors import ConfigError, GemMaError
+from gem_ma.system.files import damage
 from gem_ma.view.curves import Curves, chart
 from gem_ma.view.overlay import (
     AXES,

@@ -10,7 +10,6 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from gem_ma import files
 from gem_ma.config.settings import Config
 from gem_ma.evaluation.judge import Judge
 from gem_ma.evaluation.lost import lost_ids
@@ -19,6 +18,7 @@ from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.running.stored import record_for_page
 from gem_ma.store import read_ends
+from gem_ma.system import files
 from gem_ma.view import notes
 from gem_ma.view.chosen import causes_of, kinds_of
 from gem_ma.view.folder import (

@@ -12,9 +12,9 @@ from secrets import compare_digest
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from gem_ma.installing import install
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.record.json_text import load_json
+from gem_ma.system.extras import install
 from gem_ma.viewer.answers import Answer
 from gem_ma.viewer.site import Site
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from gem_ma import files
 from gem_ma.config.studies import StudyReportSettings
 from gem_ma.kernel.errors import GemMaError, StoreError
+from gem_ma.system import files
 from gem_ma.view.page import Html, table
 from gem_ma.view.report import Section, sections_page
 from gem_ma.view.study import study_sections

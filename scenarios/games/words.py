@@ -6,8 +6,8 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from gem_ma.folders import read_named
 from gem_ma.kernel.errors import ConfigError, StoreError
+from gem_ma.system.folders import read_named
 
 HERE = Path(__file__).parent
 WORDS, CLUES = HERE / "words.txt", HERE / "clues.txt"

@@ -23,8 +23,8 @@ from gem_ma.scenarios.questions.numbers import number
 from gem_ma.scenarios.rows import SPLITS, Data, read, splits_of
 
 from gem_ma import Ask, Call, ConfigError, Episode, Message, Reward, Scenario, task_of
-from gem_ma.installing import install
 from gem_ma.kernel.scenario import Play
+from gem_ma.system.extras import install
 from gem_ma.tools.sandbox import judge, require
 from gem_ma.tools.walls import MIB, Wall
 

@@ -15,8 +15,8 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from gem_ma.folders import read_named
 from gem_ma.kernel.errors import ConfigError, DataError
+from gem_ma.system.folders import read_named
 from gem_ma.tools.shell import MOST_FILES, File, files_of
 from gem_ma.tools.walls import MIB, Wall
 

@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gem_ma.engines.http.hiding import LEAST, Secret
-from gem_ma.env_file import NAME as ENV_FILE
-from gem_ma.env_file import NO_SECRET, is_written, variable
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.system.env_file import NAME as ENV_FILE
+from gem_ma.system.env_file import NO_SECRET, is_written, variable
 
 OPENAI_URL = "https://api.openai.com/v1"
 OPENAI_KEY = "OPENAI_API_KEY"

@@ -23,10 +23,10 @@ from gem_ma.engines.http.endpoint import NO_KEY, Endpoint
 from gem_ma.engines.http.faults import Fault, of_status
 from gem_ma.engines.http.openai import Dialect, OpenAI
 from gem_ma.engines.http.remote import Remote
-from gem_ma.env_file import variable
-from gem_ma.installing import install
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.options import flat
+from gem_ma.system.env_file import variable
+from gem_ma.system.extras import install
+from gem_ma.system.value_objects import flat
 
 if TYPE_CHECKING:
     from gem_ma.engines.http.hiding import Secret

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.engines.local.loading import first_line
-from gem_ma.folders import read_named
 from gem_ma.kernel.errors import DataError
+from gem_ma.system.folders import read_named
 
 CONFIG, WEIGHTS, MARK = "adapter_config.json", "adapter_model.safetensors", "base.json"
 PREFIX = "base_model.model."  # of every name in an adapter file

@@ -26,9 +26,9 @@ from gem_ma.engines.local.adapter_folder import CONFIG, read_adapter, relative_b
 from gem_ma.engines.local.adapter_routing import add_adapters
 from gem_ma.engines.local.adapter_settings import LoraSettings
 from gem_ma.engines.local.loading import first_line
-from gem_ma.installing import install
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.spelling import nearest
+from gem_ma.system.extras import install
 
 MARKED = 64  # values of each weight that tell one base from another
 

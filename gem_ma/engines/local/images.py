@@ -18,10 +18,10 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from gem_ma.engines.local.loading import first_line, quiet
-from gem_ma.installing import install
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Image, Message
 from gem_ma.record.images import images_in
+from gem_ma.system.extras import install
 
 RECENT = 64  # images that stay open when nobody holds them; the oldest goes first
 KEPT_BYTES = 1 << 28  # of pixels; what was needed longest ago is computed again

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.engines.local.untrained import draw
-from gem_ma.folders import read_named
-from gem_ma.installing import install
 from gem_ma.kernel.errors import ConfigError, DataError
+from gem_ma.system.extras import install
+from gem_ma.system.folders import read_named
 
 
 def import_stack() -> tuple[Any, Any]:

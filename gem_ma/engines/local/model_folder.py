@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.engines.local.loading import first_line
-from gem_ma.folders import check_named, read_named
-from gem_ma.installing import install
 from gem_ma.kernel.errors import ConfigError, DataError
+from gem_ma.system.extras import install
+from gem_ma.system.folders import check_named, read_named
 
 FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py"]  # of a model on the hub
 INDEX = "model.safetensors.index.json"

@@ -14,7 +14,7 @@ from time import thread_time
 from typing import Any
 
 from gem_ma.engines.local.loading import DTYPES, import_stack
-from gem_ma.folders import read_named
+from gem_ma.system.folders import read_named
 
 HALVES = ("bfloat16", "float16")
 SLOW = 2.0  # times as long as in float32: well apart from noise, and half the memory is worth some

@@ -21,10 +21,10 @@ from gem_ma.engines.local.scenario_texts import texts
 from gem_ma.engines.local.tiny_tokenizer import byte_tokenizer, word_tokenizer
 from gem_ma.engines.local.tiny_vision import vision_config, write_processor
 from gem_ma.engines.local.untrained import MARK, NOTE, draw, weights_digest
-from gem_ma.files import place, remove
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.registry import as_scenario
+from gem_ma.system.files import place, remove
 
 Made = TypeVar("Made")
 

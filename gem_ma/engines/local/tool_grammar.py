@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from gem_ma.engines.local.call_grammar import grammar_of
 from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.constrained import IdSet
-from gem_ma.installing import install
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.parsing import MAX_CALLS
 from gem_ma.kernel.types import Tool
+from gem_ma.system.extras import install
 
 KEPT_GRAMMARS, KEPT_SETS, KEPT_ANSWERS = 256, 2048, 2048  # the oldest goes first
 OPENING, CLOSING = "<tool_call>", "</tool_call>"

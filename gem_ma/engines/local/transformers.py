@@ -45,8 +45,8 @@ from gem_ma.engines.local.shared_model import Base, digest_of, open_base
 from gem_ma.engines.local.untrained import first_seed
 from gem_ma.kernel.errors import EngineError
 from gem_ma.kernel.types import Reply, Request, Sampling
-from gem_ma.options import flat
 from gem_ma.registry import load
+from gem_ma.system.value_objects import flat
 
 
 class Transformers:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.engines.base import stable_seed
-from gem_ma.folders import read_named
+from gem_ma.system.folders import read_named
 
 NOTE, MARK, WEIGHTS = "gem_ma.json", "untrained", "model.safetensors"
 SEEDS = 1 << 32  # torch's generator tells no more apart

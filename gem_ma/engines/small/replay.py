@@ -19,12 +19,12 @@ from typing import Literal, NamedTuple
 
 from gem_ma.engines.base import Engine, stable_seed
 from gem_ma.engines.capabilities import Remembers
-from gem_ma.files import stream
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import DataError, EngineError, GemMaError
 from gem_ma.kernel.types import Reply, Request
 from gem_ma.record.choices import mark
 from gem_ma.record.codec import load_episode
+from gem_ma.system.files import stream
 
 EPISODES = "episodes.jsonl"
 

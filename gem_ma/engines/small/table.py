@@ -22,10 +22,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.folders import read_named
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Message, Reply, Request, Sampling, Usage
 from gem_ma.registry import load
+from gem_ma.system.folders import read_named
 
 Array = NDArray[np.float64]
 SCHEMA = 1

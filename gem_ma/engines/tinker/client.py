@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from gem_ma.engines.http.hiding import Secret
 from gem_ma.engines.tinker.answers import Drawn, contexts, drawn, measured, path_of, scored
 from gem_ma.engines.tinker.faults import AGAIN, attempt_of, kind_of, raised
-from gem_ma.installing import install
 from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError
 from gem_ma.kernel.types import Attempt, Sampling
+from gem_ma.system.extras import install
 
 T = TypeVar("T")
 Array = NDArray[np.float64]

@@ -31,8 +31,8 @@ from gem_ma.engines.tinker.settings import Access, Weights
 from gem_ma.engines.vllm.model_folder import end_ids_of, read_json, tokenizer_of
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Message, Reply, Request, Sampling, Usage
-from gem_ma.options import flat
 from gem_ma.registry import load
+from gem_ma.system.value_objects import flat
 
 NOTE = "tinker.json"  # of a folder that `save` wrote
 HELLO = (Message("hello"),)  # what a ping says

@@ -15,9 +15,9 @@ from gem_ma.engines.local.adapter_settings import lora_settings
 from gem_ma.engines.local.loading import first_line, quiet
 from gem_ma.engines.local.origin import origin_of
 from gem_ma.engines.local.vocabulary import end_ids
-from gem_ma.folders import check_named, read_named
-from gem_ma.installing import install
 from gem_ma.kernel.errors import ConfigError, DataError
+from gem_ma.system.extras import install
+from gem_ma.system.folders import check_named, read_named
 
 Lora = dict[str, Any] | str | None  # settings of a new adapter, the folder of one, or none
 

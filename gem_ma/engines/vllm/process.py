@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 from gem_ma.engines.local.loading import first_line
 from gem_ma.engines.vllm.backend import Adapter, Draw, Parameters
 from gem_ma.engines.vllm.probing import a_few_at_once
-from gem_ma.installing import install
 from gem_ma.kernel.errors import ConfigError, DataError, EndpointError, EngineError
 from gem_ma.kernel.types import Reply, Usage
+from gem_ma.system.extras import install
 
 T = TypeVar("T")
 

@@ -26,8 +26,8 @@ from gem_ma.engines.http.faults import Fault
 from gem_ma.engines.http.remote import Body
 from gem_ma.engines.local.loading import first_line
 from gem_ma.engines.vllm.server import Server
-from gem_ma.installing import install
 from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.system.extras import install
 
 FLAGS = 'VLLM_SERVER_DEV_MODE=1 and --weight-transfer-config \'{"backend": "nccl"}\''
 NEEDS = (

@@ -19,7 +19,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from gem_ma.files import (
+from gem_ma.kernel.errors import SchemaError, StoreError
+from gem_ma.system.files import (
     is_folder,
     kind,
     make_folder,
@@ -33,7 +34,6 @@ from gem_ma.files import (
     sync_folder,
     write_new,
 )
-from gem_ma.kernel.errors import SchemaError, StoreError
 
 SCHEMA = 1
 # no slash and no dot in front: a name out of DONE must not lead out of the folder

@@ -13,8 +13,8 @@ import socket
 import sys
 from typing import Any
 
-from gem_ma.installing import install
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.system.extras import install
 
 LOCAL = "local"  # stands for an address: a cluster of this machine, for the length of the run
 # On Linux the first one makes every daemon of Ray bind 127.0.0.1; without it they listen on all

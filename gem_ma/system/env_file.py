@@ -13,8 +13,8 @@ import os
 import re
 from pathlib import Path
 
-from gem_ma.files import is_file, read
 from gem_ma.kernel.errors import StoreError
+from gem_ma.system.files import is_file, read
 
 NAME = ".env"
 MOST_BYTES = 65_536

@@ -1,7 +1,7 @@
 """Whole folders that may come from a stranger: what may lie in a run folder or a study, and files
 that a user or a config names.
 
-What it opens and refuses is in `gem_ma.files`.
+What it opens and refuses is in `gem_ma.system.files`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import os
 from fnmatch import fnmatch
 from pathlib import Path
 
-from gem_ma.files import is_file, is_folder, names, oserror, stream, whole
 from gem_ma.kernel.errors import StoreError
+from gem_ma.system.files import is_file, is_folder, names, oserror, stream, whole
 
 # Names of ours. Whatever else lies in the folder is not ours, is never opened, and is no fault.
 FILES = (
