@@ -35,8 +35,8 @@ _PUBLIC = {
     **dict.fromkeys(("gym_env",), "gem_ma.envs.gym"),
     **dict.fromkeys(("discrete",), "gem_ma.envs.discrete"),
     **dict.fromkeys(("make_vec",), "gem_ma.envs.vector"),
-    **dict.fromkeys(("Plan", "play"), "gem_ma.rollout"),
-    **dict.fromkeys(("play_many",), "gem_ma.crew"),
+    **dict.fromkeys(("Plan", "play"), "gem_ma.driver.rollout"),
+    **dict.fromkeys(("play_many",), "gem_ma.driver.many"),
     **dict.fromkeys(("read_episodes",), "gem_ma.store.lines"),
     **dict.fromkeys(("check_scenario",), "gem_ma.testing"),
     **dict.fromkeys(

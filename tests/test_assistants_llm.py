@@ -32,7 +32,7 @@ from gem_ma import (
     play,
     read_episodes,
 )
-from gem_ma.behaviour import as_factory
+from gem_ma.driver.behaviour import as_factory
 from gem_ma.engines.base import Policy
 from gem_ma.engines.opening import open_engine
 from gem_ma.engines.small.human import Human

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 from gem_ma.agents import CATALOG
 
-from gem_ma.behaviour import FromFunction, as_factory, behaviour_rng, is_privileged, no_policy, seat
+from gem_ma.driver.behaviour import (
+    FromFunction,
+    as_factory,
+    behaviour_rng,
+    is_privileged,
+    no_policy,
+    seat,
+)
 from gem_ma.kernel.errors import ActionError, ConfigError, EngineError
 from gem_ma.kernel.types import Action, Asked, Message, Reply, Tool, ToolCall
 from gem_ma.registry import load

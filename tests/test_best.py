@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from gem_ma import config
-from gem_ma.crew import play_many
+from gem_ma.driver.many import play_many
+from gem_ma.driver.rollout import Plan
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.registry import make
-from gem_ma.rollout import Plan
 from gem_ma.store import RunFolder, read_metrics
 from gem_ma.training.entry import run_training
 from gem_ma.training.loop.best import Best

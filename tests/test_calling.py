@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from gem_ma import calling
-from gem_ma.calling import CALL_THREAD, IDLE_KEPT, Outside
+from gem_ma.driver import calling
+from gem_ma.driver.calling import CALL_THREAD, IDLE_KEPT, Outside
 from gem_ma.kernel.effects import Call, Scenario
 
 NAME: ContextVar[str] = ContextVar("NAME", default="blank")

@@ -18,13 +18,13 @@ import pytest
 from gem_ma import credit, make
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import WarmStartSettings
-from gem_ma.crew import play_many
+from gem_ma.driver.many import play_many
+from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.engines.opening import open_engine
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Message, Request, Sampling, Tool
-from gem_ma.rollout import Plan
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 

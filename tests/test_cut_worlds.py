@@ -19,7 +19,8 @@ from gem_ma import Ask, Game, Leave, Limits, Reward, Scenario, Tell, aec_env, cr
 from gem_ma import parallel_env as our_parallel_env
 from gem_ma.adapters import wrap
 from gem_ma.config.learning import CriticSettings
-from gem_ma.crew import play_many
+from gem_ma.driver.many import play_many
+from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.engines.opening import open_engine
 from gem_ma.kernel.episode import End, Episode, Seat
@@ -27,7 +28,6 @@ from gem_ma.kernel.errors import ScenarioError
 from gem_ma.kernel.scenario import replay
 from gem_ma.kernel.types import Sampling
 from gem_ma.record.codec import from_json, to_json
-from gem_ma.rollout import Plan
 from gem_ma.testing import check_scenario
 from gem_ma.training.learner.critic import TableCritic
 from gem_ma.training.loop.tails import still_here

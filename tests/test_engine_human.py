@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gem_ma.driver.rollout import Plan, play
 from gem_ma.engines.base import Policy
 from gem_ma.engines.opening import open_engine
 from gem_ma.engines.small.human import Human, asks_person, chosen, printable
@@ -18,7 +19,6 @@ from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Image, Message, Reply, Request, Tool, ToolCall
 from gem_ma.registry import make
-from gem_ma.rollout import Plan, play
 
 
 def seat(typed: str) -> tuple[Human, io.StringIO]:

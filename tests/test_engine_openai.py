@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 import gem_ma
 from gem_ma import Action, Ask, Scenario
 from gem_ma.config.loading import Loaded, load
-from gem_ma.crew import play_many
+from gem_ma.driver.many import play_many
+from gem_ma.driver.rollout import Plan, play
 from gem_ma.engines.base import Policy
 from gem_ma.engines.http import faults as http_faults
 from gem_ma.engines.http.budget import Budget
@@ -47,7 +48,6 @@ from gem_ma.kernel.types import (
     ToolCall,
     Usage,
 )
-from gem_ma.rollout import Plan, play
 from tests.benchmarks import faults
 from tests.fault_server import (
     EVENTS,

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from gem_ma.crew import play_many
+from gem_ma.driver.many import play_many
+from gem_ma.driver.rollout import Plan, play
 from gem_ma.engines.base import Policy
 from gem_ma.engines.opening import open_engine
 from gem_ma.engines.small.replay import Replay
@@ -19,7 +20,6 @@ from gem_ma.kernel.errors import DataError, EngineError
 from gem_ma.kernel.types import Request
 from gem_ma.record.codec import dump_episode
 from gem_ma.registry import make
-from gem_ma.rollout import Plan, play
 
 
 def run(engine: Any, rounds: int = 4, repeats: int = 2, behaviours: Any = None) -> list[Episode]:

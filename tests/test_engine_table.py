@@ -14,7 +14,8 @@ from gem_ma.config.learning import LossSettings
 from gem_ma.config.playing import AgentSettings
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.credit import turns
-from gem_ma.crew import play_many
+from gem_ma.driver.many import play_many
+from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.engines.opening import open_engine
 from gem_ma.engines.small.table import Table, decode, encode, softmax, view_key
@@ -22,7 +23,6 @@ from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Message, Request, Sampling
 from gem_ma.registry import make
-from gem_ma.rollout import Plan
 from gem_ma.training.learner.rows import Demonstration
 from gem_ma.training.learner.table_learner import TableLearner
 from gem_ma.turn_table import TurnTable

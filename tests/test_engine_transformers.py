@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from gem_ma import make
-from gem_ma.crew import play_many
+from gem_ma.driver.many import play_many
+from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.engines.opening import open_engine
 from gem_ma.kernel.episode import Seat
@@ -33,7 +34,6 @@ from gem_ma.kernel.types import (
     ToolCall,
     spoken,
 )
-from gem_ma.rollout import Plan
 from gem_ma.system.extras import install
 
 torch = pytest.importorskip("torch", reason="needs the train extra")

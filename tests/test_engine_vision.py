@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from gem_ma import Ask, Reward, Scenario
+from gem_ma.driver.rollout import Plan, play
 from gem_ma.engines.base import Policy
 from gem_ma.engines.opening import open_engine
 from gem_ma.kernel.episode import End, Seat
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Image, Message, Request, Sampling
-from gem_ma.rollout import Plan, play
 
 pytest.importorskip("transformers", reason="needs the train extra")
 PIL = pytest.importorskip("PIL.Image", reason="needs the vision extra")

@@ -96,7 +96,7 @@ def test_who_waits_in_spite_of_its_declaration_is_told_so_in_one_line():
 def test_the_bots_that_come_with_the_library_declare_it():
     from gem_ma.agents import CATALOG
 
-    from gem_ma.behaviour import as_factory, waits
+    from gem_ma.driver.behaviour import as_factory, waits
 
     immediate = {name for name in CATALOG if not waits(as_factory(name))}
     assert {"random_legal", "first_legal", "silent", "retail_user", "retail_oracle"} <= immediate

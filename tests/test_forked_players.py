@@ -15,13 +15,13 @@ import pytest
 from gem_ma.agents.retail_scripted import RetailScripted
 
 from gem_ma import Action, Asked, Episode, Limits, Malformed, Plan, Scenario, Seat, ToolCall, make
-from gem_ma.branches import Branch
+from gem_ma.driver.forks import Branch
+from gem_ma.driver.rollout import play
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.kernel.types import Request, Turn
 from gem_ma.record.codec import dump_episode
 from gem_ma.registry import builtin
-from gem_ma.rollout import play
 from gem_ma.viewer.forks import _with_script
 
 GAMES = [name for name, target in builtin("scenarios").items() if ".scenarios.games." in target]

@@ -13,8 +13,8 @@ import pytest
 from gem_ma.scenarios import CATALOG
 
 from gem_ma import Action, Asked, Message, Plan, Scenario, Seat, Tool, make, play
-from gem_ma.behaviour import as_factory
-from gem_ma.behaviour import seat as seated
+from gem_ma.driver.behaviour import as_factory
+from gem_ma.driver.behaviour import seat as seated
 from gem_ma.evaluation.judge import Judge
 from gem_ma.kernel.types import ToolCall
 from gem_ma.tools.belt import Equipment, Use, WithTools

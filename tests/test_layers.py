@@ -460,7 +460,7 @@ def test_the_page_of_the_design_has_every_folder_on_its_floor() -> None:
         (
             "gem_ma/kernel/types.py",
             "from gem_ma import play",
-            "types.py: gem_ma.kernel.types may not import gem_ma.rollout",
+            "types.py: gem_ma.kernel.types may not import gem_ma.driver.rollout",
         ),
         (
             "gem_ma/engines/base.py",
@@ -473,19 +473,23 @@ def test_the_page_of_the_design_has_every_folder_on_its_floor() -> None:
             "engines/base.py: gem_ma.engines.base may not import ..table: imports are absolute",
         ),
         (
-            "gem_ma/rollout.py",
+            "gem_ma/driver/rollout.py",
             "import gem_ma.scenarios.kuhn",
-            "rollout.py: gem_ma.rollout may not import gem_ma.scenarios",
+            "rollout.py: gem_ma.driver.rollout may not import gem_ma.scenarios",
         ),
         (
-            "gem_ma/rollout.py",
+            "gem_ma/driver/rollout.py",
             "import scenarios.kuhn",
             (
-                "rollout.py: gem_ma.rollout may not import scenarios.kuhn: the package is called"
+                "rollout.py: gem_ma.driver.rollout may not import scenarios.kuhn: the package is called"
                 " gem_ma.scenarios"
             ),
         ),
-        ("gem_ma/rollout.py", "import torch", "rollout.py: gem_ma.rollout may not import torch"),
+        (
+            "gem_ma/driver/rollout.py",
+            "import torch",
+            "rollout.py: gem_ma.driver.rollout may not import torch",
+        ),
         (
             "gem_ma/engines/base.py",
             "import torch.nn",
@@ -503,8 +507,8 @@ def test_the_page_of_the_design_has_every_folder_on_its_floor() -> None:
         ),
         (
             "scenarios/kuhn.py",
-            "from gem_ma.rollout import Plan",
-            "scenarios/kuhn.py: gem_ma.scenarios.kuhn may not import gem_ma.rollout",
+            "from gem_ma.driver.rollout import Plan",
+            "scenarios/kuhn.py: gem_ma.scenarios.kuhn may not import gem_ma.driver.rollout",
         ),
         (
             "scenarios/kuhn.py",

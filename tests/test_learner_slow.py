@@ -21,14 +21,14 @@ import pytest
 
 from gem_ma import Ask, Scenario, credit, make
 from gem_ma.config.learning import LossSettings
-from gem_ma.crew import play_many
+from gem_ma.driver.many import play_many
+from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.engines.batching import Batched
 from gem_ma.engines.opening import open_engine
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.types import Sampling, Turn
-from gem_ma.rollout import Plan
 from gem_ma.training.learner.table_learner import TableLearner
 from gem_ma.training.learner.token_weights import AGGREGATIONS
 from gem_ma.training.learner.unit_ratios import RATIOS

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from gem_ma import Ask, Call, Limits, Plan, Scenario, calling, play, play_many
-from gem_ma.calling import CALL_THREAD, MAX_HUNG
+from gem_ma import Ask, Call, Limits, Plan, Scenario, play, play_many
 from gem_ma.config.loading import load
+from gem_ma.driver import calling
+from gem_ma.driver.calling import CALL_THREAD, MAX_HUNG
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import CallError, ConfigError
 

@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 
 from gem_ma import Action, Ask, Message, Plan, Scenario, Seat, Tool, ToolCall, credit, make, play
-from gem_ma.branches import Branch
 from gem_ma.config import load
 from gem_ma.config.document import write
 from gem_ma.config.plans import cast_of, open_policies, scenario_of
-from gem_ma.crew import play_many
+from gem_ma.driver.forks import Branch
+from gem_ma.driver.many import play_many
+from gem_ma.driver.memory import HEAD, Memory
 from gem_ma.engines.base import Policy
 from gem_ma.engines.batching import Batched
 from gem_ma.engines.opening import open_engine
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Request, Sampling
-from gem_ma.memory import HEAD, Memory
 from gem_ma.record.codec import dump_episode, load_episode
 from gem_ma.training.learner.rows import rows
 

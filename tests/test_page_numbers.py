@@ -17,12 +17,12 @@ from gem_ma.agents.customer_traits import PRESETS, Traits
 from gem_ma.scenarios.retail.knobs import Knobs
 from pydantic import BaseModel
 
-from gem_ma import calling
 from gem_ma.adapters import foreign, gem, gymnasium, pettingzoo, textarena, wordlists
 from gem_ma.cli import baselines
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.playing import RunSettings, ToolOptions
 from gem_ma.config.training import CurriculumSettings
+from gem_ma.driver import calling
 from gem_ma.engines.http import endpoint, hiding, remote
 from gem_ma.engines.local import template_budget, tool_grammar
 from gem_ma.engines.local.transformers import Transformers

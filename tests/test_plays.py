@@ -16,13 +16,14 @@ from urllib.parse import quote
 import pytest
 from gem_ma.agents.bots import RandomLegal
 
-from gem_ma import registry, rollout
+from gem_ma import registry
+from gem_ma.driver import rollout
+from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.human import Human
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.types import Asked
 from gem_ma.registry import make
-from gem_ma.rollout import Plan
 from gem_ma.store import read_episodes
 from gem_ma.viewer.site import Site
 from tests.browser import Browser

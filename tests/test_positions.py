@@ -17,8 +17,8 @@ from click.testing import CliRunner
 
 from gem_ma import Ask, Scenario, registry
 from gem_ma.cli.new import command
+from gem_ma.driver.rollout import play
 from gem_ma.kernel.errors import ConfigError, ScenarioError
-from gem_ma.rollout import play
 
 pytest.importorskip("torch", reason="needs the train extra")
 

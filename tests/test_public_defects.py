@@ -60,14 +60,14 @@ from gem_ma import Ask, Reward, Scenario, config
 from gem_ma.config.plans import open_policies
 from gem_ma.config.settings import Config
 from gem_ma.credit import turns
-from gem_ma.crew import play_many
+from gem_ma.driver.many import play_many
+from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table
 from gem_ma.estimators import ESTIMATORS, estimate, rae, rebn
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Action, Reply, Turn
-from gem_ma.rollout import Plan
 from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.store.lines import read_resolved
 from gem_ma.training.entry import run_training, train

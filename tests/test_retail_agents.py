@@ -18,7 +18,7 @@ from gem_ma.scenarios.retail.language import RETAIL
 from gem_ma.scenarios.service.reading.values import tells
 
 from gem_ma import Action, Asked, Game, Message, Plan, ToolCall, play
-from gem_ma.behaviour import is_privileged
+from gem_ma.driver.behaviour import is_privileged
 from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.registry import load

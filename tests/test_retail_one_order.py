@@ -24,12 +24,12 @@ from gem_ma.scenarios.retail.counter import RetailOneOrder
 from gem_ma.scenarios.retail.one_order import COLOURS, SIZES, never_looking, world, write
 
 from gem_ma import Game
-from gem_ma.behaviour import behaviour_rng
 from gem_ma.cli.main import main
-from gem_ma.crew import play_many
+from gem_ma.driver.behaviour import behaviour_rng
+from gem_ma.driver.many import play_many
+from gem_ma.driver.rollout import Plan
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.rollout import Plan
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 SHOP = RetailOneOrder()

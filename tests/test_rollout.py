@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from gem_ma.behaviour import as_factory
-from gem_ma.crew import play_many
+from gem_ma.driver.behaviour import as_factory
+from gem_ma.driver.many import play_many
+from gem_ma.driver.rollout import Plan, play
 from gem_ma.engines.base import Policy
 from gem_ma.engines.batching import Batched
 from gem_ma.kernel.episode import End, Episode, Limits, Seat
@@ -21,7 +22,6 @@ from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.scenario import Ask, Call, Reward, Scenario, Tell
 from gem_ma.kernel.types import Action, Asked, Reply, Request, Sampling, Usage
 from gem_ma.registry import make
-from gem_ma.rollout import Plan, play
 from tests.virtual_clock import Deadlock, run
 
 DIRECT = Seat("direct", "main")

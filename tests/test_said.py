@@ -28,7 +28,7 @@ from gem_ma import (
     parallel_env,
     play,
 )
-from gem_ma.branches import Branch
+from gem_ma.driver.forks import Branch
 from gem_ma.engines.base import Policy
 from gem_ma.evaluation.metrics import summarise
 from gem_ma.evaluation.summary_rows import table

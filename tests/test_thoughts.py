@@ -12,17 +12,17 @@ import pytest
 
 import gem_ma
 from gem_ma import Action, Ask, Episode, Message, Reward, Scenario, Seat, Tool, ToolCall
-from gem_ma.branches import Branch
 from gem_ma.cli.episode_lanes import Lanes
+from gem_ma.driver.forks import Branch
+from gem_ma.driver.memory import SUMMARY
+from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.engines.http.reply import decode, read
 from gem_ma.engines.small.replay import Replay
 from gem_ma.exporting.chats import conversation
 from gem_ma.kernel.types import Reply, Request
-from gem_ma.memory import SUMMARY
 from gem_ma.record.codec import dump_episode, load_episode
 from gem_ma.registry import make
-from gem_ma.rollout import Plan
 from gem_ma.view.transcript import transcript
 from tests.test_reasoning import FAMILIES
 

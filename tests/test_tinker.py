@@ -17,7 +17,8 @@ import gem_ma.engines.tinker.client as client
 from gem_ma import credit
 from gem_ma.cli.main import main
 from gem_ma.config.learning import LossSettings
-from gem_ma.crew import play_many
+from gem_ma.driver.many import play_many
+from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.engines.http.budget import Budget
 from gem_ma.engines.tinker.engine import Tinker
@@ -25,7 +26,6 @@ from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import BudgetError, ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Message, Request, Sampling
 from gem_ma.registry import load
-from gem_ma.rollout import Plan
 from gem_ma.training.learner.losses import pull
 from gem_ma.training.learner.rows import Tokens, minibatches, rows
 from gem_ma.training.learner.sampled import Sampled

@@ -34,8 +34,8 @@ from gem_ma import (
     play,
     read_episodes,
 )
-from gem_ma.behaviour import as_factory
 from gem_ma.config.loading import load
+from gem_ma.driver.behaviour import as_factory
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.kernel.errors import ConfigError

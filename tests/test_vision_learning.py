@@ -16,6 +16,7 @@ import pytest
 from gem_ma import Ask, Reward, Scenario, credit
 from gem_ma.config.learning import CriticSettings, LossSettings
 from gem_ma.config.training import WarmStartSettings
+from gem_ma.driver.rollout import Plan, play
 from gem_ma.engines.base import Policy
 from gem_ma.engines.opening import open_engine
 from gem_ma.kernel.episode import Episode, Seat
@@ -23,7 +24,6 @@ from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Image, Message, Request, Sampling
 from gem_ma.record.codec import dump_episode, load_episode
 from gem_ma.record.images import shown_in, with_bytes
-from gem_ma.rollout import Plan, play
 from gem_ma.training.learner.rows import Demonstration, pictures_of, rows
 
 torch = pytest.importorskip("torch", reason="needs the train extra")

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from gem_ma.config.loading import Loaded
     from gem_ma.config.worlds import Worlds
+    from gem_ma.driver.rollout import Plan
     from gem_ma.kernel.scenario import Scenario
-    from gem_ma.rollout import Plan
 
 # of the summary of a baseline
 FIELDS = ("episodes", "ok", "failed", "excluded", "success", "returns")

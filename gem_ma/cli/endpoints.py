@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from gem_ma.driver.rollout import Plan
     from gem_ma.engines.base import Policy
     from gem_ma.engines.capabilities import Reachable
     from gem_ma.kernel.types import Reply, Request
-    from gem_ma.rollout import Plan
 
 # plays; steps where neither the config nor the scenario sets a limit; tokens; seconds
 SAMPLED_EPISODES, GUESSED_STEPS, GUESSED_ANSWER, PLAY_S = 2, 40, 120, 20.0
@@ -94,8 +94,8 @@ def estimate(
     from dataclasses import replace
     from itertools import islice
 
+    from gem_ma.driver.rollout import play
     from gem_ma.engines.capabilities import Priced
-    from gem_ma.rollout import play
 
     engines = remote(policies)
     fillers = {name: _Filler(GUESSED_ANSWER) for name in policies}

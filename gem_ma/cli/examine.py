@@ -140,7 +140,7 @@ async def _play(
 ) -> None:
     from contextlib import aclosing
 
-    from gem_ma.crew import play_many
+    from gem_ma.driver.many import play_many
     from gem_ma.running.playing import outcome
 
     played: Any = play_many(plans, policies, concurrency=concurrency, started=progress.start)

@@ -172,7 +172,7 @@ def _scenario(name: str, factory: Any) -> dict[str, Any]:
 
 
 def _behaviour(name: str, factory: Any) -> dict[str, Any]:
-    from gem_ma.behaviour import is_privileged, needs_policy
+    from gem_ma.driver.behaviour import is_privileged, needs_policy
 
     facts = {"privileged": is_privileged(factory), "needs_policy": needs_policy(name, factory)}
     return {

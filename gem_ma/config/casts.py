@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gem_ma.behaviour import as_factory, needs_policy
 from gem_ma.config.playing import AgentSettings
 from gem_ma.config.seating import seats_of
 from gem_ma.config.settings import Config
+from gem_ma.driver.behaviour import as_factory, needs_policy
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 

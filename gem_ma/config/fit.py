@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma import registry
-from gem_ma.behaviour import needs_policy
 from gem_ma.config.document import Document, Keys, section
 from gem_ma.config.fit_keys import check_used
 from gem_ma.config.fit_scenario import agents_of, check_tasks, load_named
@@ -21,6 +20,7 @@ from gem_ma.config.options import ENGINE, SEAT, check_options, signature
 from gem_ma.config.playing import PolicySettings
 from gem_ma.config.seating import fits, key_of
 from gem_ma.config.worlds_written import SECTIONS, seats, worlds
+from gem_ma.driver.behaviour import needs_policy
 from gem_ma.kernel.spelling import nearest
 
 

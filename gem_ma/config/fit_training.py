@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gem_ma import registry
-from gem_ma.behaviour import is_privileged
 from gem_ma.config.document import Document, Keys, section
 from gem_ma.config.learning import SCHEDULE
 from gem_ma.config.worlds_written import worlds
+from gem_ma.driver.behaviour import is_privileged
 from gem_ma.engines.capabilities import Pins, Trains, declares
 from gem_ma.kernel.spelling import nearest
 

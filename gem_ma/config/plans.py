@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gem_ma.behaviour import as_factory, no_policy, seat
 from gem_ma.config.fit_scenario import single
 from gem_ma.config.options import signature
 from gem_ma.config.paths import located
@@ -24,15 +23,16 @@ from gem_ma.config.playing import AgentSettings, PolicySettings
 from gem_ma.config.seating import seats_of
 from gem_ma.config.secrets import reveal
 from gem_ma.config.settings import Config
+from gem_ma.driver.behaviour import as_factory, no_policy, seat
+from gem_ma.driver.memory import summarist
+from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Engine, Policy, stable_seed
 from gem_ma.engines.http.budget import Budget
 from gem_ma.engines.opening import open_engine
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
-from gem_ma.memory import summarist
 from gem_ma.registry import load, make, task_of
-from gem_ma.rollout import Plan
 from gem_ma.tools.equipping import equipped
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from gem_ma.calling import Outside, late
+from gem_ma.driver.calling import Outside, late
 from gem_ma.envs.loop import Flights, landed
 from gem_ma.envs.others import Others
 from gem_ma.envs.session import Session

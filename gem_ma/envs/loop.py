@@ -11,7 +11,7 @@ import threading
 from collections.abc import Awaitable, Container, Coroutine, Mapping
 from typing import Any
 
-from gem_ma.behaviour import Behaviour
+from gem_ma.driver.behaviour import Behaviour
 from gem_ma.kernel.errors import ActionError
 from gem_ma.kernel.types import Action, Asked
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gem_ma.behaviour import (
+from gem_ma.driver.behaviour import (
     Behaviour,
     Factory,
     as_factory,

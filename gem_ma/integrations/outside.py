@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gem_ma import credit
-from gem_ma.behaviour import Factory
 from gem_ma.config.loading import Overrides
 from gem_ma.config.plans import open_policies
 from gem_ma.config.worlds import worlds_of
+from gem_ma.driver.behaviour import Factory
+from gem_ma.driver.rollout import Plan, play
 from gem_ma.engines.base import Engine, Policy
 from gem_ma.engines.local.chat import Chat
 from gem_ma.entrance import Source, load_config
@@ -24,7 +25,6 @@ from gem_ma.integrations.samples import Sample, samples
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Reply, Request, Sampling, Usage
-from gem_ma.rollout import Plan, play
 from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.discounts import discounts
 from gem_ma.training.schedule.plans import training_plans

@@ -112,7 +112,7 @@ class Seat:
     privileged: bool = False  # the behaviour was given the task (oracle, scripted user)
     # further ones, by what the behaviour calls them: {"judge": name}
     policies: Mapping[str, str] = field(default_factory=dict)
-    # what the model is shown of a long play (`gem_ma.memory`); {} = all of it
+    # what the model is shown of a long play (`gem_ma.driver.memory`); {} = all of it
     memory: Mapping[str, Any] = field(default_factory=dict)
 
 

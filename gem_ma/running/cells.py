@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
     from gem_ma.config.loading import Loaded, LoadedStudy
     from gem_ma.config.worlds import World, Worlds
+    from gem_ma.driver.rollout import Plan
     from gem_ma.engines.base import Policy
     from gem_ma.evaluation.judge import Judge
     from gem_ma.evaluation.studies import Cell
     from gem_ma.kernel.episode import Episode
     from gem_ma.kernel.scenario import Scenario
-    from gem_ma.rollout import Plan
 
 Names = tuple[str, ...]  # of a cell, one per axis
 _NO_SEATS: dict[str, Any] = {"agents": {}, "scenarios": {}}
@@ -196,8 +196,8 @@ def _tried(world: World) -> Episode:
     from dataclasses import replace
 
     from gem_ma.config.plans import evaluation_plans
+    from gem_ma.driver.rollout import play
     from gem_ma.kernel.episode import Limits, Seat
-    from gem_ma.rollout import play
 
     plan = next(evaluation_plans(world.config, world.scenario))
     silent = dict.fromkeys(world.scenario.agents, Seat("silent"))

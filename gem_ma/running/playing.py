@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
+    from gem_ma.driver.rollout import Plan
     from gem_ma.engines.base import Policy
     from gem_ma.kernel.episode import Episode
-    from gem_ma.rollout import Plan
     from gem_ma.store import RunFolder
 
 TICK_S = 1.0  # between two drawings of the progress line while no play ends
@@ -103,7 +103,7 @@ async def _record(
     from functools import partial
     from itertools import takewhile
 
-    from gem_ma.crew import play_many
+    from gem_ma.driver.many import play_many
     from gem_ma.kernel.episode import End
     from gem_ma.store.interrupted import forget_replies
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gem_ma.behaviour import Sample
+from gem_ma.driver.behaviour import Sample
 from gem_ma.engines.batching import GATE
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, DataError, ProgramError

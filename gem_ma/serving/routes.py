@@ -258,7 +258,7 @@ def _waited(future: Future[Result], gone: Gone, loop: asyncio.AbstractEventLoop)
 
 def _failed(error: Exception) -> Refused:
     """A model call that raised: the play has failed with it, or was cut."""
-    from gem_ma.limits import Cut
+    from gem_ma.driver.limits import Cut
 
     if isinstance(error, Cut):
         return Refused(

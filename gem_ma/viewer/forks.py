@@ -1,6 +1,6 @@
 """Forks: a recorded play that goes on otherwise from a step, where somebody types another action.
 
-What was played before the step is replayed (`gem_ma.branches`); at the step the other agents do
+What was played before the step is replayed (`gem_ma.driver.forks`); at the step the other agents do
 what they did; then the same players play on, or those who are named. Forks lie in forks.jsonl
 beside the record, and are never part of it.
 """
@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma import registry
-from gem_ma.behaviour import Behaviour, Factory, Sample, as_factory, needs_policy, seat
-from gem_ma.branches import Branch
 from gem_ma.config.plans import open_policies
 from gem_ma.config.settings import Config
 from gem_ma.config.worlds import World, Worlds
+from gem_ma.driver.behaviour import Behaviour, Factory, Sample, as_factory, needs_policy, seat
+from gem_ma.driver.forks import Branch
+from gem_ma.driver.rollout import Plan, play
 from gem_ma.engines.base import stable_seed
 from gem_ma.engines.small.human import typed_call
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.kernel.types import Action, Asked, Turn
 from gem_ma.record.codec import from_json, to_json
-from gem_ma.rollout import Plan, play
 from gem_ma.view.beside import add_row, read_rows
 
 FILE = "forks.jsonl"

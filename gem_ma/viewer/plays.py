@@ -16,10 +16,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gem_ma import registry
-from gem_ma.behaviour import as_factory, needs_policy
 from gem_ma.config.loading import load
 from gem_ma.config.plans import try_seats
 from gem_ma.config.worlds import worlds_of
+from gem_ma.driver.behaviour import as_factory, needs_policy
 from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
 from gem_ma.running.by_hand import drawn_seed, with_person
 from gem_ma.running.folder import open_folder

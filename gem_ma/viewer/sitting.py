@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, Any
 
+from gem_ma.driver.rollout import Plan, play
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.human import spoken_line, typed_reply, usage
 from gem_ma.kernel.episode import Episode
@@ -20,7 +21,6 @@ from gem_ma.kernel.errors import EngineError, GemMaError, StoreError
 from gem_ma.kernel.parsing import clean
 from gem_ma.kernel.scenario import Game
 from gem_ma.kernel.types import Message, Reply, Request, spoken
-from gem_ma.rollout import Plan, play
 from gem_ma.running.score import score_of
 from gem_ma.view.report import write_report
 from gem_ma.view.transcript import key_of, messages_shown, number

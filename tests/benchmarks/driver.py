@@ -30,13 +30,13 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from gem_ma import Ask, Scenario
-from gem_ma.crew import play_many
+from gem_ma.driver.many import play_many
+from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Engine, Policy
 from gem_ma.engines.http.openai import OpenAI
 from gem_ma.engines.http.reply import decode, read
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.types import Reply, Request
-from gem_ma.rollout import Plan
 from gem_ma.store import RunFolder
 
 TURNS, PROMPT, SAID, VOCABULARY = 8, 200, 32, 32_000

@@ -43,7 +43,7 @@ from gem_ma import config as configs
 from gem_ma import credit
 from gem_ma.config.plans import open_policies
 from gem_ma.config.worlds import worlds_of
-from gem_ma.crew import play_many
+from gem_ma.driver.many import play_many
 from gem_ma.engines.base import Policy
 from gem_ma.engines.local.tiny import make_model
 from gem_ma.kernel.episode import Episode

@@ -19,9 +19,9 @@ from gem_ma.scenarios.retail.grading import canonical, gold_state
 from gem_ma.scenarios.retail.store import RetailStore
 from gem_ma.scenarios.service.desk.log import Outcome
 
-from gem_ma.crew import play_many
+from gem_ma.driver.many import play_many
+from gem_ma.driver.rollout import Plan
 from gem_ma.kernel.episode import Seat
-from gem_ma.rollout import Plan
 
 
 def timed(function: Callable[[], object], repeat: int = 200) -> float:

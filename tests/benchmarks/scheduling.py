@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gem_ma.crew import play_many
+from gem_ma.driver.many import play_many
+from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.scenario import Ask, Game, Play, Reward, Scenario
 from gem_ma.kernel.types import Reply, Request
-from gem_ma.rollout import Plan
 
 ROUNDS, REPEATS = 20, 3
 

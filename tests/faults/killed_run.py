@@ -20,11 +20,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gem_ma.crew import play_many
+from gem_ma.driver.many import play_many
+from gem_ma.driver.rollout import Plan
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.types import Action, Asked
 from gem_ma.registry import make
-from gem_ma.rollout import Plan
 from gem_ma.store import RunFolder
 
 PADDING = "x" * 2_000

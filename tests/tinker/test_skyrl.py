@@ -20,7 +20,8 @@ pytest.importorskip("tinker", reason="make test-tinker has it")
 from gem_ma import credit  # noqa: E402
 from gem_ma.cli.main import main  # noqa: E402
 from gem_ma.config.learning import LossSettings  # noqa: E402
-from gem_ma.crew import play_many  # noqa: E402
+from gem_ma.driver.many import play_many  # noqa: E402
+from gem_ma.driver.rollout import Plan  # noqa: E402
 from gem_ma.engines.base import Policy  # noqa: E402
 from gem_ma.engines.local.transformers import Transformers  # noqa: E402
 from gem_ma.engines.local.vocabulary import Vocabulary  # noqa: E402
@@ -31,7 +32,6 @@ from gem_ma.kernel.episode import Seat  # noqa: E402
 from gem_ma.kernel.errors import ConfigError  # noqa: E402
 from gem_ma.kernel.types import Message, Request, Sampling  # noqa: E402
 from gem_ma.registry import load  # noqa: E402
-from gem_ma.rollout import Plan  # noqa: E402
 from gem_ma.training.learner.rows import Row, rows  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
 from tests.tinker.conftest import SkyRL  # noqa: E402

@@ -13,7 +13,8 @@ import pytest
 from gem_ma import config
 from gem_ma.cli.main import main
 from gem_ma.config.settings import Config
-from gem_ma.crew import play_many
+from gem_ma.driver.many import play_many
+from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.vllm.engine import VLLM
@@ -21,7 +22,6 @@ from gem_ma.kernel.episode import End, Seat
 from gem_ma.kernel.errors import EndpointError
 from gem_ma.kernel.types import Sampling
 from gem_ma.registry import make
-from gem_ma.rollout import Plan
 from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.entry import run_training
 from gem_ma.training.learner.torch_learner import TorchLearner

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from gem_ma import registry
-from gem_ma.behaviour import needs_policy
+from gem_ma.driver.behaviour import needs_policy
+from gem_ma.driver.rollout import Plan, play
 from gem_ma.engines.base import stable_seed
 from gem_ma.engines.local.chat import Chat
 from gem_ma.kernel.episode import Episode, Limits, Seat
 from gem_ma.kernel.errors import ConfigError, GemMaError, ScenarioError
 from gem_ma.kernel.scenario import Game, Scenario
 from gem_ma.kernel.types import Message, Tool, spoken
-from gem_ma.rollout import Plan, play
 
 LEAST = 4096  # positions cost no weights, so a short game gets as many as any
 MARGIN = 2.0  # a model talks longer than a script

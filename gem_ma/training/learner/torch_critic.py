@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.config.learning import CriticSettings
+from gem_ma.driver.memory import remembered
 from gem_ma.engines.local.images import Picture
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import DataError
 from gem_ma.kernel.types import Tool
-from gem_ma.memory import remembered
 from gem_ma.training.learner.adam import BETAS
 from gem_ma.training.learner.critic import Array, cut_views, fit_quality
 from gem_ma.training.learner.layers import recomputed

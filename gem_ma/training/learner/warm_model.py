@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma import registry
-from gem_ma.behaviour import needs_policy
 from gem_ma.config.settings import Config
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.config.worlds import Worlds
+from gem_ma.driver.behaviour import needs_policy
 from gem_ma.engines.base import Policy
 from gem_ma.engines.local.tiny import check_new, make_model, place_new
 from gem_ma.engines.local.untrained import MARK, NOTE

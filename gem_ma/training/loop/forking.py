@@ -21,13 +21,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gem_ma.branches import Branch
 from gem_ma.config.settings import Config
 from gem_ma.config.training import ForkSettings, TrainSettings
+from gem_ma.driver.forks import Branch
+from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import stable_seed
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import EngineError, ReplayError
-from gem_ma.rollout import Plan
 from gem_ma.training.loop.roles import Players
 from gem_ma.training.schedule.alternation import learning
 

@@ -8,9 +8,9 @@ from copy import copy
 from dataclasses import replace
 
 from gem_ma.config.settings import Config
+from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.kernel.episode import Episode
-from gem_ma.rollout import Plan
 from gem_ma.training.loop.overlap import pinned
 from gem_ma.training.loop.playing import heated, play_chunks
 from gem_ma.training.loop.roles import Learner

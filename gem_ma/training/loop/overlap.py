@@ -16,8 +16,8 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gem_ma.admission import ADMITTED, Admission
 from gem_ma.config.settings import Config
+from gem_ma.driver.admission import ADMITTED, Admission
 from gem_ma.engines.base import Policy
 from gem_ma.engines.batching import Batched
 from gem_ma.engines.capabilities import Batches, Pins

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gem_ma.config.settings import Config
-from gem_ma.crew import play_many
+from gem_ma.driver.many import play_many
+from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import BudgetError, EngineError
-from gem_ma.rollout import Plan
 from gem_ma.training.processes.chunks import cut
 
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import WarmStartSettings
+from gem_ma.driver.rollout import Plan
 from gem_ma.kernel.episode import Episode
-from gem_ma.rollout import Plan
 from gem_ma.training.learner.rows import Demonstration, Turns
 
 

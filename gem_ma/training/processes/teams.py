@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gem_ma.driver.rollout import Plan
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, EngineError, GemMaError
-from gem_ma.rollout import Plan
 from gem_ma.system.extras import install
 from gem_ma.training.processes.hands import Hands
 from gem_ma.training.processes.meeting import meet

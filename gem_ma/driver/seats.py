@@ -1,7 +1,7 @@
 """The seats of one play: the behaviour in each, what it samples from, and the model calls of the
 running turn.
 
-It knows behaviours, policies and requests; rules and rewards it does not. `gem_ma.rollout` plays.
+It knows behaviours, policies and requests; rules and rewards it does not. `gem_ma.driver.rollout` plays.
 """
 
 from __future__ import annotations
@@ -11,21 +11,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gem_ma.behaviour import Behaviour, Factory, Sample, as_factory, is_privileged, no_policy, seat
+from gem_ma.driver.behaviour import (
+    Behaviour,
+    Factory,
+    Sample,
+    as_factory,
+    is_privileged,
+    no_policy,
+    seat,
+)
+from gem_ma.driver.hearing import begun
+from gem_ma.driver.limits import Cut, bounded_reply
+from gem_ma.driver.memory import SUMMARY, Memory, Remembering
+from gem_ma.driver.policy_faults import drawn_otherwise
+from gem_ma.driver.together import together
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.batching import GATE
 from gem_ma.engines.capabilities import Remembers
-from gem_ma.hearing import begun
 from gem_ma.kernel.episode import End, Seat
 from gem_ma.kernel.errors import BudgetError, ConfigError, EndpointError, ReplayError
 from gem_ma.kernel.parsing.reasoning import without_thought
 from gem_ma.kernel.scenario import Game, Scenario
 from gem_ma.kernel.transcript import Transcript
 from gem_ma.kernel.types import Action, Asked, Message, Reply, Request, Tool
-from gem_ma.limits import Cut, bounded_reply
-from gem_ma.memory import SUMMARY, Memory, Remembering
-from gem_ma.policy_faults import drawn_otherwise
-from gem_ma.together import together
 
 
 class Seats:

@@ -1,8 +1,8 @@
 """Playing: one coroutine per episode, no barrier, no autoreset. The only place where a scenario,
-its behaviours and their engines meet. Many plays at once: `gem_ma.crew`.
+its behaviours and their engines meet. Many plays at once: `gem_ma.driver.many`.
 
 An episode is a function of its plan and of the replies; latency and concurrency change nothing.
-What fails ends that episode alone, as FAILED. Seats: `gem_ma.seats`; limits: `gem_ma.limits`.
+What fails ends that episode alone, as FAILED. Seats: `gem_ma.driver.seats`; limits: `gem_ma.driver.limits`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.behaviour import Factory
-from gem_ma.branches import Branch, branched_game, take_over
-from gem_ma.calling import run_calls
+from gem_ma.driver.behaviour import Factory
+from gem_ma.driver.calling import run_calls
+from gem_ma.driver.forks import Branch, branched_game, take_over
+from gem_ma.driver.hearing import ended
+from gem_ma.driver.limits import NO_LIMITS, Cut, SampledTokens, check_limits
+from gem_ma.driver.policy_faults import silence
+from gem_ma.driver.seats import Seats
 from gem_ma.engines.base import Policy
-from gem_ma.hearing import ended
 from gem_ma.kernel.episode import End, Episode, Limits, Seat, placed
 from gem_ma.kernel.errors import BudgetError, ConfigError, DataError, EndpointError, ScenarioError
 from gem_ma.kernel.parsing import clean
 from gem_ma.kernel.scenario import Game, Scenario
-from gem_ma.limits import NO_LIMITS, Cut, SampledTokens, check_limits
-from gem_ma.policy_faults import silence
 from gem_ma.registry import task_of
-from gem_ma.seats import Seats
 
 
 @dataclass(frozen=True, slots=True)

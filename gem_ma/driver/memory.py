@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from gem_ma.behaviour import Sample
+from gem_ma.driver.behaviour import Sample
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import SYSTEM, TOOL, Message, Reply

@@ -1,5 +1,5 @@
 """Many plays: so many at once, each episode handed over as it ends, none before the one before was
-taken. How one of them is played is in `gem_ma.rollout`.
+taken. How one of them is played is in `gem_ma.driver.rollout`.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Generic, TypeVar
 
-from gem_ma.admission import ADMITTED
-from gem_ma.behaviour import Factory
+from gem_ma.driver.admission import ADMITTED
+from gem_ma.driver.behaviour import Factory
+from gem_ma.driver.rollout import Plan, play
 from gem_ma.engines.base import Policy
 from gem_ma.engines.batching import GATE, Gate
 from gem_ma.engines.capabilities import Remembers
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.rollout import Plan, play
 
 Work = TypeVar("Work")
 

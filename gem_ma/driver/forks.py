@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gem_ma.driver.seats import Seats
 from gem_ma.kernel.effect_values import Pending
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ReplayError
@@ -18,7 +19,6 @@ from gem_ma.kernel.scenario import Game, Scenario, replay
 from gem_ma.kernel.transcript import Transcript
 from gem_ma.kernel.types import Action, Asked, Message, Turn, spoken
 from gem_ma.kernel.views import read
-from gem_ma.seats import Seats
 
 
 @dataclass(frozen=True, slots=True)
