@@ -4,7 +4,7 @@ import pytest
 
 from gem_ma.cli.main import main
 from gem_ma.config.loading import load
-from gem_ma.estimators import ESTIMATORS
+from gem_ma.credit.estimators import ESTIMATORS
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.schedule.checks import checked
 

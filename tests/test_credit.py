@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from gem_ma.config.learning import CreditSettings
 from gem_ma.credit import credit, returns, turns
+from gem_ma.credit.table import TurnTable
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Action, Image, Malformed, Message, Reply, ToolCall, Turn
-from gem_ma.turn_table import TurnTable
 
 REPLY = (Reply(policy="main", version=3),)
 

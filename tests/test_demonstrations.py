@@ -11,12 +11,12 @@ from gem_ma.scenarios.stop_or_go import GO, STOP, StopOrGo
 
 from gem_ma import Game, config, make
 from gem_ma.credit import turns
-from gem_ma.estimators import at_grpo, dr_grpo, estimate, groups, reinforce, turn_grpo
-from gem_ma.estimators.groups import by_group, centred
+from gem_ma.credit.estimators import at_grpo, dr_grpo, estimate, groups, reinforce, turn_grpo
+from gem_ma.credit.estimators.groups import by_group, centred
+from gem_ma.credit.table import TurnTable
 from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.types import Reply
 from gem_ma.training.entry import run_training
-from gem_ma.turn_table import TurnTable
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 

@@ -92,12 +92,12 @@ BESIDE_A_STEP = {
     ],
     "how the policy is sampled": ["gem_ma/engines/small/table.py"],
     "the same turns as columns": [
-        "gem_ma/observed.py",
+        "gem_ma/credit/digests.py",
         "gem_ma/training/learner/sampled.py",
         "gem_ma/training/learner/table_batch.py",
-        "gem_ma/turn_table.py",
+        "gem_ma/credit/table.py",
     ],
-    "finds the estimator by its name, and its groups of turns": ["gem_ma/estimators/"],
+    "finds the estimator by its name, and its groups of turns": ["gem_ma/credit/estimators/"],
     "arithmetic that its name says": [
         "gem_ma/training/learner/adam.py",
         "gem_ma/training/learner/divergences.py",

@@ -15,7 +15,7 @@ from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
 from gem_ma.config.worlds import Worlds, worlds_of
 from gem_ma.credit import turns
-from gem_ma.estimators import ESTIMATORS, shaped
+from gem_ma.credit.estimators import ESTIMATORS, shaped
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.store import read_episodes, read_metrics

@@ -382,7 +382,7 @@ def test_what_is_named_is_there(page: Page) -> None:
 
 
 def test_the_estimators_are_those_that_exist() -> None:
-    from gem_ma.estimators.registry import ESTIMATORS
+    from gem_ma.credit.estimators.registry import ESTIMATORS
 
     table = (
         (ROOT / "docs" / "training.md")

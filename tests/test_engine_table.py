@@ -14,6 +14,7 @@ from gem_ma.config.learning import LossSettings
 from gem_ma.config.playing import AgentSettings
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.credit import turns
+from gem_ma.credit.table import TurnTable
 from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
@@ -25,7 +26,6 @@ from gem_ma.kernel.types import Message, Request, Sampling
 from gem_ma.registry import make
 from gem_ma.training.learner.rows import Demonstration
 from gem_ma.training.learner.table_learner import TableLearner
-from gem_ma.turn_table import TurnTable
 
 LEGAL = ("check", "bet")
 VIEW = (Message("Your card is K."),)
@@ -348,7 +348,7 @@ def test_the_average_weighs_versions_by_their_number_and_by_own_reach():
 
 def test_player_1_learns_to_beat_a_frozen_uniform_player_0():
     """Exact values, so no sampling noise: from -.125 to near the best response, 5/12."""
-    from gem_ma.estimators import rebn
+    from gem_ma.credit.estimators import rebn
     from gem_ma.evaluation.exploitability import engine_strategy, exploitability, uniform_strategy
 
     engine = Table(policy="main", optimizer="adam")

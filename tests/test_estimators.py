@@ -8,14 +8,13 @@ import itertools
 import numpy as np
 import pytest
 
-from gem_ma import estimators
-from gem_ma.credit import turns
-from gem_ma.estimators import ESTIMATORS, dr_grpo, estimate, grpo, rae, rebn, reinforce, rloo
-from gem_ma.estimators.groups import by_group
+from gem_ma.credit import estimators, turns
+from gem_ma.credit.estimators import ESTIMATORS, dr_grpo, estimate, grpo, rae, rebn, reinforce, rloo
+from gem_ma.credit.estimators.groups import by_group
+from gem_ma.credit.table import TurnTable
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Action, Reply, Turn
-from gem_ma.turn_table import TurnTable
 
 
 def played(

@@ -2,7 +2,7 @@
 over tables of 1-4 agents and 1-12 turns.
 
 The slow ones are written from the papers. They read the plays as they were made up, compute in
-fractions (roots to 40 digits), and share nothing with `gem_ma.estimators`.
+fractions (roots to 40 digits), and share nothing with `gem_ma.credit.estimators`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gem_ma.credit import turns
-from gem_ma.estimators import (
+from gem_ma.credit.estimators import (
     ESTIMATORS,
     at_grpo,
     dr_grpo,
@@ -33,10 +33,10 @@ from gem_ma.estimators import (
     rloo,
     turn_grpo,
 )
-from gem_ma.estimators.groups import by_group, centred
+from gem_ma.credit.estimators.groups import by_group, centred
+from gem_ma.credit.table import TurnTable
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.types import Action, Message, Reply, Turn
-from gem_ma.turn_table import TurnTable
 
 GAMMA = 0.9
 Moves = dict[str, list[tuple[str, float]]]  # by agent: what it says and is paid, turn by turn

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gem_ma.credit import turns
-from gem_ma.estimators import (
+from gem_ma.credit.estimators import (
     agent_norm,
     at_grpo,
     estimate,
@@ -27,10 +27,10 @@ from gem_ma.estimators import (
     turn_gae,
     turn_grpo,
 )
+from gem_ma.credit.table import TurnTable
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Action, Message, Reply, Turn
-from gem_ma.turn_table import TurnTable
 
 REWARD = st.floats(-10, 10, allow_nan=False).map(lambda value: round(value, 3))
 MOVES = st.lists(st.tuples(st.sampled_from("xy"), REWARD), min_size=1, max_size=4)

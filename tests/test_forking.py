@@ -366,7 +366,7 @@ def test_estimators_learn_from_groups_of_branches(tmp_path, name):
 def test_branches_that_are_paid_differently_move_the_weights_and_a_lone_trunk_does_not():
     trunks, branches, _ = grown(width=4, at=0)
     table = credit.turns([*trunks, *branches], "main")
-    from gem_ma.estimators import estimate
+    from gem_ma.credit.estimators import estimate
 
     advantages, _ = estimate("grpo", table)
     lone = [n for n, episode in enumerate(table.episodes) if not episode.forks]

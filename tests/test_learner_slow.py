@@ -21,6 +21,7 @@ import pytest
 
 from gem_ma import Ask, Scenario, credit, make
 from gem_ma.config.learning import LossSettings
+from gem_ma.credit.table import TurnTable
 from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
@@ -32,7 +33,6 @@ from gem_ma.kernel.types import Sampling, Turn
 from gem_ma.training.learner.table_learner import TableLearner
 from gem_ma.training.learner.token_weights import AGGREGATIONS
 from gem_ma.training.learner.unit_ratios import RATIOS
-from gem_ma.turn_table import TurnTable
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 

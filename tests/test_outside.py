@@ -337,7 +337,7 @@ def test_verl_gets_a_row_a_seat_whose_rewards_sum_to_the_return_of_each_turn(
 
 
 def test_the_estimators_are_those_of_the_library(verl: Any) -> None:
-    from gem_ma.estimators.returns import rebn
+    from gem_ma.credit.estimators.returns import rebn
 
     rewards = torch.tensor([[0.0, 1.0, 0.0, 0.0, 2.0, 0.0], [0.0, -1.0, 0.0, 0.0, 0.0, 0.0]])
     mask = torch.tensor([[1, 1, 0, 1, 1, 0], [1, 1, 0, 0, 0, 0]])

@@ -60,11 +60,12 @@ from gem_ma import Ask, Reward, Scenario, config
 from gem_ma.config.plans import open_policies
 from gem_ma.config.settings import Config
 from gem_ma.credit import turns
+from gem_ma.credit.estimators import ESTIMATORS, estimate, rae, rebn
+from gem_ma.credit.table import TurnTable
 from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table
-from gem_ma.estimators import ESTIMATORS, estimate, rae, rebn
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Action, Reply, Turn
@@ -73,7 +74,6 @@ from gem_ma.store.lines import read_resolved
 from gem_ma.training.entry import run_training, train
 from gem_ma.training.learner.rows import rows
 from gem_ma.training.loop.measures import measures
-from gem_ma.turn_table import TurnTable
 from tests.fault_server import FaultServer, says
 
 SILENT = [name for name, one in ESTIMATORS.items() if one.silent]

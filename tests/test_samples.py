@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gem_ma import credit
-from gem_ma.estimators import estimate
+from gem_ma.credit.estimators import estimate
 from gem_ma.integrations.samples import Sample, samples
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError, DataError

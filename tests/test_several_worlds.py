@@ -18,7 +18,7 @@ from gem_ma.config.seating import key_of, seats_of
 from gem_ma.config.settings import Config
 from gem_ma.config.shares import due
 from gem_ma.config.worlds import Worlds, worlds_of
-from gem_ma.estimators import groups, key_among_worlds
+from gem_ma.credit.estimators import groups, key_among_worlds
 from gem_ma.evaluation.groups import units
 from gem_ma.evaluation.judge import Judge
 from gem_ma.kernel.errors import ConfigError

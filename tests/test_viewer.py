@@ -247,7 +247,8 @@ def test_the_page_of_a_run_with_lost_and_failed_plays_names_them(tmp_path: Path)
 
 
 def test_tokens_have_the_advantages_that_were_learned_from(runs: Path) -> None:
-    from gem_ma import credit, estimators
+    from gem_ma import credit
+    from gem_ma.credit import estimators
 
     site, recorded = Site(runs), list(read_episodes(runs / "two"))
     # the plays of the second step, by the weights of the first update

@@ -19,12 +19,12 @@ from gem_ma.config.loading import Loaded, Overrides
 from gem_ma.config.plans import open_policies, try_seats
 from gem_ma.config.training import TrainSettings
 from gem_ma.config.worlds import Worlds, worlds_of
+from gem_ma.credit.estimators import estimate
+from gem_ma.credit.estimators.registry import estimator
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.entrance import Source, load_config, wait
-from gem_ma.estimators import estimate
-from gem_ma.estimators.registry import estimator
 from gem_ma.integrations.samples import Sample, samples
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, DataError

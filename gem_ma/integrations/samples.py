@@ -22,9 +22,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gem_ma.credit.table import TurnTable
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.learner.rows import Bound, Row, rows
-from gem_ma.turn_table import TurnTable
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,9 +12,9 @@ from gem_ma.config.plans import open_policies
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
 from gem_ma.config.worlds import Worlds, worlds_of
+from gem_ma.credit.estimators import estimator
 from gem_ma.engines.base import Policy
 from gem_ma.engines.opening import paces
-from gem_ma.estimators import estimator
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.store import RunFolder
 from gem_ma.tracking import Tracker, Tracking

@@ -14,14 +14,14 @@ from typing import Any
 
 from gem_ma import credit
 from gem_ma.config.settings import Config
-from gem_ma.estimators import estimate
-from gem_ma.estimators.registry import estimator
+from gem_ma.credit.estimators import estimate
+from gem_ma.credit.estimators.registry import estimator
+from gem_ma.credit.table import TurnTable
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import GemMaError
 from gem_ma.kernel.types import Reply, Turn
 from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.discounts import discounts
-from gem_ma.turn_table import TurnTable
 
 Pieces = Callable[[Turn, Reply], list[str]]
 MOST = 4_000  # tokens of an episode that are sent

@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from gem_ma import credit
 from gem_ma.config.learning import LossSettings
+from gem_ma.credit.estimators import estimate
 from gem_ma.engines.local.tiny import make_model
-from gem_ma.estimators import estimate
 from tests.benchmarks.trl_update import opened, regular, widened
 
 GIB = 1 << 30

@@ -41,9 +41,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from gem_ma import credit
 from gem_ma.config.learning import LossSettings
+from gem_ma.credit.estimators import estimate
 from gem_ma.engines.local.tiny import make_model
 from gem_ma.engines.opening import open_engine
-from gem_ma.estimators import estimate
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.types import Action, Reply, Turn
 from gem_ma.training.learner.rows import Row, rows

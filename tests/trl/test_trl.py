@@ -17,8 +17,8 @@ import torch  # noqa: E402
 from trl import GRPOConfig, GRPOTrainer  # noqa: E402
 
 from gem_ma import credit  # noqa: E402
+from gem_ma.credit.estimators import estimate  # noqa: E402
 from gem_ma.engines.opening import open_engine  # noqa: E402
-from gem_ma.estimators import estimate  # noqa: E402
 from gem_ma.integrations.trl import Rollouts, TurnTrainer  # noqa: E402
 from gem_ma.kernel.errors import ConfigError, DataError  # noqa: E402
 from gem_ma.kernel.types import Sampling  # noqa: E402

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.config.learning import CriticSettings
+from gem_ma.credit.digests import view_digest
+from gem_ma.credit.table import TurnTable
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import DataError
-from gem_ma.observed import view_digest
 from gem_ma.record.json_text import load_json
 from gem_ma.training.learner.packing import PASS_TOKENS
-from gem_ma.turn_table import TurnTable
 
 Array = NDArray[np.float64]
 

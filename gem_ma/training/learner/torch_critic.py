@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.config.learning import CriticSettings
+from gem_ma.credit.table import TurnTable
 from gem_ma.driver.memory import remembered
 from gem_ma.engines.local.images import Picture
 from gem_ma.kernel.episode import Episode
@@ -28,7 +29,6 @@ from gem_ma.training.learner.critic import Array, cut_views, fit_quality
 from gem_ma.training.learner.layers import recomputed
 from gem_ma.training.learner.packing import PASS_TOKENS
 from gem_ma.training.learner.rows import Rows, pictures_of, rows
-from gem_ma.turn_table import TurnTable
 
 if TYPE_CHECKING:
     from gem_ma.engines.local.transformers import Transformers

@@ -16,12 +16,12 @@ import numpy as np
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import TrainSettings
 from gem_ma.credit import Gamma, discount_of
-from gem_ma.estimators.groups import episodes
+from gem_ma.credit.estimators.groups import episodes
+from gem_ma.credit.table import TurnTable
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.learner.capabilities import Anchors
 from gem_ma.training.learner.pairs import PAIRED
 from gem_ma.training.loop.roles import Learner
-from gem_ma.turn_table import TurnTable
 
 MOST = 0.2  # the share by which an update changes the weight at most (arXiv 1909.08593, 2.2)
 

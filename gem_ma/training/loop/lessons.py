@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gem_ma.config.training import TrainSettings
-from gem_ma.turn_table import TurnTable
+from gem_ma.credit.table import TurnTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ from gem_ma import credit
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
 from gem_ma.config.worlds import Worlds
+from gem_ma.credit.estimators import estimate, key_among_worlds, mean_return, raw_gae, shaped
+from gem_ma.credit.table import TurnTable
 from gem_ma.engines.base import stable_seed
-from gem_ma.estimators import estimate, key_among_worlds, mean_return, raw_gae, shaped
 from gem_ma.kernel.episode import Episode
 from gem_ma.training.learner.critic import Critic, valued
 from gem_ma.training.learner.mismatch import check_fresh
@@ -32,7 +33,6 @@ from gem_ma.training.schedule.discounts import discounts, logged
 from gem_ma.training.schedule.rates import learning_rate
 from gem_ma.training.schedule.staleness import fresh, warning
 from gem_ma.training.selfplay.guard import Guard
-from gem_ma.turn_table import TurnTable
 
 
 class Updates:

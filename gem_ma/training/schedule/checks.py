@@ -14,8 +14,9 @@ from typing import Any
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
 from gem_ma.config.worlds import Worlds
+from gem_ma.credit.estimators import columns, estimator
+from gem_ma.credit.table import KEYS
 from gem_ma.engines.capabilities import Configured
-from gem_ma.estimators import columns, estimator
 from gem_ma.evaluation.judge import Judge
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.tracking import options_of
@@ -25,7 +26,6 @@ from gem_ma.training.schedule.loss_checks import check_loss
 from gem_ma.training.schedule.plans import TRAINING_SEEDS
 from gem_ma.training.selfplay.opponents import check_opponents
 from gem_ma.training.selfplay.seats import plays_per_start
-from gem_ma.turn_table import KEYS
 
 # of a learned policy: it is part of file names; @ belongs to snapshots and critics
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")

@@ -10,8 +10,8 @@ from __future__ import annotations
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
-from gem_ma.estimators import estimator
-from gem_ma.estimators.registry import ESTIMATORS
+from gem_ma.credit.estimators import estimator
+from gem_ma.credit.estimators.registry import ESTIMATORS
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.learner.losses import surrogate
 from gem_ma.training.learner.mismatch import unlearnable

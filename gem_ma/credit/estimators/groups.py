@@ -1,7 +1,7 @@
 """What estimators share: columns, groups of rows, statistics. Sums are exactly rounded
 (`math.fsum`), so the order of rows changes no bit.
 
-A *group* is the rows that agree in the key columns (`gem_ma.turn_table.KEYS`). A bare array [N] in
+A *group* is the rows that agree in the key columns (`gem_ma.credit.table.KEYS`). A bare array [N] in
 place of a table is one group of N episodes. A spread below 1e-8, or a single element, teaches
 nothing: exact zeros.
 """
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gem_ma.turn_table import TurnTable
+from gem_ma.credit.table import TurnTable
 
 # A spread below this is rounding: divided by itself it would turn noise into advantages of 1.
 EPSILON = 1e-8

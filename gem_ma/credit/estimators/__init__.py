@@ -6,13 +6,19 @@ Axes: N turns that train one policy in a batch. Every function takes a `TurnTabl
 turn, for all its tokens. `ESTIMATORS` names them with their group key and declared properties.
 """
 
-from gem_ma.estimators.groups import columns, groups
-from gem_ma.estimators.moving import rae
-from gem_ma.estimators.registry import ESTIMATORS, Estimator, estimate, estimator, key_among_worlds
-from gem_ma.estimators.returns import agent_norm, dr_grpo, grpo, rebn, reinforce, rloo
-from gem_ma.estimators.shaping import mean_return, shaped
-from gem_ma.estimators.trees import magrpo, team_grpo
-from gem_ma.estimators.turnwise import (
+from gem_ma.credit.estimators.groups import columns, groups
+from gem_ma.credit.estimators.moving import rae
+from gem_ma.credit.estimators.registry import (
+    ESTIMATORS,
+    Estimator,
+    estimate,
+    estimator,
+    key_among_worlds,
+)
+from gem_ma.credit.estimators.returns import agent_norm, dr_grpo, grpo, rebn, reinforce, rloo
+from gem_ma.credit.estimators.shaping import mean_return, shaped
+from gem_ma.credit.estimators.trees import magrpo, team_grpo
+from gem_ma.credit.estimators.turnwise import (
     at_grpo,
     gae,
     gigpo,

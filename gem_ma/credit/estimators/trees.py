@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gem_ma.estimators.groups import Array, Key, by_group, centred, groups, normalised
+from gem_ma.credit.estimators.groups import Array, Key, by_group, centred, groups, normalised
+from gem_ma.credit.table import TurnTable
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.types import Turn
-from gem_ma.turn_table import TurnTable
 
 
 def team_grpo(

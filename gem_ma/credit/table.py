@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gem_ma.credit.digests import observation_digest, view_digest
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Turn
-from gem_ma.observed import observation_digest, view_digest
 
 # Columns that may form a group.
 KEYS = (

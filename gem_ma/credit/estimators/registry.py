@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from gem_ma.estimators import moving, returns, trees, turnwise
-from gem_ma.estimators.groups import Array, Key, State, columns
+from gem_ma.credit.estimators import moving, returns, trees, turnwise
+from gem_ma.credit.estimators.groups import Array, Key, State, columns
+from gem_ma.credit.table import TurnTable
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.spelling import near
-from gem_ma.turn_table import TurnTable
 
 SHARES = ("decay", "lam")  # options that lie in 0..1
 

@@ -17,9 +17,9 @@ import numpy as np
 
 from gem_ma.config.learning import Form
 from gem_ma.credit import Gamma, discount_of
-from gem_ma.estimators.groups import Key, State, episodes, group_names, groups
+from gem_ma.credit.estimators.groups import Key, State, episodes, group_names, groups
+from gem_ma.credit.table import TurnTable
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.turn_table import TurnTable
 
 
 def shaped(

@@ -6,7 +6,7 @@ episode; std is the population form, in two passes (E[x^2] - E[x]^2 goes negativ
 
 from __future__ import annotations
 
-from gem_ma.estimators.groups import (
+from gem_ma.credit.estimators.groups import (
     Array,
     Key,
     TableLike,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gem_ma.credit import Gamma, discount_of
-from gem_ma.estimators.groups import (
+from gem_ma.credit.estimators.groups import (
     Array,
     Key,
     TableLike,
@@ -22,7 +22,7 @@ from gem_ma.estimators.groups import (
     per_episode,
     values_of,
 )
-from gem_ma.turn_table import TurnTable
+from gem_ma.credit.table import TurnTable
 
 
 def gae(rewards: ArrayLike, values: ArrayLike, gamma: float = 1.0, lam: float = 0.95) -> Array:

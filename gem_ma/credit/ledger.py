@@ -28,9 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.config.learning import Truncated, mix_of
+from gem_ma.credit.table import TurnRow, TurnTable
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.turn_table import TurnRow, TurnTable
 
 # of sums of floats, relative to what was paid; see `_check_sum`
 TOLERANCE = 1e-9

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from gem_ma.credit import Gamma, discount_of
-from gem_ma.estimators.groups import (
+from gem_ma.credit.estimators.groups import (
     Array,
     Key,
     State,
@@ -18,7 +18,7 @@ from gem_ma.estimators.groups import (
     groups,
     values_of,
 )
-from gem_ma.turn_table import TurnTable
+from gem_ma.credit.table import TurnTable
 
 
 def rae(
