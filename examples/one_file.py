@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gem_ma import Game, make
-from gem_ma.evaluation.exploitability import exploitability
+from gem_ma.scores.exploitability import exploitability
 
 HANDS = 128  # of a step
 RATE, ENTROPY, NOISE = 8.0, 0.05, 1e-8

@@ -19,7 +19,6 @@ from gem_ma.config.loading import Loaded, LoadedStudy, Overrides, load, load_stu
 from gem_ma.config.settings import Config
 from gem_ma.config.worlds import worlds_of
 from gem_ma.engines.base import Policy
-from gem_ma.evaluation.unheard import lines_of
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.running import cells
 from gem_ma.running.comparing import compare_runs
@@ -30,6 +29,7 @@ from gem_ma.running.results import Comparison, Study
 from gem_ma.running.run import Run
 from gem_ma.running.score import score_of
 from gem_ma.running.used import check_imported
+from gem_ma.scores.unheard import lines_of
 from gem_ma.store import hold_folder, run_path
 
 Source = str | Path | Loaded | Config
@@ -205,7 +205,7 @@ def compare(
     first: str | Path | Run, second: str | Path | Run, scores: Sequence[str] = ()
 ) -> Comparison:
     """Run `second` against run `first`, play by play, as `gem-ma compare`; the keys of
-    `gem_ma.evaluation.comparison.compare_cells`. Raises ConfigError where no play is in both."""
+    `gem_ma.scores.comparison.compare_cells`. Raises ConfigError where no play is in both."""
     before, after = (one if isinstance(one, Run) else open_run(one) for one in (first, second))
     return Comparison(compare_runs(before.path, after.path, lambda line: None, scores))
 

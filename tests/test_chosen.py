@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from gem_ma.evaluation.judge import Judge
-from gem_ma.evaluation.kinds import Kinds
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ScenarioError, StoreError
 from gem_ma.kernel.types import Action, Message, Reply, ToolCall, Turn, Usage
+from gem_ma.scores.judge import Judge
+from gem_ma.scores.kinds import Kinds
 from gem_ma.store import RunFolder
 from gem_ma.view.chosen import EPISODES, MOST, REST, choose, kinds_of
 from gem_ma.view.report import Section, write_report

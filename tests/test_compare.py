@@ -14,9 +14,9 @@ import pytest
 
 from gem_ma import registry
 from gem_ma.cli.main import main
-from gem_ma.evaluation.comparison import bounds_text, compare_cells, verdict_of
-from gem_ma.evaluation.copies import ONE_PLAY
-from gem_ma.evaluation.studies import Cell, difference_text, study_summary
+from gem_ma.scores.comparison import bounds_text, compare_cells, verdict_of
+from gem_ma.scores.copies import ONE_PLAY
+from gem_ma.scores.studies import Cell, difference_text, study_summary
 from tests.hostile import one_line
 
 TASKS = 40

@@ -28,7 +28,7 @@ from gem_ma.kernel.types import Message, Request, Sampling, Tool
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
-from gem_ma.evaluation.exploitability import TokenStrategy  # noqa: E402
+from gem_ma.scores.exploitability import TokenStrategy  # noqa: E402
 from gem_ma.training.learner.rows import Demonstration, rows  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
 

@@ -55,7 +55,7 @@ BESIDE_A_STEP = {
         "gem_ma/training/selfplay/",
     ],
     "numbers that are logged": [
-        "gem_ma/evaluation/",
+        "gem_ma/scores/",
         "gem_ma/tracking/",
         "gem_ma/training/loop/measures.py",
         "gem_ma/training/loop/metrics.py",

@@ -19,11 +19,11 @@ from gem_ma.engines.http import faults as http_faults
 from gem_ma.engines.http.budget import Budget, Price
 from gem_ma.engines.http.openai import OpenAI
 from gem_ma.engines.small.replay import Recorded
-from gem_ma.evaluation.costs import cost_rows, costs
-from gem_ma.evaluation.metrics import summarise
 from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.errors import BudgetError, ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Action, Attempt, Message, Reply, Request, Turn, Usage
+from gem_ma.scores.costs import cost_rows, costs
+from gem_ma.scores.metrics import summarise
 from gem_ma.store import read_episodes
 from gem_ma.store.interrupted import forget_replies, keep_reply, read_replies, remove_replies
 from tests.fault_server import Answer, Asked, FaultServer, Script, drop, hang, says, status

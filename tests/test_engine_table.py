@@ -349,7 +349,7 @@ def test_the_average_weighs_versions_by_their_number_and_by_own_reach():
 def test_player_1_learns_to_beat_a_frozen_uniform_player_0():
     """Exact values, so no sampling noise: from -.125 to near the best response, 5/12."""
     from gem_ma.credit.estimators import rebn
-    from gem_ma.evaluation.exploitability import engine_strategy, exploitability, uniform_strategy
+    from gem_ma.scores.exploitability import engine_strategy, exploitability, uniform_strategy
 
     engine = Table(policy="main", optimizer="adam")
     learner = TableLearner(engine)

@@ -15,8 +15,8 @@ from gem_ma.scenarios import CATALOG
 from gem_ma import Action, Asked, Message, Plan, Scenario, Seat, Tool, make, play
 from gem_ma.driver.behaviour import as_factory
 from gem_ma.driver.behaviour import seat as seated
-from gem_ma.evaluation.judge import Judge
 from gem_ma.kernel.types import ToolCall
+from gem_ma.scores.judge import Judge
 from gem_ma.tools.belt import Equipment, Use, WithTools
 
 PAID = ({"reward": {"scale": 0.5}}, {"reward": {"per_step": -0.01}}, {"reward": "final"})

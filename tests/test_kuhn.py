@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gem_ma.evaluation.exploitability import exploitability, uniform_strategy
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Game
 from gem_ma.registry import make
+from gem_ma.scores.exploitability import exploitability, uniform_strategy
 
 
 def played(moves, **options):

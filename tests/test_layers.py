@@ -496,9 +496,9 @@ def test_the_page_of_the_design_has_every_folder_on_its_floor() -> None:
             "engines/base.py: gem_ma.engines.base may not import torch at its top",
         ),
         (
-            "gem_ma/evaluation/metrics.py",
+            "gem_ma/scores/metrics.py",
             "import gem_ma.engines.base",
-            "evaluation/metrics.py: gem_ma.evaluation.metrics may not import gem_ma.engines",
+            "evaluation/metrics.py: gem_ma.scores.metrics may not import gem_ma.engines",
         ),
         (
             "gem_ma/store/__init__.py",

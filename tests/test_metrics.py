@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from gem_ma.evaluation.copies import ONE_PLAY
-from gem_ma.evaluation.groups import interval_text
-from gem_ma.evaluation.intervals import wilson
-from gem_ma.evaluation.kinds import Kinds
-from gem_ma.evaluation.metrics import summarise
-from gem_ma.evaluation.summary_rows import baseline_rows, table
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ScenarioError
 from gem_ma.kernel.types import Action, Attempt, Malformed, Message, Reply, ToolCall, Turn, Usage
+from gem_ma.scores.copies import ONE_PLAY
+from gem_ma.scores.groups import interval_text
+from gem_ma.scores.intervals import wilson
+from gem_ma.scores.kinds import Kinds
+from gem_ma.scores.metrics import summarise
+from gem_ma.scores.summary_rows import baseline_rows, table
 
 
 def episode(
@@ -198,7 +198,7 @@ def test_a_summary_is_strict_json() -> None:
 
 
 def test_importing_metrics_loads_no_numpy() -> None:
-    code = "import sys, gem_ma.evaluation.metrics; sys.exit('numpy' in sys.modules)"
+    code = "import sys, gem_ma.scores.metrics; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

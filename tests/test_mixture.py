@@ -9,14 +9,14 @@ import random
 import pytest
 
 from gem_ma import Ask, Reward, Scenario, config
-from gem_ma.evaluation.exploitability import (
+from gem_ma.registry import make
+from gem_ma.scores.exploitability import (
     TokenStrategy,
     decisions,
     engine_strategy,
     exploitability,
 )
-from gem_ma.evaluation.mixture import Mixture
-from gem_ma.registry import make
+from gem_ma.scores.mixture import Mixture
 from gem_ma.store import RunFolder, read_metrics
 from gem_ma.training.entry import run_training
 from gem_ma.training.selfplay.averaging import as_table

@@ -27,9 +27,9 @@ from gem_ma.engines.http import endpoint, hiding, remote
 from gem_ma.engines.local import template_budget, tool_grammar
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.vllm import probing, replica
-from gem_ma.evaluation import lost
 from gem_ma.kernel import types
 from gem_ma.kernel.parsing import calls
+from gem_ma.scores import lost
 from gem_ma.serving import desk, door, routes
 from gem_ma.testing.check import RULES
 from gem_ma.tools import sandbox, sessions, walls

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from gem_ma.evaluation.ratings import Match, games, payoffs, points, ratings, table
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import DataError
 from gem_ma.kernel.types import Action, Turn
+from gem_ma.scores.ratings import Match, games, payoffs, points, ratings, table
 
 
 def game(first, second, score, key=0, fouls=(False, False)):

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from gem_ma.evaluation.metrics import summarise
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import StoreError
 from gem_ma.kernel.types import Action, Image, Message, Reply, Tool, ToolCall, Turn
 from gem_ma.record.codec import load_episode
+from gem_ma.scores.metrics import summarise
 from gem_ma.store import RunFolder
 from gem_ma.view.chosen import EPISODES, Leading
 from gem_ma.view.curves import chart

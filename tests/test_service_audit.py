@@ -18,8 +18,8 @@ from gem_ma.scenarios.service.watching.audit import manner
 from gem_ma import Action, Plan, Seat, ToolCall, make, play
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.scripted import Scripted
-from gem_ma.evaluation.tallies import Tallies
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.scores.tallies import Tallies
 
 TALK = (
     ("user", "Hello, I want to cancel order #W1000001."),

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_ma.evaluation.intervals import clustered_wilson, skewed_t, wilson
-from gem_ma.evaluation.stats import (
+from gem_ma.scores.intervals import clustered_wilson, skewed_t, wilson
+from gem_ma.scores.stats import (
     holm,
     mean_interval,
     paired,
@@ -24,7 +24,7 @@ from gem_ma.evaluation.stats import (
     pass_hat_k_interval,
     sign_flip,
 )
-from gem_ma.evaluation.student_t import t_quantile
+from gem_ma.scores.student_t import t_quantile
 
 
 @pytest.mark.parametrize(

@@ -116,9 +116,9 @@ async def _play(
 
     from gem_ma.config.plans import cast_of
     from gem_ma.config.worlds import Worlds
-    from gem_ma.evaluation.judge import Judge
     from gem_ma.running.folder import open_folder
     from gem_ma.running.playing import play_into
+    from gem_ma.scores.judge import Judge
     from gem_ma.store import read_episodes, read_summary
     from gem_ma.system.files import make_folder
 

@@ -58,7 +58,7 @@ def _paths(first: str, second: str) -> tuple[Path, Path]:
 def _text(comparison: Mapping[str, Any], whole: bool) -> str:
     """The tables of a comparison: where from, flips, scores, and what it comes to."""
     from gem_ma.cli.terminal import columns
-    from gem_ma.evaluation.comparison import verdict_of
+    from gem_ma.scores.comparison import verdict_of
 
     only = f"{comparison['only_a']} only in A, {comparison['only_b']} only in B"
     rows = [("A", comparison["a"]), ("B", comparison["b"])]
@@ -72,7 +72,7 @@ def _text(comparison: Mapping[str, Any], whole: bool) -> str:
 
 def _flips(comparison: Mapping[str, Any], whole: bool) -> str:
     from gem_ma.cli.terminal import columns, counted
-    from gem_ma.evaluation.comparison import both_ways, outcome
+    from gem_ma.scores.comparison import both_ways, outcome
 
     flips, flipped = comparison["flips"], comparison["flipped"]
     if not flips:
@@ -93,7 +93,7 @@ def _flips(comparison: Mapping[str, Any], whole: bool) -> str:
 
 def _scores(comparison: Mapping[str, Any], whole: bool) -> str:
     from gem_ma.cli.terminal import columns
-    from gem_ma.evaluation.comparison import difference_of, sides_of
+    from gem_ma.scores.comparison import difference_of, sides_of
 
     rows, hidden = [], 0
     for name, row in comparison["scores"].items():

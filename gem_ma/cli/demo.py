@@ -115,7 +115,7 @@ def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, An
     from gem_ma.cli.run import play
     from gem_ma.config.loading import load
     from gem_ma.config.plans import scenario_of
-    from gem_ma.evaluation.groups import interval_text
+    from gem_ma.scores.groups import interval_text
     from gem_ma.store import read_summary
     from gem_ma.view.report import Section
 
@@ -215,7 +215,7 @@ def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str
 
 
 def _score_row(name: str, score: Mapping[str, Any]) -> list[str]:
-    from gem_ma.evaluation.intervals import wilson
+    from gem_ma.scores.intervals import wilson
 
     sampled, greedy = score["sampled"], score["greedy"]
     # the record has the share; its interval needs the count behind it

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gem_ma.evaluation.judge import Judge
     from gem_ma.kernel.episode import Episode
+    from gem_ma.scores.judge import Judge
 
 KINDS = ("won", "lost", "failed", "cut")  # instead of an id: the first such episode
 WIDTH = 100  # letters of a line where no terminal says how wide it is
@@ -111,7 +111,7 @@ def name_of(episode: Episode) -> str:
 
 def verdict(episode: Episode, judge: Judge) -> list[tuple[str, str]]:
     """What came of the play, and why, as rows of a table."""
-    from gem_ma.evaluation.groups import labels_of
+    from gem_ma.scores.groups import labels_of
 
     success = judge.success(episode) if judge.success is not None and episode.end.scored else None
     word = "failed" if not episode.end.scored else "cut" if episode.end.bootstraps else "ended"

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
     from gem_ma.config.loading import Loaded
     from gem_ma.config.settings import Config
-    from gem_ma.evaluation.judge import Judge
     from gem_ma.kernel.episode import Episode
     from gem_ma.kernel.scenario import Scenario
+    from gem_ma.scores.judge import Judge
 
 MOST_LOST = 20  # lost episodes that are printed
 
@@ -42,7 +42,7 @@ def examine(
     from gem_ma.config.plans import evaluation_plans, open_policies
     from gem_ma.config.worlds import worlds_of
     from gem_ma.engines.small.human import asks_person
-    from gem_ma.evaluation.judge import Judge
+    from gem_ma.scores.judge import Judge
     from gem_ma.store import read_manifest
     from gem_ma.store.manifest import note_in_manifest
 
@@ -159,7 +159,7 @@ def _is_lost(episode: Episode, judge: Judge) -> bool:
 
 def _loss(episode: Episode, judge: Judge) -> dict[str, Any]:
     """Which episode was lost and why, in short."""
-    from gem_ma.evaluation.groups import labels_of
+    from gem_ma.scores.groups import labels_of
 
     # the last reason stands nearest to the verdict
     why = next((entry.why for entry in reversed(episode.ledger) if entry.why), "")
@@ -183,7 +183,7 @@ def _show(
     result: dict[str, Any], summary: dict[str, Any], record: Path | None, as_json: bool
 ) -> None:
     from gem_ma.cli.terminal import columns, emit, emit_json
-    from gem_ma.evaluation.groups import group_rows, interval_text
+    from gem_ma.scores.groups import group_rows, interval_text
 
     if as_json:
         emit_json({**result, "record": str(record) if record else None})

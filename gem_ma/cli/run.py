@@ -206,7 +206,7 @@ def verdict(loaded: Loaded, summary: dict[str, Any], path: Path) -> int:
     """0, or 1 and a line about it where a policy never spoke, or more episodes failed
     than the config allows."""
     from gem_ma.cli.terminal import progress_line
-    from gem_ma.evaluation.unheard import lines_of
+    from gem_ma.scores.unheard import lines_of
 
     again = f"gem-ma resume {path} --retry-failed"
     # An empty reply is a legal answer, and a full context an end like any other. A model that gives

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from gem_ma.evaluation.judge import Judge
     from gem_ma.kernel.scenario import Scenario
+    from gem_ma.scores.judge import Judge
 
 FEW_GROUPS = 12  # rows of measures and groups that a short score prints
 LOST_SHOWN = 5
@@ -89,7 +89,7 @@ def tell_changes(path: Path) -> None:
 
 def success_of(scenario: Scenario) -> Any:
     """The scenario's notion of success, or None where it has none."""
-    from gem_ma.evaluation.judge import Judge
+    from gem_ma.scores.judge import Judge
 
     return Judge.of(scenario).success
 
@@ -120,9 +120,9 @@ def show_summary(
     """Prints a score; `more` rows stand before the places. Not `whole`: many measures and groups
     are one row that says how to see them."""
     from gem_ma.cli.terminal import columns, emit, emit_json
-    from gem_ma.evaluation.costs import cost_rows
-    from gem_ma.evaluation.groups import cause_rows, group_rows
-    from gem_ma.evaluation.summary_rows import table
+    from gem_ma.scores.costs import cost_rows
+    from gem_ma.scores.groups import cause_rows, group_rows
+    from gem_ma.scores.summary_rows import table
 
     if as_json:
         emit_json({"run": str(path), "report": str(report) if report else None, **summary})
@@ -143,7 +143,7 @@ def show_summary(
 
 def lost_rows(summary: Mapping[str, Any], path: Path) -> list[tuple[str, str]]:
     """A row for each of the first lost plays: its name, as `--episode` takes it, and why."""
-    from gem_ma.evaluation.groups import CAUSES
+    from gem_ma.scores.groups import CAUSES
 
     # a summary of an older version lists none
     lost = summary.get("lost") or {"count": 0, "episodes": []}

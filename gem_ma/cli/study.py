@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from gem_ma.config.loading import LoadedStudy
     from gem_ma.config.worlds import Worlds
-    from gem_ma.evaluation.studies import Cell
     from gem_ma.running.cells import Names
+    from gem_ma.scores.studies import Cell
 
 EXAMPLE = """\b
 Example:
@@ -178,7 +178,7 @@ def _verdict(
     """0, or 1 and a line about it where a policy of a cell never spoke, or a cell has more failed
     episodes than its config allows."""
     from gem_ma.cli.terminal import progress_line
-    from gem_ma.evaluation.unheard import lines_of
+    from gem_ma.scores.unheard import lines_of
 
     code = 0
     for names, played in cells.items():

@@ -58,7 +58,7 @@ def matrix_title(summary: Mapping[str, Any]) -> str:
 
 def matrix(summary: Mapping[str, Any], score: str) -> tuple[list[list[str]], list[str]]:
     """Rows and head of a table with one place per cell of two axes."""
-    from gem_ma.evaluation.groups import interval_text
+    from gem_ma.scores.groups import interval_text
 
     (rows, row_names), (columns, column_names) = summary["axes"].items()
     scores = {
@@ -89,8 +89,8 @@ def cell_head(summary: Mapping[str, Any]) -> list[str]:
 
 def cell_rows(summary: Mapping[str, Any], score: str) -> list[list[str]]:
     """One row per cell: its score, and how it differs from the reference on the same plays."""
-    from gem_ma.evaluation.groups import interval_text
-    from gem_ma.evaluation.studies import difference_text
+    from gem_ma.scores.groups import interval_text
+    from gem_ma.scores.studies import difference_text
 
     differences = {tuple(row["names"].values()): row for row in summary["comparisons"][score]}
     rows = []

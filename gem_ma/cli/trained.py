@@ -17,7 +17,7 @@ def verdict(summary: Mapping[str, Any], loaded: Loaded, failed: int, ended: int,
     """0, or 1 and a line about it where a policy learned nothing, one that does not learn never
     spoke, or more episodes failed than the config allows."""
     from gem_ma.cli.terminal import progress_line
-    from gem_ma.evaluation.unheard import unheard_of
+    from gem_ma.scores.unheard import unheard_of
     from gem_ma.store import read_episodes
 
     # a learner that never got a gradient has a loss curve like any other
@@ -49,7 +49,7 @@ def show_training(
     """Prints what learning changed: each measure before and after."""
     from gem_ma.cli.runs import place_rows
     from gem_ma.cli.terminal import columns, emit, emit_json
-    from gem_ma.evaluation.summary_rows import baseline_rows
+    from gem_ma.scores.summary_rows import baseline_rows
 
     # an interrupted episode is never recorded
     counts = {"episodes": ended, "ok": ended - failed, "failed": failed, "excluded": 0}

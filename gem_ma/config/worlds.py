@@ -19,10 +19,10 @@ from gem_ma.config.seating import is_pattern, seats_of
 from gem_ma.config.settings import Config
 from gem_ma.config.shares import due
 from gem_ma.driver.rollout import Plan
-from gem_ma.evaluation.judge import Judge
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.registry import make
+from gem_ma.scores.judge import Judge
 
 
 @dataclass(frozen=True, slots=True)

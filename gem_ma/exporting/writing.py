@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gem_ma.evaluation.judge import Judge
 from gem_ma.exporting.chats import conversation, identity, speakers
 from gem_ma.exporting.preference import pairs
 from gem_ma.exporting.tables import write_table
@@ -21,6 +20,7 @@ from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.record.codec import dump_episode
 from gem_ma.record.json_text import dump_json
+from gem_ma.scores.judge import Judge
 from gem_ma.store import read_episodes
 from gem_ma.store.tables import DATA
 from gem_ma.system.files import oserror

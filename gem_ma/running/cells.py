@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from gem_ma.config.worlds import World, Worlds
     from gem_ma.driver.rollout import Plan
     from gem_ma.engines.base import Policy
-    from gem_ma.evaluation.judge import Judge
-    from gem_ma.evaluation.studies import Cell
     from gem_ma.kernel.episode import Episode
     from gem_ma.kernel.scenario import Scenario
+    from gem_ma.scores.judge import Judge
+    from gem_ma.scores.studies import Cell
 
 Names = tuple[str, ...]  # of a cell, one per axis
 _NO_SEATS: dict[str, Any] = {"agents": {}, "scenarios": {}}
@@ -64,7 +64,7 @@ def keep_comparison(
     the first keys of what it gives."""
     import json
 
-    from gem_ma.evaluation.studies import study_summary
+    from gem_ma.scores.studies import study_summary
     from gem_ma.store import write_file
 
     tests = loaded.sections.report.tests
@@ -180,8 +180,8 @@ def check_measures(names: Sequence[str], worlds: Mapping[Names, Worlds]) -> None
 
 def _scores_of(world: World) -> list[str]:
     """The names of the scores that plays of a world will have."""
-    from gem_ma.evaluation.judge import Judge
-    from gem_ma.evaluation.kinds import SUCCESS
+    from gem_ma.scores.judge import Judge
+    from gem_ma.scores.kinds import SUCCESS
 
     judge = Judge.of(world.scenario)
     measures = judge.measures(_tried(world)) if judge.measures is not None else {}
@@ -223,10 +223,10 @@ class Playing:
         self, loaded: Loaded, path: Path, worlds: Worlds, policies: Mapping[str, Policy]
     ) -> Cell:
         """Plays what this cell's run folder lacks and gives what came of it."""
-        from gem_ma.evaluation.studies import cell_of
-        from gem_ma.evaluation.verdicts import noting
         from gem_ma.running.folder import open_folder
         from gem_ma.running.playing import play_into
+        from gem_ma.scores.studies import cell_of
+        from gem_ma.scores.verdicts import noting
         from gem_ma.system.files import make_folder
 
         make_folder(path, path.parent)  # no link below the study's folder

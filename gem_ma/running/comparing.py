@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gem_ma.evaluation.judge import Judge
-    from gem_ma.evaluation.studies import Cell
     from gem_ma.running.stored import Say
+    from gem_ma.scores.judge import Judge
+    from gem_ma.scores.studies import Cell
 
 
 def compare_runs(first: Path, second: Path, say: Say, scores: Sequence[str] = ()) -> dict[str, Any]:
-    """The keys of `gem_ma.evaluation.comparison.compare_cells`, with `a` and `b` (the folders) and
+    """The keys of `gem_ma.scores.comparison.compare_cells`, with `a` and `b` (the folders) and
     `settings`: what differs between their configs, in words.
 
     Raises ConfigError for a training and where no play is in both, StoreError for damage.
@@ -36,8 +36,8 @@ def compared(
     first: Path, second: Path, before: Cell, after: Cell, scores: Sequence[str] = ()
 ) -> dict[str, Any]:
     """What `compare_runs` gives, of two folders whose cells are made already."""
-    from gem_ma.evaluation.comparison import compare_cells
     from gem_ma.kernel.errors import ConfigError
+    from gem_ma.scores.comparison import compare_cells
     from gem_ma.store.lines import read_resolved
     from gem_ma.store.names import changed_keys
     from gem_ma.system.files import damage
@@ -57,8 +57,8 @@ def compared(
 def judged_cell(path: Path, judge: Judge) -> Cell:
     """The scores of a run folder's plays, each judged now; without a summary but for the names of
     the measures. Raises StoreError for damage."""
-    from gem_ma.evaluation.copies import Copies
-    from gem_ma.evaluation.studies import Cell, scores_of
+    from gem_ma.scores.copies import Copies
+    from gem_ma.scores.studies import Cell, scores_of
     from gem_ma.store import read_episodes
     from gem_ma.system.files import damage
 

@@ -30,7 +30,7 @@ def costs_of(
     is_bought = any(_is_bought(policy, recorded is None) for policy in config.policies.values())
     if not any(priced.values()) and not is_bought and "costs" not in (recorded or {}):
         return {}
-    from gem_ma.evaluation.costs import costs
+    from gem_ma.scores.costs import costs
 
     return {"costs": costs(episodes(), prices_of(config))}
 

@@ -28,8 +28,8 @@ def open_folder(
     may not go on with others."""
     from functools import partial
 
-    from gem_ma.evaluation.verdicts import heads_of, success_row
     from gem_ma.running.used import files_used
+    from gem_ma.scores.verdicts import heads_of, success_row
     from gem_ma.store import RunFolder
 
     config = loaded.config

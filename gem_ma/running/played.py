@@ -27,8 +27,8 @@ class Played:
 
     def row(self, episode: Episode) -> dict[str, Any]:
         """The columns of one play, as `gem_ma.Run.rows` names them."""
-        from gem_ma.evaluation.costs import costs
         from gem_ma.exporting.tables import flat_row
+        from gem_ma.scores.costs import costs
 
         row = flat_row(episode, self.judge.success or (lambda one: None))
         for agent, seat in episode.cast.items():
@@ -38,7 +38,7 @@ class Played:
         return {**row, **dict(self._findings(episode))}
 
     def _findings(self, episode: Episode) -> Iterator[tuple[str, Any]]:
-        from gem_ma.evaluation.groups import CAUSES, labels_if_any, values_of
+        from gem_ma.scores.groups import CAUSES, labels_if_any, values_of
 
         if self.judge.measures is not None and episode.end.scored:
             for name, value in values_of(episode, self.judge.measures).items():

@@ -66,7 +66,7 @@ class Study(Scores):
 
 
 class Comparison(Scores):
-    """The keys of `gem_ma.evaluation.comparison.compare_cells`, with `a`, `b` and `settings`."""
+    """The keys of `gem_ma.scores.comparison.compare_cells`, with `a`, `b` and `settings`."""
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each score: both means, `difference` (b - a) with its interval, and `p`."""

@@ -110,7 +110,7 @@ class Run(dict[str, Any]):
 
     def _repr_html_(self) -> str:
         """The score as a table: names of agents and measures come from others, and are escaped."""
-        from gem_ma.evaluation.summary_rows import table
+        from gem_ma.scores.summary_rows import table
 
         rows = []
         if "returns" in self:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 def score_of(loaded: Loaded, worlds: Worlds, folder: RunFolder) -> dict[str, Any]:
     """The summary of all episodes of the folder, whichever command played them; what the
     scenarios said of each is kept beside it."""
-    from gem_ma.evaluation.verdicts import noting
     from gem_ma.running.costs import costs_of, other_models
+    from gem_ma.scores.verdicts import noting
 
     rows: dict[Any, Any] = {id_: {"id": list(id_)} for id_ in folder.done()}
     summary = {

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gem_ma.config.playing import ScenarioSettings
     from gem_ma.config.settings import Config
     from gem_ma.config.worlds import Worlds
-    from gem_ma.evaluation.judge import Judge
+    from gem_ma.scores.judge import Judge
 
 Say = Callable[[str], None]
 
@@ -107,8 +107,8 @@ def _check_data(path: Path, worlds: Worlds) -> None:
 def _recorded_judge(path: Path, count: Callable[[], int] | None) -> tuple[Judge, bool]:
     """The judge that repeats what was said when the plays were played, and whether that is all
     that there is to say of them."""
-    from gem_ma.evaluation.judge import Judge
-    from gem_ma.evaluation.verdicts import repeating
+    from gem_ma.scores.judge import Judge
+    from gem_ma.scores.verdicts import repeating
     from gem_ma.store import read_ends, read_manifest, read_summary, read_verdicts
     from gem_ma.system.files import damage
 
@@ -133,7 +133,7 @@ def record_for_page(
 ) -> Recorded:
     """`open_record` for a page, which shows what there is: where the record of how the plays came
     out is damaged, one line to `warn` names the file, and nothing is known of success."""
-    from gem_ma.evaluation.judge import Judge
+    from gem_ma.scores.judge import Judge
 
     try:
         return open_record(path, say, scenario, count)

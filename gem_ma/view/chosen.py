@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.evaluation.groups import CAUSES, is_cause
 from gem_ma.kernel.episode import End
+from gem_ma.scores.groups import CAUSES, is_cause
 from gem_ma.store import EpisodeId
 
 EPISODES = 50  # transcripts of one run
@@ -35,7 +35,7 @@ class Chosen:
 
 
 def choose(ends: Mapping[EpisodeId, End], summary: Summary | None) -> Chosen:
-    """`summary`: with `lost` where the episodes were judged (`gem_ma.evaluation.lost`); None
+    """`summary`: with `lost` where the episodes were judged (`gem_ma.scores.lost`); None
     where nothing is known but how they ended."""
     stored = (summary or {}).get("lost") or {"count": 0, "episodes": []}
     rows = {(row["task"], row["seed"], row["repeat"]): row for row in stored["episodes"]}

@@ -1,7 +1,7 @@
 """What stands below a run's scores: its baselines, pass^k, measures, success within each label, and
 what the lost episodes are blamed on.
 
-It reads a summary of `gem_ma.evaluation.metrics`; every plot has its numbers as a table below
+It reads a summary of `gem_ma.scores.metrics`; every plot has its numbers as a table below
 it.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gem_ma.evaluation.groups import interval_text, is_cause, is_constant, is_zero
+from gem_ma.scores.groups import interval_text, is_cause, is_constant, is_zero
 from gem_ma.view.marks import RATE, Axis, axis_name, axis_of, figure, interval_cell
 from gem_ma.view.page import Html, table
 from gem_ma.view.plots import Mark, share_bar, whisker_chart

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gem_ma.evaluation.costs import cost_rows
+from gem_ma.scores.costs import cost_rows
 from gem_ma.view.page import Html, text
 
 Facts = Mapping[str, Any]

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gem_ma.evaluation.judge import Judge
-from gem_ma.evaluation.lost import facts_of, lost_ids
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import GemMaError, StoreError
+from gem_ma.scores.judge import Judge
+from gem_ma.scores.lost import facts_of, lost_ids
 from gem_ma.store import (
     read_ends,
     read_episodes,

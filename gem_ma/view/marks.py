@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gem_ma.evaluation.groups import interval_text
+from gem_ma.scores.groups import interval_text
 from gem_ma.view.page import Html, text
 from gem_ma.view.svg import interval_mark, short, ticks
 

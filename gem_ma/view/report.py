@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gem_ma.evaluation.judge import Judge
-from gem_ma.evaluation.metrics import Success
 from gem_ma.kernel.errors import StoreError
+from gem_ma.scores.judge import Judge
+from gem_ma.scores.metrics import Success
 from gem_ma.system.files import damage, replace_file
 from gem_ma.view.curves import Curves, chart
 from gem_ma.view.details import baselines, details

@@ -1,7 +1,7 @@
 """The page of a study: for each score that is compared a heatmap, differences against the
 reference, how the axes interact; then every score.
 
-It reads the summary of `gem_ma.evaluation.studies` and links to the pages of the cells, which
+It reads the summary of `gem_ma.scores.studies` and links to the pages of the cells, which
 hold the transcripts.
 """
 
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from gem_ma.evaluation.groups import interval_text
-from gem_ma.evaluation.studies import difference_text
+from gem_ma.scores.groups import interval_text
+from gem_ma.scores.studies import difference_text
 from gem_ma.system.decimals import decimal
 from gem_ma.view.marks import RATE, axis_name, axis_of, interval_cell
 from gem_ma.view.page import Html, table, text

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gem_ma.evaluation.kinds import SUCCESS
+from gem_ma.scores.kinds import SUCCESS
 from gem_ma.system.decimals import decimal
 from gem_ma.view.marks import RATE, axis_name, axis_of, figure, interval_cell
 from gem_ma.view.page import Html, scrolled, table, text

@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gem_ma.evaluation.comparison import (
+from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
+from gem_ma.running.comparing import compared, judged_cell, world_of
+from gem_ma.scores.comparison import (
     both_ways,
     difference_of,
     outcome,
     sides_of,
     verdict_of,
 )
-from gem_ma.evaluation.judge import Judge
-from gem_ma.evaluation.kinds import RETURN, SUCCESS
-from gem_ma.evaluation.lost import lost_ids
-from gem_ma.evaluation.studies import Cell
-from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
-from gem_ma.running.comparing import compared, judged_cell, world_of
+from gem_ma.scores.judge import Judge
+from gem_ma.scores.kinds import RETURN, SUCCESS
+from gem_ma.scores.lost import lost_ids
+from gem_ma.scores.studies import Cell
 from gem_ma.system.files import damage
 from gem_ma.view.folder import manifest, stored_summary
 from gem_ma.view.marks import axis_name

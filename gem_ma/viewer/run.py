@@ -11,12 +11,12 @@ from threading import Lock
 from typing import Any
 
 from gem_ma.config.settings import Config
-from gem_ma.evaluation.judge import Judge
-from gem_ma.evaluation.lost import lost_ids
-from gem_ma.evaluation.studies import Cell
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.running.stored import record_for_page
+from gem_ma.scores.judge import Judge
+from gem_ma.scores.lost import lost_ids
+from gem_ma.scores.studies import Cell
 from gem_ma.store import read_ends
 from gem_ma.system import files
 from gem_ma.view import notes

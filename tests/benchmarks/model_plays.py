@@ -29,9 +29,9 @@ from gem_ma.config.loading import load
 from gem_ma.config.plans import evaluation_plans, scenario_of
 from gem_ma.engines.base import Policy
 from gem_ma.engines.opening import open_engine
-from gem_ma.evaluation.intervals import skewed_t, wilson
 from gem_ma.kernel.errors import GemMaError
 from gem_ma.kernel.types import Sampling
+from gem_ma.scores.intervals import skewed_t, wilson
 
 FOREIGN = (
     "openspiel:kuhn_poker",

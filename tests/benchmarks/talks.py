@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 
-from gem_ma.evaluation.intervals import wilson
+from gem_ma.scores.intervals import wilson
 from tests.talks.measure import by_injection, found, parts, scores
 from tests.talks.script import Labelled, talks
 

@@ -7,9 +7,9 @@ import random
 import pytest
 
 from gem_ma import registry
-from gem_ma.evaluation.exploitability import exploitability
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Game
+from gem_ma.scores.exploitability import exploitability
 from tests.worlds.playing import forfeits, installed, keeps_the_rules, plays_and_forks
 
 pytestmark = pytest.mark.worlds
@@ -77,7 +77,7 @@ def test_exploitability_is_that_of_openspiel(name):
 
 
 def test_kuhn_is_our_own_kuhn():
-    from gem_ma.evaluation.exploitability import uniform_strategy
+    from gem_ma.scores.exploitability import uniform_strategy
 
     theirs = exploitability(registry.make("openspiel:kuhn_poker"), uniform_strategy)
     ours = exploitability(registry.make("kuhn_poker"), uniform_strategy)

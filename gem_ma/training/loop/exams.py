@@ -14,16 +14,16 @@ from gem_ma.config.worlds import World, Worlds
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Exact
-from gem_ma.evaluation.exploitability import (
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Scenario
+from gem_ma.scores.exploitability import (
     ScoresTexts,
     TokenStrategy,
     engine_strategy,
     exploitability,
 )
-from gem_ma.evaluation.game_tree import Strategy
-from gem_ma.kernel.episode import Episode
-from gem_ma.kernel.errors import ConfigError
-from gem_ma.kernel.scenario import Scenario
+from gem_ma.scores.game_tree import Strategy
 from gem_ma.training.learner.capabilities import KeepsAverage
 from gem_ma.training.loop.measures import measures
 from gem_ma.training.loop.playing import check_some

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gem_ma.evaluation.stats import best_of_k, pass_at_k
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.scenario import Scenario
+from gem_ma.scores.stats import best_of_k, pass_at_k
 
 
 def tries_of(episodes: Sequence[Episode], scenario: Scenario, tries: int) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from gem_ma.config.worlds import Worlds
 from gem_ma.credit.estimators import columns, estimator
 from gem_ma.credit.table import KEYS
 from gem_ma.engines.capabilities import Configured
-from gem_ma.evaluation.judge import Judge
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.scores.judge import Judge
 from gem_ma.tracking import options_of
 from gem_ma.training.learner.mismatch import SAMPLED, unlearnable
 from gem_ma.training.schedule.alternation import check_names, settings_of

@@ -31,9 +31,9 @@ from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.capabilities import Weighs
 from gem_ma.engines.opening import open_engine
-from gem_ma.evaluation.ratings import games, points
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
+from gem_ma.scores.ratings import games, points
 from gem_ma.system.files import kind, place
 from gem_ma.training.loop.attendant import NO_FILES, Attendant
 from gem_ma.training.loop.step import Step

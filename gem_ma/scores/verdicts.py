@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gem_ma.evaluation.judge import Judge
-from gem_ma.evaluation.kinds import Kinds
-from gem_ma.evaluation.pairs import Id
 from gem_ma.kernel.episode import Episode
+from gem_ma.scores.judge import Judge
+from gem_ma.scores.kinds import Kinds
+from gem_ma.scores.pairs import Id
 
 HOOKS = ("success", "measures", "labels")
 

@@ -1,7 +1,7 @@
 """Plays that two runs have in common, and the difference between the two over them.
 
 A play is known by its task and its seed, so what is compared had the same start. The difference
-is taken within a play, and the task is the unit (`gem_ma.evaluation.stats`).
+is taken within a play, and the task is the unit (`gem_ma.scores.stats`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from gem_ma.evaluation.copies import ONE_PLAY
+from gem_ma.scores.copies import ONE_PLAY
 
 Id = tuple[str, int, int]  # task, seed, repeat
 
@@ -48,8 +48,8 @@ def paired_difference(
     rate: bool,
 ) -> dict[str, Any]:
     """The second value of each pair less the first, as JSON values; the key of a pair names its
-    play. `rate`: as in `gem_ma.evaluation.stats.paired`."""
-    from gem_ma.evaluation.stats import paired
+    play. `rate`: as in `gem_ma.scores.stats.paired`."""
+    from gem_ma.scores.stats import paired
 
     keys, before, after = zip(*pairs, strict=True)
     result = paired(before, after, _units(keys), resamples=resamples, family=family, rate=rate)

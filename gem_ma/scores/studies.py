@@ -3,7 +3,7 @@ reference cell, and how the axes interact.
 
 It reads episodes, never a run folder. A *score* is `success` (where the scenario has that
 notion), `return <agent>`, or a measure of the scenario. Differences are taken within what
-`paired_by` names, and the task is the unit (`gem_ma.evaluation.stats`).
+`paired_by` names, and the task is the unit (`gem_ma.scores.stats`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from gem_ma.evaluation.copies import ONE_PLAY, Copies, as_one_play
-from gem_ma.evaluation.groups import returns_of, values_of
-from gem_ma.evaluation.judge import Judge
-from gem_ma.evaluation.kinds import SUCCESS, Kinds
-from gem_ma.evaluation.pairs import (
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.scores.copies import ONE_PLAY, Copies, as_one_play
+from gem_ma.scores.groups import returns_of, values_of
+from gem_ma.scores.judge import Judge
+from gem_ma.scores.kinds import SUCCESS, Kinds
+from gem_ma.scores.pairs import (
     NO_PAIR,
     Id,
     by_play,
@@ -26,8 +28,6 @@ from gem_ma.evaluation.pairs import (
     one_difference,
     paired_difference,
 )
-from gem_ma.kernel.episode import Episode
-from gem_ma.kernel.errors import ConfigError
 from gem_ma.system.decimals import decimal
 
 Names = tuple[str, ...]
@@ -206,7 +206,7 @@ def _compare(
 ) -> list[dict[str, Any]]:
     """Every other cell against the reference. Over these comparisons p is adjusted (Holm), and
     so is the second interval (Bonferroni)."""
-    from gem_ma.evaluation.stats import holm
+    from gem_ma.scores.stats import holm
 
     base = by_play(cells[reference].values.get(score, {}), paired_by)
     shared = {}  # names -> both values of every play that the cell has in common with the reference
@@ -279,7 +279,7 @@ def _margins(
 ) -> dict[str, dict[str, Any]]:
     """Axis -> name -> the mean over all cells with that name, over the units that every cell has
     played."""
-    from gem_ma.evaluation.stats import mean_interval
+    from gem_ma.scores.stats import mean_interval
 
     values = _tensor(axes, cells, score)
     if values is None:
@@ -311,7 +311,7 @@ def _interactions(
     its column, with its interval over units; `copied`: all units are one play again."""
     import numpy as np
 
-    from gem_ma.evaluation.stats import paired
+    from gem_ma.scores.stats import paired
 
     values = _tensor(axes, cells, score)
     if values is None:

@@ -5,7 +5,7 @@ A mean stands over the episodes that ended by themselves or by a driver's limit 
 ones (code outside the agents) and INTERRUPTED ones (*excluded*) are counted beside it; the score
 is given once more with every failed episode as 0, and with excluded ones at their worst and
 best. Independent units are tasks; where a run plays a single task, its seeds. Plays that are
-copies of one (`gem_ma.evaluation.copies`) have no interval.
+copies of one (`gem_ma.scores.copies`) have no interval.
 
 Of a run of several worlds (`Episode.world`) every name of an agent, a measure and a label has its
 world before it, and `worlds` has the scores of each world as if it had been played alone.
@@ -19,8 +19,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from gem_ma.evaluation.copies import as_one_play
-from gem_ma.evaluation.groups import (
+from gem_ma.kernel.episode import End, Episode
+from gem_ma.scores.copies import as_one_play
+from gem_ma.scores.groups import (
     Labels,
     Measures,
     check_rate,
@@ -28,10 +29,9 @@ from gem_ma.evaluation.groups import (
     labelled,
     measured,
 )
-from gem_ma.evaluation.kinds import RETURN, Kinds
-from gem_ma.evaluation.lost import lost_episodes
-from gem_ma.evaluation.tallies import AgentCounts, Taken, take
-from gem_ma.kernel.episode import End, Episode
+from gem_ma.scores.kinds import RETURN, Kinds
+from gem_ma.scores.lost import lost_episodes
+from gem_ma.scores.tallies import AgentCounts, Taken, take
 
 __all__ = ["Success", "summarise"]
 
@@ -53,8 +53,8 @@ def summarise(
     pass_hat_k_intervals tries measures labels lost ends errors turns steps tokens truncated
     illegal malformed cut empty served`; `unheard` where a policy never spoke. An interval is
     `{mean, low, high, n, method, rate}`; a bound that the data cannot give is null, as is a mean
-    over nothing. `labels` is explained in `gem_ma.evaluation.groups`, `lost` in
-    `gem_ma.evaluation.lost`. `worlds` is there where several were played: name -> the keys from
+    over nothing. `labels` is explained in `gem_ma.scores.groups`, `lost` in
+    `gem_ma.scores.lost`. `worlds` is there where several were played: name -> the keys from
     `episodes` to `tries`, less `retried`, and `ends`.
     """
     taken = take(episodes, success, measures, labels)
@@ -226,7 +226,7 @@ def _pass_hat_k(judged: list[tuple[Episode, bool]]) -> list[dict[str, Any]]:
     if len(tries) < 2:
         return []
     # late: a summary without it needs no numpy
-    from gem_ma.evaluation.stats import pass_hat_k_interval
+    from gem_ma.scores.stats import pass_hat_k_interval
 
     tasks = list(tries)
     made = [

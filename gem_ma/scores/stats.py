@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gem_ma.evaluation.intervals import (
+from gem_ma.scores.intervals import (
     Floats,
     clustered_wilson,
     fraction,
@@ -28,7 +28,7 @@ from gem_ma.evaluation.intervals import (
     vector,
     wilson,
 )
-from gem_ma.evaluation.repeated import flipped_sums, repeats
+from gem_ma.scores.repeated import flipped_sums, repeats
 
 RESAMPLES = 10_000
 _BLOCK = 1 << 21  # signs held at once

@@ -1,4 +1,4 @@
-"""A summary of `gem_ma.evaluation.metrics` as rows of text: (what, value), the counts first.
+"""A summary of `gem_ma.scores.metrics` as rows of text: (what, value), the counts first.
 
 It knows the keys of a summary and no episode, so a summary of an older version is printed too.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gem_ma.evaluation.groups import group_rows, interval_text
+from gem_ma.scores.groups import group_rows, interval_text
 from gem_ma.system.decimals import decimal
 
 TextRow = tuple[str, str]

@@ -1,7 +1,7 @@
 """The whole tree of a small game: every decision, every outcome of chance, every end.
 
 It is grown by playing the scenario anew to each node, since a play cannot be copied. What the
-nodes are worth is asked in `gem_ma.evaluation.exploitability`.
+nodes are worth is asked in `gem_ma.scores.exploitability`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.evaluation.listed_chance import play_listed
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Game, Scenario
 from gem_ma.kernel.types import Action, Message
+from gem_ma.scores.listed_chance import play_listed
 
 # (agent, view, legal) -> probability of each legal string
 Strategy = Callable[[str, tuple[Message, ...], tuple[str, ...]], Sequence[float]]

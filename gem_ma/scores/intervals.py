@@ -10,7 +10,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from gem_ma.evaluation.student_t import t_quantile
+from gem_ma.scores.student_t import t_quantile
 
 EVENTS = 3  # degrees of freedom for each task that holds the rarer outcome
 

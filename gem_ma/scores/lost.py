@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gem_ma.evaluation.groups import Labels, Measures, labels_if_any, labels_of, values_of
-from gem_ma.evaluation.kinds import Kinds
-from gem_ma.evaluation.pairs import Id
 from gem_ma.kernel.episode import End, Episode
+from gem_ma.scores.groups import Labels, Measures, labels_if_any, labels_of, values_of
+from gem_ma.scores.kinds import Kinds
+from gem_ma.scores.pairs import Id
 
 MOST = 1_000  # rows of one run; `count` counts all
 OTHERS = 50_000  # of the rest the ids alone, so that every play is known as won or lost

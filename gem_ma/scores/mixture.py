@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gem_ma.evaluation.exploitability import Decision, TokenStrategy
-from gem_ma.evaluation.game_tree import Strategy
 from gem_ma.kernel.types import Message
+from gem_ma.scores.exploitability import Decision, TokenStrategy
+from gem_ma.scores.game_tree import Strategy
 
 
 class Mixture:

@@ -9,8 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gem_ma.evaluation.copies import Copies
-from gem_ma.evaluation.groups import (
+from gem_ma.kernel.episode import End, Entry, Episode
+from gem_ma.kernel.types import Malformed, Turn
+from gem_ma.scores.copies import Copies
+from gem_ma.scores.groups import (
     Labels,
     Measures,
     labels_if_any,
@@ -18,9 +20,7 @@ from gem_ma.evaluation.groups import (
     returns_of,
     values_of,
 )
-from gem_ma.evaluation.unheard import Voices
-from gem_ma.kernel.episode import End, Entry, Episode
-from gem_ma.kernel.types import Malformed, Turn
+from gem_ma.scores.unheard import Voices
 
 GOES_ON = 2  # further acts of who wanted to end
 # of the end, as other benchmarks' users write it

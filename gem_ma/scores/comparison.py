@@ -14,12 +14,12 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from gem_ma.evaluation.copies import ONE_PLAY
-from gem_ma.evaluation.kinds import RETURN, SUCCESS
-from gem_ma.evaluation.pairs import NO_PAIR, by_play, one_difference, paired_difference
-from gem_ma.evaluation.stats import RESAMPLES, holm
-from gem_ma.evaluation.studies import Cell
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.scores.copies import ONE_PLAY
+from gem_ma.scores.kinds import RETURN, SUCCESS
+from gem_ma.scores.pairs import NO_PAIR, by_play, one_difference, paired_difference
+from gem_ma.scores.stats import RESAMPLES, holm
+from gem_ma.scores.studies import Cell
 from gem_ma.system.decimals import decimal
 
 PAIRED_BY = ("task", "seed")

@@ -1,0 +1,4 @@
+"""Episodes to numbers: metrics, intervals, comparisons, ratings and exploitability.
+
+Imports credit and what lies below; reads records only.
+"""
