@@ -37,7 +37,7 @@ _PUBLIC = {
     **dict.fromkeys(("make_vec",), "gem_ma.envs.vector"),
     **dict.fromkeys(("Plan", "play"), "gem_ma.driver.rollout"),
     **dict.fromkeys(("play_many",), "gem_ma.driver.many"),
-    **dict.fromkeys(("read_episodes",), "gem_ma.store.lines"),
+    **dict.fromkeys(("read_episodes",), "gem_ma.runs.store.lines"),
     **dict.fromkeys(("check_scenario",), "gem_ma.testing"),
     **dict.fromkeys(
         ("compare", "load_config", "open_policies", "open_run", "run", "study", "train"),

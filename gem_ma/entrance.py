@@ -29,8 +29,8 @@ from gem_ma.running.results import Comparison, Study
 from gem_ma.running.run import Run
 from gem_ma.running.score import score_of
 from gem_ma.running.used import check_imported
+from gem_ma.runs.store import hold_folder, run_path
 from gem_ma.scores.unheard import lines_of
-from gem_ma.store import hold_folder, run_path
 
 Source = str | Path | Loaded | Config
 OnStep = Callable[[int, dict[str, Any]], None]

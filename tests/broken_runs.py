@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gem_ma.config.settings import Config
-from gem_ma.store import RunFolder
+from gem_ma.runs.store import RunFolder
 from gem_ma.training.entry import run_training
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.types import Action, Image, Malformed, Message, Reply, Tool, ToolCall, Turn
+from gem_ma.runs.store import RunFolder
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.studies import Cell, study_summary
-from gem_ma.store import RunFolder
 from gem_ma.training.loop.checkpoint import write_checkpoint
 
 PAYLOADS = (

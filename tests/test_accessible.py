@@ -12,7 +12,7 @@ import pytest
 
 from gem_ma.kernel.episode import End
 from gem_ma.kernel.types import Action, Message, Turn
-from gem_ma.store import read_episodes
+from gem_ma.runs.store import read_episodes
 from gem_ma.view.notes import Note, write_note
 from gem_ma.viewer.site import Site
 from tests.browser import Browser

@@ -21,7 +21,7 @@ from gem_ma.config.worlds import worlds_of
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.store import read_metrics
+from gem_ma.runs.store import read_metrics
 from gem_ma.training.entry import run_training, train
 from gem_ma.training.loop.anchoring import Anchoring, check_anchored
 from gem_ma.training.loop.local import play_all

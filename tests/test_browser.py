@@ -11,7 +11,7 @@ import pytest
 
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.types import Action, Message, Reply, ToolCall, Turn
-from gem_ma.store import RunFolder
+from gem_ma.runs.store import RunFolder
 from gem_ma.view.report import Section, write_report
 from tests.browser import Browser
 from tests.test_chosen import JUDGE, page_of

@@ -14,8 +14,8 @@ from gem_ma import config
 from gem_ma.cli.main import main
 from gem_ma.config.settings import Config
 from gem_ma.kernel.errors import ConfigError, StoreError
-from gem_ma.store import RunFolder, read_manifest
-from gem_ma.store.names import run_path
+from gem_ma.runs.store import RunFolder, read_manifest
+from gem_ma.runs.store.names import run_path
 from gem_ma.training.entry import run_training
 from gem_ma.training.loop.checkpoint import latest_checkpoint, prune_checkpoints, write_checkpoint
 from tests.broken_runs import Killed, truth

@@ -21,8 +21,8 @@ from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Action, Malformed, Message, Reply, Turn
 from gem_ma.registry import make
+from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
 from gem_ma.scores.exploitability import engine_strategy, exploitability
-from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.entry import run_training, train
 from gem_ma.training.loop.local import play_all
 from gem_ma.training.loop.opening import open_learner

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from gem_ma.running.comparing import compare_runs, judged_cell
+from gem_ma.runs.store import read_episodes
 from gem_ma.scores import lost
 from gem_ma.scores.repeated import MANY
 from gem_ma.scores.stats import paired
-from gem_ma.store import read_episodes
 from gem_ma.viewer import compared
 from gem_ma.viewer.run import Run
 from gem_ma.viewer.site import Site

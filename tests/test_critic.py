@@ -21,7 +21,7 @@ from gem_ma.engines.opening import open_engine
 from gem_ma.kernel.episode import End, Episode, Limits, Seat
 from gem_ma.kernel.errors import DataError
 from gem_ma.kernel.types import Sampling
-from gem_ma.store import RunFolder, read_metrics
+from gem_ma.runs.store import RunFolder, read_metrics
 from gem_ma.training.entry import run_training
 from gem_ma.training.learner.critic import TableCritic
 from gem_ma.training.loop.tails import still_here

@@ -17,7 +17,7 @@ import pytest
 from gem_ma import Plan, Reply, Request, Seat, config, make, play
 from gem_ma.config.plans import open_policies, scenario_of
 from gem_ma.engines.base import Policy
-from gem_ma.store import RunFolder
+from gem_ma.runs.store import RunFolder
 from gem_ma.training import entry
 from gem_ma.training.loop.step import Step
 from gem_ma.training.train import Trainer
@@ -69,7 +69,7 @@ BESIDE_A_STEP = {
         "gem_ma/record/json_text.py",
         "gem_ma/record/images.py",
         "gem_ma/record/shapes.py",
-        "gem_ma/store/",
+        "gem_ma/runs/store/",
         "gem_ma/training/learner/table_files.py",
         "gem_ma/training/loop/checkpoint.py",
     ],

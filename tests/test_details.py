@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.types import Action, Turn
+from gem_ma.runs.store import RunFolder
 from gem_ma.scores.judge import Judge
-from gem_ma.store import RunFolder
 from gem_ma.view.details import details
 from gem_ma.view.learning import own_curves
 from gem_ma.view.marks import axis_of

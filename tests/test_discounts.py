@@ -18,7 +18,7 @@ from gem_ma.credit import turns
 from gem_ma.credit.estimators import ESTIMATORS, shaped
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
-from gem_ma.store import read_episodes, read_metrics
+from gem_ma.runs.store import read_episodes, read_metrics
 from gem_ma.training.entry import run_training
 from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.discounts import check_discounts, discounts

@@ -13,7 +13,7 @@ from gem_ma.cli.main import main
 from gem_ma.engines.http import endpoint
 from gem_ma.engines.http.openai import OpenAI
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.store import read_resolved
+from gem_ma.runs.store import read_resolved
 from tests.fault_server import Asked, FaultServer, says
 
 KEY = "sk-canary-0c41f7"

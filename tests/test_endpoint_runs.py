@@ -22,10 +22,10 @@ from gem_ma.engines.small.replay import Recorded
 from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.errors import BudgetError, ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Action, Attempt, Message, Reply, Request, Turn, Usage
+from gem_ma.runs.store import read_episodes
+from gem_ma.runs.store.interrupted import forget_replies, keep_reply, read_replies, remove_replies
 from gem_ma.scores.costs import cost_rows, costs
 from gem_ma.scores.metrics import summarise
-from gem_ma.store import read_episodes
-from gem_ma.store.interrupted import forget_replies, keep_reply, read_replies, remove_replies
 from tests.fault_server import Answer, Asked, FaultServer, Script, drop, hang, says, status
 
 KEY = "sk-canary-55d1e0"

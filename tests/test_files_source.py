@@ -151,12 +151,14 @@ ALLOWED: dict[str, dict[str, str]] = {
         **dict.fromkeys(("mkdir", "write_text"), SAVED),
     },
     "gem_ma/system/extras.py": {"read_text": "what pip noted beside the package"},
-    "gem_ma/running/folder.py": {"open": "RunFolder.open"},
-    "gem_ma/store/disk.py": {
+    "gem_ma/runs/folder.py": {"open": "RunFolder.open"},
+    "gem_ma/runs/store/disk.py": {
         "mkdir": "the root of a run folder",
         "rename": "the whole run folder, put aside",
     },
-    "gem_ma/store/tables.py": {"open": "an export that the user names, after a look at its kind"},
+    "gem_ma/runs/store/tables.py": {
+        "open": "an export that the user names, after a look at its kind"
+    },
     "gem_ma/testing/fresh.py": {
         "json.load": "a stream of a process",
     },

@@ -21,7 +21,7 @@ from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.scenario import Call, replay
 from gem_ma.registry import make, task_of
-from gem_ma.store import read_episodes, read_metrics
+from gem_ma.runs.store import read_episodes, read_metrics
 from gem_ma.training.entry import run_training, train
 from gem_ma.training.loop.forking import cost, grow
 from gem_ma.training.loop.local import LocalPlayers, play_all

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gem_ma import open_run
-from gem_ma.store import read_episodes
+from gem_ma.runs.store import read_episodes
 from gem_ma.viewer.answers import Answer
 from gem_ma.viewer.site import Site
 from tests.browser import Browser

@@ -24,7 +24,7 @@ from gem_ma.config.learning import LossSettings
 from gem_ma.engines.local.adapter_settings import lora_settings
 from gem_ma.engines.local.tiny import make_model
 from gem_ma.engines.local.transformers import Transformers
-from gem_ma.store import read_metrics
+from gem_ma.runs.store import read_metrics
 from gem_ma.training.learner.torch_learner import TorchLearner
 from tests.benchmarks.learner import talks
 from tests.chat_templates import FAMILIES

@@ -42,7 +42,11 @@ def test_a_file_of_nothing_but_zeros_behind_its_end_is_one_line(
 ) -> None:
     """Blocks that are not on the disk, as an archive may hold them: sizes are cut down here."""
     monkeypatch.setattr(files, "MOST_JSON", 1 << 20)
-    for module in ("gem_ma.store.listing", "gem_ma.store.interrupted", "gem_ma.system.files"):
+    for module in (
+        "gem_ma.runs.store.listing",
+        "gem_ma.runs.store.interrupted",
+        "gem_ma.system.files",
+    ):
         monkeypatch.setattr(f"{module}.MOST_LINE", 1 << 20)
     file = run.root / folder / name
     size = file.stat().st_size

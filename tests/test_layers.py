@@ -501,9 +501,9 @@ def test_the_page_of_the_design_has_every_folder_on_its_floor() -> None:
             "evaluation/metrics.py: gem_ma.scores.metrics may not import gem_ma.engines",
         ),
         (
-            "gem_ma/store/__init__.py",
+            "gem_ma/runs/store/__init__.py",
             "import gem_ma.view",
-            "store/__init__.py: gem_ma.store may not import gem_ma.view",
+            "store/__init__.py: gem_ma.runs.store may not import gem_ma.view",
         ),
         (
             "scenarios/kuhn.py",

@@ -21,8 +21,8 @@ from gem_ma.config.worlds import worlds_of
 from gem_ma.engines.base import Policy
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError, DataError
+from gem_ma.runs.store import read_episodes, read_metrics
 from gem_ma.scores.ratings import games, ratings
-from gem_ma.store import read_episodes, read_metrics
 from gem_ma.training.entry import run_training, train
 from gem_ma.training.loop.local import play_all
 from gem_ma.training.schedule.alternation import learning, settings_of

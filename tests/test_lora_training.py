@@ -14,7 +14,7 @@ import pytest
 from gem_ma import config, credit
 from gem_ma.config.learning import CriticSettings, LossSettings
 from gem_ma.kernel.types import Sampling
-from gem_ma.store import read_episodes, read_metrics
+from gem_ma.runs.store import read_episodes, read_metrics
 from tests.test_learner import episodes, noise, update
 
 torch = pytest.importorskip("torch", reason="needs the train extra")

@@ -18,7 +18,7 @@ from gem_ma.driver.policy_faults import DRAWS
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Action, Asked, Reply, Request
-from gem_ma.store import read_metrics
+from gem_ma.runs.store import read_metrics
 from gem_ma.training.entry import run_training
 from gem_ma.training.learner.mismatch import check_fresh, fresh_gap
 from tests.broken_runs import trained

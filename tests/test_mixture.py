@@ -10,6 +10,7 @@ import pytest
 
 from gem_ma import Ask, Reward, Scenario, config
 from gem_ma.registry import make
+from gem_ma.runs.store import RunFolder, read_metrics
 from gem_ma.scores.exploitability import (
     TokenStrategy,
     decisions,
@@ -17,7 +18,6 @@ from gem_ma.scores.exploitability import (
     exploitability,
 )
 from gem_ma.scores.mixture import Mixture
-from gem_ma.store import RunFolder, read_metrics
 from gem_ma.training.entry import run_training
 from gem_ma.training.selfplay.averaging import as_table
 from tests.broken_runs import Killed

@@ -16,7 +16,7 @@ from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.errors import DataError
 from gem_ma.kernel.types import Action, Reply, Turn
 from gem_ma.record.codec import dump_episode
-from gem_ma.store import RunFolder, read_episodes, read_metrics
+from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.loop.checkpoint import latest_checkpoint
 from gem_ma.training.loop.overlap import Ahead
 from gem_ma.training.loop.played import FILE, Played

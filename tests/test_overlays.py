@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gem_ma.store import RunFolder
+from gem_ma.runs.store import RunFolder
 from gem_ma.view.overlay import View, lines_of, read_training, smoothed
 from gem_ma.view.plot_files import csv_file, svg_file
 from gem_ma.view.svg import Line

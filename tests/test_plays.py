@@ -24,7 +24,7 @@ from gem_ma.engines.small.human import Human
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.types import Asked
 from gem_ma.registry import make
-from gem_ma.store import read_episodes
+from gem_ma.runs.store import read_episodes
 from gem_ma.viewer.site import Site
 from tests.browser import Browser
 from tests.served import served

@@ -18,7 +18,7 @@ MODEL = os.environ.get("GEM_MA_PRETRAINED", "")
 pytestmark = pytest.mark.skipif(not MODEL, reason="GEM_MA_PRETRAINED names no model folder")
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
-from gem_ma.store import read_metrics  # noqa: E402
+from gem_ma.runs.store import read_metrics  # noqa: E402
 from gem_ma.training.learner.probes import measure  # noqa: E402
 from tests.benchmarks.parity import (  # noqa: E402
     FAULTS,

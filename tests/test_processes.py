@@ -18,7 +18,7 @@ import pytest
 
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, EngineError
-from gem_ma.store import read_episodes, read_metrics
+from gem_ma.runs.store import read_episodes, read_metrics
 from gem_ma.training.learner.packing import packs
 from gem_ma.training.learner.rows import Row
 from gem_ma.training.processes import meeting, teams

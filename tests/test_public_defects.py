@@ -69,8 +69,8 @@ from gem_ma.engines.small.table import Table
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Action, Reply, Turn
-from gem_ma.store import RunFolder, read_episodes, read_metrics
-from gem_ma.store.lines import read_resolved
+from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
+from gem_ma.runs.store.lines import read_resolved
 from gem_ma.training.entry import run_training, train
 from gem_ma.training.learner.rows import rows
 from gem_ma.training.loop.measures import measures

@@ -17,7 +17,7 @@ import gem_ma
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.kernel.types import Reply, Usage
 from gem_ma.running.played import Played
-from gem_ma.running.stored import Recorded
+from gem_ma.runs.stored import Recorded
 from gem_ma.scores.judge import Judge
 
 HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(2)>\" ' & <!--"

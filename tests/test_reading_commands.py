@@ -16,8 +16,8 @@ import yaml
 
 from gem_ma.cli.main import main
 from gem_ma.cli.stopping import Stopping
-from gem_ma.store import read_manifest
-from gem_ma.store.names import settings_digest
+from gem_ma.runs.store import read_manifest
+from gem_ma.runs.store.names import settings_digest
 from tests.command_line import SLOWLY, environment
 from tests.hostile import one_line
 

@@ -26,7 +26,7 @@ from gem_ma.engines.base import Policy
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.errors import ConfigError, EngineError
-from gem_ma.store import RunFolder
+from gem_ma.runs.store import RunFolder
 from gem_ma.training.entry import train
 from gem_ma.training.loop.playroom import Playroom
 from gem_ma.training.loop.remote import check_remote

@@ -20,8 +20,8 @@ from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import StoreError
 from gem_ma.kernel.types import Action, Image, Message, Reply, Tool, ToolCall, Turn
 from gem_ma.record.codec import load_episode
+from gem_ma.runs.store import RunFolder
 from gem_ma.scores.metrics import summarise
-from gem_ma.store import RunFolder
 from gem_ma.view.chosen import EPISODES, Leading
 from gem_ma.view.curves import chart
 from gem_ma.view.plots import Mark, whisker_chart
@@ -349,7 +349,7 @@ def test_a_page_never_holds_more_than_it_has_room_for(
         return watched(Watched(*(getattr(read, each.name) for each in fields(read))))
 
     monkeypatch.setattr("gem_ma.view.report.MAX_BYTES", 20_000)
-    monkeypatch.setattr("gem_ma.store.lines.load_episode", decoded)
+    monkeypatch.setattr("gem_ma.runs.store.lines.load_episode", decoded)
     monkeypatch.setattr(
         "gem_ma.view.folder.transcript", lambda *of: watched(Shown(transcript(*of)))
     )

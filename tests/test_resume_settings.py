@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from gem_ma.cli.exits import exit_code
 from gem_ma.cli.main import group
 from gem_ma.kernel.errors import GemMaError
-from gem_ma.store import names, read_manifest
+from gem_ma.runs.store import names, read_manifest
 
 
 def gem_ma(*words: object) -> tuple[int, str]:
@@ -90,7 +90,7 @@ def test_what_may_change_at_resume_is_noted_and_holds_from_then_on(
 ) -> None:
     key = "run.episodes_per_task"
     monkeypatch.setattr(names, "RESUME_KEYS", (key,))
-    monkeypatch.setattr("gem_ma.store.manifest.RESUME_KEYS", (key,))
+    monkeypatch.setattr("gem_ma.runs.store.manifest.RESUME_KEYS", (key,))
     resolved = (run / "resolved.yaml").read_bytes()
     assert gem_ma("resume", run, f"{key}=2", "--quiet")[0] == 0
     assert len((run / "episodes.jsonl").read_bytes().splitlines()) == 6

@@ -11,8 +11,8 @@ import pytest
 
 from gem_ma import config
 from gem_ma.config.settings import NO_DEFAULT, Config, default_of
-from gem_ma.store import result_digest
-from gem_ma.store.names import changed_keys
+from gem_ma.runs.store import result_digest
+from gem_ma.runs.store.names import changed_keys
 
 SHIPPED = ("referential_table", "kuhn_league", "retail_scripted", "dilemma")
 

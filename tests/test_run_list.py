@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gem_ma.store import list_runs, listing
+from gem_ma.runs.store import list_runs, listing
 from tests.test_store import episode, opened
 
 

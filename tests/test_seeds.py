@@ -16,7 +16,7 @@ from gem_ma import config
 from gem_ma.cli.main import group
 from gem_ma.config.loading import Loaded
 from gem_ma.config.plans import open_policies
-from gem_ma.store import read_manifest
+from gem_ma.runs.store import read_manifest
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 LEARNING = sorted(

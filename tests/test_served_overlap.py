@@ -16,7 +16,7 @@ from gem_ma import config
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.vllm.engine import VLLM
 from gem_ma.kernel.episode import End, Episode
-from gem_ma.store import RunFolder, read_episodes
+from gem_ma.runs.store import RunFolder, read_episodes
 from gem_ma.training.entry import run_training
 from gem_ma.training.learner.torch_learner import TorchLearner
 from tests import test_replicas

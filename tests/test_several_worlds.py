@@ -22,9 +22,9 @@ from gem_ma.credit.estimators import groups, key_among_worlds
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Play
 from gem_ma.record.codec import dump_episode, load_episode
+from gem_ma.runs.store import RunFolder, read_episodes, read_manifest, read_metrics, read_summary
 from gem_ma.scores.groups import units
 from gem_ma.scores.judge import Judge
-from gem_ma.store import RunFolder, read_episodes, read_manifest, read_metrics, read_summary
 from gem_ma.training.entry import run_training
 from gem_ma.training.loop.exams import exam_plans
 from gem_ma.training.schedule.plans import training_plans

@@ -11,7 +11,7 @@ import pytest
 from gem_ma import config
 from gem_ma.config.settings import Config
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.store import RunFolder
+from gem_ma.runs.store import RunFolder
 from gem_ma.training.entry import run_training
 from gem_ma.training.schedule.checks import checked
 

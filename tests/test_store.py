@@ -22,7 +22,7 @@ from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError, DataError, SchemaError, StoreError
 from gem_ma.kernel.types import Action, Image, Message, Turn
 from gem_ma.record.codec import dump_episode
-from gem_ma.store import (
+from gem_ma.runs.store import (
     RunFolder,
     hold_folder,
     list_runs,
@@ -466,7 +466,7 @@ def test_a_mark_of_another_file_is_refused(run: RunFolder) -> None:
 HOLD = """
 import sys, time
 from pathlib import Path
-from gem_ma.store import RunFolder
+from gem_ma.runs.store import RunFolder
 folder = RunFolder.open(Path(sys.argv[1]), config_text="", resolved={"scenario": {"id": "toy"}})
 MORE
 print("open", flush=True)
@@ -646,7 +646,7 @@ def test_lines_are_synced_every_32_episodes_and_at_close(
     monkeypatch.setattr(
         os, "fsync", lambda descriptor: (synced.append(descriptor), unsynced.real(descriptor))[1]
     )
-    monkeypatch.setattr("gem_ma.store.folder.SYNC_S", 1e9)
+    monkeypatch.setattr("gem_ma.runs.store.folder.SYNC_S", 1e9)
     for number in range(31):
         folder.append([episode(number)])
     assert not synced

@@ -24,11 +24,11 @@ from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.types import Action, Turn
 from gem_ma.running.cells import Policies
+from gem_ma.runs.store import hold_folder
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.kinds import Kinds
 from gem_ma.scores.stats import paired
 from gem_ma.scores.studies import Cell, cell_of, study_summary
-from gem_ma.store import hold_folder
 from gem_ma.view.study import write_study
 from tests.command_line import SLOWLY, gem_ma, signalled
 

@@ -18,8 +18,8 @@ from gem_ma.config.plans import open_policies
 from gem_ma.config.settings import Config
 from gem_ma.engines.base import Policy
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.store import read_metrics, read_timings
-from gem_ma.store.names import result_digest
+from gem_ma.runs.store import read_metrics, read_timings
+from gem_ma.runs.store.names import result_digest
 from gem_ma.system.extras import install
 from gem_ma.tracking import Facts, Tracking, options_of
 from gem_ma.tracking.names import flat

@@ -21,7 +21,7 @@ from gem_ma.config.worlds import Worlds, worlds_of
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.errors import ConfigError, EngineError
-from gem_ma.store import RunFolder, read_episodes, read_metrics
+from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.entry import run_training, train
 from gem_ma.training.loop.local import LocalPlayers, play_all
 from gem_ma.training.loop.opening import open_learner

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from gem_ma.cli.main import main
-from gem_ma.store import read_episodes
+from gem_ma.runs.store import read_episodes
 from tests.leash import leashed
 
 MISSING = [

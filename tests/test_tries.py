@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gem_ma import config
+from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
 from gem_ma.scores.stats import best_of_k
-from gem_ma.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.entry import run_training
 from gem_ma.training.loop.local import LocalPlayers
 

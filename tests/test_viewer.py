@@ -16,7 +16,7 @@ from gem_ma.cli.main import main
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.record.codec import load_episode
-from gem_ma.store import lines, read_episodes
+from gem_ma.runs.store import lines, read_episodes
 from gem_ma.view.folder import MOST_JUDGED
 from gem_ma.viewer import index
 from gem_ma.viewer import run as viewed

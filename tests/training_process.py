@@ -18,7 +18,7 @@ from typing import Any
 
 from gem_ma import config
 from gem_ma.config.plans import open_policies, scenario_of
-from gem_ma.store import RunFolder
+from gem_ma.runs.store import RunFolder
 from gem_ma.training.entry import train
 from gem_ma.training.processes.teams import ALONE, Teams, join
 

@@ -89,7 +89,7 @@ def _seated(loaded: Loaded, scenario: Scenario, path: Path) -> Iterator[Baseline
     from gem_ma.cli.terminal import progress_line
     from gem_ma.config.casts import cast_with
     from gem_ma.kernel.errors import ConfigError
-    from gem_ma.store import run_path
+    from gem_ma.runs.store import run_path
 
     for name, cast in scenario.baseline_casts.items():
         try:
@@ -118,8 +118,8 @@ async def _play(
     from gem_ma.config.worlds import Worlds
     from gem_ma.running.folder import open_folder
     from gem_ma.running.playing import play_into
+    from gem_ma.runs.store import read_episodes, read_summary
     from gem_ma.scores.judge import Judge
-    from gem_ma.store import read_episodes, read_summary
     from gem_ma.system.files import make_folder
 
     cast, ids = cast_of(baseline.loaded.config), {plan.id for plan in plans}

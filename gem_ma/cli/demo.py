@@ -115,8 +115,8 @@ def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, An
     from gem_ma.cli.run import play
     from gem_ma.config.loading import load
     from gem_ma.config.plans import scenario_of
+    from gem_ma.runs.store import read_summary
     from gem_ma.scores.groups import interval_text
-    from gem_ma.store import read_summary
     from gem_ma.view.report import Section
 
     rows, paths, scenario, code = [], {}, None, 0
@@ -283,7 +283,7 @@ def _finished(
     path: Path, keys: Sequence[str] = ("before", "after", "steps")
 ) -> dict[str, Any] | None:
     """The summary of a run that has ended, None for one that has still to be done."""
-    from gem_ma.store import read_summary
+    from gem_ma.runs.store import read_summary
 
     return read_summary(path, tuple(keys)) if (path / "summary.json").is_file() else None
 
@@ -291,7 +291,7 @@ def _finished(
 def _run_path(out: Path, stem: str, loaded: Loaded, apart: Mapping[str, Any] | None = None) -> Path:
     """The run folder of one play of the demo: other settings, another number of tasks or other
     data have another one."""
-    from gem_ma.store import run_path
+    from gem_ma.runs.store import run_path
 
     return run_path(stem, {**loaded.identity(), "demo": dict(apart or {})}, root=out)
 

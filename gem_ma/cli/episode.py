@@ -53,7 +53,7 @@ def find(path: Path, which: str, judge: Judge) -> tuple[Episode, list[str]]:
     (`test/153#1`), or a seed.
     """
     from gem_ma.kernel.errors import ConfigError
-    from gem_ma.store import read_episodes
+    from gem_ma.runs.store import read_episodes
 
     if which in ("won", "lost") and judge.success is None:
         raise ConfigError(

@@ -42,9 +42,9 @@ def examine(
     from gem_ma.config.plans import evaluation_plans, open_policies
     from gem_ma.config.worlds import worlds_of
     from gem_ma.engines.small.human import asks_person
+    from gem_ma.runs.store import read_manifest
+    from gem_ma.runs.store.manifest import note_in_manifest
     from gem_ma.scores.judge import Judge
-    from gem_ma.store import read_manifest
-    from gem_ma.store.manifest import note_in_manifest
 
     loaded.config.only  # noqa: B018 (refuses several: an agent may have another part in each)
     world = worlds_of(loaded.config, base=loaded.base).played[0]

@@ -70,8 +70,8 @@ def command(
     from gem_ma.exporting.writing import FORMATS as ENDINGS
     from gem_ma.exporting.writing import Wish, export, has_images
     from gem_ma.kernel.errors import ConfigError
-    from gem_ma.running.stored import open_record
-    from gem_ma.store.lines import read_resolved
+    from gem_ma.runs.store.lines import read_resolved
+    from gem_ma.runs.stored import open_record
     from gem_ma.system.files import damage
 
     if out == "-":  # it would become the name of a file
@@ -116,8 +116,8 @@ def _facts(path: Path) -> dict[str, Any]:
     """What a format says of the whole run."""
     from gem_ma.config.seating import key_of
     from gem_ma.exporting.taus import SIDES
-    from gem_ma.store import read_manifest
-    from gem_ma.store.lines import read_resolved
+    from gem_ma.runs.store import read_manifest
+    from gem_ma.runs.store.lines import read_resolved
 
     manifest, resolved = read_manifest(path), read_resolved(path)
     policies = resolved.get("policies") or {}

@@ -240,7 +240,7 @@ def changed_runs(entries: list[dict[str, Any]]) -> str:
     """A line about the runs whose code or data is gone or differs; "" where none is."""
     from pathlib import Path
 
-    from gem_ma.store.used import differing, in_words
+    from gem_ma.runs.store.used import differing, in_words
 
     words = [
         f"{entry['run']}: {changed}"
@@ -252,7 +252,7 @@ def changed_runs(entries: list[dict[str, Any]]) -> str:
 
 def runs(root: Path) -> list[dict[str, Any]]:
     """The run folders below a folder."""
-    from gem_ma.store import list_runs
+    from gem_ma.runs.store import list_runs
 
     return list_runs(root)
 

@@ -52,7 +52,7 @@ def command(
     from gem_ma.cli.seats import seated
     from gem_ma.config.loading import load
     from gem_ma.running.by_hand import drawn_seed, with_person
-    from gem_ma.store import run_path
+    from gem_ma.runs.store import run_path
 
     if seed is None:
         seed = drawn_seed()
@@ -85,7 +85,7 @@ def _show(path: Path, seat: str, seed: int) -> None:
     """What came of it, in few lines: the person has just seen the play."""
     from gem_ma.cli.episode import name_of
     from gem_ma.cli.terminal import columns, emit
-    from gem_ma.store import read_episodes, read_summary
+    from gem_ma.runs.store import read_episodes, read_summary
 
     summary = read_summary(path) or {}
     rows = []

@@ -55,7 +55,7 @@ def _runs(runs: tuple[str, ...], target: Path | None) -> Path:
 
     from gem_ma.cli.runs import run_folder
     from gem_ma.cli.terminal import once
-    from gem_ma.running.stored import record_for_page
+    from gem_ma.runs.stored import record_for_page
     from gem_ma.view.report import Section, write_report
 
     paths = [run_folder(run) for run in runs]

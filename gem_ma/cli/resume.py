@@ -56,7 +56,7 @@ def command(
     from gem_ma.cli.train import learn
     from gem_ma.config.loading import load
     from gem_ma.kernel.errors import ConfigError
-    from gem_ma.store import read_manifest
+    from gem_ma.runs.store import read_manifest
 
     path = run_folder(run)
     manifest = read_manifest(path)
@@ -91,7 +91,7 @@ def _earlier(manifest: dict[str, Any], typed: list[str]) -> list[str]:
     """What earlier resumes changed, which still holds, but for what is typed now."""
     import json
 
-    from gem_ma.store.names import recorded_changes
+    from gem_ma.runs.store.names import recorded_changes
 
     replaced = tuple(f"{override.partition('=')[0].strip()}." for override in typed)
     changes = recorded_changes(manifest.get("resumed")).items()

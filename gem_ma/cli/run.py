@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gem_ma.config.worlds import Worlds
     from gem_ma.engines.base import Policy
     from gem_ma.kernel.errors import GemMaError
-    from gem_ma.store import RunFolder
+    from gem_ma.runs.store import RunFolder
 
 EXAMPLE = """\b
 Examples:
@@ -73,7 +73,7 @@ def command(
 
     from gem_ma.config.loading import load
     from gem_ma.kernel.errors import ConfigError
-    from gem_ma.store import run_path
+    from gem_ma.runs.store import run_path
 
     # options are nothing but overrides, so that the run's digest knows them
     options = {"scenario.tasks": tasks, "run.concurrency": concurrency, "limits.usd": budget_usd}

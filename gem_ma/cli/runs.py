@@ -59,7 +59,7 @@ def played_run(run: str, what: str) -> Path:
     from shlex import quote
 
     from gem_ma.kernel.errors import ConfigError
-    from gem_ma.store import read_manifest, read_summary
+    from gem_ma.runs.store import read_manifest, read_summary
 
     path = run_folder(run)
     if read_manifest(path).get("command") == "train":
@@ -81,7 +81,7 @@ def played_run(run: str, what: str) -> Path:
 def tell_changes(path: Path) -> None:
     """Says what of a run's code or data was edited while it played: its plays are of before."""
     from gem_ma.cli.terminal import progress_line
-    from gem_ma.store.used import differing
+    from gem_ma.runs.store.used import differing
 
     if words := differing(path):
         progress_line(f"{words}; these plays are of the code and data as they were then")

@@ -32,8 +32,8 @@ def command(run: str, scenario: str | None, whole: bool, as_json: bool) -> int:
     """
     from gem_ma.cli.runs import played_run, show_summary
     from gem_ma.cli.terminal import progress_line
-    from gem_ma.running.stored import changes, open_record
-    from gem_ma.store import read_summary
+    from gem_ma.runs.store import read_summary
+    from gem_ma.runs.stored import changes, open_record
     from gem_ma.system.files import damage
 
     path = played_run(run, "scored")
@@ -62,6 +62,6 @@ def _as_json(summary: dict[str, object]) -> dict[str, object]:
     """As summary.json has it: tuples are lists there, and numbers that are not finite null."""
     import json
 
-    from gem_ma.store.names import finite
+    from gem_ma.runs.store.names import finite
 
     return dict(json.loads(json.dumps(finite(summary))))

@@ -71,7 +71,7 @@ def command(
     from pathlib import Path
 
     from gem_ma.config.loading import load
-    from gem_ma.store import run_path
+    from gem_ma.runs.store import run_path
 
     changes = {"scenario.tasks": tasks, "run.concurrency": concurrency}
     # a program in place of the behaviour, whose options nobody reads then; the run's digest knows

@@ -189,10 +189,10 @@ def show_run(
     from gem_ma.cli.terminal import progress_line
     from gem_ma.cli.trained import show_training
     from gem_ma.kernel.episode import End
-    from gem_ma.running.stored import open_record
-    from gem_ma.store import read_ends, read_manifest, read_summary
-    from gem_ma.store.summaries import check_training
-    from gem_ma.store.used import differing
+    from gem_ma.runs.store import read_ends, read_manifest, read_summary
+    from gem_ma.runs.store.summaries import check_training
+    from gem_ma.runs.store.used import differing
+    from gem_ma.runs.stored import open_record
     from gem_ma.system.files import damage, kind
 
     path: Path = run_folder(run)
@@ -229,8 +229,8 @@ def show_played(
     far, and its lost plays."""
     from gem_ma.cli.runs import lost_rows, show_summary
     from gem_ma.cli.terminal import progress_line
-    from gem_ma.running.stored import open_record
-    from gem_ma.store import read_ends, read_summary
+    from gem_ma.runs.store import read_ends, read_summary
+    from gem_ma.runs.stored import open_record
     from gem_ma.system.files import damage
 
     stored, record = read_summary(path) or {}, open_record(path, progress_line, scenario)

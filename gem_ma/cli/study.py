@@ -93,7 +93,7 @@ def study(
     from gem_ma.cli.study_tables import show_study
     from gem_ma.cli.terminal import progress_line
     from gem_ma.running.cells import check_measures, keep_comparison, keep_config, worlds_of_cells
-    from gem_ma.store import hold_folder
+    from gem_ma.runs.store import hold_folder
 
     worlds = worlds_of_cells(loaded)
     planned = {names: of_cell.count() for names, of_cell in worlds.items()}

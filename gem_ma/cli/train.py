@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gem_ma.config.loading import Loaded
     from gem_ma.config.worlds import Worlds
     from gem_ma.engines.base import Policy
-    from gem_ma.store import RunFolder
+    from gem_ma.runs.store import RunFolder
 
 EXAMPLE = """\b
 Example:
@@ -58,7 +58,7 @@ def command(
     from gem_ma.config.loading import load
     from gem_ma.config.sources import trained_by
     from gem_ma.kernel.errors import ConfigError
-    from gem_ma.store import run_path
+    from gem_ma.runs.store import run_path
     from gem_ma.training.processes.teams import launched
 
     loaded = load(source, overrides, configs_first=True, typed=True)

@@ -17,8 +17,8 @@ def verdict(summary: Mapping[str, Any], loaded: Loaded, failed: int, ended: int,
     """0, or 1 and a line about it where a policy learned nothing, one that does not learn never
     spoke, or more episodes failed than the config allows."""
     from gem_ma.cli.terminal import progress_line
+    from gem_ma.runs.store import read_episodes
     from gem_ma.scores.unheard import unheard_of
-    from gem_ma.store import read_episodes
 
     # a learner that never got a gradient has a loss curve like any other
     idle = [*summary.get("learned_nothing", {}).values()]

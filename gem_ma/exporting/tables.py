@@ -13,7 +13,7 @@ from gem_ma.credit import credit
 from gem_ma.exporting.chats import identity, tokens
 from gem_ma.kernel.episode import Episode
 from gem_ma.record.codec import dump_episode
-from gem_ma.store.tables import RECORD, arrow
+from gem_ma.runs.store.tables import RECORD, arrow
 
 Won = Callable[[Episode], bool | None]
 Fields = dict[str, Any]

@@ -20,9 +20,9 @@ from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.record.codec import dump_episode
 from gem_ma.record.json_text import dump_json
+from gem_ma.runs.store import read_episodes
+from gem_ma.runs.store.tables import DATA
 from gem_ma.scores.judge import Judge
-from gem_ma.store import read_episodes
-from gem_ma.store.tables import DATA
 from gem_ma.system.files import oserror
 
 # format -> how the name of its file ends; "" = a folder
@@ -218,7 +218,7 @@ def _safe_names(splits: Iterable[str]) -> dict[str, str]:
 
 def _copy_images(run: Path, out: Path) -> None:
     """The run's images, under the digests that its messages name."""
-    from gem_ma.store import read_media
+    from gem_ma.runs.store import read_media
 
     names: Sequence[str] = os.listdir(run / "media") if (run / "media").is_dir() else ()
     for name in names:

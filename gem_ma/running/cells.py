@@ -24,7 +24,7 @@ _NO_SEATS: dict[str, Any] = {"agents": {}, "scenarios": {}}
 
 def cell_path(path: Path, names: Sequence[str], loaded: Loaded) -> Path:
     """The run folder of a cell."""
-    from gem_ma.store import run_path
+    from gem_ma.runs.store import run_path
 
     # a file system takes 255 bytes a name; the digest tells apart what is cut alike
     return run_path("-x-".join(names)[:120], loaded.identity(), root=path)
@@ -33,7 +33,7 @@ def cell_path(path: Path, names: Sequence[str], loaded: Loaded) -> Path:
 def study_path(loaded: LoadedStudy) -> Path:
     """The folder of a study: named by what all of its cells share, so that a grid that grows
     keeps its folder."""
-    from gem_ma.store import run_path
+    from gem_ma.runs.store import run_path
 
     # without the grid: a cell more or less is the same study
     return run_path(
@@ -45,7 +45,7 @@ def keep_config(loaded: LoadedStudy, path: Path) -> None:
     """Writes the study's config into its folder, what was typed beside it in comments."""
     import json
 
-    from gem_ma.store import write_file
+    from gem_ma.runs.store import write_file
 
     text = loaded.text if loaded.text.endswith("\n") else loaded.text + "\n"
     # as comments: the file stays what was written, and says what was typed beside it
@@ -64,8 +64,8 @@ def keep_comparison(
     the first keys of what it gives."""
     import json
 
+    from gem_ma.runs.store import write_file
     from gem_ma.scores.studies import study_summary
-    from gem_ma.store import write_file
 
     tests = loaded.sections.report.tests
     compared = study_summary(

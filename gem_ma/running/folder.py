@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gem_ma.config.worlds import Worlds
     from gem_ma.engines.base import Policy
     from gem_ma.kernel.scenario import Scenario
-    from gem_ma.store import RunFolder
+    from gem_ma.runs.store import RunFolder
 
 
 def open_folder(
@@ -29,8 +29,8 @@ def open_folder(
     from functools import partial
 
     from gem_ma.running.used import files_used
+    from gem_ma.runs.store import RunFolder
     from gem_ma.scores.verdicts import heads_of, success_row
-    from gem_ma.store import RunFolder
 
     config = loaded.config
     resolved = loaded.resolved()

@@ -10,7 +10,7 @@ from gem_ma.kernel.episode import End
 
 if TYPE_CHECKING:
     from gem_ma.kernel.episode import Episode
-    from gem_ma.running.stored import Recorded
+    from gem_ma.runs.stored import Recorded
 
 
 class Played:
@@ -18,7 +18,7 @@ class Played:
 
     def __init__(self, record: Recorded) -> None:
         from gem_ma.running.costs import prices_of
-        from gem_ma.store.lines import read_resolved
+        from gem_ma.runs.store.lines import read_resolved
 
         self.judge = record.judge
         self.prices = prices_of(record.config) if record.config is not None else {}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gem_ma.driver.rollout import Plan
     from gem_ma.engines.base import Policy
     from gem_ma.kernel.episode import Episode
-    from gem_ma.store import RunFolder
+    from gem_ma.runs.store import RunFolder
 
 TICK_S = 1.0  # between two drawings of the progress line while no play ends
 
@@ -36,7 +36,7 @@ async def play_into(
 
     from gem_ma.engines.small.human import asks_person
     from gem_ma.kernel.errors import BudgetError
-    from gem_ma.store.interrupted import remove_replies
+    from gem_ma.runs.store.interrupted import remove_replies
 
     people = asks_person(policies)
     if people:
@@ -78,7 +78,7 @@ def _remembering(folder: RunFolder, paid: Mapping[str, Policy]) -> dict[str, Pol
     from functools import partial
 
     from gem_ma.engines.small.replay import Remembered
-    from gem_ma.store.interrupted import keep_reply, read_replies
+    from gem_ma.runs.store.interrupted import keep_reply, read_replies
 
     if not paid:
         return {}
@@ -105,7 +105,7 @@ async def _record(
 
     from gem_ma.driver.many import play_many
     from gem_ma.kernel.episode import End
-    from gem_ma.store.interrupted import forget_replies
+    from gem_ma.runs.store.interrupted import forget_replies
 
     refusal = ""
     # asked before each plan is begun: after a refusal none is, and those that run may end

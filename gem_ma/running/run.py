@@ -13,7 +13,7 @@ from gem_ma.system.extras import install
 
 if TYPE_CHECKING:
     from gem_ma.kernel.episode import Episode
-    from gem_ma.running.stored import Recorded
+    from gem_ma.runs.stored import Recorded
 
 
 class Run(dict[str, Any]):
@@ -32,7 +32,7 @@ class Run(dict[str, Any]):
     def of(cls, path: str | Path) -> Run:
         """The run of a folder, as its summary.json has it; of a run that has none yet, the score of
         what was played so far. Raises StoreError where it is no run folder, or damaged."""
-        from gem_ma.store import read_manifest, read_summary
+        from gem_ma.runs.store import read_manifest, read_summary
 
         path = Path(path)
         # a link that leads nowhere is damage, and told below
@@ -45,7 +45,7 @@ class Run(dict[str, Any]):
 
     def episodes(self) -> Iterator[Episode]:
         """Every episode, the last attempt of each, one at a time."""
-        from gem_ma.store import read_episodes
+        from gem_ma.runs.store import read_episodes
 
         return read_episodes(self.path)
 
@@ -95,7 +95,7 @@ class Run(dict[str, Any]):
         return pandas.DataFrame(list(self.rows(rows)))
 
     def _record(self) -> Recorded:
-        from gem_ma.running.stored import open_record
+        from gem_ma.runs.stored import open_record
 
         # a program reads no stderr; a run that nobody judges has no success
         return open_record(self.path, lambda line: None)

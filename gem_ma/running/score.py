@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gem_ma.config.loading import Loaded
     from gem_ma.config.worlds import Worlds
-    from gem_ma.store import RunFolder
+    from gem_ma.runs.store import RunFolder
 
 
 def score_of(loaded: Loaded, worlds: Worlds, folder: RunFolder) -> dict[str, Any]:

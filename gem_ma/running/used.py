@@ -36,7 +36,7 @@ from gem_ma.system.used import (
 
 if TYPE_CHECKING:
     from gem_ma.engines.base import Policy
-    from gem_ma.store import RunFolder
+    from gem_ma.runs.store import RunFolder
 
 # what no play depends on, and what is digested elsewhere; `*` stands for any name
 _LEFT_OUT = {

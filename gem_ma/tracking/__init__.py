@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.store import RunFolder, read_timings, result_settings
+from gem_ma.runs.store import RunFolder, read_timings, result_settings
 from gem_ma.system.extras import install
 from gem_ma.system.files import append, read_json, replace_file
 from gem_ma.tracking.delivered import Delivered, label_of

@@ -16,7 +16,7 @@ from gem_ma.credit.estimators import estimator
 from gem_ma.engines.base import Policy
 from gem_ma.engines.opening import paces
 from gem_ma.kernel.scenario import Scenario
-from gem_ma.store import RunFolder
+from gem_ma.runs.store import RunFolder
 from gem_ma.tracking import Tracker, Tracking
 from gem_ma.training.learner.critic import Critic
 from gem_ma.training.loop.attendant import Attendant

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gem_ma.kernel.episode import End
+from gem_ma.runs.store import EpisodeId
 from gem_ma.scores.groups import CAUSES, is_cause
-from gem_ma.store import EpisodeId
 
 EPISODES = 50  # transcripts of one run
 MOST = 200  # lost and failed ones, however many others there are

@@ -13,9 +13,7 @@ from typing import Any, NamedTuple
 
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import GemMaError, StoreError
-from gem_ma.scores.judge import Judge
-from gem_ma.scores.lost import facts_of, lost_ids
-from gem_ma.store import (
+from gem_ma.runs.store import (
     read_ends,
     read_episodes,
     read_manifest,
@@ -23,6 +21,8 @@ from gem_ma.store import (
     read_resolved,
     read_summary,
 )
+from gem_ma.scores.judge import Judge
+from gem_ma.scores.lost import facts_of, lost_ids
 from gem_ma.view.chosen import Chosen, Leading, causes_of, choose, kinds_of, note, rank
 from gem_ma.view.notes import read_notes
 from gem_ma.view.transcript import transcript

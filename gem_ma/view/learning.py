@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gem_ma.store import read_metrics, read_timings
+from gem_ma.runs.store import read_metrics, read_timings
 from gem_ma.view.curves import Curves, chart
 from gem_ma.view.page import Html, text
 from gem_ma.view.svg import Point

@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from gem_ma.store import read_timings
-from gem_ma.store.names import changed_keys
+from gem_ma.runs.store import read_timings
+from gem_ma.runs.store.names import changed_keys
 from gem_ma.view.folder import resolved
 from gem_ma.view.learning import (
     GROUPS,

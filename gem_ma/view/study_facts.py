@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.kernel.errors import GemMaError
-from gem_ma.store import read_manifest, read_resolved, read_summary
+from gem_ma.runs.store import read_manifest, read_resolved, read_summary
 from gem_ma.view.facts import facts_block
 from gem_ma.view.page import Html
 from gem_ma.view.study_plots import short_axis

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gem_ma.kernel.errors import GemMaError, StoreError
 from gem_ma.record.json_text import load_json
-from gem_ma.store import read_metrics
+from gem_ma.runs.store import read_metrics
 from gem_ma.system import files
 from gem_ma.training.loop.checkpoint import read_checkpoint
 from gem_ma.view.folder import manifest, resolved

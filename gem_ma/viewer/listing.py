@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gem_ma.store.listing import Listing, list_runs
+from gem_ma.runs.store.listing import Listing, list_runs
 from gem_ma.view.page import Html, page, table, text
 from gem_ma.view.transcript import number
 from gem_ma.viewer.answers import link, run_address

@@ -23,7 +23,7 @@ from gem_ma.driver.behaviour import as_factory, needs_policy
 from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
 from gem_ma.running.by_hand import drawn_seed, with_person
 from gem_ma.running.folder import open_folder
-from gem_ma.store import run_path
+from gem_ma.runs.store import run_path
 from gem_ma.view.page import PLAYED, Html, page, text
 from gem_ma.viewer.answers import warning, whole_number
 from gem_ma.viewer.forks import check_player

@@ -13,11 +13,11 @@ from typing import Any
 from gem_ma.config.settings import Config
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, StoreError
-from gem_ma.running.stored import record_for_page
+from gem_ma.runs.store import read_ends
+from gem_ma.runs.stored import record_for_page
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.lost import lost_ids
 from gem_ma.scores.studies import Cell
-from gem_ma.store import read_ends
 from gem_ma.system import files
 from gem_ma.view import notes
 from gem_ma.view.chosen import causes_of, kinds_of

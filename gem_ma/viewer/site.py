@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gem_ma.kernel.errors import GemMaError, StoreError
-from gem_ma.store.listing import Listing
+from gem_ma.runs.store.listing import Listing
 from gem_ma.system import files
 from gem_ma.view.page import Html
 from gem_ma.view.report import run_page

@@ -28,7 +28,7 @@ from gem_ma.view.transcript import key_of, messages_shown, number
 if TYPE_CHECKING:
     from gem_ma.config.loading import Loaded
     from gem_ma.config.worlds import Worlds
-    from gem_ma.store import RunFolder
+    from gem_ma.runs.store import RunFolder
 
 ANSWER_S = 1.0  # how long a request waits for what comes next; mostly the others act at once
 MOST_TEXT = 1_000_000  # characters of a message: who plays must be able to read all of it

@@ -37,7 +37,7 @@ from gem_ma.engines.http.openai import OpenAI
 from gem_ma.engines.http.reply import decode, read
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.types import Reply, Request
-from gem_ma.store import RunFolder
+from gem_ma.runs.store import RunFolder
 
 TURNS, PROMPT, SAID, VOCABULARY = 8, 200, 32, 32_000
 BAR = 1_000  # requests a second of one core
@@ -166,7 +166,7 @@ PLACES = (
     ("gem_ma/engines/http/client", "our client: bytes, limits, deadline"),
     ("gem_ma/engines/http/exchange", "our client: bytes, limits, deadline"),
     ("gem_ma/engines", "our engine: body, strict reading, hiding keys"),
-    ("gem_ma/store", "records: shapes, JSON, writing"),
+    ("gem_ma/runs/store", "records: shapes, JSON, writing"),
     ("gem_ma/record/codec", "records: shapes, JSON, writing"),
     ("gem_ma/record/shapes", "records: shapes, JSON, writing"),
     ("gem_ma/record/token_chains", "records: shapes, JSON, writing"),

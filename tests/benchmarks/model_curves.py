@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from gem_ma.kernel.episode import Episode
+from gem_ma.runs.store import read_episodes, read_metrics
 from gem_ma.scores.intervals import skewed_t, wilson
-from gem_ma.store import read_episodes, read_metrics
 
 PARTS = 5
 TEXTS = 5  # that are shown of a run

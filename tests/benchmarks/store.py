@@ -19,7 +19,7 @@ from pathlib import Path
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.types import Action, Message, Reply, Tool, ToolCall, Turn
 from gem_ma.record.codec import digest, dump_episode, load_episode, to_json
-from gem_ma.store import RunFolder, read_episodes
+from gem_ma.runs.store import RunFolder, read_episodes
 
 TOOLS = tuple(
     Tool(

@@ -25,7 +25,7 @@ from gem_ma.driver.rollout import Plan
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.types import Action, Asked
 from gem_ma.registry import make
-from gem_ma.store import RunFolder
+from gem_ma.runs.store import RunFolder
 
 PADDING = "x" * 2_000
 

@@ -8,9 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from gem_ma.runs.store import read_episodes
 from gem_ma.scores.metrics import summarise
 from gem_ma.scores.summary_rows import table
-from gem_ma.store import read_episodes
 
 ROOT = Path(__file__).resolve().parents[2]
 EPISODES, KILLS = 500, 50

@@ -10,7 +10,7 @@ import pytest
 
 from gem_ma import config
 from gem_ma.config.plans import open_policies, scenario_of
-from gem_ma.store import RunFolder, read_metrics
+from gem_ma.runs.store import RunFolder, read_metrics
 from gem_ma.training.entry import train
 
 pytestmark = pytest.mark.learning

@@ -22,7 +22,7 @@ from gem_ma.kernel.episode import End, Seat
 from gem_ma.kernel.errors import EndpointError
 from gem_ma.kernel.types import Sampling
 from gem_ma.registry import make
-from gem_ma.store import RunFolder, read_episodes, read_metrics
+from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.entry import run_training
 from gem_ma.training.learner.torch_learner import TorchLearner
 from gem_ma.training.loop.opening import open_learner

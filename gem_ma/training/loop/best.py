@@ -10,7 +10,7 @@ from typing import Any
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Weighs
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.store import RunFolder
+from gem_ma.runs.store import RunFolder
 from gem_ma.training.loop.attendant import NO_FILES, Attendant
 from gem_ma.training.loop.exports import write_model
 from gem_ma.training.loop.step import Step

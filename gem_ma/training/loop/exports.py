@@ -8,7 +8,7 @@ from typing import Any
 
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Weighs
-from gem_ma.store import RunFolder
+from gem_ma.runs.store import RunFolder
 from gem_ma.system.files import place
 from gem_ma.training.learner.capabilities import KeepsAverage
 from gem_ma.training.loop.roles import Learner

@@ -14,8 +14,8 @@ from typing_extensions import TypedDict
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
 from gem_ma.kernel.errors import StoreError
-from gem_ma.store import RunFolder, read_summary
-from gem_ma.store.summaries import check_training
+from gem_ma.runs.store import RunFolder, read_summary
+from gem_ma.runs.store.summaries import check_training
 from gem_ma.system.files import damage
 from gem_ma.training.learner.capabilities import Shards
 from gem_ma.training.learner.shards import SHARD

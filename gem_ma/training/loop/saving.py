@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.config.training import TrainSettings
-from gem_ma.store import RunFolder
+from gem_ma.runs.store import RunFolder
 from gem_ma.training.learner.critic import Critic
 from gem_ma.training.loop.attendant import Attendant
 from gem_ma.training.loop.checkpoint import prune_checkpoints, write_checkpoint

@@ -14,9 +14,9 @@ from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ConfigError, SchemaError, StoreError
 from gem_ma.record.codec import ENDS, check_schema, load_episode
 from gem_ma.record.json_text import load_json
-from gem_ma.store.disk import media_file
-from gem_ma.store.sense import check_play
-from gem_ma.store.tables import read_table, table_files
+from gem_ma.runs.store.disk import media_file
+from gem_ma.runs.store.sense import check_play
+from gem_ma.runs.store.tables import read_table, table_files
 from gem_ma.system.files import MOST_JSON, is_file, lines, oserror, read, read_json, stream
 
 EpisodeId = tuple[str, int, int]

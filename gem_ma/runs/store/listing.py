@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.kernel.errors import ConfigError, StoreError
-from gem_ma.store.lines import read_manifest, read_resolved
+from gem_ma.runs.store.lines import read_manifest, read_resolved
 from gem_ma.system.files import MOST_JSON, MOST_LINE, is_file, oserror, read, stream
 
 MOST_FLOAT = sys.float_info.max

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.registry import file_of, names_code
-from gem_ma.store.lines import read_manifest, read_resolved
-from gem_ma.store.names import differs, fingerprint
+from gem_ma.runs.store.lines import read_manifest, read_resolved
+from gem_ma.runs.store.names import differs, fingerprint
 from gem_ma.system.digests import digest_of
 
 Digests = dict[str, str]

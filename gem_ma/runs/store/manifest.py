@@ -1,8 +1,8 @@
 """What a run was made with: the files that a run folder begins with, and the check that whoever
 goes on with it asks for the same.
 
-The episodes are the business of `gem_ma.store.folder`; which settings change results, and which may
-change at resume, of `gem_ma.store.names`.
+The episodes are the business of `gem_ma.runs.store.folder`; which settings change results, and which may
+change at resume, of `gem_ma.runs.store.names`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.kernel.errors import ConfigError, DataError, StoreError
-from gem_ma.store.disk import now, take_lock
-from gem_ma.store.lines import read_manifest, read_resolved
-from gem_ma.store.names import (
+from gem_ma.runs.store.disk import now, take_lock
+from gem_ma.runs.store.lines import read_manifest, read_resolved
+from gem_ma.runs.store.names import (
     RESUME_KEYS,
     changed_keys,
     finite,
@@ -29,7 +29,7 @@ from gem_ma.store.names import (
     versions,
     with_changes,
 )
-from gem_ma.store.used import changed_data, changed_files, changed_rules, with_more
+from gem_ma.runs.store.used import changed_data, changed_files, changed_rules, with_more
 from gem_ma.system.files import is_file, oserror, replace_file, sync_folder
 
 SCHEMA = 1

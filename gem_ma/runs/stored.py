@@ -40,7 +40,7 @@ class Recorded:
         """The score of all episodes of the folder, computed anew without a model: the keys of
         summary.json, less `baselines`, which other plays gave. Raises StoreError for damage."""
         from gem_ma.running.costs import costs_of, other_models
-        from gem_ma.store import read_ends, read_episodes, read_summary
+        from gem_ma.runs.store import read_ends, read_episodes, read_summary
         from gem_ma.system.files import damage
 
         summary = self.judge.summarise(read_episodes(self.path))
@@ -66,7 +66,7 @@ def open_record(
     episodes there are, for whoever has read their file anyway. Raises ConfigError or DataError
     where that cannot be made or has other data, StoreError for damage.
     """
-    from gem_ma.store.used import differing
+    from gem_ma.runs.store.used import differing
 
     changed = differing(path)
     if scenario is not None:
@@ -96,8 +96,8 @@ def open_record(
 def _check_data(path: Path, worlds: Worlds) -> None:
     """Raises DataError where rules or data of these worlds are others than those of the run."""
     from gem_ma.running.folder import world_facts
-    from gem_ma.store import read_manifest
-    from gem_ma.store.used import changed_data, changed_rules
+    from gem_ma.runs.store import read_manifest
+    from gem_ma.runs.store.used import changed_data, changed_rules
 
     manifest, facts = read_manifest(path), world_facts(worlds)
     if words := changed_rules(manifest, facts) or changed_data(manifest, facts):
@@ -109,7 +109,7 @@ def _recorded_judge(path: Path, count: Callable[[], int] | None) -> tuple[Judge,
     that there is to say of them."""
     from gem_ma.scores.judge import Judge
     from gem_ma.scores.verdicts import repeating
-    from gem_ma.store import read_ends, read_manifest, read_summary, read_verdicts
+    from gem_ma.runs.store import read_ends, read_manifest, read_summary, read_verdicts
     from gem_ma.system.files import damage
 
     manifest, rows = read_manifest(path), read_verdicts(path)
@@ -196,9 +196,9 @@ def recorded_config(path: Path) -> Config:
     from pydantic import ValidationError
 
     from gem_ma.config.settings import Config
-    from gem_ma.store import read_manifest
-    from gem_ma.store.lines import read_resolved
-    from gem_ma.store.names import with_changes
+    from gem_ma.runs.store import read_manifest
+    from gem_ma.runs.store.lines import read_resolved
+    from gem_ma.runs.store.names import with_changes
 
     try:
         return Config.model_validate(

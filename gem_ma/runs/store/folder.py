@@ -1,5 +1,5 @@
 """The writer of a run folder: create or take up, append, mark, rewind. The rules that it keeps
-stand in `gem_ma.store`."""
+stand in `gem_ma.runs.store`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from gem_ma.kernel.types import Image
 from gem_ma.record.codec import dump_episode
 from gem_ma.record.images import shown_in
 from gem_ma.record.json_text import dump_json
-from gem_ma.store.disk import media_file, move_aside, take_lock
-from gem_ma.store.lines import (
+from gem_ma.runs.store.disk import media_file, move_aside, take_lock
+from gem_ma.runs.store.lines import (
     EpisodeId,
     read_episodes,
     read_media,
@@ -28,8 +28,8 @@ from gem_ma.store.lines import (
     scan_episodes,
     scan_metrics,
 )
-from gem_ma.store.manifest import create_or_check, note_more_files
-from gem_ma.store.names import finite, plain
+from gem_ma.runs.store.manifest import create_or_check, note_more_files
+from gem_ma.runs.store.names import finite, plain
 from gem_ma.system.files import (
     append,
     is_file,

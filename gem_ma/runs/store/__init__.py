@@ -32,9 +32,9 @@ Rules of durability:
    to `*.torn`.
 """
 
-from gem_ma.store.disk import hold_folder, write_file
-from gem_ma.store.folder import RunFolder
-from gem_ma.store.lines import (
+from gem_ma.runs.store.disk import hold_folder, write_file
+from gem_ma.runs.store.folder import RunFolder
+from gem_ma.runs.store.lines import (
     EpisodeId,
     read_ends,
     read_episodes,
@@ -46,9 +46,9 @@ from gem_ma.store.lines import (
     read_timings,
     read_verdicts,
 )
-from gem_ma.store.listing import list_runs
-from gem_ma.store.manifest import note_in_manifest
-from gem_ma.store.names import result_digest, result_settings, run_path
+from gem_ma.runs.store.listing import list_runs
+from gem_ma.runs.store.manifest import note_in_manifest
+from gem_ma.runs.store.names import result_digest, result_settings, run_path
 
 __all__ = [
     "EpisodeId",
