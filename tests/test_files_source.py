@@ -78,7 +78,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     ),
     "gem_ma/engines/vllm/replica.py": {"open": "a server"},
     "gem_ma/engines/vllm/replicas.py": {"open": "servers"},
-    "gem_ma/exporting/writing.py": dict.fromkeys(
+    "gem_ma/runs/export/writing.py": dict.fromkeys(
         ("mkdir", "open", "os.replace", "rmtree", "write_bytes", "write_text"),
         "beside the path that the user names for an export, then renamed",
     ),

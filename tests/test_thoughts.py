@@ -19,10 +19,10 @@ from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.engines.http.reply import decode, read
 from gem_ma.engines.small.replay import Replay
-from gem_ma.exporting.chats import conversation
 from gem_ma.kernel.types import Reply, Request
 from gem_ma.record.codec import dump_episode, load_episode
 from gem_ma.registry import make
+from gem_ma.runs.export.chats import conversation
 from gem_ma.view.transcript import transcript
 from tests.test_reasoning import FAMILIES
 

@@ -12,7 +12,7 @@ from gem_ma.cli.completion import RunName
 if TYPE_CHECKING:
     from pathlib import Path
 
-# as in gem_ma.exporting.writing, which takes numpy to import
+# as in gem_ma.runs.export.writing, which takes numpy to import
 FORMATS = ("jsonl", "parquet", "hf", "messages", "sft", "preference", "tau1", "tau2")
 EXAMPLE = """\b
 Examples:
@@ -67,9 +67,9 @@ def command(
 
     from gem_ma.cli.runs import run_folder
     from gem_ma.cli.terminal import emit, emit_json, progress_line
-    from gem_ma.exporting.writing import FORMATS as ENDINGS
-    from gem_ma.exporting.writing import Wish, export, has_images
     from gem_ma.kernel.errors import ConfigError
+    from gem_ma.runs.export.writing import FORMATS as ENDINGS
+    from gem_ma.runs.export.writing import Wish, export, has_images
     from gem_ma.runs.store.lines import read_resolved
     from gem_ma.runs.stored import open_record
     from gem_ma.system.files import damage
@@ -115,7 +115,7 @@ def _why_few(made: dict[str, Any], agents: tuple[str, ...]) -> str:
 def _facts(path: Path) -> dict[str, Any]:
     """What a format says of the whole run."""
     from gem_ma.config.seating import key_of
-    from gem_ma.exporting.taus import SIDES
+    from gem_ma.runs.export.taus import SIDES
     from gem_ma.runs.store import read_manifest
     from gem_ma.runs.store.lines import read_resolved
 

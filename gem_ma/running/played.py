@@ -27,7 +27,7 @@ class Played:
 
     def row(self, episode: Episode) -> dict[str, Any]:
         """The columns of one play, as `gem_ma.Run.rows` names them."""
-        from gem_ma.exporting.tables import flat_row
+        from gem_ma.runs.export.tables import flat_row
         from gem_ma.scores.costs import costs
 
         row = flat_row(episode, self.judge.success or (lambda one: None))

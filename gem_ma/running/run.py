@@ -75,8 +75,8 @@ class Run(dict[str, Any]):
         success end turn step agent text parsed calls reward policy version tokens`. Raises
         ConfigError for another `of`.
         """
-        from gem_ma.exporting.tables import turn_rows
         from gem_ma.running.played import Played
+        from gem_ma.runs.export.tables import turn_rows
 
         if of not in ("episodes", "turns"):
             raise ConfigError(f"rows are episodes or turns; got {of!r}")

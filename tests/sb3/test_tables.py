@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import gem_ma
-from gem_ma.exporting.tables import episode_row
-from gem_ma.exporting.writing import Wish, export
 from gem_ma.kernel.errors import StoreError
 from gem_ma.record.codec import dump_episode, load_episode
+from gem_ma.runs.export.tables import episode_row
+from gem_ma.runs.export.writing import Wish, export
 from gem_ma.runs.store.tables import table_files
 from gem_ma.scores.judge import Judge
 from tests.drawn_plays import Drawn

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gem_ma.exporting.chats import conversation, identity, speakers
-from gem_ma.exporting.preference import pairs
-from gem_ma.exporting.tables import write_table
-from gem_ma.exporting.taus import tau1, tau2
+from gem_ma.runs.export.chats import conversation, identity, speakers
+from gem_ma.runs.export.preference import pairs
+from gem_ma.runs.export.tables import write_table
+from gem_ma.runs.export.taus import tau1, tau2
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.record.codec import dump_episode

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gem_ma.exporting.chats import chat, seen_before
+from gem_ma.runs.export.chats import chat, seen_before
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import TOOL, Malformed, Message, ToolCall, Turn, spoken

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.credit import credit
-from gem_ma.exporting.chats import identity, tokens
+from gem_ma.runs.export.chats import identity, tokens
 from gem_ma.kernel.episode import Episode
 from gem_ma.record.codec import dump_episode
 from gem_ma.runs.store.tables import RECORD, arrow
