@@ -43,7 +43,7 @@ _PUBLIC = {
         ("compare", "load_config", "open_policies", "open_run", "run", "study", "train"),
         "gem_ma.entrance",
     ),
-    **dict.fromkeys(("Run",), "gem_ma.running.run"),
+    **dict.fromkeys(("Run",), "gem_ma.runs.run"),
 }
 _MODULES = ("adapters", "gym_like")
 __all__ = list(_PUBLIC)

@@ -14,22 +14,21 @@ from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
-from gem_ma.config import plans
 from gem_ma.config.loading import Loaded, LoadedStudy, Overrides, load, load_study
 from gem_ma.config.settings import Config
-from gem_ma.config.worlds import worlds_of
 from gem_ma.engines.base import Policy
 from gem_ma.kernel.errors import ConfigError, EngineError
-from gem_ma.running import cells
-from gem_ma.running.comparing import compare_runs
-from gem_ma.running.folder import open_folder
-from gem_ma.running.learning import checked_worlds
-from gem_ma.running.playing import play_into
-from gem_ma.running.results import Comparison, Study
-from gem_ma.running.run import Run
-from gem_ma.running.score import score_of
-from gem_ma.running.used import check_imported
+from gem_ma.runs import cells, plans
+from gem_ma.runs.comparing import compare_runs
+from gem_ma.runs.folder import open_folder
+from gem_ma.runs.learning import checked_worlds
+from gem_ma.runs.playing import play_into
+from gem_ma.runs.results import Comparison, Study
+from gem_ma.runs.run import Run
+from gem_ma.runs.score import score_of
 from gem_ma.runs.store import hold_folder, run_path
+from gem_ma.runs.used import check_imported
+from gem_ma.runs.worlds import worlds_of
 from gem_ma.scores.unheard import lines_of
 
 Source = str | Path | Loaded | Config
@@ -66,7 +65,7 @@ def _with_tasks(overrides: Overrides, count: int | None) -> Overrides:
 
 def open_policies(source: Source, overrides: Overrides = (), **options: Any) -> dict[str, Policy]:
     """Every policy of a config by name, with its engine open, as `play` and `play_many` take them.
-    `options` are those of `gem_ma.config.plans.open_policies`."""
+    `options` are those of `gem_ma.runs.plans.open_policies`."""
     loaded = load_config(source, overrides)
     return plans.open_policies(loaded.config, base=loaded.base, **options)
 

@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gem_ma import config
-from gem_ma.config.plans import open_policies
 from gem_ma.config.settings import Config
-from gem_ma.config.worlds import worlds_of
 from gem_ma.driver.admission import ADMITTED, Admission
 from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
@@ -21,6 +19,8 @@ from gem_ma.engines.base import Policy
 from gem_ma.engines.batching import Batched
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.runs.plans import open_policies
+from gem_ma.runs.worlds import worlds_of
 from gem_ma.training.entry import train
 from gem_ma.training.train import Trainer
 from tests.test_overlap import Killed, killed_at, small, steps_of, trained, truth

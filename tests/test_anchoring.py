@@ -15,13 +15,13 @@ import pytest
 
 from gem_ma import Ask, Reward, Scenario, config, credit
 from gem_ma.config.learning import LossSettings
-from gem_ma.config.plans import open_policies
 from gem_ma.config.settings import Config
-from gem_ma.config.worlds import worlds_of
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.runs.plans import open_policies
 from gem_ma.runs.store import read_metrics
+from gem_ma.runs.worlds import worlds_of
 from gem_ma.training.entry import run_training, train
 from gem_ma.training.loop.anchoring import Anchoring, check_anchored
 from gem_ma.training.loop.local import play_all

@@ -42,7 +42,7 @@ def trained(
     """Trains in this folder; the notes of the run."""
     import asyncio
 
-    from gem_ma.config.plans import open_policies, scenario_of
+    from gem_ma.runs.plans import open_policies, scenario_of
     from gem_ma.training.entry import train
 
     notes: list[str] = []

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from gem_ma import config, credit
-from gem_ma.config.plans import open_policies, scenario_of
 from gem_ma.config.settings import Config
-from gem_ma.config.worlds import worlds_of
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table, view_key
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Action, Malformed, Message, Reply, Turn
 from gem_ma.registry import make
+from gem_ma.runs.plans import open_policies, scenario_of
 from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
+from gem_ma.runs.worlds import worlds_of
 from gem_ma.scores.exploitability import engine_strategy, exploitability
 from gem_ma.training.entry import run_training, train
 from gem_ma.training.loop.local import play_all

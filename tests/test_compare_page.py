@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gem_ma.running.comparing import compare_runs, judged_cell
+from gem_ma.runs.comparing import compare_runs, judged_cell
 from gem_ma.runs.store import read_episodes
 from gem_ma.scores import lost
 from gem_ma.scores.repeated import MANY

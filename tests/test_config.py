@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from gem_ma.config.document import COMMAND_LINE
 from gem_ma.config.loading import load
 from gem_ma.config.paths import locate
-from gem_ma.config.plans import open_policies
 from gem_ma.config.secrets import reveal
 from gem_ma.kernel.errors import ConfigError, DataError, GemMaError
 from gem_ma.kernel.scenario import Ask, Play, Scenario
 from gem_ma.registry import catalog
+from gem_ma.runs.plans import open_policies
 
 TAU_BENCH = Path(
     os.environ.get("TAU_BENCH_PATH") or Path(__file__).resolve().parents[2] / "shared" / "tau_bench"

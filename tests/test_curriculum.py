@@ -12,11 +12,11 @@ import pytest
 
 from gem_ma import Ask, Reward, Scenario, config
 from gem_ma.config.settings import Config
-from gem_ma.config.worlds import Worlds
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
+from gem_ma.runs.worlds import Worlds
 from gem_ma.training.entry import run_training, train
 from gem_ma.training.schedule.checks import checked
 from tests.broken_runs import killed_and_resumed, trained

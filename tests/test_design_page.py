@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from gem_ma import Plan, Reply, Request, Seat, config, make, play
-from gem_ma.config.plans import open_policies, scenario_of
 from gem_ma.engines.base import Policy
+from gem_ma.runs.plans import open_policies, scenario_of
 from gem_ma.runs.store import RunFolder
 from gem_ma.training import entry
 from gem_ma.training.loop.step import Step

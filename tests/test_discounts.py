@@ -13,12 +13,12 @@ from gem_ma import config
 from gem_ma.config.learning import CreditSettings, EstimatorSettings
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
-from gem_ma.config.worlds import Worlds, worlds_of
 from gem_ma.credit import turns
 from gem_ma.credit.estimators import ESTIMATORS, shaped
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.runs.store import read_episodes, read_metrics
+from gem_ma.runs.worlds import Worlds, worlds_of
 from gem_ma.training.entry import run_training
 from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.discounts import check_discounts, discounts
@@ -261,7 +261,7 @@ def test_episodes_that_the_driver_cut_can_teach_nothing_and_are_counted(tmp_path
 def test_many_cut_episodes_are_told_once(overrides: tuple[str, ...], names: str) -> None:
     import asyncio
 
-    from gem_ma.config.plans import open_policies, scenario_of
+    from gem_ma.runs.plans import open_policies, scenario_of
     from gem_ma.training.entry import train
 
     settings = small("run.max_steps=1", *overrides)
@@ -414,7 +414,7 @@ def test_the_shaped_forms_are_those_of_their_formulas() -> None:
 def _played() -> list[Any]:
     import asyncio
 
-    from gem_ma.config.plans import open_policies
+    from gem_ma.runs.plans import open_policies
     from gem_ma.training.loop.local import play_all
     from gem_ma.training.schedule.plans import training_plans
 

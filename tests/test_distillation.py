@@ -13,12 +13,12 @@ import pytest
 
 from gem_ma import config
 from gem_ma.config.learning import Divergence, LossSettings
-from gem_ma.config.plans import open_policies
 from gem_ma.config.settings import Config
-from gem_ma.config.worlds import worlds_of
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import encode
 from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.runs.plans import open_policies
+from gem_ma.runs.worlds import worlds_of
 from gem_ma.training.entry import open_parts, run_training
 from gem_ma.training.learner.divergences import DIVERGENCES
 from gem_ma.training.learner.slopes import Slope

@@ -182,8 +182,8 @@ def played(name: str, words: list[str], params: dict[str, Any], world: World) ->
 
 def trained(name: str, words: list[str], params: dict[str, Any], world: World) -> None:
     """On tables with one step; of other models all that is refused before anything is played."""
-    from gem_ma.config.plans import try_seats
-    from gem_ma.config.worlds import worlds_of
+    from gem_ma.runs.plans import try_seats
+    from gem_ma.runs.worlds import worlds_of
     from gem_ma.training.schedule import checks
 
     loaded = load(params["source"], params["overrides"], configs_first=True)
@@ -271,9 +271,9 @@ def test_every_command_can_be_typed(page: Page, world: World) -> None:
 
 def taken(path: Path, *overrides: str) -> None:
     """Raises GemMaError where scenario, seats or adapters do not take what the config says."""
-    from gem_ma.config.plans import try_seats
-    from gem_ma.config.worlds import worlds_of
     from gem_ma.engines.local.adapter_settings import lora_settings
+    from gem_ma.runs.plans import try_seats
+    from gem_ma.runs.worlds import worlds_of
 
     config = load(path, overrides).config
     for world in worlds_of(config).examined:

@@ -12,7 +12,6 @@ import pytest
 from gem_ma import Action, Ask, Plan, Reward, Scenario, Seat, Tell, config, credit, play_many
 from gem_ma.config.settings import Config
 from gem_ma.config.training import ForkSettings
-from gem_ma.config.worlds import Worlds
 from gem_ma.driver.forks import Branch
 from gem_ma.driver.rollout import play
 from gem_ma.engines.base import Policy
@@ -22,6 +21,7 @@ from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.scenario import Call, replay
 from gem_ma.registry import make, task_of
 from gem_ma.runs.store import read_episodes, read_metrics
+from gem_ma.runs.worlds import Worlds
 from gem_ma.training.entry import run_training, train
 from gem_ma.training.loop.forking import cost, grow
 from gem_ma.training.loop.local import LocalPlayers, play_all

@@ -14,14 +14,14 @@ import pytest
 
 from gem_ma import Ask, Reward, Scenario, config, credit
 from gem_ma.config.opponents import PoolSettings
-from gem_ma.config.plans import open_policies, scenario_of
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
-from gem_ma.config.worlds import worlds_of
 from gem_ma.engines.base import Policy
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError, DataError
+from gem_ma.runs.plans import open_policies, scenario_of
 from gem_ma.runs.store import read_episodes, read_metrics
+from gem_ma.runs.worlds import worlds_of
 from gem_ma.scores.ratings import games, ratings
 from gem_ma.training.entry import run_training, train
 from gem_ma.training.loop.local import play_all

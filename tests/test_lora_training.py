@@ -314,7 +314,7 @@ def test_a_league_of_adapters_is_adapter_folders_that_play_on_the_one_base(
 def test_a_config_names_adapters_beside_itself_and_frozen_policies_share_their_base(
     thin_model: Path, tmp_path: Path
 ) -> None:
-    from gem_ma.config.plans import open_policies
+    from gem_ma.runs.plans import open_policies
 
     Transformers(str(thin_model), policy="made", lora={"rank": 2}).save(
         tmp_path / "adapters" / "mine"

@@ -16,7 +16,6 @@ import pytest
 from gem_ma import Action, Ask, Message, Plan, Scenario, Seat, Tool, ToolCall, credit, make, play
 from gem_ma.config import load
 from gem_ma.config.document import write
-from gem_ma.config.plans import cast_of, open_policies, scenario_of
 from gem_ma.driver.forks import Branch
 from gem_ma.driver.many import play_many
 from gem_ma.driver.memory import HEAD, Memory
@@ -27,6 +26,7 @@ from gem_ma.engines.small.scripted import Scripted
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Request, Sampling
 from gem_ma.record.codec import dump_episode, load_episode
+from gem_ma.runs.plans import cast_of, open_policies, scenario_of
 from gem_ma.training.learner.rows import rows
 
 CONFIG = """

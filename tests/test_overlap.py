@@ -474,7 +474,7 @@ def test_a_policy_that_rests_keeps_fresh_what_was_played_ahead(tmp_path):
 
 
 async def _noted(path: Path, settings: Config, notes: list[str]) -> None:
-    from gem_ma.config.plans import open_policies, scenario_of
+    from gem_ma.runs.plans import open_policies, scenario_of
     from gem_ma.training.entry import train
 
     with RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json")) as folder:

@@ -14,11 +14,11 @@ import pytest
 
 from gem_ma import config
 from gem_ma.config.learning import LossSettings
-from gem_ma.config.plans import open_policies
 from gem_ma.config.settings import Config
-from gem_ma.config.worlds import worlds_of
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.runs.plans import open_policies
 from gem_ma.runs.store import RunFolder, read_metrics
+from gem_ma.runs.worlds import worlds_of
 from gem_ma.training.entry import open_parts, run_training
 from gem_ma.training.learner.pairs import PAIRED, Pairs, pair_pull
 from gem_ma.training.learner.rows import minibatches, rows

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from gem_ma.config.loading import load
-from gem_ma.config.plans import cast_of, count, evaluation_plans, open_policies, scenario_of
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import stable_seed
 from gem_ma.kernel.episode import Limits
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Ask, Play, Scenario
+from gem_ma.runs.plans import cast_of, count, evaluation_plans, open_policies, scenario_of
 
 QUIZ = "tests.test_plans:Quiz"
 

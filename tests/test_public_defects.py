@@ -57,7 +57,6 @@ import numpy as np
 import pytest
 
 from gem_ma import Ask, Reward, Scenario, config
-from gem_ma.config.plans import open_policies
 from gem_ma.config.settings import Config
 from gem_ma.credit import turns
 from gem_ma.credit.estimators import ESTIMATORS, estimate, rae, rebn
@@ -69,6 +68,7 @@ from gem_ma.engines.small.table import Table
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Action, Reply, Turn
+from gem_ma.runs.plans import open_policies
 from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
 from gem_ma.runs.store.lines import read_resolved
 from gem_ma.training.entry import run_training, train
@@ -478,7 +478,7 @@ run: {{baselines: false}}
 
 
 def test_temperature_zero_is_sent_and_recorded(tmp_path: Path) -> None:
-    from gem_ma.config.plans import scenario_of
+    from gem_ma.runs.plans import scenario_of
 
     with FaultServer(lambda asked: says("cooperate")) as server:
         file = tmp_path / "talk.yaml"

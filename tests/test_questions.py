@@ -829,7 +829,7 @@ def test_a_config_names_data_columns_and_tools(tmp_path: Path) -> None:
         "scenario: {id: questions, data: data.jsonl, question: prompt, answer: target, held_out: 1.0}\n"
         "agents: {solver: {behaviour: question_oracle, tools: [python]}}\n"
     )
-    from gem_ma.config.plans import scenario_of
+    from gem_ma.runs.plans import scenario_of
 
     scenario = scenario_of(load(file).config, base=tmp_path)
     game = Game(scenario, task_of(scenario, "test/0"), seed=0)

@@ -17,16 +17,16 @@ import pytest
 
 from gem_ma import config
 from gem_ma.cli.main import main
-from gem_ma.config.plans import open_policies
 from gem_ma.config.settings import Config
-from gem_ma.config.worlds import worlds_of
 from gem_ma.driver.forks import Branch
 from gem_ma.driver.rollout import play
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.runs.plans import open_policies
 from gem_ma.runs.store import RunFolder
+from gem_ma.runs.worlds import worlds_of
 from gem_ma.training.entry import train
 from gem_ma.training.loop.playroom import Playroom
 from gem_ma.training.loop.remote import check_remote

@@ -15,8 +15,8 @@ from gem_ma.cli.main import main
 from gem_ma.cli.seats import seated
 from gem_ma.config import load
 from gem_ma.config.loading import load_study
-from gem_ma.config.worlds import worlds_of
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.runs.worlds import worlds_of
 
 AGENTS = ("red_0", "red_1", "blue_0", "blue_1")
 GAME = f"""

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from gem_ma import config
 from gem_ma.cli.main import group
 from gem_ma.config.loading import Loaded
-from gem_ma.config.plans import open_policies
+from gem_ma.runs.plans import open_policies
 from gem_ma.runs.store import read_manifest
 
 CONFIGS = Path(__file__).parents[1] / "configs"

@@ -10,8 +10,8 @@ import pytest
 
 from gem_ma import Game, make
 from gem_ma.config import load
-from gem_ma.config.plans import scenario_of
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.runs.plans import scenario_of
 from gem_ma.tools import sessions, shell
 from gem_ma.tools.belt import WithTools
 from gem_ma.tools.shell import Session, Shell, files_of

@@ -23,7 +23,7 @@ from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.types import Action, Turn
-from gem_ma.running.cells import Policies
+from gem_ma.runs.cells import Policies
 from gem_ma.runs.store import hold_folder
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.kinds import Kinds

@@ -17,8 +17,8 @@ from gem_ma.scenarios.terminal.scenario import Terminal
 
 from gem_ma import Action, Episode, Game, Malformed, Plan, Seat, ToolCall, make, play_many, task_of
 from gem_ma.config import load
-from gem_ma.config.plans import scenario_of
 from gem_ma.kernel.errors import ConfigError, DataError, ScenarioError
+from gem_ma.runs.plans import scenario_of
 from gem_ma.tools.shell import Session
 from gem_ma.tools.walls import Wall
 from tests.test_shell import typed

@@ -29,8 +29,8 @@ from gem_ma import (
 )
 from gem_ma.config import load
 from gem_ma.config.document import write
-from gem_ma.config.plans import scenario_of
 from gem_ma.kernel.errors import ConfigError, ScenarioError
+from gem_ma.runs.plans import scenario_of
 from gem_ma.scores.judge import Judge
 from gem_ma.testing import check_scenario
 from gem_ma.tools.belt import Equipment, Use, WithTools

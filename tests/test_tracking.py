@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from gem_ma import config
-from gem_ma.config.plans import open_policies
 from gem_ma.config.settings import Config
 from gem_ma.engines.base import Policy
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.runs.plans import open_policies
 from gem_ma.runs.store import read_metrics, read_timings
 from gem_ma.runs.store.names import result_digest
 from gem_ma.system.extras import install
@@ -246,7 +246,7 @@ def test_a_tracker_that_fails_is_told_once_and_the_run_is_the_same(
 ) -> None:
     import asyncio
 
-    from gem_ma.config.plans import scenario_of
+    from gem_ma.runs.plans import scenario_of
     from gem_ma.training.entry import train
 
     trained(tmp_path / "alone", small())

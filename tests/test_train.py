@@ -14,14 +14,14 @@ from functools import cache
 import pytest
 
 from gem_ma import Ask, Reward, Scenario, config
-from gem_ma.config.plans import open_policies, scenario_of
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
-from gem_ma.config.worlds import Worlds, worlds_of
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.runs.plans import open_policies, scenario_of
 from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
+from gem_ma.runs.worlds import Worlds, worlds_of
 from gem_ma.training.entry import run_training, train
 from gem_ma.training.loop.local import LocalPlayers, play_all
 from gem_ma.training.loop.opening import open_learner

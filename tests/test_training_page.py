@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gem_ma.config.loading import load
-from gem_ma.config.worlds import worlds_of
 from gem_ma.credit.estimators import ESTIMATORS, columns
+from gem_ma.runs.worlds import worlds_of
 from gem_ma.training.schedule.checks import checked
 from gem_ma.training.schedule.discounts import check_discounts
 from gem_ma.training.train import Trainer

@@ -17,7 +17,7 @@ import pytest
 
 from gem_ma import ConfigError, registry
 from gem_ma import run as open_run
-from gem_ma.running.used import files_used
+from gem_ma.runs.used import files_used
 from tests.command_line import gem_ma
 from tests.retail_data import TAU, needs_tau
 

@@ -32,11 +32,11 @@ from gem_ma import (
 )
 from gem_ma.config import load
 from gem_ma.config.document import write
-from gem_ma.config.plans import cast_of, evaluation_plans, scenario_of
 from gem_ma.kernel.episode import End, Limits
 from gem_ma.kernel.errors import CallError, ConfigError, ConformanceError
 from gem_ma.record.codec import dump_episode, load_episode
 from gem_ma.registry import as_scenario, wrapped
+from gem_ma.runs.plans import cast_of, evaluation_plans, scenario_of
 from gem_ma.scores.judge import Judge
 from gem_ma.testing import check_scenario
 from gem_ma.tools.belt import WithTools

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gem_ma.config.loading import Loaded
-    from gem_ma.config.worlds import Worlds
     from gem_ma.driver.rollout import Plan
     from gem_ma.kernel.scenario import Scenario
+    from gem_ma.runs.worlds import Worlds
 
 # of the summary of a baseline
 FIELDS = ("episodes", "ok", "failed", "excluded", "success", "returns")
@@ -72,8 +72,8 @@ def play_baselines(
 def _plans(loaded: Loaded, scenario: Scenario, most: int) -> tuple[list[Plan], int]:
     """The first try of each of the run's tasks (or seeds), or of a fixed draw of so many of
     them; and how many there are."""
-    from gem_ma.config.plans import evaluation_plans
     from gem_ma.engines.base import stable_seed
+    from gem_ma.runs.plans import evaluation_plans
 
     # a second try of a task would tell nothing of other tasks
     single_try = loaded.config.model_copy(
@@ -114,11 +114,11 @@ async def _play(
 ) -> dict[str, Any]:
     from dataclasses import replace
 
-    from gem_ma.config.plans import cast_of
-    from gem_ma.config.worlds import Worlds
-    from gem_ma.running.folder import open_folder
-    from gem_ma.running.playing import play_into
+    from gem_ma.runs.folder import open_folder
+    from gem_ma.runs.plans import cast_of
+    from gem_ma.runs.playing import play_into
     from gem_ma.runs.store import read_episodes, read_summary
+    from gem_ma.runs.worlds import Worlds
     from gem_ma.scores.judge import Judge
     from gem_ma.system.files import make_folder
 

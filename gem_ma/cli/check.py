@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gem_ma.config.loading import Loaded
-    from gem_ma.config.worlds import Worlds
     from gem_ma.engines.base import Policy
+    from gem_ma.runs.worlds import Worlds
     from gem_ma.testing.report import Report
 
 # seeds that the rules are played with: all that there is of a scenario alone; a config's scenario
@@ -150,9 +150,9 @@ def _facts(
 ) -> tuple[dict[str, Any], dict[str, str | Exception], Worlds]:
     """What the config comes to, the answer of each endpoint (or what stands in its way), and the
     worlds. Cheap faults are raised before models are opened."""
-    from gem_ma.config.plans import try_seats
-    from gem_ma.config.worlds import worlds_of
-    from gem_ma.running.learning import checked_worlds
+    from gem_ma.runs.learning import checked_worlds
+    from gem_ma.runs.plans import try_seats
+    from gem_ma.runs.worlds import worlds_of
 
     config = loaded.config
     with loaded.placing():  # a tool that cannot be had is named by its key
@@ -191,7 +191,7 @@ def _models(
 ) -> tuple[dict[str, Any], dict[str, str | Exception]]:
     """What is known once the models are open, and the answers of those at an endpoint."""
     from gem_ma.cli.endpoints import estimate, ping, remote
-    from gem_ma.config.plans import open_policies
+    from gem_ma.runs.plans import open_policies
 
     with loaded.placing():
         policies = open_policies(loaded.config, base=loaded.base, offline=offline)
@@ -223,8 +223,8 @@ def _implied(loaded: Loaded, policies: Mapping[str, Policy]) -> dict[str, str]:
 def _cells(source: str, overrides: tuple[str, ...], offline: bool) -> dict[str, Any]:
     """What a study would play. Raises ConfigError with the faults of all cells."""
     from gem_ma.config.loading import load_study
-    from gem_ma.config.worlds import worlds_of
-    from gem_ma.running.cells import Policies
+    from gem_ma.runs.cells import Policies
+    from gem_ma.runs.worlds import worlds_of
 
     study = load_study(source, overrides, typed=True)
     policies, episodes = Policies(list(study.cells.values()), offline=offline), 0

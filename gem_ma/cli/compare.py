@@ -39,7 +39,7 @@ def command(first: str, second: str, scores: tuple[str, ...], whole: bool, as_js
     tests, measures another. Where one score is the question, name it by --score.
     """
     from gem_ma.cli.terminal import emit, emit_json, once
-    from gem_ma.running.comparing import compare_runs
+    from gem_ma.runs.comparing import compare_runs
 
     comparison = compare_runs(*_paths(first, second), once(), scores)
     if as_json:

@@ -114,7 +114,7 @@ def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, An
     """Three assistants in front of the same scripted customers."""
     from gem_ma.cli.run import play
     from gem_ma.config.loading import load
-    from gem_ma.config.plans import scenario_of
+    from gem_ma.runs.plans import scenario_of
     from gem_ma.runs.store import read_summary
     from gem_ma.scores.groups import interval_text
     from gem_ma.view.report import Section

@@ -39,11 +39,11 @@ def examine(
     from gem_ma.cli.exits import Interrupted
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import Progress
-    from gem_ma.config.plans import evaluation_plans, open_policies
-    from gem_ma.config.worlds import worlds_of
     from gem_ma.engines.small.human import asks_person
+    from gem_ma.runs.plans import evaluation_plans, open_policies
     from gem_ma.runs.store import read_manifest
     from gem_ma.runs.store.manifest import note_in_manifest
+    from gem_ma.runs.worlds import worlds_of
     from gem_ma.scores.judge import Judge
 
     loaded.config.only  # noqa: B018 (refuses several: an agent may have another part in each)
@@ -141,7 +141,7 @@ async def _play(
     from contextlib import aclosing
 
     from gem_ma.driver.many import play_many
-    from gem_ma.running.playing import outcome
+    from gem_ma.runs.playing import outcome
 
     played: Any = play_many(plans, policies, concurrency=concurrency, started=progress.start)
     # a signal leaves plays open; they are closed here, while their loop still runs

@@ -51,7 +51,7 @@ def command(
     from gem_ma.cli.run import play
     from gem_ma.cli.seats import seated
     from gem_ma.config.loading import load
-    from gem_ma.running.by_hand import drawn_seed, with_person
+    from gem_ma.runs.by_hand import drawn_seed, with_person
     from gem_ma.runs.store import run_path
 
     if seed is None:
@@ -68,8 +68,8 @@ def command(
 
 def _seat_of(loaded: Loaded, agent: str | None) -> str:
     """The seat that is wanted. Raises UsageError where there is no such one."""
-    from gem_ma.config.worlds import seats_by_name
     from gem_ma.kernel.spelling import nearest
+    from gem_ma.runs.worlds import seats_by_name
 
     agents = list(seats_by_name(loaded.config, base=loaded.base))
     if agent is None and len(agents) == 1:

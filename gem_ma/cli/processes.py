@@ -32,9 +32,9 @@ def follow(loaded: Loaded) -> int:
     and says nothing that the first one says."""
     import asyncio
 
-    from gem_ma.config.plans import open_policies
-    from gem_ma.config.worlds import worlds_of
     from gem_ma.kernel.errors import GemMaError
+    from gem_ma.runs.plans import open_policies
+    from gem_ma.runs.worlds import worlds_of
     from gem_ma.training.entry import train
     from gem_ma.training.processes.teams import LostError, join
     from gem_ma.training.schedule.checks import checked

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gem_ma.config.loading import Loaded
-    from gem_ma.config.worlds import Worlds
     from gem_ma.engines.base import Policy
     from gem_ma.kernel.errors import GemMaError
     from gem_ma.runs.store import RunFolder
+    from gem_ma.runs.worlds import Worlds
 
 EXAMPLE = """\b
 Examples:
@@ -107,11 +107,11 @@ def play(
     from gem_ma.cli.runs import report_of, show_summary, tell_changes
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import progress_line
-    from gem_ma.config.plans import open_policies, try_seats
-    from gem_ma.config.worlds import worlds_of
     from gem_ma.engines.opening import paces
-    from gem_ma.running.folder import open_folder
-    from gem_ma.running.score import score_of
+    from gem_ma.runs.folder import open_folder
+    from gem_ma.runs.plans import open_policies, try_seats
+    from gem_ma.runs.score import score_of
+    from gem_ma.runs.worlds import worlds_of
 
     config = loaded.config
     with loaded.placing():  # a tool that cannot be had is named by its key
@@ -158,7 +158,7 @@ def _play_rest(
     is out of reach, which ends the play and loses nothing."""
     from gem_ma.cli.terminal import Progress, progress_line
     from gem_ma.kernel.errors import BudgetError, EndpointError
-    from gem_ma.running.playing import play_into
+    from gem_ma.runs.playing import play_into
 
     config, path = loaded.config, folder.path
     done = folder.done() - (folder.failed() if retry_failed else set())

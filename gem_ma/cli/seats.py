@@ -38,7 +38,7 @@ def seated(
         raise click.UsageError("name a config or a scenario, as in retail")
     source, overrides = plain[0], plain[1:]
     if seats:
-        from gem_ma.config.worlds import seats_by_name
+        from gem_ma.runs.worlds import seats_by_name
 
         loaded = _before(source, overrides)
         before = seats_by_name(loaded.config, base=loaded.base)
@@ -55,8 +55,8 @@ def _address_overrides(
     """The overrides that say where models are; an address of one seat goes before that of all."""
     from gem_ma.config.loading import load
     from gem_ma.config.options import signature
-    from gem_ma.config.worlds import seats_by_name
     from gem_ma.engines.capabilities import Findable, declares
+    from gem_ma.runs.worlds import seats_by_name
 
     if not addresses:
         return []

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gem_ma.config.loading import LoadedStudy
-    from gem_ma.config.worlds import Worlds
-    from gem_ma.running.cells import Names
+    from gem_ma.runs.cells import Names
+    from gem_ma.runs.worlds import Worlds
     from gem_ma.scores.studies import Cell
 
 EXAMPLE = """\b
@@ -63,7 +63,7 @@ def command(
     from pathlib import Path
 
     from gem_ma.config.loading import load_study
-    from gem_ma.running.cells import study_path
+    from gem_ma.runs.cells import study_path
 
     options = {"scenario.tasks": tasks, "run.concurrency": concurrency}
     extra = [f"{key}={value}" for key, value in options.items() if value is not None]
@@ -92,7 +92,7 @@ def study(
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.study_tables import show_study
     from gem_ma.cli.terminal import progress_line
-    from gem_ma.running.cells import check_measures, keep_comparison, keep_config, worlds_of_cells
+    from gem_ma.runs.cells import check_measures, keep_comparison, keep_config, worlds_of_cells
     from gem_ma.runs.store import hold_folder
 
     worlds = worlds_of_cells(loaded)
@@ -133,7 +133,7 @@ def _play(
     from gem_ma.cli.runs import report_of
     from gem_ma.cli.terminal import Progress
     from gem_ma.kernel.errors import BudgetError, EndpointError
-    from gem_ma.running.cells import Playing, Policies, cell_path
+    from gem_ma.runs.cells import Playing, Policies, cell_path
 
     cells: dict[Names, Cell] = {}
     policies = Policies(list(loaded.cells.values()))

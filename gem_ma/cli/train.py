@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from gem_ma.cli.stopping import Stopping
     from gem_ma.config.loading import Loaded
-    from gem_ma.config.worlds import Worlds
     from gem_ma.engines.base import Policy
     from gem_ma.runs.store import RunFolder
+    from gem_ma.runs.worlds import Worlds
 
 EXAMPLE = """\b
 Example:
@@ -111,9 +111,9 @@ def learn(
     from gem_ma.cli.runs import report_of, tell_changes
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.trained import show_training, verdict
-    from gem_ma.config.plans import open_policies, try_seats
-    from gem_ma.running.folder import open_folder
-    from gem_ma.running.learning import checked_worlds
+    from gem_ma.runs.folder import open_folder
+    from gem_ma.runs.learning import checked_worlds
+    from gem_ma.runs.plans import open_policies, try_seats
     from gem_ma.training.processes.teams import LostError
 
     config = loaded.config

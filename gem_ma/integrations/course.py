@@ -16,9 +16,7 @@ from typing import Any, NamedTuple
 
 from gem_ma import credit
 from gem_ma.config.loading import Loaded, Overrides
-from gem_ma.config.plans import open_policies, try_seats
 from gem_ma.config.training import TrainSettings
-from gem_ma.config.worlds import Worlds, worlds_of
 from gem_ma.credit.estimators import estimate
 from gem_ma.credit.estimators.registry import estimator
 from gem_ma.driver.rollout import Plan
@@ -28,6 +26,8 @@ from gem_ma.entrance import Source, load_config, wait
 from gem_ma.integrations.samples import Sample, samples
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, DataError
+from gem_ma.runs.plans import open_policies, try_seats
+from gem_ma.runs.worlds import Worlds, worlds_of
 from gem_ma.training.learner.pairs import PAIRED
 from gem_ma.training.loop.local import LocalPlayers
 from gem_ma.training.schedule.alternation import settings_of

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 from gem_ma import credit
 from gem_ma.config.loading import Overrides
-from gem_ma.config.plans import open_policies
-from gem_ma.config.worlds import worlds_of
 from gem_ma.driver.behaviour import Factory
 from gem_ma.driver.rollout import Plan, play
 from gem_ma.engines.base import Engine, Policy
@@ -25,6 +23,8 @@ from gem_ma.integrations.samples import Sample, samples
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Reply, Request, Sampling, Usage
+from gem_ma.runs.plans import open_policies
+from gem_ma.runs.worlds import worlds_of
 from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.discounts import discounts
 from gem_ma.training.schedule.plans import training_plans

@@ -13,7 +13,7 @@ from gem_ma.kernel.errors import ConfigError, DataError, StoreError
 if TYPE_CHECKING:
     from gem_ma.config.playing import ScenarioSettings
     from gem_ma.config.settings import Config
-    from gem_ma.config.worlds import Worlds
+    from gem_ma.runs.worlds import Worlds
     from gem_ma.scores.judge import Judge
 
 Say = Callable[[str], None]
@@ -39,7 +39,7 @@ class Recorded:
     def summary(self) -> dict[str, Any]:
         """The score of all episodes of the folder, computed anew without a model: the keys of
         summary.json, less `baselines`, which other plays gave. Raises StoreError for damage."""
-        from gem_ma.running.costs import costs_of, other_models
+        from gem_ma.runs.costs import costs_of, other_models
         from gem_ma.runs.store import read_ends, read_episodes, read_summary
         from gem_ma.system.files import damage
 
@@ -95,7 +95,7 @@ def open_record(
 
 def _check_data(path: Path, worlds: Worlds) -> None:
     """Raises DataError where rules or data of these worlds are others than those of the run."""
-    from gem_ma.running.folder import world_facts
+    from gem_ma.runs.folder import world_facts
     from gem_ma.runs.store import read_manifest
     from gem_ma.runs.store.used import changed_data, changed_rules
 
@@ -168,7 +168,7 @@ def _wrappers(block: ScenarioSettings) -> Iterator[str]:
 
 
 def _made(config: Config, name: str) -> Worlds:
-    from gem_ma.config.worlds import worlds_of
+    from gem_ma.runs.worlds import worlds_of
 
     # exams are not judged again, so that their worlds need not be there
     exams = config.evaluate.model_copy(update={"scenarios": {}})

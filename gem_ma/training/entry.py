@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gem_ma.config.plans import open_policies
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
-from gem_ma.config.worlds import Worlds, worlds_of
 from gem_ma.credit.estimators import estimator
 from gem_ma.engines.base import Policy
 from gem_ma.engines.opening import paces
 from gem_ma.kernel.scenario import Scenario
+from gem_ma.runs.plans import open_policies
 from gem_ma.runs.store import RunFolder
+from gem_ma.runs.worlds import Worlds, worlds_of
 from gem_ma.tracking import Tracker, Tracking
 from gem_ma.training.learner.critic import Critic
 from gem_ma.training.loop.attendant import Attendant

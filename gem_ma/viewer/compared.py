@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
-from gem_ma.running.comparing import compared, judged_cell, world_of
+from gem_ma.runs.comparing import compared, judged_cell, world_of
 from gem_ma.scores.comparison import (
     both_ways,
     difference_of,

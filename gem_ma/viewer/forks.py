@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma import registry
-from gem_ma.config.plans import open_policies
 from gem_ma.config.settings import Config
-from gem_ma.config.worlds import World, Worlds
 from gem_ma.driver.behaviour import Behaviour, Factory, Sample, as_factory, needs_policy, seat
 from gem_ma.driver.forks import Branch
 from gem_ma.driver.rollout import Plan, play
@@ -27,6 +25,8 @@ from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.kernel.types import Action, Asked, Turn
 from gem_ma.record.codec import from_json, to_json
+from gem_ma.runs.plans import open_policies
+from gem_ma.runs.worlds import World, Worlds
 from gem_ma.view.beside import add_row, read_rows
 
 FILE = "forks.jsonl"

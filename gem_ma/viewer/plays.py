@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gem_ma import registry
 from gem_ma.config.loading import load
-from gem_ma.config.plans import try_seats
-from gem_ma.config.worlds import worlds_of
 from gem_ma.driver.behaviour import as_factory, needs_policy
 from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
-from gem_ma.running.by_hand import drawn_seed, with_person
-from gem_ma.running.folder import open_folder
+from gem_ma.runs.by_hand import drawn_seed, with_person
+from gem_ma.runs.folder import open_folder
+from gem_ma.runs.plans import try_seats
 from gem_ma.runs.store import run_path
+from gem_ma.runs.worlds import worlds_of
 from gem_ma.view.page import PLAYED, Html, page, text
 from gem_ma.viewer.answers import warning, whole_number
 from gem_ma.viewer.forks import check_player

@@ -21,14 +21,14 @@ from gem_ma.kernel.errors import EngineError, GemMaError, StoreError
 from gem_ma.kernel.parsing import clean
 from gem_ma.kernel.scenario import Game
 from gem_ma.kernel.types import Message, Reply, Request, spoken
-from gem_ma.running.score import score_of
+from gem_ma.runs.score import score_of
 from gem_ma.view.report import write_report
 from gem_ma.view.transcript import key_of, messages_shown, number
 
 if TYPE_CHECKING:
     from gem_ma.config.loading import Loaded
-    from gem_ma.config.worlds import Worlds
     from gem_ma.runs.store import RunFolder
+    from gem_ma.runs.worlds import Worlds
 
 ANSWER_S = 1.0  # how long a request waits for what comes next; mostly the others act at once
 MOST_TEXT = 1_000_000  # characters of a message: who plays must be able to read all of it

@@ -41,13 +41,13 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from gem_ma import config as configs
 from gem_ma import credit
-from gem_ma.config.plans import open_policies
-from gem_ma.config.worlds import worlds_of
 from gem_ma.driver.many import play_many
 from gem_ma.engines.base import Policy
 from gem_ma.engines.local.tiny import make_model
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.types import Reply
+from gem_ma.runs.plans import open_policies
+from gem_ma.runs.worlds import worlds_of
 from gem_ma.training.loop.opening import open_learner
 from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.plans import training_plans

@@ -26,11 +26,11 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from gem_ma import Episode, Scenario, play_many, registry
 from gem_ma.config.loading import load
-from gem_ma.config.plans import evaluation_plans, scenario_of
 from gem_ma.engines.base import Policy
 from gem_ma.engines.opening import open_engine
 from gem_ma.kernel.errors import GemMaError
 from gem_ma.kernel.types import Sampling
+from gem_ma.runs.plans import evaluation_plans, scenario_of
 from gem_ma.scores.intervals import skewed_t, wilson
 
 FOREIGN = (

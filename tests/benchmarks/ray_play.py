@@ -19,9 +19,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from gem_ma.config import load
-from gem_ma.config.plans import open_policies
-from gem_ma.config.worlds import worlds_of
 from gem_ma.kernel.episode import Episode
+from gem_ma.runs.plans import open_policies
+from gem_ma.runs.worlds import worlds_of
 from gem_ma.training.loop.local import LocalPlayers
 from gem_ma.training.loop.remote import RemotePlayers
 from gem_ma.training.loop.roles import Players

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gem_ma import config
-from gem_ma.config.plans import open_policies, scenario_of
+from gem_ma.runs.plans import open_policies, scenario_of
 from gem_ma.runs.store import RunFolder, read_metrics
 from gem_ma.training.entry import train
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from gem_ma import config
-from gem_ma.config.plans import open_policies, scenario_of
-from gem_ma.config.worlds import Worlds
 from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.types import Message
+from gem_ma.runs.plans import open_policies, scenario_of
+from gem_ma.runs.worlds import Worlds
 from gem_ma.training.entry import run_training
 from gem_ma.training.loop.local import LocalPlayers
 from gem_ma.training.loop.opening import open_learner

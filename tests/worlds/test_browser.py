@@ -13,7 +13,7 @@ import pytest
 
 from gem_ma import Action, Game, ToolCall
 from gem_ma.config import load
-from gem_ma.config.plans import scenario_of
+from gem_ma.runs.plans import scenario_of
 from tests.browser import Browser
 from tests.worlds.shop_pages import shop
 

@@ -16,7 +16,6 @@ from typing import Any
 from gem_ma import registry
 from gem_ma.config.settings import Config
 from gem_ma.config.training import WarmStartSettings
-from gem_ma.config.worlds import Worlds
 from gem_ma.driver.behaviour import needs_policy
 from gem_ma.engines.base import Policy
 from gem_ma.engines.local.tiny import check_new, make_model, place_new
@@ -25,6 +24,7 @@ from gem_ma.engines.opening import open_engine
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.types import ToolCall
+from gem_ma.runs.worlds import Worlds
 from gem_ma.training.learner.cloning import clone, listens
 from gem_ma.training.learner.rows import Demonstration
 from gem_ma.training.learner.torch_learner import TorchLearner

@@ -8,8 +8,8 @@ from typing import Any
 
 from gem_ma.config.settings import Config
 from gem_ma.config.training import CurriculumSettings
-from gem_ma.config.worlds import Worlds
 from gem_ma.kernel.episode import placed
+from gem_ma.runs.worlds import Worlds
 from gem_ma.training.loop.attendant import NO_FILES, Attendant
 from gem_ma.training.loop.step import Step
 from gem_ma.training.schedule.curriculum import Choices, Tally

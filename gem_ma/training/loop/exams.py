@@ -8,15 +8,15 @@ from dataclasses import replace
 from statistics import variance
 from typing import Any
 
-from gem_ma.config.plans import cast_of
 from gem_ma.config.settings import Config
-from gem_ma.config.worlds import World, Worlds
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Exact
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
+from gem_ma.runs.plans import cast_of
+from gem_ma.runs.worlds import World, Worlds
 from gem_ma.scores.exploitability import (
     ScoresTexts,
     TokenStrategy,

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gem_ma.config.worlds import Worlds
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.scenario import Scenario
+from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.ratings import player_of
 
 # The most players whose returns `measures` lists one by one; a larger league has ratings instead.

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from typing_extensions import get_protocol_members
 
-from gem_ma.config.plans import budget_of
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Divides, Reachable, Trains
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.runs.plans import budget_of
 from gem_ma.training.learner.capabilities import Follows, Joins, Values
 from gem_ma.training.learner.critic import Critic
 from gem_ma.training.loop.roles import Learner

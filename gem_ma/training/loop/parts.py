@@ -8,9 +8,9 @@ from typing import Any
 
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
-from gem_ma.config.worlds import Worlds
 from gem_ma.engines.base import Policy
 from gem_ma.runs.store import RunFolder
+from gem_ma.runs.worlds import Worlds
 from gem_ma.training.loop.attendant import Attendant
 from gem_ma.training.loop.checkpoint import Checkpoint
 from gem_ma.training.loop.curriculum import Curriculum

@@ -13,13 +13,13 @@ from pathlib import Path
 from socket import gethostname
 from typing import Any
 
-from gem_ma.config.plans import open_policies
 from gem_ma.config.settings import Config
-from gem_ma.config.worlds import worlds_of
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Carries
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, GemMaError
+from gem_ma.runs.plans import open_policies
+from gem_ma.runs.worlds import worlds_of
 from gem_ma.system.import_folders import search_folder
 from gem_ma.training.loop.playing import heated, play_chunk
 from gem_ma.training.processes.orders import plan_of

@@ -14,11 +14,11 @@ from typing import Any
 
 from gem_ma import credit
 from gem_ma.config.training import TrainSettings
-from gem_ma.config.worlds import Worlds
 from gem_ma.credit.estimators import estimate, key_among_worlds
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import stable_seed
 from gem_ma.kernel.episode import Episode, placed
+from gem_ma.runs.worlds import Worlds
 from gem_ma.training.loop.roles import Players
 from gem_ma.training.schedule.alternation import learning, settings_of
 from gem_ma.training.schedule.curriculum import Tasks, in_turn

@@ -14,12 +14,12 @@ from copy import copy
 from typing import Any
 
 from gem_ma.config.settings import Config
-from gem_ma.config.worlds import Worlds
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Carries, Pins
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.runs.worlds import Worlds
 from gem_ma.training.loop.local import LocalPlayers, Members
 from gem_ma.training.loop.roles import Players
 from gem_ma.training.processes.chunks import SIZE, cut, share_out

@@ -14,11 +14,11 @@ from typing import Any
 from gem_ma import credit
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
-from gem_ma.config.worlds import Worlds
 from gem_ma.credit.estimators import estimate, key_among_worlds, mean_return, raw_gae, shaped
 from gem_ma.credit.table import TurnTable
 from gem_ma.engines.base import stable_seed
 from gem_ma.kernel.episode import Episode
+from gem_ma.runs.worlds import Worlds
 from gem_ma.training.learner.critic import Critic, valued
 from gem_ma.training.learner.mismatch import check_fresh
 from gem_ma.training.loop.anchoring import Anchoring, check_anchored

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from gem_ma.config.worlds import World, Worlds
 from gem_ma.driver.forks import Branch
 from gem_ma.driver.rollout import Plan
 from gem_ma.kernel.episode import Limits, Seat
 from gem_ma.kernel.errors import EngineError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.record.codec import dump_episode, load_episode
+from gem_ma.runs.worlds import World, Worlds
 
 
 def order_of(plan: Plan, worlds: Worlds) -> dict[str, Any]:

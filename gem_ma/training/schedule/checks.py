@@ -13,11 +13,11 @@ from typing import Any
 
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
-from gem_ma.config.worlds import Worlds
 from gem_ma.credit.estimators import columns, estimator
 from gem_ma.credit.table import KEYS
 from gem_ma.engines.capabilities import Configured
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.judge import Judge
 from gem_ma.tracking import options_of
 from gem_ma.training.learner.mismatch import SAMPLED, unlearnable

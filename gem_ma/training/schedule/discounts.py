@@ -13,10 +13,10 @@ from typing import Any
 from gem_ma.config.learning import SCHEDULE
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
-from gem_ma.config.worlds import Worlds
 from gem_ma.credit import Gamma, discount_of
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
+from gem_ma.runs.worlds import Worlds
 from gem_ma.training.schedule.alternation import settings_of
 
 

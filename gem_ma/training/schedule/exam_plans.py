@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gem_ma.config.plans import cast_of
 from gem_ma.config.settings import Config
 from gem_ma.driver.rollout import Plan
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.scenario import Scenario
+from gem_ma.runs.plans import cast_of
 from gem_ma.training.schedule.plans import plan_of
 from gem_ma.training.selfplay.seats import casts
 

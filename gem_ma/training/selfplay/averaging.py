@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from gem_ma.config.settings import Config
-from gem_ma.config.worlds import Worlds
 from gem_ma.engines.small.table import Table, view_key
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
+from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.exploitability import ScoresTexts, TokenStrategy, decisions
 from gem_ma.scores.mixture import Mixture
 from gem_ma.training.loop.attendant import NO_FILES, Attendant

@@ -16,9 +16,9 @@ from typing import Any, NotRequired
 from typing_extensions import TypedDict
 
 from gem_ma.config.training import TrainSettings
-from gem_ma.config.worlds import Worlds
 from gem_ma.engines.base import Policy
 from gem_ma.kernel.episode import Episode
+from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.exploitability import ScoresTexts
 from gem_ma.training.loop.attendant import NO_FILES, Attendant
 from gem_ma.training.loop.exams import effects

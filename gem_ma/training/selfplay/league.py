@@ -23,16 +23,16 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from gem_ma.config.opponents import OpponentSettings
-from gem_ma.config.plans import cast_of
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
-from gem_ma.config.worlds import Worlds
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.capabilities import Weighs
 from gem_ma.engines.opening import open_engine
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
+from gem_ma.runs.plans import cast_of
+from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.ratings import games, points
 from gem_ma.system.files import kind, place
 from gem_ma.training.loop.attendant import NO_FILES, Attendant

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gem_ma.config.loading import Loaded, LoadedStudy
-    from gem_ma.config.worlds import World, Worlds
+    from gem_ma.runs.worlds import World, Worlds
     from gem_ma.driver.rollout import Plan
     from gem_ma.engines.base import Policy
     from gem_ma.kernel.episode import Episode
@@ -91,7 +91,7 @@ class Policies:
 
     def __init__(self, cells: Sequence[Loaded], *, offline: bool = False) -> None:
         """`offline`: nothing will be sampled, so no key is read."""
-        from gem_ma.config.plans import budget_of
+        from gem_ma.runs.plans import budget_of
 
         self.open: dict[str, Policy] = {}
         self.options: dict[str, Any] = {"offline": True} if offline else {}
@@ -101,7 +101,7 @@ class Policies:
 
     def of(self, loaded: Loaded) -> dict[str, Policy]:
         """The policies that this cell samples from, the next of the cells."""
-        from gem_ma.config.plans import open_policies
+        from gem_ma.runs.plans import open_policies
 
         keys = self._keys(loaded)
         needed = set().union(*self.left)
@@ -137,7 +137,7 @@ class Policies:
 
 def worlds_of_cells(loaded: LoadedStudy) -> dict[Names, Worlds]:
     """The worlds of every cell; cells with the same options share one scenario, and its data."""
-    from gem_ma.config.worlds import worlds_of
+    from gem_ma.runs.worlds import worlds_of
 
     made: dict[str, Scenario] = {}
     return {
@@ -195,7 +195,7 @@ def _tried(world: World) -> Episode:
     import asyncio
     from dataclasses import replace
 
-    from gem_ma.config.plans import evaluation_plans
+    from gem_ma.runs.plans import evaluation_plans
     from gem_ma.driver.rollout import play
     from gem_ma.kernel.episode import Limits, Seat
 
@@ -223,8 +223,8 @@ class Playing:
         self, loaded: Loaded, path: Path, worlds: Worlds, policies: Mapping[str, Policy]
     ) -> Cell:
         """Plays what this cell's run folder lacks and gives what came of it."""
-        from gem_ma.running.folder import open_folder
-        from gem_ma.running.playing import play_into
+        from gem_ma.runs.folder import open_folder
+        from gem_ma.runs.playing import play_into
         from gem_ma.scores.studies import cell_of
         from gem_ma.scores.verdicts import noting
         from gem_ma.system.files import make_folder
@@ -274,7 +274,7 @@ def _world(worlds: Worlds) -> str:
 
 
 def _summary(cell: Cell, loaded: Loaded, episodes: Any, planned: int) -> dict[str, Any]:
-    from gem_ma.running.costs import costs_of, other_models
+    from gem_ma.runs.costs import costs_of, other_models
 
     return {
         "planned": planned,

@@ -40,7 +40,7 @@ def _tasks(config: Config, words: Sequence[str], plays: int, seed: int) -> list[
     import random
 
     from gem_ma.config.fit_scenario import single
-    from gem_ma.config.plans import scenario_of
+    from gem_ma.runs.plans import scenario_of
 
     if config.scenario is None or any(word.startswith("scenario.tasks=") for word in words):
         return []

@@ -75,7 +75,7 @@ class Run(dict[str, Any]):
         success end turn step agent text parsed calls reward policy version tokens`. Raises
         ConfigError for another `of`.
         """
-        from gem_ma.running.played import Played
+        from gem_ma.runs.played import Played
         from gem_ma.runs.export.tables import turn_rows
 
         if of not in ("episodes", "turns"):

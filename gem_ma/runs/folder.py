@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gem_ma.config.loading import Loaded
-    from gem_ma.config.worlds import Worlds
+    from gem_ma.runs.worlds import Worlds
     from gem_ma.engines.base import Policy
     from gem_ma.kernel.scenario import Scenario
     from gem_ma.runs.store import RunFolder
@@ -28,7 +28,7 @@ def open_folder(
     may not go on with others."""
     from functools import partial
 
-    from gem_ma.running.used import files_used
+    from gem_ma.runs.used import files_used
     from gem_ma.runs.store import RunFolder
     from gem_ma.scores.verdicts import heads_of, success_row
 

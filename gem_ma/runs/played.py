@@ -17,7 +17,7 @@ class Played:
     """Rows of the plays of a run folder."""
 
     def __init__(self, record: Recorded) -> None:
-        from gem_ma.running.costs import prices_of
+        from gem_ma.runs.costs import prices_of
         from gem_ma.runs.store.lines import read_resolved
 
         self.judge = record.judge

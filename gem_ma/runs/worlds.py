@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gem_ma.config.paths import located
-from gem_ma.config.plans import count, evaluation_plans, with_tools
+from gem_ma.runs.plans import count, evaluation_plans, with_tools
 from gem_ma.config.playing import AgentSettings, ExamSettings, ScenarioSettings, WorldSettings
 from gem_ma.config.seating import is_pattern, seats_of
 from gem_ma.config.settings import Config
