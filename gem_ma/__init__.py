@@ -41,7 +41,7 @@ _PUBLIC = {
     **dict.fromkeys(("check_scenario",), "gem_ma.testing"),
     **dict.fromkeys(
         ("compare", "load_config", "open_policies", "open_run", "run", "study", "train"),
-        "gem_ma.entrance",
+        "gem_ma.api",
     ),
     **dict.fromkeys(("Run",), "gem_ma.runs.run"),
 }

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gem_ma import credit
+from gem_ma.api import Source, load_config, wait
 from gem_ma.config.loading import Loaded, Overrides
 from gem_ma.config.training import TrainSettings
 from gem_ma.credit.estimators import estimate
@@ -22,7 +23,6 @@ from gem_ma.credit.estimators.registry import estimator
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.engines.local.transformers import Transformers
-from gem_ma.entrance import Source, load_config, wait
 from gem_ma.integrations.samples import Sample, samples
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, DataError

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from gem_ma.api import Source
 from gem_ma.config.loading import Overrides
-from gem_ma.entrance import Source
 from gem_ma.integrations.course import Start
 from gem_ma.integrations.outside import Drawn, Elsewhere, Outside
 from gem_ma.integrations.samples import Sample

@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gem_ma import credit
+from gem_ma.api import Source, load_config
 from gem_ma.config.loading import Overrides
 from gem_ma.driver.behaviour import Factory
 from gem_ma.driver.rollout import Plan, play
 from gem_ma.engines.base import Engine, Policy
 from gem_ma.engines.local.chat import Chat
-from gem_ma.entrance import Source, load_config
 from gem_ma.integrations.course import Start, check_training, chosen, starts_of, trained_by
 from gem_ma.integrations.samples import Sample, samples
 from gem_ma.kernel.episode import Episode

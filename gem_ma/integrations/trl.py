@@ -15,9 +15,9 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from gem_ma.api import Source
 from gem_ma.config.loading import Overrides
 from gem_ma.engines.local.transformers import Transformers
-from gem_ma.entrance import Source
 from gem_ma.integrations.course import Course, Start
 from gem_ma.integrations.samples import Sample
 from gem_ma.kernel.errors import ConfigError, DataError

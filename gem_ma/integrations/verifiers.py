@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from gem_ma import credit
+from gem_ma.api import Source
 from gem_ma.config.loading import Overrides
 from gem_ma.engines.wording import (
     BEFORE_RESULT,
@@ -26,7 +27,6 @@ from gem_ma.engines.wording import (
     speaker,
     tools_as_text,
 )
-from gem_ma.entrance import Source
 from gem_ma.integrations.course import Start
 from gem_ma.integrations.outside import Outside
 from gem_ma.kernel.episode import Episode
