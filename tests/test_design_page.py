@@ -56,7 +56,7 @@ BESIDE_A_STEP = {
     ],
     "numbers that are logged": [
         "gem_ma/scores/",
-        "gem_ma/tracking/",
+        "gem_ma/training/tracking/",
         "gem_ma/training/loop/measures.py",
         "gem_ma/training/loop/metrics.py",
         "gem_ma/training/loop/timings.py",

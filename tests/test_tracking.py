@@ -21,8 +21,8 @@ from gem_ma.runs.plans import open_policies
 from gem_ma.runs.store import read_metrics, read_timings
 from gem_ma.runs.store.names import result_digest
 from gem_ma.system.extras import install
-from gem_ma.tracking import Facts, Tracking, options_of
-from gem_ma.tracking.names import flat
+from gem_ma.training.tracking import Facts, Tracking, options_of
+from gem_ma.training.tracking.names import flat
 from tests.broken_runs import opened, trained
 
 SMALL = (
@@ -140,7 +140,7 @@ def test_a_missing_library_is_one_line_with_the_command_before_anything_is_playe
 ) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(
-        "gem_ma.tracking.find_spec",
+        "gem_ma.training.tracking.find_spec",
         lambda name, *rest: None if name == "wandb" else real(name, *rest),
     )
     with pytest.raises(ConfigError) as error:

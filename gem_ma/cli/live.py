@@ -1,7 +1,7 @@
 """What a person sees while policies learn: a table that redraws itself on a terminal, a plain line
 now and then elsewhere, nothing where quiet.
 
-It is a tracker (`gem_ma.tracking`): it knows flat names of numbers, nothing of training. All of
+It is a tracker (`gem_ma.training.tracking`): it knows flat names of numbers, nothing of training. All of
 it goes to stderr.
 """
 

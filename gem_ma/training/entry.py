@@ -17,7 +17,6 @@ from gem_ma.kernel.scenario import Scenario
 from gem_ma.runs.plans import open_policies
 from gem_ma.runs.store import RunFolder
 from gem_ma.runs.worlds import Worlds, worlds_of
-from gem_ma.tracking import Tracker, Tracking
 from gem_ma.training.learner.critic import Critic
 from gem_ma.training.loop.attendant import Attendant
 from gem_ma.training.loop.beginning import Beginning
@@ -42,6 +41,7 @@ from gem_ma.training.schedule.discounts import check_discounts
 from gem_ma.training.selfplay.averaging import Averages
 from gem_ma.training.selfplay.guard import Guard
 from gem_ma.training.selfplay.league import League
+from gem_ma.training.tracking import Tracker, Tracking
 from gem_ma.training.train import OnStep, Trainer
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gem_ma.tracking import Tracking
 from gem_ma.training.loop.beginning import fingerprints
 from gem_ma.training.loop.ends import begin, finish
 from gem_ma.training.loop.exams import exam
@@ -20,6 +19,7 @@ from gem_ma.training.loop.parts import Parts
 from gem_ma.training.loop.plays import beside, played
 from gem_ma.training.loop.step import Step
 from gem_ma.training.schedule.alternation import learning
+from gem_ma.training.tracking import Tracking
 
 OnStep = Callable[[int, dict[str, Any]], None]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from gem_ma.config.training import TrainSettings
-from gem_ma.tracking import Tracking
 from gem_ma.training.loop.exports import export
 from gem_ma.training.loop.parts import Parts
 from gem_ma.training.loop.resuming import resume
 from gem_ma.training.loop.step import Step
 from gem_ma.training.schedule.demonstrations import demonstrations
+from gem_ma.training.tracking import Tracking
 
 
 class Examiner(Protocol):

@@ -19,13 +19,13 @@ from gem_ma.engines.capabilities import Configured
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.judge import Judge
-from gem_ma.tracking import options_of
 from gem_ma.training.learner.mismatch import SAMPLED, unlearnable
 from gem_ma.training.schedule.alternation import check_names, settings_of
 from gem_ma.training.schedule.loss_checks import check_loss
 from gem_ma.training.schedule.plans import TRAINING_SEEDS
 from gem_ma.training.selfplay.opponents import check_opponents
 from gem_ma.training.selfplay.seats import plays_per_start
+from gem_ma.training.tracking import options_of
 
 # of a learned policy: it is part of file names; @ belongs to snapshots and critics
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")

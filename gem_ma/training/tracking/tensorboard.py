@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gem_ma.system.files import make_folder, names, remove
-from gem_ma.tracking import Facts
+from gem_ma.training.tracking import Facts
 
 
 class TensorBoard:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gem_ma.tracking import PROJECT, Facts
-from gem_ma.tracking.library_run import LibraryRun
+from gem_ma.training.tracking import PROJECT, Facts
+from gem_ma.training.tracking.library_run import LibraryRun
 
 
 def open_tracker(facts: Facts, **options: Any) -> LibraryRun:

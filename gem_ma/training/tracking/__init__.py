@@ -27,8 +27,8 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.store import RunFolder, read_timings, result_settings
 from gem_ma.system.extras import install
 from gem_ma.system.files import append, read_json, replace_file
-from gem_ma.tracking.delivered import Delivered, label_of
-from gem_ma.tracking.names import flat
+from gem_ma.training.tracking.delivered import Delivered, label_of
+from gem_ma.training.tracking.names import flat
 
 # name -> options; each is a module here, a library and an extra of the package
 TRACKERS: Mapping[str, tuple[str, ...]] = {
@@ -216,7 +216,7 @@ class Tracking:
                     factory = (
                         _factory(name)
                         if ":" in name
-                        else import_module(f"gem_ma.tracking.{name}").open_tracker
+                        else import_module(f"gem_ma.training.tracking.{name}").open_tracker
                     )
                     self._trackers[name] = factory(facts, **options)
             except Exception as error:  # of a library: it may raise anything

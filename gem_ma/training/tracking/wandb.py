@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gem_ma.tracking import PROJECT, Facts
-from gem_ma.tracking.library_run import LibraryRun
+from gem_ma.training.tracking import PROJECT, Facts
+from gem_ma.training.tracking.library_run import LibraryRun
 
 LOGIN_S = 30  # an unattended run must not wait for somebody to log in
 
