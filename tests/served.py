@@ -9,14 +9,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from gem_ma.viewer.site import Site
+from gem_ma.pages.live.site import Site
 
 
 @contextmanager
 def served(site: Site) -> Iterator[int]:
     """Gives the port, and ends the server behind it."""
     uvicorn = pytest.importorskip("uvicorn")
-    from gem_ma.viewer.server import app, listen
+    from gem_ma.pages.live.server import app, listen
 
     with listen(0) as bound:
         port = bound.getsockname()[1]

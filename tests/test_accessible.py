@@ -12,9 +12,9 @@ import pytest
 
 from gem_ma.kernel.episode import End
 from gem_ma.kernel.types import Action, Message, Turn
+from gem_ma.pages.live.site import Site
+from gem_ma.pages.static.notes import Note, write_note
 from gem_ma.runs.store import read_episodes
-from gem_ma.view.notes import Note, write_note
-from gem_ma.viewer.site import Site
 from tests.browser import Browser
 from tests.command_line import gem_ma
 from tests.hostile import STUDY

@@ -11,8 +11,8 @@ import pytest
 
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.types import Action, Message, Reply, ToolCall, Turn
+from gem_ma.pages.static.report import Section, write_report
 from gem_ma.runs.store import RunFolder
-from gem_ma.view.report import Section, write_report
 from tests.browser import Browser
 from tests.test_chosen import JUDGE, page_of
 from tests.test_chosen import episode as plain

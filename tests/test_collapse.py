@@ -18,6 +18,7 @@ from gem_ma.engines.small.table import Table, view_key
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Action, Malformed, Message, Reply, Turn
+from gem_ma.pages.static.learning import alarms_told
 from gem_ma.registry import make
 from gem_ma.runs.plans import open_policies, scenario_of
 from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
@@ -34,7 +35,6 @@ from gem_ma.training.selfplay.collapse import Watch
 from gem_ma.training.selfplay.guard import Guard
 from gem_ma.training.selfplay.league import League
 from gem_ma.training.selfplay.signs import first_share, health, private_effect
-from gem_ma.view.learning import alarms_told
 
 KUHN = ("train.episodes=64", "evaluate.episodes=128", "train.save_every=10")
 

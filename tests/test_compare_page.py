@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from gem_ma.pages.live import compared
+from gem_ma.pages.live.run import Run
+from gem_ma.pages.live.site import Site
 from gem_ma.runs.comparing import compare_runs, judged_cell
 from gem_ma.runs.store import read_episodes
 from gem_ma.scores import lost
 from gem_ma.scores.repeated import MANY
 from gem_ma.scores.stats import paired
-from gem_ma.viewer import compared
-from gem_ma.viewer.run import Run
-from gem_ma.viewer.site import Site
 from tests.command_line import gem_ma
 
 PLAYS = 30

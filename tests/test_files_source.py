@@ -167,8 +167,8 @@ ALLOWED: dict[str, dict[str, str]] = {
         ("read_text", "write_text"), "the note of a model that was written a moment ago"
     ),
     "gem_ma/system/used.py": {"read_bytes": "the user's own code, which Python imports"},
-    "gem_ma/view/page.py": {"read_text": "assets of the package"},
-    "gem_ma/view/report.py": {"mkdir": "the folder that a caller names for a page"},
+    "gem_ma/pages/static/page.py": {"read_text": "assets of the package"},
+    "gem_ma/pages/static/report.py": {"mkdir": "the folder that a caller names for a page"},
     "scenarios/retail/render.py": dict.fromkeys(
         ("mkdir", "write_text"), "a world that the user writes to a folder of his own"
     ),

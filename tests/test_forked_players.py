@@ -20,9 +20,9 @@ from gem_ma.driver.rollout import play
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.kernel.types import Request, Turn
+from gem_ma.pages.live.forks import _with_script
 from gem_ma.record.codec import dump_episode
 from gem_ma.registry import builtin
-from gem_ma.viewer.forks import _with_script
 
 GAMES = [name for name, target in builtin("scenarios").items() if ".scenarios.games." in target]
 DESK = {"assistant": "retail_scripted", "user": "retail_user"}

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gem_ma import open_run
+from gem_ma.pages.live.answers import Answer
+from gem_ma.pages.live.site import Site
 from gem_ma.runs.store import read_episodes
-from gem_ma.viewer.answers import Answer
-from gem_ma.viewer.site import Site
 from tests.browser import Browser
 from tests.command_line import gem_ma
 from tests.served import served

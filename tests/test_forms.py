@@ -10,8 +10,8 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from gem_ma.viewer.forms import begin_wish
-from gem_ma.viewer.site import Site
+from gem_ma.pages.live.forms import begin_wish
+from gem_ma.pages.live.site import Site
 from tests.browser import Browser
 from tests.served import served
 from tests.test_plays import SECRET, WHISPERS, Client, asked, over, record

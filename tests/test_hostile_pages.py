@@ -14,10 +14,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from gem_ma.view.notes import Note, write_note
-from gem_ma.view.report import write_report
-from gem_ma.viewer.run import Run
-from gem_ma.viewer.site import Site
+from gem_ma.pages.live.run import Run
+from gem_ma.pages.live.site import Site
+from gem_ma.pages.static.notes import Note, write_note
+from gem_ma.pages.static.report import write_report
 from tests.browser import Browser
 from tests.payloads import (
     PAYLOADS,

@@ -502,8 +502,8 @@ def test_the_page_of_the_design_has_every_folder_on_its_floor() -> None:
         ),
         (
             "gem_ma/runs/store/__init__.py",
-            "import gem_ma.view",
-            "store/__init__.py: gem_ma.runs.store may not import gem_ma.view",
+            "import gem_ma.pages.static",
+            "store/__init__.py: gem_ma.runs.store may not import gem_ma.pages.static",
         ),
         (
             "scenarios/kuhn.py",

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from gem_ma.view.report import write_report
-from gem_ma.viewer.site import Site
+from gem_ma.pages.live.site import Site
+from gem_ma.pages.static.report import write_report
 from tests.browser import Browser
 from tests.served import served
 from tests.test_chosen import episode, page_of

@@ -29,14 +29,14 @@ from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.vllm import probing, replica
 from gem_ma.kernel import types
 from gem_ma.kernel.parsing import calls
+from gem_ma.pages.live import compared, overlays, plays
+from gem_ma.pages.static import chosen, report, svg
 from gem_ma.scores import lost
 from gem_ma.serving import desk, door, routes
 from gem_ma.testing.check import RULES
 from gem_ma.tools import sandbox, sessions, walls
 from gem_ma.training.learner import parity
 from gem_ma.training.processes import chunks
-from gem_ma.view import chosen, report, svg
-from gem_ma.viewer import compared, overlays, plays
 from tests.benchmarks import faults
 from tests.talks.script import talks
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gem_ma.kernel.types import Action, Message, Turn
-from gem_ma.viewer.answers import page_address
-from gem_ma.viewer.site import Site
+from gem_ma.pages.live.answers import page_address
+from gem_ma.pages.live.site import Site
 from tests.browser import Browser
 from tests.served import served
 from tests.test_browser import talk

@@ -23,9 +23,9 @@ from gem_ma.engines.base import Policy
 from gem_ma.engines.small.human import Human
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.types import Asked
+from gem_ma.pages.live.site import Site
 from gem_ma.registry import make
 from gem_ma.runs.store import read_episodes
-from gem_ma.viewer.site import Site
 from tests.browser import Browser
 from tests.served import served
 
@@ -155,7 +155,7 @@ def test_what_the_others_do_comes_as_they_do_it(
         return asked.legal[0] if asked.legal else ""
 
     monkeypatch.setattr(RandomLegal, "act", act)
-    monkeypatch.setattr("gem_ma.viewer.sitting.ANSWER_S", 0.0)
+    monkeypatch.setattr("gem_ma.pages.live.sitting.ANSWER_S", 0.0)
     play = client.begin(file, "a", b="random_legal")
     client.until(play, asked)
     # b has moved once and thinks about its second move
@@ -167,7 +167,7 @@ def test_what_the_others_do_comes_as_they_do_it(
     assert "move 1" in json.dumps(client.until(play, asked)["messages"])
     # who leaves while the others play is not asked again
     moves.clear()
-    monkeypatch.setattr("gem_ma.viewer.plays.END_S", 0.0)
+    monkeypatch.setattr("gem_ma.pages.live.plays.END_S", 0.0)
     play = client.begin(file, "a", b="random_legal")
     allowed[0] = 0
     client.until(play, asked)
@@ -369,7 +369,7 @@ def test_who_plays_reads_all_of_a_long_text(client: Client, file: str) -> None:
 
 
 def test_so_many_plays_at_once_and_no_more(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gem_ma.viewer.plays.MOST_OPEN", 1)
+    monkeypatch.setattr("gem_ma.pages.live.plays.MOST_OPEN", 1)
     client.begin("tic_tac_toe", "x")
     assert "1 plays are open" in client.post("/play/begin", **WISH)[1]
 

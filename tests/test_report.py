@@ -19,15 +19,15 @@ import pytest
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import StoreError
 from gem_ma.kernel.types import Action, Image, Message, Reply, Tool, ToolCall, Turn
+from gem_ma.pages.static.chosen import EPISODES, Leading
+from gem_ma.pages.static.curves import chart
+from gem_ma.pages.static.plots import Mark, whisker_chart
+from gem_ma.pages.static.report import Curves, PlainTable, Section, learning_curves, write_report
+from gem_ma.pages.static.svg import interval_mark, line_chart, line_of
+from gem_ma.pages.static.transcript import transcript
 from gem_ma.record.codec import load_episode
 from gem_ma.runs.store import RunFolder
 from gem_ma.scores.metrics import summarise
-from gem_ma.view.chosen import EPISODES, Leading
-from gem_ma.view.curves import chart
-from gem_ma.view.plots import Mark, whisker_chart
-from gem_ma.view.report import Curves, PlainTable, Section, learning_curves, write_report
-from gem_ma.view.svg import interval_mark, line_chart, line_of
-from gem_ma.view.transcript import transcript
 from tests.payloads import PAYLOADS, held, hostile
 
 
@@ -348,10 +348,10 @@ def test_a_page_never_holds_more_than_it_has_room_for(
         read = load_episode(line)
         return watched(Watched(*(getattr(read, each.name) for each in fields(read))))
 
-    monkeypatch.setattr("gem_ma.view.report.MAX_BYTES", 20_000)
+    monkeypatch.setattr("gem_ma.pages.static.report.MAX_BYTES", 20_000)
     monkeypatch.setattr("gem_ma.runs.store.lines.load_episode", decoded)
     monkeypatch.setattr(
-        "gem_ma.view.folder.transcript", lambda *of: watched(Shown(transcript(*of)))
+        "gem_ma.pages.static.folder.transcript", lambda *of: watched(Shown(transcript(*of)))
     )
     page = write_report(run)
     (shown,) = parse(page).data["runs"]

@@ -13,8 +13,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from gem_ma.viewer.answers import episode_address, meant, page_address, run_address
-from gem_ma.viewer.site import Site
+from gem_ma.pages.live.answers import episode_address, meant, page_address, run_address
+from gem_ma.pages.live.site import Site
 from tests.browser import Browser
 from tests.served import served
 from tests.test_compare_page import runs as compared_runs  # noqa: F401 (a fixture)

@@ -19,6 +19,7 @@ from gem_ma.config.shares import due
 from gem_ma.credit.estimators import groups, key_among_worlds
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Play
+from gem_ma.pages.static.learning import place_of
 from gem_ma.record.codec import dump_episode, load_episode
 from gem_ma.runs.plans import open_policies
 from gem_ma.runs.store import RunFolder, read_episodes, read_manifest, read_metrics, read_summary
@@ -28,7 +29,6 @@ from gem_ma.scores.judge import Judge
 from gem_ma.training.entry import run_training
 from gem_ma.training.loop.exams import exam_plans
 from gem_ma.training.schedule.plans import training_plans
-from gem_ma.view.learning import place_of
 from tests.broken_runs import Killed
 
 MIXED = """

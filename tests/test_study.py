@@ -23,13 +23,13 @@ from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.types import Action, Turn
+from gem_ma.pages.static.study import write_study
 from gem_ma.runs.cells import Policies
 from gem_ma.runs.store import hold_folder
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.kinds import Kinds
 from gem_ma.scores.stats import paired
 from gem_ma.scores.studies import Cell, cell_of, study_summary
-from gem_ma.view.study import write_study
 from tests.command_line import SLOWLY, gem_ma, signalled
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
 
-from gem_ma.viewer.site import Site
+from gem_ma.pages.live.site import Site
 from tests.command_line import gem_ma
 from tests.hostile import STUDY
 from tests.payloads import PAYLOADS, held

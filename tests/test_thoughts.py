@@ -20,10 +20,10 @@ from gem_ma.engines.base import Policy
 from gem_ma.engines.http.reply import decode, read
 from gem_ma.engines.small.replay import Replay
 from gem_ma.kernel.types import Reply, Request
+from gem_ma.pages.static.transcript import transcript
 from gem_ma.record.codec import dump_episode, load_episode
 from gem_ma.registry import make
 from gem_ma.runs.export.chats import conversation
-from gem_ma.view.transcript import transcript
 from tests.test_reasoning import FAMILIES
 
 SECRET = "zebra"  # stands in thoughts alone

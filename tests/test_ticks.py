@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gem_ma.view.curves import Curves, chart
-from gem_ma.view.page import page
-from gem_ma.view.svg import short, ticks
+from gem_ma.pages.static.curves import Curves, chart
+from gem_ma.pages.static.page import page
+from gem_ma.pages.static.svg import short, ticks
 from tests.browser import Browser
 
 SPANS = [

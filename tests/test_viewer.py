@@ -15,14 +15,14 @@ import pytest
 from gem_ma.cli.main import main
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.pages.live import index
+from gem_ma.pages.live import run as viewed
+from gem_ma.pages.live.index import Index
+from gem_ma.pages.live.run import id_of
+from gem_ma.pages.live.site import Site
+from gem_ma.pages.static.folder import MOST_JUDGED
 from gem_ma.record.codec import load_episode
 from gem_ma.runs.store import lines, read_episodes
-from gem_ma.view.folder import MOST_JUDGED
-from gem_ma.viewer import index
-from gem_ma.viewer import run as viewed
-from gem_ma.viewer.index import Index
-from gem_ma.viewer.run import id_of
-from gem_ma.viewer.site import Site
 from tests.browser import Browser
 from tests.command_line import gem_ma
 from tests.served import served

@@ -21,8 +21,8 @@ import click
 
 if TYPE_CHECKING:
     from gem_ma.config.loading import Loaded
-    from gem_ma.view.curves import Curves
-    from gem_ma.view.report import Section
+    from gem_ma.pages.static.curves import Curves
+    from gem_ma.pages.static.report import Section
 
 ASSISTANTS = {
     "oracle": "retail_oracle",
@@ -83,7 +83,7 @@ def command(
     our own. The same command again takes up what is done.
     """
     from gem_ma.cli.terminal import columns, emit, emit_json
-    from gem_ma.view.report import write_report
+    from gem_ma.pages.static.report import write_report
 
     # trainings that have ended are only read, which needs no torch
     if language_model and not all(map(_finished, _subsets("transformers", out, seed)[1].values())):
@@ -114,10 +114,10 @@ def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, An
     """Three assistants in front of the same scripted customers."""
     from gem_ma.cli.run import play
     from gem_ma.config.loading import load
+    from gem_ma.pages.static.report import Section
     from gem_ma.runs.plans import scenario_of
     from gem_ma.runs.store import read_summary
     from gem_ma.scores.groups import interval_text
-    from gem_ma.view.report import Section
 
     rows, paths, scenario, code = [], {}, None, 0
     for name, behaviour in ASSISTANTS.items():
@@ -168,7 +168,7 @@ def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, An
 
 def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str, Any], Section]:
     """The same warm-started pair, with every subset of it learning."""
-    from gem_ma.view.report import PlainTable, Section
+    from gem_ma.pages.static.report import PlainTable, Section
 
     config = CONFIGS[kind]
     overrides, paths = _subsets(kind, out, seed)
@@ -230,7 +230,7 @@ def _score_row(name: str, score: Mapping[str, Any]) -> list[str]:
 
 def _success_curves(paths: Mapping[str, Path], start: Mapping[str, Any], steps: int) -> Curves:
     """The success in training of each pair, and a level line for the pair that learns nothing."""
-    from gem_ma.view.report import learning_curves
+    from gem_ma.pages.static.report import learning_curves
 
     curves = learning_curves(
         {name: [path] for name, path in paths.items()},

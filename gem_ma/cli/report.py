@@ -55,8 +55,8 @@ def _runs(runs: tuple[str, ...], target: Path | None) -> Path:
 
     from gem_ma.cli.runs import run_folder
     from gem_ma.cli.terminal import once
+    from gem_ma.pages.static.report import Section, write_report
     from gem_ma.runs.stored import record_for_page
-    from gem_ma.view.report import Section, write_report
 
     paths = [run_folder(run) for run in runs]
     say = once()
@@ -78,8 +78,8 @@ def _is_study(path: Path) -> bool:
 def _study(path: Path, target: Path | None) -> Path:
     from gem_ma.config.studies import StudyReportSettings
     from gem_ma.kernel.errors import ConfigError
+    from gem_ma.pages.static.study import write_study
     from gem_ma.system.files import damage, read_json
-    from gem_ma.view.study import write_study
 
     if target is not None:
         raise ConfigError(f"{path}: the page of a study lies in its folder; leave out --out")

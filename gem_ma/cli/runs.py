@@ -99,7 +99,7 @@ def report_of(path: Path, judge: Judge) -> Path | None:
     result."""
     from gem_ma.cli.terminal import progress_line
     from gem_ma.kernel.errors import StoreError
-    from gem_ma.view.report import write_report
+    from gem_ma.pages.static.report import write_report
 
     try:
         return write_report(path, judge=judge)

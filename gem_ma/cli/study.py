@@ -160,7 +160,7 @@ def _page(loaded: LoadedStudy, summary: Mapping[str, Any], path: Path) -> Path |
     result."""
     from gem_ma.cli.terminal import progress_line
     from gem_ma.kernel.errors import StoreError
-    from gem_ma.view.study import write_study
+    from gem_ma.pages.static.study import write_study
 
     try:
         return write_study(

@@ -30,8 +30,8 @@ def command(run: str | None, port: int, scenario: str | None, trust: bool, opens
 
     from gem_ma.cli.runs import run_folder
     from gem_ma.cli.terminal import emit
-    from gem_ma.viewer.server import LOOPBACK, library, listen, serve
-    from gem_ma.viewer.site import Site
+    from gem_ma.pages.live.server import LOOPBACK, library, listen, serve
+    from gem_ma.pages.live.site import Site
 
     library()  # before anything is said
     folder = Path(run if run is not None else "runs")

@@ -1,0 +1,260 @@
+"""The page of two or more runs, play by play: what `gem-ma compare A B` says, and both plays of
+every flip.
+
+Plays of a large run are not judged again: their success and returns are those that the run
+recorded, which takes a second where judging takes minutes. The page says so, and offers the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
+from gem_ma.pages.live.answers import (
+    Answer,
+    Asked,
+    episode_address,
+    link,
+    page_address,
+    run_address,
+    section,
+    served,
+    warning,
+)
+from gem_ma.pages.static.folder import manifest, stored_summary
+from gem_ma.pages.static.marks import axis_name
+from gem_ma.pages.static.page import Html, table, text
+from gem_ma.pages.static.svg import interval_mark
+from gem_ma.runs.comparing import compared, judged_cell, world_of
+from gem_ma.scores.comparison import (
+    both_ways,
+    difference_of,
+    outcome,
+    sides_of,
+    verdict_of,
+)
+from gem_ma.scores.judge import Judge
+from gem_ma.scores.kinds import RETURN, SUCCESS
+from gem_ma.scores.lost import lost_ids
+from gem_ma.scores.studies import Cell
+from gem_ma.system.files import damage
+
+if TYPE_CHECKING:
+    from gem_ma.pages.live.run import Run
+    from gem_ma.pages.live.site import Site
+
+Scored = tuple[str, Mapping[str, Any]]  # a score by its name
+MOST_RUNS = 8
+SMALL = 100  # plays of a run that are judged for the page
+FEW_FLIPS, FLIPS = 10, 200  # plays that turned out otherwise: in sight, and unfolded
+
+
+def compare_page(site: Site, asked: Asked) -> Answer:
+    """The first run against each of the others; one line where that cannot be."""
+    names, whole = list(dict.fromkeys(asked.runs)), "whole" in asked.query
+    try:
+        if not 1 < len(names) <= MOST_RUNS:
+            raise ConfigError(f"choose 2 to {MOST_RUNS} runs in the list of all runs")
+        runs = [_opened(site, name) for name in names]
+        if asked.query.get("order") == "begun":
+            pairs = sorted(zip(names, runs, strict=True), key=lambda pair: _begun(pair[1]))
+            names, runs = [name for name, _ in pairs], [run for _, run in pairs]
+        cells = [_cell(run, whole) for run in runs]
+    except GemMaError as error:
+        return served("Comparison", f"<section>{warning(error)}</section>")
+    links = {"A and B exchanged": page_address("compare", [names[1], names[0], *names[2:]])}
+    light = not whole and any(len(run.index.entries) > SMALL for run in runs)
+    if light:
+        links["Judge every play, with all measures"] = page_address("compare", names, whole="1")
+    parts = [
+        _against((names[0], name), (runs[0], run), (cells[0], cell))
+        for name, run, cell in zip(names[1:], runs[1:], cells[1:], strict=True)
+    ]
+    body = _note(light) + "".join(parts)
+    return served(f"Compared with {names[0]}", body, links)
+
+
+def _opened(site: Site, name: str) -> Run:
+    parts = [part for part in name.split("/") if part]
+    run, rest = site.run(parts or [""])
+    if rest:
+        raise ConfigError(f"{name}: no such run folder")
+    if run.learned:
+        raise ConfigError(
+            f"{name}: this run is a training, whose plays are of a policy that changed; play its"
+            " models first, and compare those runs"
+        )
+    return run
+
+
+def _begun(run: Run) -> str:
+    return str(manifest(run.path).get("created") or "")
+
+
+# -- what is compared ------------------------------------------------------------------------------
+
+
+def _cell(run: Run, whole: bool) -> Cell:
+    """The scores of a run; of a large one without measures unless the `whole` is wanted."""
+    with run.lock:
+        run.index.refresh()
+        # fewer plays would be compared than were played
+        if run.index.damaged:
+            raise StoreError(run.index.damaged[0])
+        small = len(run.index.entries) <= SMALL
+        if not (whole or small) and (recorded := recorded_cell(run)) is not None:
+            return recorded
+        judge = run.judge if whole or small else Judge(run.judge.success, kinds=run.judge.kinds)
+        # a run that is still played has more the next time
+        key = (len(run.index.entries), run.index.size, whole or small)
+        if run.cell is None or run.cell[0] != key:
+            run.cell = (key, judged_cell(run.path, judge))
+        return run.cell[1]
+
+
+def recorded_cell(run: Run) -> Cell | None:
+    """Success and returns of the plays as the run recorded them, none of them decoded; None where
+    the record does not tell: of several worlds, or where the summary does not name every lost
+    play."""
+    entries = [entry for entry in run.index if entry.end.scored]
+    judge = run.judge
+    if run.several:
+        return None
+    values: dict[str, dict[Any, float]] = {}
+    if judge.success is not None:
+        with damage(run.path / "summary.json"):
+            plain = Judge(judge.success, kinds=judge.kinds)
+            summary = stored_summary(run.path, len(run.index.entries), plain)
+            lost, named_all = lost_ids(summary or {})
+            judged = summary is not None and summary["success"]["n"] == summary["ok"]
+            if not judged or not named_all:
+                return None
+        values[SUCCESS] = {entry.id: float(entry.id not in lost) for entry in entries}
+    for entry in entries:
+        for agent, paid in entry.totals.items():
+            values.setdefault(f"{RETURN}{agent}", {})[entry.id] = paid
+    return Cell({}, values, world_of(run.path), str(run.path), judge.kinds)
+
+
+# -- what is shown ---------------------------------------------------------------------------------
+
+
+def _note(light: bool) -> str:
+    words = (
+        "Over the plays that both runs have: same task, same seed. Differences are B - A, with 95 %"
+        " intervals over tasks; p (Holm) is right for all scores of its table at once. Several runs"
+        " are each compared with A alone."
+    )
+    more = (
+        f"Of a run of more than {SMALL} plays success and returns stand here as they were"
+        " recorded; its measures need every play judged again."
+    )
+    return (
+        f'<section><p class="hint">{text(words)}{text(" " + more if light else "")}</p></section>'
+    )
+
+
+def _against(pair: tuple[str, str], runs: tuple[Run, Run], cells: tuple[Cell, Cell]) -> str:
+    """What differs between two runs, A and B; one line where nothing can be said."""
+    try:
+        # sums of recorded numbers may be no numbers
+        with damage(runs[1].path):
+            comparison = compared(runs[0].path, runs[1].path, *cells)
+    except GemMaError as error:
+        return section(pair[1], warning(error))
+    verdict = f"<p>{text(verdict_of(comparison))}</p>"
+    parts = (_facts(comparison, pair), _flips(comparison, pair), _scores(comparison))
+    return section(pair[1], verdict, *parts)
+
+
+def _facts(comparison: Mapping[str, Any], pair: tuple[str, str]) -> str:
+    rows: list[tuple[str, object]] = [
+        (letter, link(name, run_address(name))) for letter, name in zip("AB", pair, strict=True)
+    ]
+    rows += [("differs by", change) for change in comparison["settings"]]
+    if not comparison["same_tasks"]:
+        words = "other scenario settings: equal tasks may be other problems"
+        rows.append(("warning", Html(f'<span class="bad">{text(words)}</span>')))
+    alone = f"{comparison['only_a']} only in A, {comparison['only_b']} only in B"
+    rows.append(("plays in both", f"{comparison['pairs']} ({alone})"))
+    listed = "".join(f"<div><dt>{text(name)}</dt><dd>{text(of)}</dd></div>" for name, of in rows)
+    return f'<dl class="facts">{listed}</dl>'
+
+
+def _flips(comparison: Mapping[str, Any], pair: tuple[str, str]) -> str:
+    flips, flipped = comparison["flips"], comparison["flipped"]
+    if not flips:
+        return ""
+    caption = f"{flipped['to_lost']} plays that B lost, {flipped['to_won']} that it won instead"
+    few, listed = both_ways(flips, FEW_FLIPS), both_ways(flips, FLIPS)
+    parts = ["<h3>Flips</h3>", _flip_table(few, pair, caption)]
+    if len(few) < len(listed):
+        left = len(flips) - len(listed)
+        words = f"All {len(flips)} flips" if not left else f"{len(listed)} of {len(flips)} flips"
+        rest = _flip_table(listed, pair, "")
+        parts.append(f"<details><summary>{text(words)}</summary>{rest}</details>")
+    return "".join(parts)
+
+
+def _flip_table(flips: Sequence[Mapping[str, Any]], pair: tuple[str, str], caption: str) -> Html:
+    rows = [[f"{flip['task']}/{flip['seed']}", *_both(flip, pair)] for flip in flips]
+    return table(("play", "A", "B"), rows, caption=caption)
+
+
+def _both(flip: Mapping[str, Any], pair: tuple[str, str]) -> list[Html]:
+    """The two plays of a flip, each by how it came out."""
+    return [
+        Html(
+            f'<span class="{"good" if flip[side] > flip[other] else "bad"}">'
+            f"{link(outcome(flip[side]), episode_address(name, flip['task'], flip['seed']))}</span>"
+        )
+        for side, other, name in (("a", "b", pair[0]), ("b", "a", pair[1]))
+    ]
+
+
+def _scores(comparison: Mapping[str, Any]) -> str:
+    """Success and returns, then the measures: two families of tests. Measures without a difference
+    that is sure are folded."""
+    main: list[Scored] = []
+    sure: list[Scored] = []
+    rest: list[Scored] = []
+    for name, row in comparison["scores"].items():
+        of = main if row["main"] else sure if name in comparison["differs"] else rest
+        of.append((name, row))
+    parts = [_family("Success and returns", main, comparison["differs"])]
+    parts.append(_family("Measures that differ", sure, comparison["differs"]))
+    if rest:
+        words = f"{len(rest)} measures without a difference that is sure"
+        folded = _family("", rest, comparison["differs"])
+        parts.append(f"<details><summary>{words}</summary>{folded}</details>")
+    return "".join(parts)
+
+
+def _family(heading: str, rows: Sequence[Scored], differs: Sequence[str]) -> str:
+    if not rows:
+        return ""
+    title = f"<h3>{heading}</h3>" if heading else ""
+    bounds = [abs(row[key]) for _, row in rows for key in ("low", "high") if row[key] is not None]
+    most = max([1.0, *bounds])
+    # measures have units of their own, and no axis that holds them all
+    axis = (-most, most) if rows[0][1]["main"] else None
+    entries = []
+    for name, row in rows:
+        label = Html(f"<strong>{text(name)}</strong>") if name in differs else name
+        p_values = ["" if row[key] is None else f"{row[key]:.4f}" for key in ("p", "p_adjusted")]
+        entries.append([label, *sides_of(row), _difference(row, axis), *p_values, row["pairs"]])
+    over = "B - A [95 %]"
+    head = ["score", "A", "B", axis_name(over, axis) if axis else over, "p", "p (Holm)", "plays"]
+    sure = any(name in differs for name, _ in rows)
+    caption = "bold: the adjusted p is below 0.05" if sure else ""
+    return f"{title}{table(head, entries, caption=caption)}"
+
+
+def _difference(row: Mapping[str, Any], axis: tuple[float, float] | None) -> Html:
+    if row["difference"] is None:
+        return text("no shared play")
+    estimate = {"mean": row["difference"], "low": row["low"], "high": row["high"]}
+    mark = interval_mark(estimate, *axis) if axis else ""
+    words = difference_of(row)
+    return Html(f'<span class="interval">{text(words)}</span>{mark}')

@@ -1,0 +1,302 @@
+"""Play in the browser: the scenarios that may be played, the plays that run, and their pages as
+functions of a path. It knows no HTTP.
+
+A scenario is one that is built in or installed, or that the user named on the command line;
+nothing that a page sends names code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gem_ma import registry
+from gem_ma.config.loading import load
+from gem_ma.driver.behaviour import as_factory, needs_policy
+from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
+from gem_ma.pages.live.answers import warning, whole_number
+from gem_ma.pages.live.forks import check_player
+from gem_ma.pages.live.forms import answer_wish, begin_form, begin_wish, choose_form, turn_form
+from gem_ma.pages.live.sitting import Sitting
+from gem_ma.pages.static.page import PLAYED, Html, page, text
+from gem_ma.runs.by_hand import drawn_seed, with_person
+from gem_ma.runs.folder import open_folder
+from gem_ma.runs.plans import try_seats
+from gem_ma.runs.store import run_path
+from gem_ma.runs.worlds import worlds_of
+
+if TYPE_CHECKING:
+    from gem_ma.config.loading import Loaded
+
+PATIENCE_S = 30 * 60.0  # a question that nobody answers so long ends its play
+MOST_OPEN, MOST_KEPT = 20, 100  # plays that run at once; plays that a server remembers
+END_S = 5.0  # for the records of plays that are ended
+LONGEST_SEED = 15  # digits
+
+
+class PlayPage(NamedTuple):
+    """The page that a browser loads next: that of a play."""
+
+    name: str
+
+
+class Plays:
+    """The plays of one server, by the names of their run folders below `root`."""
+
+    def __init__(self, root: Path, scenario: str | None = None) -> None:
+        """`scenario`: one more that may be played, as the user named it."""
+        self.root, self.scenario = root, scenario
+        self.patience_s = PATIENCE_S
+        self._sittings: dict[str, Sitting] = {}
+        self._lock = Lock()
+
+    def close(self) -> None:
+        """Ends what runs; each play is recorded as failed."""
+        running = self._open()
+        for sitting in running:
+            sitting.stop("the viewer ended")
+        until = monotonic() + END_S
+        for sitting in running:
+            sitting.wait(until - monotonic())
+
+    # -- answers ----------------------------------------------------------------------------------
+
+    def answer(
+        self, parts: list[str], query: Mapping[str, str], token: str
+    ) -> str | dict[str, Any]:
+        """A page, or what its script asks for: `play`, `play/scenario?name=`, `play/NAME`,
+        `play/NAME/state?from=&seen=`. Raises ConfigError, StoreError."""
+        if not parts:
+            return self._entrance(query, token)
+        if parts == ["scenario"]:
+            return self._cast(query.get("name", ""))
+        sitting = self._sitting(parts[0])
+        if len(parts) == 1:
+            return _page_of(sitting, token)
+        if parts[1:] == ["state"]:
+            return sitting.state(whole_number(query.get("from", "0")))
+        raise StoreError("there is no such page")
+
+    def change(self, parts: list[str], wish: Mapping[str, Any]) -> dict[str, Any]:
+        """What a page does: `play/begin` with `scenario agent seed who`, `play/NAME/answer` with
+        `turn text from`, `play/NAME/end`. Raises ConfigError, StoreError, and TypeError or
+        ValueError for a field that is none."""
+        if parts == ["begin"]:
+            return {"name": self._begin(wish)}
+        if len(parts) == 2 and parts[1] == "end":
+            sitting = self._sitting(parts[0])
+            sitting.stop("who played it left")
+            sitting.wait(END_S)
+            return sitting.state()
+        if len(parts) != 2 or parts[1] != "answer":
+            raise StoreError("there is no such page")
+        # True is an int, too, and JSON knows both
+        turn, typed, first = wish["turn"], wish["text"], wish["from"]
+        if type(turn) is not int or type(typed) is not str or type(first) is not int:
+            raise TypeError("turn and from are numbers, text is a text")
+        return self._sitting(parts[0]).answer(turn, typed, max(0, first))
+
+    def submit(self, parts: list[str], fields: Mapping[str, str], token: str) -> str | PlayPage:
+        """What a form does, on a page without scripts: the paths of `change`. Raises as `change`
+        does; what can be mended by other fields is told on the page."""
+        if parts == ["begin"]:
+            wish = begin_wish(fields)
+            try:
+                return PlayPage(self._begin(wish))
+            except GemMaError as error:
+                return self._entrance(fields, token, str(error))
+        if len(parts) != 2 or parts[1] not in ("answer", "end"):
+            raise StoreError("there is no such page")
+        sitting, fault = self._sitting(parts[0]), ""
+        if parts[1] == "end":
+            self.change(parts, {})
+        else:
+            try:
+                fault = self.change(parts, answer_wish(fields, sitting.state()))["said"]
+            except StoreError as error:
+                fault = str(error)
+        # a page that is loaded by its address may be loaded again, and sends no move twice
+        return _page_of(sitting, token, fault) if fault else PlayPage(sitting.name)
+
+    # -- beginning a play -------------------------------------------------------------------------
+
+    def _offered(self) -> list[str]:
+        named = [self.scenario] if self.scenario is not None else []
+        return list(dict.fromkeys((*named, *sorted(registry.catalog("scenarios")))))
+
+    def _cast(self, name: str) -> dict[str, Any]:
+        """The agents of a scenario, and who plays them by default."""
+        seats = self._loaded(name).config.agents
+        agents = [[agent, seat.behaviour] for agent, seat in seats.items()]
+        return {"agents": agents, "behaviours": _without_model()}
+
+    def _loaded(self, name: str) -> Loaded:
+        # before anything is looked up: a name may be `module:Class`, which would import code
+        if name not in self._offered():
+            raise ConfigError(
+                f"no scenario {name[:80]!r} is offered here; one more is named by: gem-ma view"
+                " --scenario FILE (or an id, as openspiel:kuhn_poker)"
+            )
+        with _making(name):
+            return load(name).without_training()
+
+    def _begin(self, wish: Mapping[str, Any]) -> str:
+        """Begins a play and gives its name; whatever is wrong is found before a folder is made."""
+        name, agent = str(wish["scenario"]), str(wish["agent"])
+        config = self._loaded(name).config
+        if agent not in config.agents:
+            raise ConfigError(f"no agent is called {agent!r}")
+        who = {other: str(plays) for other, plays in dict(wish["who"]).items() if plays}
+        for other, plays in who.items():
+            if other == agent or other not in config.agents:
+                raise ConfigError(f"no other agent is called {other!r}")
+            check_player(other, plays)
+        # overrides: only names that were checked stand in them
+        words = [f"agents.{other}={plays}" for other, plays in who.items()]
+        seed = _seed(wish["seed"])
+        with _making(name):
+            loaded = with_person(name, words, agent, seed=seed)
+            worlds = worlds_of(loaded.config, base=loaded.base)
+            (world,) = worlds.played
+            try_seats(world.config, world.scenario)
+            plan = next(worlds.plans())
+        for other, seat in world.config.agents.items():
+            if other != agent and (seat.policy or seat.policies):
+                raise ConfigError(f"agent {other!r} has a model; choose a behaviour for it")
+        sitting = Sitting(agent, loaded, worlds, plan, self.patience_s)
+        # two plays of one start may not find the same folder free
+        with self._lock:
+            if len(self._open()) >= MOST_OPEN:
+                raise ConfigError(f"{MOST_OPEN} plays are open; end one of them first")
+            path = _free(run_path(f"play-{loaded.stem}", loaded.identity(), self.root))
+            sitting.begin(open_folder("run", loaded, worlds, {}, path, False))
+            self._sittings[sitting.name] = sitting
+            self._forget()
+        return sitting.name
+
+    def _open(self) -> list[Sitting]:
+        # a copy first: another request may begin a play meanwhile
+        return [sitting for sitting in [*self._sittings.values()] if sitting.end is None]
+
+    def _forget(self) -> None:
+        """Lets the oldest plays go that have ended; their run folders stay."""
+        over = [name for name, sitting in self._sittings.items() if sitting.end is not None]
+        for name in over[: max(0, len(self._sittings) - MOST_KEPT)]:
+            del self._sittings[name]
+
+    def _sitting(self, name: str) -> Sitting:
+        sitting = self._sittings.get(name)
+        if sitting is None:
+            raise StoreError("there is no such play; one that has ended is among the runs")
+        return sitting
+
+    # -- pages ------------------------------------------------------------------------------------
+
+    def _entrance(self, query: Mapping[str, str], token: str, fault: str = "") -> str:
+        """The page on which a play is chosen, with those that wait for an answer. `fault`: why the
+        one that was wanted did not begin."""
+        names = self._offered()
+        wanted = query.get("scenario", self.scenario or "kuhn_poker")
+        options = "".join(
+            f'<option value="{text(name)}"{" selected" if name == wanted else ""}>{text(name)}'
+            for name in names
+        )
+        try:
+            cast = self._cast(wanted)
+            agent = query.get("agent", "")
+            plain = begin_form(wanted, cast, agent, token)
+        except GemMaError as error:
+            plain, fault = Html(""), fault or str(error)
+        open_ = "".join(
+            f'<li><a href="/play/{text(one.name)}">{text(one.name)}</a>, as {text(one.agent)}</li>'
+            for one in self._open()
+        )
+        waiting = f"<h2>Open plays</h2><ul>{open_}</ul>" if open_ else ""
+        top = '<h1>Play an agent yourself</h1><p><a href="/">all runs</a></p>'
+        body = (
+            f"<header>{top}</header><main><section>{warning(fault) if fault else ''}"
+            f"<noscript>{_NO_SCRIPT}{choose_form(names, wanted)}{plain}</noscript>"
+            '<form id="begin" class="play" hidden><label>scenario <select id="scenario">'
+            f'{options}</select></label><div id="cast"></div><datalist id="behaviours"></datalist>'
+            '<label>seed <input id="seed" inputmode="numeric" placeholder="drawn"></label>'
+            '<button class="chip" type="submit">begin</button><p id="told" role="status"></p>'
+            f"</form>{waiting}</section></main>"
+        )
+        chosen = {"agent": query.get("agent", "")}
+        return page("Play", body, {"token": token, **chosen}, live=True, scripts=PLAYED)
+
+
+def _page_of(sitting: Sitting, token: str, fault: str = "") -> str:
+    plan = sitting.plan
+    title = f"{plan.scenario.id}: you are {sitting.agent}"
+    facts = f"seed {sitting.seed} · task {plan.task} · run folder {sitting.name}"
+    agents = [
+        [agent, "you" if agent == sitting.agent else plan.cast[agent].behaviour]
+        for agent in plan.scenario.agents
+    ]
+    body = (
+        f"<header><h1>{text(title)}</h1><p>{text(plan.scenario.summary)}</p>"
+        f'<p class="meta">{text(facts)}</p>{_BACK}</header>'
+        f'<main><section><noscript><pre class="config">{text(sitting.text())}</pre>'
+        f"{turn_form(sitting.name, sitting.state(), token, fault)}</noscript>"
+        '<div id="talk" class="lanes" role="log"></div>'
+        '<div id="end"></div><div id="desk"><p id="told" role="status"></p>'
+        '<form id="turn" class="play"></form></div></section></main>'
+    )
+    seat = {"scenario": plan.scenario.id, "me": sitting.agent, "agents": agents}
+    data = {"token": token, "play": {"name": sitting.name, **seat}}
+    return page(title, body, data, live=True, scripts=PLAYED)
+
+
+_BACK = '<p><a href="/">all runs</a> · <a href="/play">another play</a></p>'
+_NO_SCRIPT = (
+    "<p>Without scripts: choose a scenario, then an agent. Every answer loads the page again.</p>"
+)
+
+
+@contextmanager
+def _making(name: str) -> Iterator[None]:
+    """Whatever a scenario raises while it is made becomes a ConfigError: a user's file may raise
+    anything."""
+    try:
+        yield
+    except GemMaError:
+        raise
+    except Exception as error:
+        fault = (str(error) or type(error).__name__).splitlines()[0]
+        raise ConfigError(f"the scenario {name!r} cannot be made: {fault}") from error
+
+
+@cache
+def _without_model() -> list[str]:
+    """The behaviours that need no model. A package that is broken offers none."""
+    names = []
+    for name in registry.catalog("agents"):
+        with suppress(Exception):
+            if not needs_policy(name, as_factory(name)):
+                names.append(name)
+    return sorted(names)
+
+
+def _seed(typed: Any) -> int:
+    digits = str(typed).strip()
+    if not digits:
+        return drawn_seed()
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= LONGEST_SEED):
+        raise ConfigError(f"the seed is a whole number of {LONGEST_SEED} digits at most")
+    return int(digits)
+
+
+def _free(path: Path) -> Path:
+    """The path, with a number behind it where there is such a folder: the same start is played
+    anew each time."""
+    number, free = 1, path
+    while free.exists():
+        number += 1
+        free = path.with_name(f"{path.name}-{number}")
+    return free

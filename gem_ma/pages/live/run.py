@@ -1,0 +1,241 @@
+"""One run folder that is being looked at: its episodes, what the viewer keeps beside them, and what
+the scripts of its page ask for. It knows no other run, and nothing of HTTP."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from gem_ma.config.settings import Config
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import ConfigError, StoreError
+from gem_ma.pages.live import forks
+from gem_ma.pages.live.forks import REPEATS, Fork, base_of, forked, read_forks, room, write_fork
+from gem_ma.pages.live.index import Entry, EpisodeId, Index
+from gem_ma.pages.live.tokens import learned, pieces_of, version_of
+from gem_ma.pages.static import notes
+from gem_ma.pages.static.chosen import causes_of, kinds_of
+from gem_ma.pages.static.folder import (
+    Loaded,
+    episode_of,
+    manifest,
+    resolved,
+    stored_summary,
+    summary_file,
+)
+from gem_ma.pages.static.notes import Note, note_of, read_notes, write_note
+from gem_ma.pages.static.transcript import key_of, number
+from gem_ma.runs.store import read_ends
+from gem_ma.runs.stored import record_for_page
+from gem_ma.scores.judge import Judge
+from gem_ma.scores.lost import lost_ids
+from gem_ma.scores.studies import Cell
+from gem_ma.system import files
+
+MOST_DAMAGE = 5  # lines of one kind that a page names
+# episodes of a run without a summary that are judged for its page, and the bytes of the largest
+JUDGED, JUDGED_BYTES = 2_000, 1 << 22
+
+
+class Run:
+    """One run folder that is being looked at."""
+
+    def __init__(self, path: Path, scenario: str | None = None) -> None:
+        """`scenario`: the user names the code that judges and forks, in place of the folder's."""
+        self.path, self.lock, self.index = path, Lock(), Index(path)
+        self.stamp = stamp_of(path / "manifest.json")
+        self._unjudged: list[str] = []  # what is damaged of how its plays came out
+        self._changed: list[str] = []  # what of its code or data is not what it was
+        warn = self._unjudged.append
+        record = record_for_page(path, self._changed.append, warn, scenario, self._count)
+        self.judge: Judge = record.judge
+        self.config: Config | None = record.config
+        self.worlds = record.worlds
+        self.forks: dict[EpisodeId, Fork] = {}
+        self.notes: dict[str, Note] = {}
+        self._unread: list[str] = []  # what is damaged in these two
+        self._stamps: tuple[object, ...] = ()
+        self.learned = manifest(path).get("command") == "train"
+        self.several = bool(resolved(path).get("scenarios"))
+        # its scores for comparisons, with what tells whether its file has changed since
+        self.cell: tuple[tuple[object, ...], Cell] | None = None
+
+    def _count(self) -> int:
+        """How many episodes there are. Raises StoreError where a line is damaged."""
+        self.index.refresh()
+        # read in another way, which says what to do about it
+        return len(read_ends(self.path) if self.index.damaged else self.index.entries)
+
+    def refresh(self) -> None:
+        """Reads what was added since, and notes and forks anew where somebody else, or an editor,
+        changed them. Raises StoreError for a damaged record."""
+        self.index.refresh()
+        now = stamp_of(self.path / notes.FILE), stamp_of(self.path / forks.FILE)
+        if now != self._stamps:
+            self._stamps, self._unread = now, []
+            self.forks = read_forks(self.path, self._unread.append)
+            self.notes = read_notes(self.path, self._unread.append)
+
+    def damage(self) -> list[str]:
+        """What of this run cannot be shown, a line each, the first of each kind."""
+        lines: list[str] = []
+        for kind in (self._changed, self._unjudged, self.index.damaged, self._unread):
+            left = len(kind) - MOST_DAMAGE
+            lines += [*kind[:MOST_DAMAGE], *([f"and {left} more"] if left > 0 else [])]
+        return lines
+
+    def finished(self) -> bool:
+        return files.is_file(self.path / "summary.json", self.path)
+
+    def load(self, name: str, path: Path, judge: Judge, was_learned: bool, room: int) -> Loaded:
+        """As `gem_ma.pages.static.folder.load`, but all episodes, and none of them with its turns."""
+        count = len(self.index.entries)
+        summary = None if was_learned else stored_summary(path, count, judge)
+        size = max((entry.size for entry in self.index), default=0)
+        if summary is None and not was_learned and count <= JUDGED and size <= JUDGED_BYTES:
+            summary = judge.summarise(self._readable())
+        listed = {"name": name, "note": "", "totals": {}, "episodes": self.stubs(0, summary)}
+        if summary is None:
+            ok = sum(entry.end.scored for entry in self.index)
+            summary = {"ok": ok, "failed": count - ok, "excluded": 0}
+        return Loaded(summary, listed)
+
+    def _readable(self) -> Iterator[Episode]:
+        """All episodes but those that are damaged inside, which their own page tells."""
+        for entry in [*self.index]:
+            with suppress(StoreError):
+                yield self.index.episode(entry.id)
+
+    def stubs(self, first: int, summary: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+        """What the list shows of the episodes from this place on; lost ones first."""
+        rows = ((summary or {}).get("lost") or {"episodes": []})["episodes"]
+        lost = {(row["task"], row["seed"], row["repeat"]): row for row in rows}
+        ids, named_all = lost_ids(summary or {})
+        judged = bool(summary and summary.get("success")) and named_all
+        made = [] if first else [self.fork_stub(fork) for fork in self.forks.values()]
+        for entry in [*self.index][first:]:
+            row = lost.get(entry.id)
+            won = True if judged and entry.end.scored else None
+            success = False if entry.id in ids else won
+            causes = causes_of(row["labels"], summary)[0] if row else {}
+            stub = _stub(entry, kinds_of(entry.end, success), causes, row or {})
+            made.append(self._noted(stub))
+        if first:
+            return made
+        order = {"lost": 0, "failed": 1, "cut": 2, "excluded": 2}
+        return sorted(
+            made, key=lambda stub: 4 if "fork" in stub else order.get(stub["kinds"][0], 3)
+        )
+
+    def fork(self, wish: Mapping[str, Any], trusted: bool) -> dict[str, Any]:
+        """Plays a fork, keeps it, and gives what the list shows of it. Raises ConfigError,
+        StoreError, ReplayError."""
+        if self.worlds is None:
+            raise ConfigError("its scenario may not be asked: gem-ma view RUN --scenario FILE")
+        id_ = id_of(str(wish["key"]))
+        base = self.forks.get(id_) or base_of(self.index.episode(id_))
+        made = forked(base, self.worlds, room(self.forks), wish, trusted)
+        write_fork(self.path, made)
+        self.forks[made.episode.id] = made
+        return self.fork_stub(made)
+
+    def fork_stub(self, fork: Fork) -> dict[str, Any]:
+        played = fork.episode
+        entry = Entry(played.id, played.end, played.returns(), 0, 0)
+        success = self.judge.success(played) if self.judge.success and played.end.scored else None
+        number = played.repeat - REPEATS + 1
+        name = f"fork {number}, {fork.agent} at step {fork.step}"
+        # of a kind of its own, which no count of the run holds
+        stub = _stub(entry, ["fork"], {}, {"error": played.error})
+        came = kinds_of(played.end, success)
+        beside = {"of": key_of(*fork.of), "step": fork.step, "agent": fork.agent, "came": came}
+        named = {"id": f"{played.task} · {name}", "task": name, "fork": beside}
+        return self._noted({**stub, **named})
+
+    def annotate(self, wish: Mapping[str, Any]) -> dict[str, Any]:
+        """Puts a note on an episode (`key text tags`) and gives it as it is kept. Raises
+        ConfigError, StoreError."""
+        id_ = id_of(str(wish["key"]))
+        if id_ not in self.index.entries and id_ not in self.forks:
+            raise StoreError("there is no such episode")
+        note = note_of(wish)
+        write_note(self.path, key_of(*id_), note)
+        self.notes[key_of(*id_)] = note
+        return {"text": note.text, "tags": note.tags}
+
+    def _noted(self, stub: dict[str, Any]) -> dict[str, Any]:
+        """The stub with its note and tags; a tag is a chip, as a cause is."""
+        note = self.notes.get(stub["key"], Note())
+        return {**stub, "causes": stub["causes"] + note.chips, "note": note.text}
+
+    def episode(self, id_: EpisodeId) -> dict[str, Any]:
+        summary = None if self.learned else summary_file(self.path) or None
+        if (fork := self.forks.get(id_)) is not None:
+            page = episode_of(self.path, fork.episode, None, self.judge)
+            stub = self.fork_stub(fork)
+            return {**page, **{key: stub[key] for key in ("id", "task", "fork")}}
+        played = self.index.episode(id_)
+        page = episode_of(self.path, played, summary, self.judge)
+        taught = self.config.train.policies if self.config and self.config.train else ()
+        seats = {seat.policy for seat in played.cast.values()}
+        return {**page, "learned": [name for name in taught if self.learned and name in seats]}
+
+    def tokens(self, id_: EpisodeId, policy: str) -> dict[str, Any]:
+        assert self.config is not None
+        found = self.index.episode(id_)
+        batch = [*self._beside(found, policy)]
+        return learned(found, batch, policy, self.config, pieces_of(self.path, policy))
+
+    def _beside(self, episode: Episode, policy: str) -> Iterator[Episode]:
+        """The plays of the same weights. A step's plays lie together in the file."""
+        assert self.config is not None and self.config.train is not None
+        ids, width = [*self.index.entries], 2 * self.config.train.episodes
+        place, version = ids.index(episode.id), version_of(episode, policy)
+        for id_ in ids[max(0, place - width) : place + width]:
+            other = episode if id_ == episode.id else self.index.episode(id_)
+            if version_of(other, policy) == version:
+                yield other
+
+
+def _stub(
+    entry: Entry, kinds: list[str], causes: Mapping[str, Any], row: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What the list, and the table of lost episodes, tell of one. `row`: what the summary has of
+    a lost one."""
+    task, seed, repeat = entry.id
+    return {
+        "key": key_of(*entry.id),
+        "id": f"{task} · seed {seed}" + (f" · repeat {repeat}" if repeat else ""),
+        "task": task + (f", repeat {repeat}" if repeat else ""),
+        "seed": str(seed),
+        "end": entry.end.value,
+        "kinds": kinds,
+        "causes": [f"{name}: {value}" for name, values in causes.items() for value in values],
+        "weights": "",
+        "error": row.get("error"),
+        "measures": [[name, number(value)] for name, value in row.get("measures", {}).items()],
+        "agents": [{"name": name, "total": number(paid)} for name, paid in entry.totals.items()],
+    }
+
+
+def id_of(key: str) -> EpisodeId:
+    """The episode that a key of the page names. Raises StoreError where it names none."""
+    task, _, rest = key.rpartition("~")
+    task, _, seed = task.rpartition("~")
+    try:
+        return task, int(seed), int(rest)
+    except ValueError:
+        raise StoreError("there is no such episode") from None
+
+
+def stamp_of(path: Path) -> tuple[object, ...]:
+    """What tells a file from the one that stood there before; () where none is."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return ()
+    return status.st_ino, status.st_mtime_ns, status.st_size

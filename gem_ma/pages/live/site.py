@@ -1,0 +1,195 @@
+"""The pages of the viewer as functions of a path: what is there, read at this moment. It knows run
+folders, nothing of HTTP.
+
+A name in a path is one that its folder lists; nothing else is opened, no link is followed, and no
+code of a folder is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from secrets import token_urlsafe
+from threading import Lock
+from typing import Any
+from urllib.parse import quote
+
+from gem_ma.kernel.errors import GemMaError, StoreError
+from gem_ma.pages.live.answers import (
+    Answer,
+    Asked,
+    html,
+    json,
+    meant,
+    missing,
+    moved,
+    warning,
+    ways,
+    whole_number,
+)
+from gem_ma.pages.live.compared import compare_page
+from gem_ma.pages.live.leagues import league_page, run_links
+from gem_ma.pages.live.listing import list_page
+from gem_ma.pages.live.overlays import curves_page
+from gem_ma.pages.live.plays import Plays
+from gem_ma.pages.live.run import Run, id_of, stamp_of
+from gem_ma.pages.live.studied import study_page
+from gem_ma.pages.static.page import Html
+from gem_ma.pages.static.report import run_page
+from gem_ma.runs.store.listing import Listing
+from gem_ma.system import files
+
+
+class Site:
+    """What stands below one folder. `only`: the names of its runs that are offered; all where
+    empty."""
+
+    def __init__(
+        self,
+        root: Path,
+        only: tuple[str, ...] = (),
+        *,
+        scenario: str | None = None,
+        trusted: bool = False,
+    ) -> None:
+        """`scenario`: the code that judges and forks, as the user named it; `trusted`: forks may
+        use the models, tools and code that a run names."""
+        self.root, self.only, self.scenario, self.trusted = root, only, scenario, trusted
+        # what a page sends along when it changes something; no other page can read it
+        self.token = token_urlsafe(24)
+        self.runs: dict[Path, Run] = {}
+        self.listed: Listing = {}
+        self.plays = Plays(root, scenario)
+        self.lock = Lock()
+
+    def close(self) -> None:
+        """Ends the plays that wait for somebody."""
+        self.plays.close()
+
+    def answer(self, path: str, query: Mapping[str, str], runs: Sequence[str] = ()) -> Answer:
+        """What stands at a path: `/`, `/run/NAME`, `/run/NAME/episode?key=`,
+        `/run/NAME/tokens?key=&policy=`, `/run/NAME/since?from=`, and what `PAGES` names. `runs`:
+        every `run=` of the address."""
+        try:
+            parts = [part for part in path.split("/") if part]
+            if not parts:
+                return html(list_page(self.root, self.only, self.listed))
+            if parts[0] == "play":
+                made = self.plays.answer(parts[1:], query, self.token)
+                return html(made) if isinstance(made, str) else json(made)
+            if parts[0] in PAGES:
+                return PAGES[parts[0]](self, Asked(parts[1:], query, list(runs)))
+            if parts[0] != "run" or len(parts) < 2:
+                return missing("there is no such page")
+            run, what = self.run(parts[1:])
+            with run.lock:
+                run.refresh()
+                return self._of(run, what, query)
+        except GemMaError as error:
+            return Answer(404, "text/plain; charset=utf-8", f"{error}\n".encode())
+
+    def change(self, path: str, body: Any) -> Answer:
+        """What is done at a path: `/run/NAME/fork` with `key step agent text who`, `/run/NAME/note`
+        with `key text tags`. Whoever calls it has checked that the page itself asks."""
+        try:
+            parts = [part for part in path.split("/") if part]
+            if parts[:1] == ["play"]:
+                return json(self._play(parts[1:], body))
+            if len(parts) < 3 or parts[0] != "run":
+                return missing("there is no such page")
+            run, what = self.run(parts[1:])
+            with run.lock:
+                run.refresh()
+                if what == "fork":
+                    return json(run.fork(body, self.trusted))
+                if what == "note":
+                    return json(run.annotate(body))
+            return missing("there is nothing to change")
+        # first: some of them are ValueErrors
+        except GemMaError as error:
+            return Answer(409, "text/plain; charset=utf-8", f"{error}\n".encode())
+        except (KeyError, TypeError, ValueError):
+            return Answer(400, "text/plain; charset=utf-8", b"a field is missing or wrong")
+
+    def submit(self, path: str, fields: Mapping[str, str]) -> Answer:
+        """What a form without scripts does: paths below `/play`. Whoever calls it has checked that
+        a page of this site sends it."""
+        try:
+            parts = [part for part in path.split("/") if part]
+            if parts[:1] != ["play"]:
+                return missing("there is no such page")
+            done = self.plays.submit(parts[1:], fields, self.token)
+            if isinstance(done, str):
+                return html(done)
+            if parts[1:] == ["begin"]:
+                self._offer(done.name)
+            return moved(f"/play/{quote(done.name, safe='')}")
+        except GemMaError as error:
+            return Answer(409, "text/plain; charset=utf-8", f"{error}\n".encode())
+        except (KeyError, TypeError, ValueError):
+            return Answer(400, "text/plain; charset=utf-8", b"a field is missing or wrong")
+
+    def _play(self, parts: list[str], wish: Any) -> dict[str, Any]:
+        done = self.plays.change(parts, wish)
+        if "name" in done:
+            self._offer(done["name"])
+        return done
+
+    def _offer(self, name: str) -> None:
+        """Opens the run of a new play, too, where one run alone was named."""
+        if self.only:
+            self.only = (*self.only, name)
+
+    def _of(self, run: Run, what: str, query: Mapping[str, str]) -> Answer:
+        if not what:
+            live = {"live": True, "finished": run.finished(), "token": self.token}
+            live["forks"] = run.worlds is not None
+            links = ways(run_links(run.path, run.path.relative_to(self.root).as_posix()))
+            head = Html(links + "".join(map(warning, run.damage())))
+            return html(run_page(run.path, run.judge, run.load, live, head))
+        if what == "since":
+            first = whole_number(query.get("from", "0"))
+            return json({"episodes": run.stubs(max(1, first), None), "finished": run.finished()})
+        id_ = id_of(query.get("key", ""))
+        if what == "episode":
+            return json(run.episode(id_))
+        if what == "tokens" and run.config is not None:
+            return json(run.tokens(id_, query.get("policy", "")))
+        return missing("there is no such page")
+
+    def folder(self, parts: list[str]) -> tuple[Path, list[str]]:
+        """The run folder that the parts of a path lead to, and the parts behind it. Raises
+        StoreError where there is none."""
+        place, rest = self.root, list(parts)
+        if self.only and not meant(rest[0], self.only):
+            raise StoreError(f"{rest[0]}: is not among the runs that are shown")
+        # only what a folder lists is a name, so `..` and the like are none
+        while rest and (name := meant(rest[0], files.names(place))):
+            if not files.is_folder(place / name, self.root):
+                break
+            place /= name
+            del rest[0]
+            if files.is_file(place / "manifest.json", self.root):
+                break
+        if not files.is_file(place / "manifest.json", self.root) or len(rest) > 1:
+            raise StoreError(f"{'/'.join(parts)}: no such run folder")
+        return place, rest
+
+    def run(self, parts: list[str]) -> tuple[Run, str]:
+        """The run that the parts of a path lead to, and what is wanted of it."""
+        place, rest = self.folder(parts)
+        with self.lock:
+            # a folder of this name may be another run by now
+            old = self.runs.get(place)
+            if old is None or old.stamp != stamp_of(place / "manifest.json"):
+                self.runs[place] = Run(place, self.scenario)
+            return self.runs[place], "".join(rest)
+
+
+# pages that are no page of one run, by the first word of their path
+PAGES: dict[str, Callable[[Site, Asked], Answer]] = {
+    "compare": compare_page,
+    "curves": curves_page,
+    "league": league_page,
+    "study": study_page,
+}

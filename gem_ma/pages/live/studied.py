@@ -1,0 +1,100 @@
+"""The page of a study: its tables and figures as `gem-ma study` drew them, with links to the runs
+of its cells and to the plays in which a cell differs from the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from gem_ma.config.studies import StudyReportSettings
+from gem_ma.kernel.errors import GemMaError, StoreError
+from gem_ma.pages.live.answers import (
+    Answer,
+    Asked,
+    html,
+    link,
+    meant,
+    page_address,
+    run_address,
+    served,
+    warning,
+    ways,
+)
+from gem_ma.pages.static.page import Html, table
+from gem_ma.pages.static.report import Section, sections_page
+from gem_ma.pages.static.study import study_sections
+from gem_ma.pages.static.study_facts import study_facts
+from gem_ma.pages.static.study_plots import short_axis
+from gem_ma.system import files
+
+if TYPE_CHECKING:
+    from gem_ma.pages.live.site import Site
+
+FILE = "study.json"
+
+
+def studies(root: Path, only: tuple[str, ...] = ()) -> dict[str, Path]:
+    """The studies below a folder by their names; "" is the folder itself. None where single runs
+    are offered (`only`)."""
+    if only:
+        return {}
+    places = {"": root, **{name: root / name for name in files.names(root)}}
+    return {
+        name: place
+        for name, place in places.items()
+        if (not name or files.kind(place, root) == "a folder")
+        and files.kind(place / FILE, root) == "a file"
+    }
+
+
+def study_address(name: str) -> str:
+    return "/study/" + quote(name, safe="", errors="replace")
+
+
+def study_page(site: Site, asked: Asked) -> Answer:
+    """`/study/NAME`, or `/study/` where the folder that is viewed is one."""
+    name = "/".join(asked.rest)
+    try:
+        there = studies(site.root, site.only)
+        study = meant(name, there)
+        if study not in there or bool(name) != bool(study):
+            raise StoreError(f"{name}: no such study")
+        name, place = study, there[study]
+        with files.damage(place / FILE):
+            return html(_page(place, name, files.read_json(place / FILE, site.root)))
+    except GemMaError as error:
+        return served("Study", f"<section>{warning(error)}</section>")
+
+
+def _page(place: Path, name: str, stored: Mapping[str, Any]) -> str:
+    # what stands in a file is a run only where the folder lists it
+    runs = {run for run in files.names(place) if files.kind(place / run, place) == "a folder"}
+    cells = [{**cell, "run": cell["run"] * (cell["run"] in runs)} for cell in stored["cells"]]
+    summary = {**stored, "cells": cells}
+    named = {tuple(cell["names"].values()): cell["run"] for cell in cells}
+    reference = named.get(tuple(summary["reference"].values()), "")
+
+    def path_of(run: str) -> str:
+        return f"{name}/{run}" if name else run
+
+    def way(run: str) -> Html:
+        """The run of a cell, and its plays against those of the reference."""
+        if not run:
+            return Html("")
+        leads = link("episodes", run_address(path_of(run)))
+        if not reference or run == reference:
+            return leads
+        pair = (path_of(reference), path_of(run))
+        return Html(f"{leads}, {link('flips', page_address('compare', pair))}")
+
+    settings = StudyReportSettings()  # all there is
+    sections = study_sections(place, summary, settings.tables, settings.plots, way)
+    # the table of a comparison has them, too, in its last column, which a narrow page hides
+    axes = [*map(short_axis, summary["axes"]), "run"]
+    rows = [[*cell["names"].values(), way(cell["run"])] for cell in summary["cells"]]
+    sections.append(Section("Runs of the cells", figures=[table(axes, rows)]))
+    head = Html(f"{ways()}{study_facts(place, summary)}")
+    foot = Html("Read by gem-ma view as it stands now.")
+    return sections_page(str(summary["name"]), sections, head, foot)

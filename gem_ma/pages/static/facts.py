@@ -1,0 +1,343 @@
+"""What was run, for the head of a page: scenario, cast, models with their sampling, cost, tokens,
+seeds, data, commit, overrides, config.
+
+It reads what a run folder records (manifest.json, resolved.yaml, summary.json) and tells what is
+there; an older folder tells less. Keys and addresses of endpoints stay out: a page is made to be
+passed on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gem_ma.pages.static.page import Html, text
+from gem_ma.scores.costs import cost_rows
+
+Facts = Mapping[str, Any]
+# names of settings that a page never shows: secrets, and where an endpoint is
+_HIDDEN = re.compile(
+    r"(^|_)(api_?keys?(_env)?|secrets?|passwords?|base_url|address|headers?|cache|token"
+    r"|authorization)$",
+    re.IGNORECASE,
+)
+_SAMPLING = ("temperature", "top_p", "top_k", "max_tokens", "stop")
+# Keys of a summary that stand elsewhere in the page, or repeat what does. Any other one is told as
+# it is: an engine's share of empty replies ...
+_ELSEWHERE = {
+    "schema",
+    "planned",
+    "episodes",
+    "ok",
+    "failed",
+    "excluded",
+    "retried",
+    "tasks",
+    "turns",
+    "steps",
+    "model_calls",
+    "truncated",
+    "ends",
+    "returns",
+    "success",
+    "score",
+    "pass_hat_k",
+    "pass_hat_k_intervals",
+    "tries",
+    "measures",
+    "labels",
+    "lost",
+    "errors",
+    "illegal",
+    "malformed",
+    "tokens",
+    "costs",
+    "baselines",
+    "before",
+    "after",
+    "learned",
+    "changed",
+    "unchanged",
+    "weights",
+    "league",
+    "alarms",
+    "models",
+    "averaged",
+    "cut",
+    "worlds",
+    "unheard",
+}
+_NO_OPTIONS = ("id", "split", "tasks", "weight")  # of a scenario's block
+# digests and lists of task ids would push the rest off the page
+LONG = 160  # characters of one value
+DIGITS = 12  # hex digits of a digest
+
+
+def facts_block(
+    label: str, manifest: Facts, resolved: Facts, summary: Facts, *, folded: bool
+) -> Html:
+    """A list of facts with the config below it; `folded` where a page shows several runs. ""
+    where the folder tells nothing."""
+    rows = [row for row in (*_played(manifest, resolved, summary), *_made(manifest)) if row[1]]
+    if not rows:
+        return Html("")
+    listed = "".join(
+        f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in rows
+    )
+    block = f'<dl class="facts">{listed}</dl>{config_block(resolved)}'
+    if not folded:
+        return Html(f'<div class="what">{block}</div>')
+    return Html(
+        f'<details class="what"><summary>What was run: {text(label)}</summary>{block}</details>'
+    )
+
+
+def config_block(resolved: Facts) -> str:
+    """The whole config, folded, without keys and addresses."""
+    if not resolved:
+        return ""
+    # a page without a config needs no YAML
+    from gem_ma.config.document import write
+
+    # a page is passed on, and a config may name where a server stands
+    whole = write(_public(dict(resolved)))
+    return (
+        # it scrolls: by keys, too
+        '<details><summary>Config, complete</summary><pre class="config" tabindex="0"'
+        f' role="region" aria-label="config">{text(whole)}</pre></details>'
+    )
+
+
+def command_of(manifest: Facts, path: object) -> str:
+    """How the run is made again."""
+    command = manifest.get("command")
+    return f"gem-ma {command} {path}/resolved.yaml" if command in ("run", "train") else ""
+
+
+# -- what was played -----------------------------------------------------------------------------
+
+
+def _played(manifest: Facts, resolved: Facts, summary: Facts) -> Iterator[tuple[str, Any]]:
+    yield "scenario", _scenario(_mapping(manifest, "scenario"), _mapping(resolved, "scenario"))
+    versions = _mapping(manifest, "scenarios")
+    several = _mapping(resolved, "scenarios")
+    yield (
+        "scenarios",
+        _lines(
+            f"{name}: {_scenario(_mapping(versions, name), _mapping(several, name))}, weight"
+            f" {_short(_mapping(several, name).get('weight', 1))}"
+            for name in several
+        ),
+    )
+    yield "episodes", _episodes(resolved, summary)
+    yield "data", _data(_mapping(manifest, "data"))
+    yield "cast", _lines(_seat(name, seat) for name, seat in _mapping(resolved, "agents").items())
+    weights = _mapping(manifest, "models")
+    policies = _mapping(resolved, "policies")
+    yield (
+        "models",
+        _lines(_policy(name, policy, weights.get(name)) for name, policy in policies.items()),
+    )
+    train = _mapping(resolved, "train")
+    # a run that has not ended has no summary: then what its config asks for
+    learned = summary.get("learned", train.get("policies"))
+    yield "learned", ", ".join(map(str, learned)) if isinstance(learned, list) else ""
+    yield "training", _training(train)
+    yield (
+        "cost",
+        _lines(
+            f"{what.removeprefix('cost').strip()}: {paid}".removeprefix(": ")
+            for what, paid in _costs(summary)
+        ),
+    )
+    yield "tokens", _lines(_tokens(summary))
+    seeds = _mapping(manifest, "seeds")
+    yield "seeds", ", ".join(f"{name} {seed}" for name, seed in seeds.items())
+    shortened = {
+        agent: shortening
+        for agent, shortening in _mapping(summary, "cut").items()
+        if isinstance(shortening, dict) and shortening.get("sayings")
+    }
+    yield (
+        "cut sayings",
+        _lines(
+            f"{agent}: {shortening['sayings']} of {shortening.get('of')},"
+            f" {shortening.get('bytes')} bytes"
+            for agent, shortening in shortened.items()
+        ),
+    )
+    for key, value in summary.items():
+        # what a later version counts shows up here, without this file knowing it
+        if key not in _ELSEWHERE and value not in (None, {}, [], ""):
+            yield key.replace("_", " "), _short(value)
+
+
+def _made(manifest: Facts) -> Iterator[tuple[str, Any]]:
+    overrides = manifest.get("overrides")
+    if isinstance(overrides, list):
+        yield "overrides", ", ".join(_override(str(one)) for one in overrides) or "none"
+    git, versions = _mapping(manifest, "git"), _mapping(manifest, "versions")
+    if git.get("commit"):
+        changed = ", with changes that are not committed" if git.get("dirty") else ""
+        yield "commit", f"{git['commit'][:DIGITS]}{changed}"
+    yield "versions", ", ".join(f"{name} {version}" for name, version in versions.items())
+    yield "begun", manifest.get("created", "")
+
+
+def _scenario(known: Facts, settings: Facts) -> str:
+    name = known.get("id", settings.get("id", ""))
+    version = f" version {known['version']}" if "version" in known else ""
+    options = _options(
+        {
+            key: value
+            for key, value in settings.items()
+            # seats of one scenario of several stand there too; no wrappers are nothing to tell
+            if key not in _NO_OPTIONS
+            and not (key == "agents" and isinstance(value, dict))
+            and (key, value) != ("wrappers", [])
+        }
+    )
+    return f"{name}{version}{f' ({options})' if options else ''}"
+
+
+def _episodes(resolved: Facts, summary: Facts) -> str:
+    settings, run = _mapping(resolved, "scenario"), _mapping(resolved, "run")
+    parts = []
+    if "ok" in summary:
+        ends = _mapping(summary, "ends")
+        parts.append(
+            f"{summary['ok']} ok / {summary['failed']} failed / {summary['excluded']} excluded"
+        )
+        # a failed episode counts as lost; here each stands once
+        lost = (_mapping(summary, "lost").get("count") or 0) - summary["failed"]
+        parts += [f"{lost} lost"] if lost > 0 else []
+        uncut = ("terminated", "failed", "interrupted")
+        cut = sum(count for end, count in ends.items() if end not in uncut)
+        parts += [f"{cut} cut by a limit"] if cut else []
+    if settings.get("split"):
+        tasks, tries = settings.get("tasks"), run.get("episodes_per_task", 1)
+        which = f"tasks {_short(tasks)}" if tasks else "all tasks"
+        if isinstance(tasks, int):
+            which = f"{tasks} tasks"
+        # tasks and tries are those of exams here, which the table of scores tells
+        trained = _mapping(resolved, "train").get("split")
+        each = f", {tries} tries each" if tries != 1 else ""
+        if trained:
+            parts.append(f"trained on split {trained}, examined on split {settings['split']}")
+        else:
+            parts.append(f"{which} of split {settings['split']}{each}")
+    return "; ".join(parts)
+
+
+def _data(data: Facts) -> str:
+    named = [str(data[key]) for key in ("name", "folder") if data.get(key)]
+    if data.get("digest"):
+        named.append(f"digest {str(data['digest'])[:DIGITS]}")
+    rest = {
+        key: value
+        for key, value in data.items()
+        if key not in ("name", "folder", "digest") and value
+    }
+    return ", ".join([*named, *([_options(rest)] if rest else [])])
+
+
+def _seat(agent: str, seat: object) -> str:
+    if not isinstance(seat, dict):
+        return f"{agent}: {_short(seat)}"
+    plays = f"{agent}: {seat.get('behaviour', '?')}"
+    plays += f", policy {seat['policy']}" if seat.get("policy") else ""
+    plays += "".join(f", {role} {policy}" for role, policy in _mapping(seat, "policies").items())
+    options = _options(_mapping(seat, "options"))
+    return f"{plays} ({options})" if options else plays
+
+
+def _policy(name: str, policy: object, weights: object) -> str:
+    """Model, sampling and whatever else the engine was given; the digest of the weights where
+    there are any."""
+    if not isinstance(policy, dict):
+        return f"{name}: {_short(policy)}"
+    rest = {
+        key: value
+        for key, value in policy.items()
+        if key not in ("model", *_SAMPLING) and value is not None and value != {}
+    }
+    sampling = [
+        f"{key.replace('_', ' ')} {_short(policy[key])}"
+        for key in _SAMPLING
+        if policy.get(key) not in (None, [])
+    ]
+    digest = weights.get("digest") if isinstance(weights, dict) else None
+    words = [
+        *sampling,
+        *([_options(rest)] if _options(rest) else []),
+        *([f"weights {str(digest)[:DIGITS]}"] if digest else []),
+    ]
+    return f"{name}: {policy.get('model', '?')}, {', '.join(words)}"
+
+
+def _training(train: Facts) -> str:
+    if not train:
+        return ""
+    estimator = _mapping(train, "estimator").get("name")
+    parts = [
+        f"{train[key]} {word}"
+        for key, word in (("steps", "steps"), ("episodes", "episodes a step"))
+        if key in train
+    ]
+    parts += [f"estimator {estimator}"] if estimator else []
+    parts += [f"lr {train['lr']}"] if "lr" in train else []
+    return ", ".join(parts)
+
+
+def _costs(summary: Facts) -> Sequence[tuple[str, str]]:
+    costs = _mapping(summary, "costs")
+    try:
+        return cost_rows(costs) if costs else ()
+    except (KeyError, TypeError):  # of another version
+        return [("cost", _short(costs))]
+
+
+def _tokens(summary: Facts) -> Iterator[str]:
+    for agent, counts in _mapping(summary, "tokens").items():
+        if isinstance(counts, dict) and any(counts.values()):
+            yield f"{agent}: {counts.get('sampled', 0):,} sampled, {counts.get('prompt', 0):,} read"
+
+
+# -- words ---------------------------------------------------------------------------------------
+
+
+def _lines(rows: Iterator[str]) -> Html:
+    return Html("<br>".join(text(row) for row in rows))
+
+
+def _options(options: Facts) -> str:
+    return ", ".join(
+        f"{key} {_short(value)}" for key, value in options.items() if not _HIDDEN.search(str(key))
+    )
+
+
+def _override(words: str) -> str:
+    # the value of a hidden key may hold anything, so nothing of it is shown
+    key = words.partition("=")[0]
+    return f"{key}=(hidden)" if _HIDDEN.search(key.rpartition(".")[2]) else words
+
+
+def _public(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _public(item) for key, item in value.items() if not _HIDDEN.search(str(key))}
+    return [_public(item) for item in value] if isinstance(value, list) else value
+
+
+def _mapping(whole: Facts, key: str) -> dict[str, Any]:
+    found = whole.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _short(value: object) -> str:
+    words = value
+    if not isinstance(words, str):
+        # a record of another version may hold anything: `str` of it is better than no page
+        words = json.dumps(_public(value), ensure_ascii=False, default=str)
+    return words if len(words) <= LONG else f"{words[:LONG]} …"
