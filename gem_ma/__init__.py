@@ -68,4 +68,4 @@ def __dir__() -> list[str]:
 
 
 # last: Gymnasium's registry names modules of ours
-import_module("gem_ma.gymnasium_ids").register_when_there()
+import_module("gem_ma.envs.gymnasium_ids").register_when_there()

@@ -150,7 +150,7 @@ def unread(files: set[str], *beside: dict[str, list[str]]) -> set[str]:
     """The files that no list of what may stay closed has."""
     closed = [name for lists in beside for names in lists.values() for name in names]
     # a finder, which runs at any import that a test before has not made
-    closed += ["gem_ma/gymnasium_ids.py"]
+    closed += ["gem_ma/envs/gymnasium_ids.py"]
     return {
         path
         for path in files

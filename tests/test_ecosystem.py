@@ -13,7 +13,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import gem_ma
-from gem_ma import gym_like, registry
+from gem_ma import registry
+from gem_ma.envs import gem_api as gym_like
 from gem_ma.envs.registration import FIRST, VERSIONS
 from gem_ma.kernel.errors import ActionError, ConfigError
 from tests.command_line import environment
