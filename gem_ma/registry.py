@@ -135,7 +135,7 @@ def load(kind: str, name: str) -> Any:
 
 
 def instance(scenario: Scenario) -> Scenario:
-    """A copy of a scenario that a user's module has made, as of `gem_ma.adapters.wrap(env)`. It is
+    """A copy of a scenario that a user's module has made, as of `gem_ma.worlds.wrap(env)`. It is
     a copy, since it gets an id here."""
     return copy(scenario)
 

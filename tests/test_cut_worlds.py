@@ -17,7 +17,6 @@ from pettingzoo import AECEnv, ParallelEnv
 
 from gem_ma import Ask, Game, Leave, Limits, Reward, Scenario, Tell, aec_env, credit, gym_env
 from gem_ma import parallel_env as our_parallel_env
-from gem_ma.adapters import wrap
 from gem_ma.config.learning import CriticSettings
 from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
@@ -31,6 +30,7 @@ from gem_ma.record.codec import from_json, to_json
 from gem_ma.testing import check_scenario
 from gem_ma.training.learner.critic import TableCritic
 from gem_ma.training.loop.tails import still_here
+from gem_ma.worlds import wrap
 
 
 class Chain(Scenario):

@@ -66,8 +66,8 @@ OF_MODULES = {  # names that also mean something harmless: only as an attribute 
 }
 SAVED = "writes to a path that is new: `files.place` gives it inside a run folder, a user elsewhere"
 ALLOWED: dict[str, dict[str, str]] = {
-    "gem_ma/adapters/guest.py": {"open": "/dev/null"},
-    "gem_ma/adapters/wordlists.py": {"read_text": "a file of the package"},
+    "gem_ma/worlds/guest.py": {"open": "/dev/null"},
+    "gem_ma/worlds/wordlists.py": {"read_text": "a file of the package"},
     "gem_ma/cli/new_files.py": {
         "read_text": "templates of the package",
         "open": "a file that the user names, and that is new",

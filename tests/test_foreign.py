@@ -11,16 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from gem_ma.adapters import line, option_values, trial
-from gem_ma.adapters.foreign import FOUL, MISREAD, Foreign
-from gem_ma.adapters.guest import library, quiet
-from gem_ma.adapters.line import Stop
-from gem_ma.adapters.reasoning_gym import ReasoningGym
 from gem_ma.cli.terminal import progress_line
 from gem_ma.kernel.effects import Reward
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Game
 from gem_ma.testing import check_scenario
+from gem_ma.worlds import line, option_values, trial
+from gem_ma.worlds.foreign import FOUL, MISREAD, Foreign
+from gem_ma.worlds.guest import library, quiet
+from gem_ma.worlds.line import Stop
+from gem_ma.worlds.reasoning_gym import ReasoningGym
 
 
 class Dice(Foreign):

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy
 import pytest
 
-from gem_ma.adapters import numpy_state
-from gem_ma.adapters.guest import guest
+from gem_ma.worlds import numpy_state
+from gem_ma.worlds.guest import guest
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 DRAWS = """
 import random, string
 from types import SimpleNamespace
-from gem_ma.adapters.ordered import MANY, in_order, words_in_order
+from gem_ma.worlds.ordered import MANY, in_order, words_in_order
 held = in_order(SimpleNamespace(letters=set(string.ascii_letters), few=frozenset("xyz"), n=3))
 rng = random.Random(0)
 kinds = held.letters, held.letters - {"a"}, held.letters & set("edcba"), held.few | {"a"}

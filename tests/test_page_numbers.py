@@ -17,7 +17,6 @@ from gem_ma.agents.customer_traits import PRESETS, Traits
 from gem_ma.scenarios.retail.knobs import Knobs
 from pydantic import BaseModel
 
-from gem_ma.adapters import foreign, gem, gymnasium, pettingzoo, textarena, wordlists
 from gem_ma.cli import baselines
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.playing import RunSettings, ToolOptions
@@ -37,6 +36,7 @@ from gem_ma.testing.check import RULES
 from gem_ma.tools import sandbox, sessions, walls
 from gem_ma.training.learner import parity
 from gem_ma.training.processes import chunks
+from gem_ma.worlds import foreign, gem, gymnasium, pettingzoo, textarena, wordlists
 from tests.benchmarks import faults
 from tests.talks.script import talks
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gem_ma.adapters.purity import is_pure
+from gem_ma.worlds.purity import is_pure
 
 NUMBER = re.compile(r"\d+")
 SHARED = Random(0)

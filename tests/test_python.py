@@ -238,8 +238,8 @@ def test_a_training_has_the_success_of_its_last_exam() -> None:
 
 
 def test_adapters_are_there_as_the_pages_type_them() -> None:
-    """`import gem_ma; gem_ma.adapters.wrap(env)`, and nothing is loaded before it is named."""
-    code = "import sys, gem_ma; assert 'gem_ma.adapters' not in sys.modules; gem_ma.adapters.wrap"
+    """`import gem_ma; gem_ma.worlds.wrap(env)`, and nothing is loaded before it is named."""
+    code = "import sys, gem_ma; assert 'gem_ma.worlds' not in sys.modules; gem_ma.worlds.wrap"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "adapters" in dir(gem_ma)

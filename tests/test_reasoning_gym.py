@@ -49,7 +49,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in before:
         monkeypatch.delitem(sys.modules, name)
     yield
-    from gem_ma.adapters import graders as adapter
+    from gem_ma.worlds import graders as adapter
 
     adapter.data_of.cache_clear()
     adapter.item_of.cache_clear()

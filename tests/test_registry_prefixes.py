@@ -7,7 +7,8 @@ import types
 
 import pytest
 
-from gem_ma import adapters, registry
+from gem_ma import registry
+from gem_ma import worlds as adapters
 from gem_ma.cli.main import main
 from gem_ma.kernel.effects import Ask, Scenario
 from gem_ma.kernel.errors import ConfigError

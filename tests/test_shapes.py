@@ -93,7 +93,7 @@ def test_the_rules_hold_and_options_are_checked():
 
 def test_digits_are_scans_of_which_every_fifth_is_held_out(monkeypatch):
     """On a module in the place of scikit-learn; the real one is tried in tests/worlds."""
-    from gem_ma.adapters import sklearn
+    from gem_ma.worlds import sklearn
 
     sets = ModuleType("sklearn.datasets")
     scans = np.arange(20)[:, None, None] % 17 * np.ones((20, 8, 8))
@@ -115,7 +115,7 @@ def test_digits_are_scans_of_which_every_fifth_is_held_out(monkeypatch):
 
 
 def test_a_missing_library_is_one_line_that_says_what_to_type(monkeypatch):
-    from gem_ma.adapters import sklearn
+    from gem_ma.worlds import sklearn
 
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from gem_ma import Game, make
-from gem_ma.adapters import line
-from gem_ma.adapters.foreign import FOUL
 from gem_ma.kernel.episode import Limits
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.testing import check_scenario
+from gem_ma.worlds import line
+from gem_ma.worlds.foreign import FOUL
 
 INIT = """
 from types import SimpleNamespace as EnvInfos
@@ -65,7 +65,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(tmp_path)
     line.forget()
     yield
-    from gem_ma.adapters import textworld as adapter
+    from gem_ma.worlds import textworld as adapter
 
     adapter._made.cache_clear()
     adapter._folder.cache_clear()

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gem_ma.adapters import wordlists
-from gem_ma.adapters.wordlists import common, words_lent
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.worlds import wordlists
+from gem_ma.worlds.wordlists import common, words_lent
 
 
 class Corpus:

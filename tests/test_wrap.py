@@ -13,15 +13,15 @@ from gymnasium.utils import EzPickle
 from pettingzoo import ParallelEnv
 
 from gem_ma import registry
-from gem_ma.adapters import line, wrap
-from gem_ma.adapters.copies import whole_copy
-from gem_ma.adapters.foreign import FOUL
 from gem_ma.cli.main import main
 from gem_ma.kernel.episode import Limits
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Game
 from gem_ma.testing import check_scenario
 from gem_ma.testing.travel import described, rebuilt
+from gem_ma.worlds import line, wrap
+from gem_ma.worlds.copies import whole_copy
+from gem_ma.worlds.foreign import FOUL
 
 FEW = (9, 12, 13)  # rules of the views, which know nothing of adapters
 
@@ -209,7 +209,7 @@ def test_what_is_no_environment_is_refused_in_a_line():
 
 OWN = """
 import gymnasium
-from gem_ma.adapters import wrap
+from gem_ma.worlds import wrap
 from tests.test_wrap import Walk
 
 def made():
@@ -255,7 +255,7 @@ def test_an_id_of_a_module_is_registered_by_its_import(own):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("tests.test_wrap:Walk", "one is made of an environment by: game = gem_ma.adapters.wrap"),
+        ("tests.test_wrap:Walk", "one is made of an environment by: game = gem_ma.worlds.wrap"),
         ("own_walk.py:made", "a config calls no function"),
         ("os:abort", "a config calls no function"),  # it would end this very process
     ],

@@ -10,12 +10,12 @@ import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
-from gem_ma.adapters import line, wrap
-from gem_ma.adapters.spaces import words
 from gem_ma.kernel.episode import Limits
 from gem_ma.kernel.errors import ConfigError, ScenarioError
 from gem_ma.kernel.scenario import Game
 from gem_ma.registry import make
+from gem_ma.worlds import line, wrap
+from gem_ma.worlds.spaces import words
 
 D = spaces.Discrete
 ACTIONS = [  # a space, an answer, the action that it means

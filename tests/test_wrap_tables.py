@@ -7,9 +7,9 @@ import pytest
 from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 
-from gem_ma.adapters import wrap
 from gem_ma.kernel.errors import ConfigError, ScenarioError
 from gem_ma.kernel.scenario import Game
+from gem_ma.worlds import wrap
 
 D = spaces.Discrete
 ROWS = {  # a space, an answer, what is no answer

@@ -91,7 +91,7 @@ def emit_json(value: Any) -> None:
 
 def stderr() -> TextIO:
     """The stderr that people see. While foreign code has its turn, `sys.stderr` is thrown away
-    (`gem_ma.adapters.guest`), but a signal has something to say at any time."""
+    (`gem_ma.worlds.guest`), but a signal has something to say at any time."""
     stream: TextIO = getattr(sys.stderr, "beyond", sys.stderr)
     return stream
 

@@ -91,7 +91,7 @@ def agents_of(document: Document, world: Keys, base: Path | None) -> tuple[str, 
 def _remedy(named: Any) -> str:
     """How a scenario is made of what was named in its place: the end of a message."""
     if hasattr(named, "reset") and hasattr(named, "step"):
-        return "; one is made of an environment by: game = gem_ma.adapters.wrap(...)"
+        return "; one is made of an environment by: game = gem_ma.worlds.wrap(...)"
     if callable(named) and not isinstance(named, type):
         return "; a config calls no function: name a class, or a scenario that is made"
     return ""

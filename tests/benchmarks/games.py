@@ -4,7 +4,7 @@ r"""What a step of our games costs in the kernel, in microseconds of CPU, beside
 
 Both sides hear the same answers, random moves in `\boxed{}`, resets included; GEM's pay is asked
 of ours. The rows take turns, so that a busy machine slows all alike: read ratios. Without gem-llm
-our rows stand alone. GEM's word games get our words (`gem_ma.adapters.wordlists`), lent once.
+our rows stand alone. GEM's word games get our words (`gem_ma.worlds.wordlists`), lent once.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
-from gem_ma.adapters.wordlists import words_lent
 from gem_ma.kernel.scenario import Game
 from gem_ma.registry import make
+from gem_ma.worlds.wordlists import words_lent
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "worlds.md"
 BEGIN, END = "<!-- speed of our games -->", "<!-- end of the speed -->"

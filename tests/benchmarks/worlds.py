@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gem_ma import registry
-from gem_ma.adapters import line
 from gem_ma.kernel.errors import GemMaError
 from gem_ma.kernel.scenario import Game, Scenario
+from gem_ma.worlds import line
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "worlds.md"

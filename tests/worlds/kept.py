@@ -68,7 +68,7 @@ def answers(kit: Kit, order: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def main() -> None:
-    from gem_ma.adapters import line
+    from gem_ma.worlds import line
 
     # what a library prints, in C too, is no answer
     out = os.fdopen(os.dup(1), "w")

@@ -13,11 +13,11 @@ from unittest.mock import patch
 import pytest
 
 from gem_ma import registry
-from gem_ma.adapters import line
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Game, Scenario
 from gem_ma.kernel.types import Turn
 from gem_ma.testing import check_scenario, fresh
+from gem_ma.worlds import line
 from tests.worlds import kept
 
 LONGEST = 200  # decision points of a play; some games would take thousands

@@ -16,8 +16,8 @@ from gem_ma.scenarios.games.sokoban import Warehouse
 from gem_ma.scenarios.games.solo import Board
 
 from gem_ma import Game, make
-from gem_ma.adapters.wordlists import words_lent
 from gem_ma.registry import load
+from gem_ma.worlds.wordlists import words_lent
 from tests.worlds.playing import installed
 
 pytestmark = [

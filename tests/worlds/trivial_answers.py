@@ -48,7 +48,7 @@ def tasks() -> list[str]:
 
 def scores(name: str, number: int) -> dict[str, float]:
     """The mean score of each trivial answer, `gold` among them."""
-    adapter = import_module("gem_ma.adapters.graders")
+    adapter = import_module("gem_ma.worlds.graders")
     scenario = make(f"reasoning_gym:{name}")
     items = [adapter.item_of(scenario._set("test"), at) for at in range(number)]  # type: ignore[attr-defined]
     paid: dict[str, float] = {}

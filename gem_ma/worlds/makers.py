@@ -10,9 +10,9 @@ from importlib.util import find_spec
 from pkgutil import iter_modules
 from typing import Any
 
-from gem_ma.adapters.guest import library, quiet
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.spelling import near
+from gem_ma.worlds.guest import library, quiet
 
 FAMILIES = ("classic", "butterfly")  # of PettingZoo
 

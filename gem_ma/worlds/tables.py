@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.adapters.results import RESET, STEP, amount, noted, parts
+from gem_ma.worlds.results import RESET, STEP, amount, noted, parts
 
 ALL = "__all__"  # some environments say with this key that the play is over
 

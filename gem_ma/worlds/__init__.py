@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from gem_ma.kernel.effects import Scenario
 
 CATALOG: dict[str, str] = {
-    "gem": "gem_ma.adapters.gem:Gem",
-    "gymnasium": "gem_ma.adapters.gymnasium:Gymnasium",
-    "openspiel": "gem_ma.adapters.openspiel:OpenSpiel",
-    "pettingzoo": "gem_ma.adapters.pettingzoo:PettingZoo",
-    "reasoning_gym": "gem_ma.adapters.reasoning_gym:ReasoningGym",
-    "sklearn": "gem_ma.adapters.sklearn:Digits",
-    "textarena": "gem_ma.adapters.textarena:TextArena",
-    "textworld": "gem_ma.adapters.textworld:TextWorld",
+    "gem": "gem_ma.worlds.gem:Gem",
+    "gymnasium": "gem_ma.worlds.gymnasium:Gymnasium",
+    "openspiel": "gem_ma.worlds.openspiel:OpenSpiel",
+    "pettingzoo": "gem_ma.worlds.pettingzoo:PettingZoo",
+    "reasoning_gym": "gem_ma.worlds.reasoning_gym:ReasoningGym",
+    "sklearn": "gem_ma.worlds.sklearn:Digits",
+    "textarena": "gem_ma.worlds.textarena:TextArena",
+    "textworld": "gem_ma.worlds.textworld:TextWorld",
 }
 
 
@@ -38,6 +38,6 @@ def wrap(env: Any, **options: Any) -> Scenario:
     >>> game.pending["player"].legal
     ('left', 'down', 'right', 'up')
     """
-    from gem_ma.adapters.wrapping import wrapped  # late: a catalog imports no adapter
+    from gem_ma.worlds.wrapping import wrapped  # late: a catalog imports no adapter
 
     return wrapped(env, options)

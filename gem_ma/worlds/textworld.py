@@ -20,10 +20,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from gem_ma.adapters.guest import library, unknown
-from gem_ma.adapters.solo import AGENT, Solo, SoloState
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.worlds.guest import library, unknown
+from gem_ma.worlds.solo import AGENT, Solo, SoloState
 
 TURNS, GAMES = 100, 10
 SEEDS = {"train": 100_000, "dev": 200_000, "test": 300_000}  # a game's is this plus its number

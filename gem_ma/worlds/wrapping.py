@@ -1,4 +1,4 @@
-"""A user's own Gymnasium or PettingZoo environment as a scenario: `gem_ma.adapters.wrap(env)`."""
+"""A user's own Gymnasium or PettingZoo environment as a scenario: `gem_ma.worlds.wrap(env)`."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from gem_ma.adapters.copies import whole_copy
-from gem_ma.adapters.foreign import Foreign
-from gem_ma.adapters.guest import guest, one_line, starting
-from gem_ma.adapters.gymnasium import Gymnasium
-from gem_ma.adapters.pettingzoo import PettingZoo
 from gem_ma.kernel.effects import Scenario
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.worlds.copies import whole_copy
+from gem_ma.worlds.foreign import Foreign
+from gem_ma.worlds.guest import guest, one_line, starting
+from gem_ma.worlds.gymnasium import Gymnasium
+from gem_ma.worlds.pettingzoo import PettingZoo
 
 _NUMBERS = count()
 
 
 def wrapped(env: Any, options: dict[str, Any]) -> Scenario:
-    """What `gem_ma.adapters.wrap` gives."""
+    """What `gem_ma.worlds.wrap` gives."""
     maker = _maker(env)
     name = getattr(env, "__name__", type(env).__name__)
     # properties of a user's may raise, too

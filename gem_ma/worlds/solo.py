@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.adapters.foreign import Foreign
-from gem_ma.adapters.line import Stop
 from gem_ma.kernel.effects import Reward, Tell
+from gem_ma.worlds.foreign import Foreign
+from gem_ma.worlds.line import Stop
 
 AGENT = "player"
 

@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from gem_ma.adapters.guest import library
+from gem_ma.worlds.guest import library
 
 
 @cache

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any, TypeVar
 
-from gem_ma.adapters.guest import TURN
+from gem_ma.worlds.guest import TURN
 
 T = TypeVar("T")
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from gem_ma.adapters.guest import guest, library, starting
-from gem_ma.adapters.makers import key_of
-from gem_ma.adapters.solo import AGENT, Solo, SoloState
-from gem_ma.adapters.wordlists import words_lent
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.worlds.guest import guest, library, starting
+from gem_ma.worlds.makers import key_of
+from gem_ma.worlds.solo import AGENT, Solo, SoloState
+from gem_ma.worlds.wordlists import words_lent
 
 EVALUATING = ("code", "math", "eval", "terminal")  # the graders of math parse by Python's eval
 TURNS = 400  # where an environment has no limit of its own

@@ -10,14 +10,14 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.adapters.foreign import Foreign
-from gem_ma.adapters.guest import guest, library, starting, unknown
-from gem_ma.adapters.line import Stop
-from gem_ma.adapters.ordered import words_in_order
-from gem_ma.adapters.wordlists import words_lent
 from gem_ma.kernel.effects import Reward, Tell
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.types import Message
+from gem_ma.worlds.foreign import Foreign
+from gem_ma.worlds.guest import guest, library, starting, unknown
+from gem_ma.worlds.line import Stop
+from gem_ma.worlds.ordered import words_in_order
+from gem_ma.worlds.wordlists import words_lent
 
 TURNS = 200
 COUNTS = (2, 1, *range(3, 16))  # players of a game, most likely first

@@ -10,12 +10,12 @@ import json
 from collections import Counter
 from typing import Any
 
-from gem_ma.adapters.foreign import LISTED, Foreign
-from gem_ma.adapters.guest import library, starting, still, unknown
-from gem_ma.adapters.line import Stop
-from gem_ma.adapters.trial import openspiel_survives
 from gem_ma.kernel.effects import Reward, Tell
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.worlds.foreign import LISTED, Foreign
+from gem_ma.worlds.guest import library, starting, still, unknown
+from gem_ma.worlds.line import Stop
+from gem_ma.worlds.trial import openspiel_survives
 
 NO_CLONE = ("morpion_solitaire",)  # a clone of which ends the process when it is stepped
 

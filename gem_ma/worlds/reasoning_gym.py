@@ -13,14 +13,14 @@ from contextlib import suppress
 from typing import Any
 
 from gem_ma import Ask, Call, ConfigError, Episode, Message, Reward, Scenario
-from gem_ma.adapters import graders
-from gem_ma.adapters.graders import Data, data_of, evaluates, item_of, score
-from gem_ma.adapters.guest import guest, library, unknown
-from gem_ma.adapters.option_values import check
 from gem_ma.kernel.parsing.boxed import boxed
 from gem_ma.kernel.scenario import Play
 from gem_ma.tools.sandbox import judge, require
 from gem_ma.tools.walls import MIB, Wall
+from gem_ma.worlds import graders
+from gem_ma.worlds.graders import Data, data_of, evaluates, item_of, score
+from gem_ma.worlds.guest import guest, library, unknown
+from gem_ma.worlds.option_values import check
 
 # an item's seed is the set's plus its index: nearer seeds would share questions between splits
 SEEDS = {"train": 100_000_000, "dev": 200_000_000, "test": 300_000_000}

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gem_ma.adapters.actions import chosen, kind_of, places_of, rows_of
-from gem_ma.adapters.results import noted
-from gem_ma.adapters.spaces import picture_of, words
-from gem_ma.adapters.tables import Table
+from gem_ma.worlds.actions import chosen, kind_of, places_of, rows_of
+from gem_ma.worlds.results import noted
+from gem_ma.worlds.spaces import picture_of, words
+from gem_ma.worlds.tables import Table
 
 HOLDEM = ("call", "raise", "fold", "check")
 NO_LIMIT = ("fold", "check or call", "raise half the pot", "raise the pot", "all in")

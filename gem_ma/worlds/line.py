@@ -17,8 +17,8 @@ from threading import Lock
 from time import perf_counter
 from typing import Any, Protocol
 
-from gem_ma.adapters.guest import guest
 from gem_ma.kernel.effects import Content, Reward, Tell
+from gem_ma.worlds.guest import guest
 
 STOPS_KEPT, STATES_KEPT = 4096, 256  # what forks are made of; the oldest are forgotten
 WAY = 4  # copies' time from one copy to the next

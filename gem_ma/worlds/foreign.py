@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Self
 
-from gem_ma.adapters.guest import guest
-from gem_ma.adapters.line import Line, Stop
-from gem_ma.adapters.option_values import check
 from gem_ma.kernel.effects import Ask, Leave, Play, Reward, Scenario, Tell
 from gem_ma.kernel.episode import Episode, Limits
 from gem_ma.kernel.parsing import parse_legal
 from gem_ma.kernel.types import Action
+from gem_ma.worlds.guest import guest
+from gem_ma.worlds.line import Line, Stop
+from gem_ma.worlds.option_values import check
 
 LISTED = 512  # legal strings in an Ask; a turn of the record holds them all
 EXAMPLES = 6  # that are shown of more moves

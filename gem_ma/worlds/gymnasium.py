@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gem_ma.adapters.actions import action_names, chosen, form, kind_of, move_of, places_of, tries
-from gem_ma.adapters.copies import whole_copy
-from gem_ma.adapters.foreign import FOUL, LISTED
-from gem_ma.adapters.guest import guest, library, starting
-from gem_ma.adapters.makers import gymnasium_env, key_of, registered
-from gem_ma.adapters.results import STEP, amount, begun, flag, noted, parts, step_limit
-from gem_ma.adapters.solo import AGENT, Solo, SoloState
-from gem_ma.adapters.spaces import text_of
 from gem_ma.kernel.episode import End, Episode
+from gem_ma.worlds.actions import action_names, chosen, form, kind_of, move_of, places_of, tries
+from gem_ma.worlds.copies import whole_copy
+from gem_ma.worlds.foreign import FOUL, LISTED
+from gem_ma.worlds.guest import guest, library, starting
+from gem_ma.worlds.makers import gymnasium_env, key_of, registered
+from gem_ma.worlds.results import STEP, amount, begun, flag, noted, parts, step_limit
+from gem_ma.worlds.solo import AGENT, Solo, SoloState
+from gem_ma.worlds.spaces import text_of
 
 TURNS = 200  # where a world has no time limit of its own
 ENDS_AT_THE_GOAL = ("CliffWalking",)  # every step costs there, so that no reward says who arrived

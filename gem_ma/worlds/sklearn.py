@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from gem_ma import Ask, Episode, Image, Message, Reward, Scenario
-from gem_ma.adapters.guest import library
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Play
+from gem_ma.worlds.guest import library
 
 HELD_OUT = 5  # one scan in so many
 

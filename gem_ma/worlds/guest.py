@@ -19,10 +19,10 @@ from threading import RLock
 from types import ModuleType
 from typing import Any
 
-from gem_ma.adapters.numpy_state import put_aside, put_back
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.spelling import near
 from gem_ma.system.extras import install
+from gem_ma.worlds.numpy_state import put_aside, put_back
 
 # held while foreign code runs; a guest that copies or imports another one enters again
 TURN = RLock()

@@ -12,9 +12,9 @@ from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any
 
-from gem_ma.adapters.guest import guest, library
-from gem_ma.adapters.ordered import in_order
-from gem_ma.adapters.purity import is_pure
+from gem_ma.worlds.guest import guest, library
+from gem_ma.worlds.ordered import in_order
+from gem_ma.worlds.purity import is_pure
 
 Data = tuple[str, int, int, str]  # task, size, seed, options as JSON
 _EVALUATES = re.compile(r"\b(?:eval|exec|parse_expr|sympify)\(")

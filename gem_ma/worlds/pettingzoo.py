@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from gem_ma.adapters.actions import form, move_of, places_of, rows_of
-from gem_ma.adapters.boards import drawn
-from gem_ma.adapters.copies import whole_copy
-from gem_ma.adapters.foreign import LISTED, Foreign
-from gem_ma.adapters.guest import guest, starting
-from gem_ma.adapters.line import Stop
-from gem_ma.adapters.makers import key_of, pettingzoo_env
-from gem_ma.adapters.tables import Table
 from gem_ma.kernel.effects import Reward, Tell
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.worlds.actions import form, move_of, places_of, rows_of
+from gem_ma.worlds.boards import drawn
+from gem_ma.worlds.copies import whole_copy
+from gem_ma.worlds.foreign import LISTED, Foreign
+from gem_ma.worlds.guest import guest, starting
+from gem_ma.worlds.line import Stop
+from gem_ma.worlds.makers import key_of, pettingzoo_env
+from gem_ma.worlds.tables import Table
 
 TURNS = 1000  # decision points; the games of `classic` end by their rules long before
 
