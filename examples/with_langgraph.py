@@ -18,7 +18,7 @@ from langchain_core.tools import StructuredTool
 from langchain_openai import ChatOpenAI
 from langgraph.prebuilt import create_react_agent
 
-from gem_ma.integrations.seat import Play, plays
+from gem_ma.trainers.seat import Play, plays
 
 
 def tool_of(play: Play, function: dict[str, Any]) -> StructuredTool:

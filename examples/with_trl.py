@@ -14,7 +14,7 @@ from pathlib import Path
 
 from trl import GRPOConfig
 
-from gem_ma.integrations.trl import Rollouts, TurnTrainer
+from gem_ma.trainers.trl import Rollouts, TurnTrainer
 from gem_ma.training.learner.warm_model import make_warm_model
 
 CONFIG = """

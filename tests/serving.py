@@ -14,12 +14,12 @@ from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.scripted import Scripted
-from gem_ma.integrations.seat import Play, plays
 from gem_ma.kernel.episode import Episode, Limits, Seat
 from gem_ma.kernel.scenario import Ask, Reward, Scenario, Tell
 from gem_ma.kernel.types import Message, Sampling, Tool, ToolCall
 from gem_ma.serving.desk import DESK, Desk
 from gem_ma.serving.door import Door
+from gem_ma.trainers.seat import Play, plays
 
 LOOK = Tool(
     "look", "Looks a word up.", {"type": "object", "properties": {"word": {"type": "string"}}}

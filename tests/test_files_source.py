@@ -82,7 +82,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         ("mkdir", "open", "os.replace", "rmtree", "write_bytes", "write_text"),
         "beside the path that the user names for an export, then renamed",
     ),
-    "gem_ma/integrations/seat.py": {"open": "an address", "json.load": "an answer of a server"},
+    "gem_ma/trainers/seat.py": {"open": "an address", "json.load": "an answer of a server"},
     "gem_ma/tools/bash.py": dict.fromkeys(
         ("open", "makedirs", "os.unlink"), "inside the wall: the home of a session"
     ),

@@ -91,7 +91,7 @@ MISSING: dict[str, list[tuple[str, tuple[str, ...]]]] = {
 }
 # extra -> (a module of it, code that needs it and that no command reaches at once)
 CODE = {
-    **{name: (name, f"import gem_ma.integrations.{name}") for name in ("trl", "verl", "verifiers")},
+    **{name: (name, f"import gem_ma.trainers.{name}") for name in ("trl", "verl", "verifiers")},
     "pandas": ("pandas", "from gem_ma.runs.run import Run as made; made.to_frame(None)"),
     "vision": (
         "PIL",

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import gem_ma.integrations
-from gem_ma.integrations.course import Start
-from gem_ma.integrations.outside import Drawn, Elsewhere, Outside
+import gem_ma.trainers
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
+from gem_ma.trainers.course import Start
+from gem_ma.trainers.outside import Drawn, Elsewhere, Outside
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 WORDS = ["policies.player.constrain=null", "train.warm_start={}", "train.credit.gamma=.5"]
@@ -149,8 +149,8 @@ def stubbed(monkeypatch: pytest.MonkeyPatch, name: str, stubs: dict[str, dict[st
             if path not in sys.modules or path == stub:
                 monkeypatch.setitem(sys.modules, path, ModuleType(path))
         vars(sys.modules[stub]).update(members)
-    monkeypatch.setattr(gem_ma.integrations, name, None, raising=False)
-    full = f"gem_ma.integrations.{name}"
+    monkeypatch.setattr(gem_ma.trainers, name, None, raising=False)
+    full = f"gem_ma.trainers.{name}"
     monkeypatch.setitem(sys.modules, full, ModuleType(full))
     del sys.modules[full]
     return import_module(full)
@@ -159,7 +159,7 @@ def stubbed(monkeypatch: pytest.MonkeyPatch, name: str, stubs: dict[str, dict[st
 @pytest.fixture
 def openrlhf(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     if find_spec("openrlhf") is not None:  # an environment that has it: the real one
-        yield import_module("gem_ma.integrations.openrlhf")
+        yield import_module("gem_ma.trainers.openrlhf")
         return
     base = {"openrlhf.utils.agent": {"AgentExecutorBase": type("AgentExecutorBase", (), {})}}
     yield stubbed(monkeypatch, "openrlhf", base)

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from gem_ma import credit
 from gem_ma.credit.estimators import estimate
-from gem_ma.integrations.samples import Sample, samples
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.types import Action, Reply, Turn
+from gem_ma.trainers.samples import Sample, samples
 
 AGENTS = {"a": "learner", "b": "learner", "c": "frozen", "d": None}
 
@@ -179,13 +179,13 @@ TABLE = "guess_number_table"
 
 
 def course(*overrides: str, **how: Any) -> Any:
-    from gem_ma.integrations.course import Course
+    from gem_ma.trainers.course import Course
 
     return Course(TABLE, overrides, **how)
 
 
 def test_starts_are_those_of_the_training_and_a_prompt_names_one() -> None:
-    from gem_ma.integrations.course import Start
+    from gem_ma.trainers.course import Start
 
     made = course("train.episodes=8")
     starts = made.starts(20)
@@ -256,7 +256,7 @@ def test_a_row_that_shows_images_is_refused_by_name() -> None:
 
 
 def test_starts_that_differ_in_the_agent_alone_share_their_play() -> None:
-    from gem_ma.integrations.course import Course
+    from gem_ma.trainers.course import Course
 
     made = Course("kuhn_table", ["train.opponents=null", "train.episodes=4"])
     assert len(made.agents) == 2
@@ -285,7 +285,7 @@ def test_starts_that_differ_in_the_agent_alone_share_their_play() -> None:
 def test_what_another_trainer_would_not_do_is_refused(
     config: str, override: str, word: str
 ) -> None:
-    from gem_ma.integrations.course import Course
+    from gem_ma.trainers.course import Course
 
     with pytest.raises(ConfigError, match=re.escape(word)):
         Course(config, [override])

@@ -20,13 +20,13 @@ import gem_ma
 from gem_ma.config.loading import load
 from gem_ma.driver.many import play_many
 from gem_ma.engines.small.scripted import Scripted
-from gem_ma.integrations.seat import Play, PlayOver, SeatError, plays
 from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Malformed, Reply, ToolCall
 from gem_ma.serving import door, routes
 from gem_ma.serving.desk import Desk
 from gem_ma.serving.door import Door
+from gem_ma.trainers.seat import Play, PlayOver, SeatError, plays
 from tests.command_line import environment
 from tests.command_line import gem_ma as command
 from tests.serving import Client, completions, episodes, passes_on, plans, policies, served

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-import gem_ma.integrations
+import gem_ma.trainers
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Sampling
 
-NAME = "gem_ma.integrations.trl"
+NAME = "gem_ma.trainers.trl"
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def trl(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         vars(stub).update(members)
         monkeypatch.setitem(sys.modules, name, stub)
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
-    monkeypatch.setattr(gem_ma.integrations, "trl", None, raising=False)
+    monkeypatch.setattr(gem_ma.trainers, "trl", None, raising=False)
     monkeypatch.setitem(sys.modules, NAME, ModuleType(NAME))
     del sys.modules[NAME]
     yield import_module(NAME)

@@ -65,7 +65,7 @@ def command(
     """Let a program play one of the agents: it takes the seat over HTTP, play after play, and
     calls the seat's policy as a model that speaks chat completions.
 
-    Programs in Python do so by gem_ma.integrations.seat, all others as docs/serve.md says. The
+    Programs in Python do so by gem_ma.trainers.seat, all others as docs/serve.md says. The
     same command again continues where it stopped.
     """
     from pathlib import Path

@@ -21,10 +21,10 @@ import gem_ma  # noqa: E402
 from gem_ma import credit, registry  # noqa: E402
 from gem_ma.config.loading import load  # noqa: E402
 from gem_ma.engines.local.tiny import make_model  # noqa: E402
-from gem_ma.integrations.samples import samples  # noqa: E402
 from gem_ma.serving import answers, routes  # noqa: E402
 from gem_ma.serving.desk import DESK, Desk  # noqa: E402
 from gem_ma.serving.door import Door  # noqa: E402
+from gem_ma.trainers.samples import samples  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 import with_langgraph  # noqa: E402

@@ -19,9 +19,9 @@ from trl import GRPOConfig, GRPOTrainer  # noqa: E402
 from gem_ma import credit  # noqa: E402
 from gem_ma.credit.estimators import estimate  # noqa: E402
 from gem_ma.engines.opening import open_engine  # noqa: E402
-from gem_ma.integrations.trl import Rollouts, TurnTrainer  # noqa: E402
 from gem_ma.kernel.errors import ConfigError, DataError  # noqa: E402
 from gem_ma.kernel.types import Sampling  # noqa: E402
+from gem_ma.trainers.trl import Rollouts, TurnTrainer  # noqa: E402
 from gem_ma.training.learner.rows import rows  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
 from gem_ma.training.learner.warm_model import make_warm_model  # noqa: E402
@@ -86,7 +86,7 @@ def trainer(model: Path, folder: Path, *words: str, **more: Any) -> Any:
 @pytest.fixture
 def caught(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """The episodes that were played."""
-    from gem_ma.integrations.course import Course
+    from gem_ma.trainers.course import Course
 
     found: list[Any] = []
     play = Course.play
@@ -165,8 +165,8 @@ def test_a_play_that_fails_is_a_row_without_tokens_and_without_a_reward(
 ) -> None:
     from dataclasses import replace
 
-    from gem_ma.integrations.course import Course
     from gem_ma.kernel.episode import End
+    from gem_ma.trainers.course import Course
 
     play = Course.play
 
@@ -286,7 +286,7 @@ def test_a_history_that_was_rewritten_has_no_place(
 ) -> None:
     from dataclasses import replace
 
-    from gem_ma.integrations.course import Course
+    from gem_ma.trainers.course import Course
 
     learn = Course.learn
 

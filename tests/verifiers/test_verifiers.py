@@ -18,13 +18,13 @@ import pytest
 pytestmark = pytest.mark.verifiers
 pytest.importorskip("verifiers", reason="make test-verifiers has it")
 
-from gem_ma.integrations.verifiers import environment  # noqa: E402
 from gem_ma.kernel.errors import ConfigError  # noqa: E402
+from gem_ma.trainers.verifiers import environment  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 TRANSFER = "transfer_to_human_agents"
 MODULE = """
-from gem_ma.integrations.verifiers import environment
+from gem_ma.trainers.verifiers import environment
 GemTaskset, GemEnv = environment({config!r}, {words!r}, returns="episode")
 __all__ = ["GemEnv", "GemTaskset"]
 """

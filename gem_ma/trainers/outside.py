@@ -2,7 +2,7 @@
 along as in any run.
 
 The trainer owns the model: the engine that the config names for the learned policy is not opened.
-What the plays come to are samples (`gem_ma.integrations.samples`).
+What the plays come to are samples (`gem_ma.trainers.samples`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from gem_ma.driver.behaviour import Factory
 from gem_ma.driver.rollout import Plan, play
 from gem_ma.engines.base import Engine, Policy
 from gem_ma.engines.local.chat import Chat
-from gem_ma.integrations.course import Start, check_training, chosen, starts_of, trained_by
-from gem_ma.integrations.samples import Sample, samples
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Reply, Request, Sampling, Usage
 from gem_ma.runs.plans import open_policies
 from gem_ma.runs.worlds import worlds_of
+from gem_ma.trainers.course import Start, check_training, chosen, starts_of, trained_by
+from gem_ma.trainers.samples import Sample, samples
 from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.discounts import discounts
 from gem_ma.training.schedule.plans import training_plans

@@ -1,6 +1,6 @@
 """The client of `gem-ma serve`: a program's side of the plays that it sits in.
 
->>> from gem_ma.integrations.seat import plays
+>>> from gem_ma.trainers.seat import plays
 >>> for play in plays("http://127.0.0.1:8765"):  # doctest: +SKIP
 ...     play.run(lambda messages: ask_my_agent(messages, play.base_url))
 

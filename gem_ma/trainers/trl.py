@@ -18,10 +18,10 @@ from typing import Any
 from gem_ma.api import Source
 from gem_ma.config.loading import Overrides
 from gem_ma.engines.local.transformers import Transformers
-from gem_ma.integrations.course import Course, Start
-from gem_ma.integrations.samples import Sample
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.system.extras import install
+from gem_ma.trainers.course import Course, Start
+from gem_ma.trainers.samples import Sample
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # it warns that `rollout_func` may change
 try:

@@ -2,7 +2,7 @@
 agents of a config.
 
     # my_env.py, for: vf-eval my_env
-    from gem_ma.integrations.verifiers import environment
+    from gem_ma.trainers.verifiers import environment
     GemTaskset, GemEnv = environment("my.yaml", returns="episode")
     __all__ = ["GemEnv", "GemTaskset"]
 
@@ -27,13 +27,13 @@ from gem_ma.engines.wording import (
     speaker,
     tools_as_text,
 )
-from gem_ma.integrations.course import Start
-from gem_ma.integrations.outside import Outside
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, ProgramError
 from gem_ma.kernel.parsing import parse_action
 from gem_ma.kernel.types import SYSTEM, TOOL, Action, Asked, Message, ToolCall
 from gem_ma.system.extras import install
+from gem_ma.trainers.course import Start
+from gem_ma.trainers.outside import Outside
 
 try:
     import verifiers.v1 as vf

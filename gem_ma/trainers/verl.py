@@ -1,11 +1,11 @@
 """Scenarios inside verl: an agent loop whose learned seats are sampled by verl's servers, with a
 return for each turn.
 
-    from gem_ma.integrations.verl import rows
+    from gem_ma.trainers.verl import rows
     datasets.Dataset.from_list(rows("my.yaml", 512)).to_parquet("train.parquet")
 
     # loop.yaml, for: actor_rollout_ref.rollout.agent.agent_loop_config_path=loop.yaml
-    - {name: gem_ma, _target_: gem_ma.integrations.verl.GemLoop}
+    - {name: gem_ma, _target_: gem_ma.trainers.verl.GemLoop}
 
 and `algorithm.adv_estimator=gem_ma_rebn`.
 
@@ -23,13 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from gem_ma.integrations.course import Start
-from gem_ma.integrations.outside import Drawn, Elsewhere, Outside
-from gem_ma.integrations.samples import Sample
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Request
 from gem_ma.system.extras import install
+from gem_ma.trainers.course import Start
+from gem_ma.trainers.outside import Drawn, Elsewhere, Outside
+from gem_ma.trainers.samples import Sample
 
 try:
     from verl.experimental.agent_loop.agent_loop import (

@@ -23,11 +23,11 @@ from gem_ma.credit.estimators.registry import estimator
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.engines.local.transformers import Transformers
-from gem_ma.integrations.samples import Sample, samples
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.runs.plans import open_policies, try_seats
 from gem_ma.runs.worlds import Worlds, worlds_of
+from gem_ma.trainers.samples import Sample, samples
 from gem_ma.training.learner.pairs import PAIRED
 from gem_ma.training.loop.local import LocalPlayers
 from gem_ma.training.schedule.alternation import settings_of

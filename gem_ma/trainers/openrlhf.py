@@ -1,7 +1,7 @@
 """Scenarios inside OpenRLHF: an agent executor whose learned seats are sampled by its vLLM engines.
 
     # agent.py, for: --train.agent_func_path agent.py
-    from gem_ma.integrations.openrlhf import executor
+    from gem_ma.trainers.openrlhf import executor
     AgentExecutor = executor("my.yaml", returns="episode")
 
 A prompt of the data set names a start and an agent (`prompts`). It is a play of its own, and that
@@ -19,12 +19,12 @@ import numpy as np
 
 from gem_ma.api import Source
 from gem_ma.config.loading import Overrides
-from gem_ma.integrations.course import Start
-from gem_ma.integrations.outside import Drawn, Elsewhere, Outside
-from gem_ma.integrations.samples import Sample
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.types import Request
+from gem_ma.trainers.course import Start
+from gem_ma.trainers.outside import Drawn, Elsewhere, Outside
+from gem_ma.trainers.samples import Sample
 
 try:
     from openrlhf.utils.agent import AgentExecutorBase
