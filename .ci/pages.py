@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))  # the code of this checkout, whatever is installe
 import gem_ma  # noqa: E402
 from gem_ma.config.settings import Config  # noqa: E402
 from gem_ma.config.studies import StudySections  # noqa: E402
-from gem_ma.engines.http import openai  # noqa: E402
+from gem_ma.engines.api import openai  # noqa: E402
 from gem_ma.registry import load  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"

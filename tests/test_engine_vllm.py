@@ -15,8 +15,8 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the train extra")
 
-from gem_ma.engines.http import faults as http_faults
-from gem_ma.engines.http.budget import Budget
+from gem_ma.engines.api import faults as http_faults
+from gem_ma.engines.api.budget import Budget
 from gem_ma.engines.small.replay import Recorded, Remembered
 from gem_ma.engines.vllm import process as vllm_process
 from gem_ma.engines.vllm.backend import Parameters

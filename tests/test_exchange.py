@@ -9,10 +9,10 @@ import struct
 
 import pytest
 
-from gem_ma.engines.http.client import Client, _headers
-from gem_ma.engines.http.exchange import HELD, target_of
-from gem_ma.engines.http.faults import Fault
-from gem_ma.engines.http.hiding import Secret
+from gem_ma.engines.api.client import Client, _headers
+from gem_ma.engines.api.exchange import HELD, target_of
+from gem_ma.engines.api.faults import Fault
+from gem_ma.engines.api.hiding import Secret
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 WHOLE = OK + b"content-length: 2\r\n\r\n{}"

@@ -118,7 +118,7 @@ def test_a_model_in_a_run_folder_is_opened_without_following_links_and_one_elsew
 
 
 def test_a_cache_of_replies_follows_no_link_and_hangs_on_no_pipe(tmp_path: Path) -> None:
-    from gem_ma.engines.http.reply_cache import ReplyCache
+    from gem_ma.engines.api.reply_cache import ReplyCache
     from gem_ma.kernel.types import Reply
 
     cache, victim = ReplyCache(tmp_path / "cache"), tmp_path / "victim"

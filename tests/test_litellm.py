@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gem_ma.engines.http.litellm import LiteLLM
+from gem_ma.engines.api.litellm import LiteLLM
 from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError
 from gem_ma.kernel.types import Message, Reply, Request, Sampling, Tool
 from gem_ma.system.extras import install
@@ -60,7 +60,7 @@ def library(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Library:
     made = Library()
     monkeypatch.setitem(sys.modules, "litellm", made)
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    monkeypatch.setattr("gem_ma.engines.http.remote.back_off", lambda *_: 0.0)
+    monkeypatch.setattr("gem_ma.engines.api.remote.back_off", lambda *_: 0.0)
     return made
 
 

@@ -22,7 +22,7 @@ from gem_ma.config.learning import LossSettings
 from gem_ma.config.playing import RunSettings, ToolOptions
 from gem_ma.config.training import CurriculumSettings
 from gem_ma.driver import calling
-from gem_ma.engines.http import endpoint, hiding, remote
+from gem_ma.engines.api import endpoint, hiding, remote
 from gem_ma.engines.local import template_budget, tool_grammar
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.vllm import probing, replica

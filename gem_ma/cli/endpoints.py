@@ -66,7 +66,7 @@ class _Filler:
     async def sample(self, request: Request) -> Reply:
         import json
 
-        from gem_ma.engines.http.messages import chat
+        from gem_ma.engines.api.messages import chat
         from gem_ma.kernel.types import Reply
 
         self.requests += 1

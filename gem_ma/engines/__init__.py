@@ -3,8 +3,8 @@ constructor, never here."""
 
 CATALOG = {
     "human": "gem_ma.engines.small.human:Human",
-    "litellm": "gem_ma.engines.http.litellm:LiteLLM",
-    "openai": "gem_ma.engines.http.openai:OpenAI",
+    "litellm": "gem_ma.engines.api.litellm:LiteLLM",
+    "openai": "gem_ma.engines.api.openai:OpenAI",
     "replay": "gem_ma.engines.small.replay:Replay",
     "scripted": "gem_ma.engines.small.scripted:Scripted",
     "table": "gem_ma.engines.small.table:Table",

@@ -37,7 +37,7 @@ def costs_of(
 
 def prices_of(config: Config) -> dict[str, Callable[[Usage], float | None]]:
     """What a reply of each policy with a price cost, in USD."""
-    from gem_ma.engines.http.budget import Price
+    from gem_ma.engines.api.budget import Price
 
     priced = {name: policy.options.get("price") for name, policy in config.policies.items()}
     prices = {name: Price.of(price, f"policy {name!r}") for name, price in priced.items()}

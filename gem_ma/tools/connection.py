@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gem_ma.engines.http.hiding import Secret
+from gem_ma.engines.api.hiding import Secret
 from gem_ma.kernel.parsing import clean
 from gem_ma.kernel.types import Tool
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from gem_ma.engines.http.endpoint import Endpoint
+from gem_ma.engines.api.endpoint import Endpoint
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Tool
 from gem_ma.system.env_file import NO_SECRET

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-from gem_ma.engines.http.endpoint import Endpoint
+from gem_ma.engines.api.endpoint import Endpoint
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.parsing import clean
 from gem_ma.system.env_file import NO_SECRET

@@ -32,9 +32,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from gem_ma import Ask, Scenario
 from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
+from gem_ma.engines.api.openai import OpenAI
+from gem_ma.engines.api.reply import decode, read
 from gem_ma.engines.base import Engine, Policy
-from gem_ma.engines.http.openai import OpenAI
-from gem_ma.engines.http.reply import decode, read
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.types import Reply, Request
 from gem_ma.runs.store import RunFolder
@@ -163,8 +163,8 @@ async def serve(latency: float) -> None:
 
 # the first place that a file's path holds names the row
 PLACES = (
-    ("gem_ma/engines/http/client", "our client: bytes, limits, deadline"),
-    ("gem_ma/engines/http/exchange", "our client: bytes, limits, deadline"),
+    ("gem_ma/engines/api/client", "our client: bytes, limits, deadline"),
+    ("gem_ma/engines/api/exchange", "our client: bytes, limits, deadline"),
     ("gem_ma/engines", "our engine: body, strict reading, hiding keys"),
     ("gem_ma/runs/store", "records: shapes, JSON, writing"),
     ("gem_ma/record/codec", "records: shapes, JSON, writing"),

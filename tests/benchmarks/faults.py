@@ -44,8 +44,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from gem_ma import Ask, Message, Scenario
 from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
+from gem_ma.engines.api.openai import SEED_BITS, OpenAI
 from gem_ma.engines.base import Policy, stable_seed
-from gem_ma.engines.http.openai import SEED_BITS, OpenAI
 from gem_ma.kernel.episode import End, Seat
 from gem_ma.kernel.types import Request
 from tests.fault_server import (

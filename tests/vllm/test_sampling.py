@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from gem_ma.engines.http.openai import OpenAI
+from gem_ma.engines.api.openai import OpenAI
 from gem_ma.engines.vllm.engine import VLLM
 from gem_ma.kernel.errors import ConfigError, DataError, EndpointError, ModelNotFound
 from gem_ma.kernel.types import Message, Reply, Request, Sampling, Tool

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.engines.http.envelope import ids_in, logprobs_in
+from gem_ma.engines.api.envelope import ids_in, logprobs_in
 from gem_ma.kernel.types import Attempt
 
 FINISHES = ("stop", "length")

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.engines.http.hiding import Secret
+from gem_ma.engines.api.hiding import Secret
 from gem_ma.engines.tinker.answers import Drawn, contexts, drawn, measured, path_of, scored
 from gem_ma.engines.tinker.faults import AGAIN, attempt_of, kind_of, raised
 from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from gem_ma.engines.http.budget import Budget, Price
+from gem_ma.engines.api.budget import Budget, Price
 from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.rendering import ChatOptions
 from gem_ma.engines.local.vocabulary import Vocabulary

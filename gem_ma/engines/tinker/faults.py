@@ -7,7 +7,7 @@ from __future__ import annotations
 import concurrent.futures
 from collections.abc import Iterator
 
-from gem_ma.engines.http.hiding import Secret
+from gem_ma.engines.api.hiding import Secret
 from gem_ma.kernel.errors import EndpointError, EngineError, ModelNotFound
 from gem_ma.kernel.types import Attempt
 

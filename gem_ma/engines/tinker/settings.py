@@ -7,8 +7,8 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from gem_ma.engines.http.endpoint import Endpoint
-from gem_ma.engines.http.hiding import Secret
+from gem_ma.engines.api.endpoint import Endpoint
+from gem_ma.engines.api.hiding import Secret
 from gem_ma.engines.local.adapter_settings import LoraSettings, lora_settings
 from gem_ma.kernel.errors import ConfigError
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gem_ma.engines.http.budget import Budget, Price
-from gem_ma.engines.http.endpoint import EACH, Endpoint, single
+from gem_ma.engines.api.budget import Budget, Price
+from gem_ma.engines.api.endpoint import EACH, Endpoint, single
 from gem_ma.engines.vllm.backend import Backend, Parameters
 from gem_ma.engines.vllm.settings import Serving
 from gem_ma.kernel.errors import ConfigError

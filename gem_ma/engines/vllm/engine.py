@@ -37,8 +37,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from gem_ma.engines.http.budget import Budget, Price
-from gem_ma.engines.http.endpoint import Endpoint
+from gem_ma.engines.api.budget import Budget, Price
+from gem_ma.engines.api.endpoint import Endpoint
 from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.rendering import ChatOptions
 from gem_ma.engines.local.vocabulary import Vocabulary

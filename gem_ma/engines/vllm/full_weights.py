@@ -12,8 +12,8 @@ import uuid
 from contextlib import suppress
 from weakref import WeakValueDictionary
 
-from gem_ma.engines.http.faults import Fault
-from gem_ma.engines.http.remote import Body, Remote
+from gem_ma.engines.api.faults import Fault
+from gem_ma.engines.api.remote import Body, Remote
 from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError
 
 FLAG = "start it with VLLM_SERVER_DEV_MODE=1, on loopback or behind a proxy: that mode has no walls"

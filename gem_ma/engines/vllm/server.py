@@ -14,11 +14,11 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from gem_ma.engines.http.budget import Budget, Price
-from gem_ma.engines.http.endpoint import Endpoint
-from gem_ma.engines.http.faults import Fault
-from gem_ma.engines.http.remote import Body, Remote, Service
-from gem_ma.engines.http.reply import read_completion
+from gem_ma.engines.api.budget import Budget, Price
+from gem_ma.engines.api.endpoint import Endpoint
+from gem_ma.engines.api.faults import Fault
+from gem_ma.engines.api.remote import Body, Remote, Service
+from gem_ma.engines.api.reply import read_completion
 from gem_ma.engines.vllm.backend import Adapter, Draw, Parameters
 from gem_ma.engines.vllm.full_weights import FullWeights, Owner, check_owner
 from gem_ma.engines.vllm.probing import a_few_at_once

@@ -12,7 +12,7 @@ import json
 import math
 from typing import Any
 
-from gem_ma.engines.http.faults import Fault, of_error_within
+from gem_ma.engines.api.faults import Fault, of_error_within
 from gem_ma.kernel.parsing.strict_json import depth_exceeds
 
 DEEPEST = 96  # levels of a reply: above those of arguments, which may stand in it as an object

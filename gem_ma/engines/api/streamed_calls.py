@@ -13,8 +13,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from gem_ma.engines.http.envelope import part
-from gem_ma.engines.http.faults import Fault
+from gem_ma.engines.api.envelope import part
+from gem_ma.engines.api.faults import Fault
 from gem_ma.kernel.parsing.text import joined_halves
 
 

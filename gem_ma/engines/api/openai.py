@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from gem_ma.engines.http.budget import Budget, Price, guess_tokens
-from gem_ma.engines.http.endpoint import (
+from gem_ma.engines.api.budget import Budget, Price, guess_tokens
+from gem_ma.engines.api.endpoint import (
     OPENAI_KEY,
     OPENAI_URL,
     Endpoint,
@@ -31,12 +31,12 @@ from gem_ma.engines.http.endpoint import (
     together,
     whereabouts,
 )
-from gem_ma.engines.http.faults import Fault
-from gem_ma.engines.http.messages import chat
-from gem_ma.engines.http.remote import Read, Remote, Service, check_priced
-from gem_ma.engines.http.reply import read
-from gem_ma.engines.http.reply_cache import ReplyCache
-from gem_ma.engines.http.thoughts import Thoughts
+from gem_ma.engines.api.faults import Fault
+from gem_ma.engines.api.messages import chat
+from gem_ma.engines.api.remote import Read, Remote, Service, check_priced
+from gem_ma.engines.api.reply import read
+from gem_ma.engines.api.reply_cache import ReplyCache
+from gem_ma.engines.api.thoughts import Thoughts
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.sampling import Unsaid
 from gem_ma.kernel.types import Message, Reply, Request, Sampling, Usage

@@ -16,12 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gem_ma.engines.http.budget import Budget, Price
-from gem_ma.engines.http.client import Client, client_of
-from gem_ma.engines.http.endpoint import NO_KEY, Endpoint, host_of
-from gem_ma.engines.http.faults import RETRIED, Fault, back_off, in_words
-from gem_ma.engines.http.reply import decode
-from gem_ma.engines.http.tries import Tries
+from gem_ma.engines.api.budget import Budget, Price
+from gem_ma.engines.api.client import Client, client_of
+from gem_ma.engines.api.endpoint import NO_KEY, Endpoint, host_of
+from gem_ma.engines.api.faults import RETRIED, Fault, back_off, in_words
+from gem_ma.engines.api.reply import decode
+from gem_ma.engines.api.tries import Tries
 from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError, ModelNotFound
 from gem_ma.kernel.types import Attempt, Reply, Usage
 

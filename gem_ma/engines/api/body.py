@@ -11,7 +11,7 @@ import zlib
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
-from gem_ma.engines.http.faults import Fault
+from gem_ma.engines.api.faults import Fault
 
 ERROR_BYTES = 64 * 1024  # of an error's body that are read
 PACKED_BYTES = 2 * 1024 * 1024  # of a body that came compressed, decoded

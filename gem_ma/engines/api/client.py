@@ -20,11 +20,11 @@ from collections import deque
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from gem_ma.engines.http.body import ERROR_BYTES, unpacked
-from gem_ma.engines.http.endpoint import is_openai
-from gem_ma.engines.http.exchange import BrokenAnswer, Exchange, Place, target_of
-from gem_ma.engines.http.faults import Fault, of_status
-from gem_ma.engines.http.hiding import Secret
+from gem_ma.engines.api.body import ERROR_BYTES, unpacked
+from gem_ma.engines.api.endpoint import is_openai
+from gem_ma.engines.api.exchange import BrokenAnswer, Exchange, Place, target_of
+from gem_ma.engines.api.faults import Fault, of_status
+from gem_ma.engines.api.hiding import Secret
 
 CONNECT_S = 5.0
 PARTIAL = 206
