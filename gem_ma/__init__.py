@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 if __name__ != "gem_ma":  # the checkout on __path__ would otherwise offer gem_ma.gem_ma
@@ -45,16 +50,90 @@ _PUBLIC = {
     ),
     **dict.fromkeys(("Run",), "gem_ma.runs.run"),
 }
-_MODULES = ("adapters", "gym_like")
+# older names of modules, and where they lie; what a package holds follows it
+_MOVED = {
+    **{
+        name: f"gem_ma.{room}.{name}"
+        for room, names in {
+            "kernel": "effect_values effects episode errors parsing png sampling scenario spelling"
+            " transcript types",
+            "record": "choices codec json_text shapes",
+            "system": "decimals digests env_file files folders import_folders used",
+            "driver": "admission behaviour calling hearing limits memory policy_faults"
+            " rollout seats together",
+            "credit": "estimators",
+            "training": "tracking",
+        }.items()
+        for name in names.split()
+    },
+    "exchange": "gem_ma.kernel.views",
+    "script": "gem_ma.kernel.replay",
+    "frozen": "gem_ma.kernel.fast_dataclass",
+    "lanes": "gem_ma.kernel.notebook",
+    "conversations": "gem_ma.record.token_chains",
+    "pictures": "gem_ma.record.images",
+    "installing": "gem_ma.system.extras",
+    "options": "gem_ma.system.value_objects",
+    "crew": "gem_ma.driver.many",
+    "branches": "gem_ma.driver.forks",
+    "turn_table": "gem_ma.credit.table",
+    "observed": "gem_ma.credit.digests",
+    "evaluation": "gem_ma.scores",
+    "store": "gem_ma.runs.store",
+    "exporting": "gem_ma.runs.export",
+    "running": "gem_ma.runs",
+    "config.plans": "gem_ma.runs.plans",
+    "config.worlds": "gem_ma.runs.worlds",
+    "entrance": "gem_ma.api",
+    "view": "gem_ma.pages.static",
+    "viewer": "gem_ma.pages.live",
+    "adapters": "gem_ma.worlds",
+    "gym_like": "gem_ma.envs.gem_api",
+    "gymnasium_ids": "gem_ma.envs.gymnasium_ids",
+    "integrations": "gem_ma.trainers",
+    "engines.http": "gem_ma.engines.api",
+}
+_MODULES = ("adapters", "gym_like", "worlds")
 __all__ = list(_PUBLIC)
+
+
+class _Moved(MetaPathFinder, Loader):
+    """Imports a module by its older name: the same object, not a second copy."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return ModuleSpec(name, self) if self._new_name(name) != name else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = import_module(self._new_name(spec.name))
+        spec.loader_state = module.__spec__  # the machinery of imports writes over it
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__ = module.__spec__.loader_state
+
+    def _new_name(self, name: str) -> str:
+        if not name.startswith("gem_ma."):
+            return name
+        inner = name.removeprefix("gem_ma.")
+        for old in (inner, ".".join(inner.split(".")[:2]), inner.split(".")[0]):
+            if old in _MOVED:
+                return _MOVED[old] + inner.removeprefix(old)
+        return name
+
+
+# first, or a submodule of an older name would be loaded again from the new folder
+sys.meta_path.insert(0, _Moved())
 
 
 # lazy, so that `import gem_ma` loads neither pettingzoo nor numpy
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"gem_ma.{name}")
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
+    if name in _MODULES or name in _MOVED:
+        return import_module(f"gem_ma.{name}")
     raise AttributeError(f"module 'gem_ma' has no attribute {name!r}")
 
 

@@ -21,7 +21,6 @@ from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.runs import cells, plans
 from gem_ma.runs.comparing import compare_runs
 from gem_ma.runs.folder import open_folder
-from gem_ma.runs.learning import checked_worlds
 from gem_ma.runs.playing import play_into
 from gem_ma.runs.results import Comparison, Study
 from gem_ma.runs.run import Run
@@ -30,6 +29,7 @@ from gem_ma.runs.store import hold_folder, run_path
 from gem_ma.runs.used import check_imported
 from gem_ma.runs.worlds import worlds_of
 from gem_ma.scores.unheard import lines_of
+from gem_ma.training.opening import checked_worlds
 
 Source = str | Path | Loaded | Config
 OnStep = Callable[[int, dict[str, Any]], None]

@@ -35,7 +35,7 @@ KINDS = {
     "agents": "behaviour",
     "engines": "engine",
     "learners": "learner",
-    "adapters": "adapter",
+    "worlds": "adapter",
     "wrappers": "wrapper",
 }
 ALL_AGENTS = "gem-ma list agents names all; human: you type the answers"
@@ -77,7 +77,7 @@ def adapter_of(name: str) -> tuple[str, str] | None:
     """("module:Class" of the adapter, id within the library) of a name such as
     `openspiel:kuhn_poker`; None for every other name."""
     prefix, colon, foreign = name.partition(":")
-    target = builtin("adapters").get(prefix) if colon else None
+    target = builtin("worlds").get(prefix) if colon else None
     return (target, foreign) if target else None
 
 
@@ -105,7 +105,7 @@ def load(kind: str, name: str) -> Any:
         if not foreign:
             raise ConfigError(f"scenario {name!r}: say which one, as in {name}NAME")
         # the first argument of every adapter is the id within its library
-        return partial(load("adapters", opens), foreign)
+        return partial(load("worlds", opens), foreign)
     # the catalog of installed packages is asked last, since it costs most
     target = builtin(kind).get(name) or (name if names_code(name) else catalog(kind).get(name))
     if target is None:
@@ -163,7 +163,7 @@ def _library_meant(name: str) -> str:
         return f" (did you mean 'gem:{name}'?)"
     prefix, _, foreign = name.partition(":")
     letters = prefix.replace("_", "").lower()
-    for known in builtin("adapters"):
+    for known in builtin("worlds"):
         rest = iter(known.replace("_", ""))
         # each letter of the short form stands in the name, in this order
         if known[0] == letters[:1] and all(letter in rest for letter in letters):

@@ -38,8 +38,8 @@ LARGEST = 1 << 17  # bytes of a request, less than a socket buffers
 ROOMS = tuple(
     f"gem_ma.{name}"
     for name in (
-        *("cli", "config", "evaluation", "running", "store", "view"),
-        *("engines.http", "engines.local", "engines.small", "engines.vllm"),
+        *("cli", "config", "scores", "runs", "runs.store", "pages.static"),
+        *("engines.api", "engines.local", "engines.small", "engines.vllm"),
         *("training.loop", "training.schedule", "training.selfplay"),
     )
 )

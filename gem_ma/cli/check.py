@@ -150,9 +150,9 @@ def _facts(
 ) -> tuple[dict[str, Any], dict[str, str | Exception], Worlds]:
     """What the config comes to, the answer of each endpoint (or what stands in its way), and the
     worlds. Cheap faults are raised before models are opened."""
-    from gem_ma.runs.learning import checked_worlds
     from gem_ma.runs.plans import try_seats
     from gem_ma.runs.worlds import worlds_of
+    from gem_ma.training.opening import checked_worlds
 
     config = loaded.config
     with loaded.placing():  # a tool that cannot be had is named by its key

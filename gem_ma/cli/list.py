@@ -108,7 +108,7 @@ def foreign() -> str:
     """How scenarios of other libraries are named, in two lines."""
     from gem_ma import registry
 
-    prefixes = ", ".join(registry.builtin("adapters"))
+    prefixes = ", ".join(registry.builtin("worlds"))
     return (
         "A file is a scenario, too: game.py. So is an environment of another library, as"
         f" openspiel:kuhn_poker;\nits prefix is one of {prefixes}. docs/worlds.md lists them."

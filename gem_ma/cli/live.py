@@ -1,8 +1,8 @@
 """What a person sees while policies learn: a table that redraws itself on a terminal, a plain line
 now and then elsewhere, nothing where quiet.
 
-It is a tracker (`gem_ma.training.tracking`): it knows flat names of numbers, nothing of training. All of
-it goes to stderr.
+It is a tracker (`gem_ma.training.tracking`): it knows flat names of numbers, nothing of training.
+All of it goes to stderr.
 """
 
 from __future__ import annotations

@@ -112,8 +112,8 @@ def learn(
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.trained import show_training, verdict
     from gem_ma.runs.folder import open_folder
-    from gem_ma.runs.learning import checked_worlds
     from gem_ma.runs.plans import open_policies, try_seats
+    from gem_ma.training.opening import checked_worlds
     from gem_ma.training.processes.teams import LostError
 
     config = loaded.config

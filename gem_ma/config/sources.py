@@ -66,7 +66,7 @@ def _hint(name: str, shipped: Iterable[str]) -> str:
     own = [str(file) for end in ("*.y*ml", "*.py") for file in Path().glob(end)]
     # a typing error in the name of one's own file; a list of all that is known would not name it
     near = nearest(name, [*known, *own], listed=False)
-    libraries = ", ".join(registry.builtin("adapters"))
+    libraries = ", ".join(registry.builtin("worlds"))
     # `FrozenLake-v1` is what a user of its library types first
     foreign = f"; an environment of a library is LIBRARY:{name}, with {libraries}"
     return near or f"{nearest(name, known)}{foreign}"

@@ -2,7 +2,8 @@
 its behaviours and their engines meet. Many plays at once: `gem_ma.driver.many`.
 
 An episode is a function of its plan and of the replies; latency and concurrency change nothing.
-What fails ends that episode alone, as FAILED. Seats: `gem_ma.driver.seats`; limits: `gem_ma.driver.limits`.
+What fails ends that episode alone, as FAILED. Seats: `gem_ma.driver.seats`; limits:
+`gem_ma.driver.limits`.
 """
 
 from __future__ import annotations

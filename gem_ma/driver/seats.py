@@ -1,7 +1,8 @@
 """The seats of one play: the behaviour in each, what it samples from, and the model calls of the
 running turn.
 
-It knows behaviours, policies and requests; rules and rewards it does not. `gem_ma.driver.rollout` plays.
+It knows behaviours, policies and requests; rules and rewards it does not. `gem_ma.driver.rollout`
+plays.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The record of one play: who sat where, what was done and paid, how it ended. An `Episode` is the
 only thing that training, evaluation and the viewer read.
 
-What its turns are made of is in `gem_ma.kernel.types`; how it becomes a line of JSON in `gem_ma.record.codec`.
+What its turns are made of is in `gem_ma.kernel.types`; how it becomes a line of JSON in
+`gem_ma.record.codec`.
 """
 
 from __future__ import annotations

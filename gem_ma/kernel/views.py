@@ -1,8 +1,8 @@
 """What passes between a scenario and its players: what each agent is shown and offered on the way
 out, how an action is read on the way in, and the transcripts that both leave.
 
-Who is asked when is the play's business (`gem_ma.kernel.scenario`). What an effect may hold at all is in
-`gem_ma.kernel.effect_values`.
+Who is asked when is the play's business (`gem_ma.kernel.scenario`). What an effect may hold at all
+is in `gem_ma.kernel.effect_values`.
 """
 
 from __future__ import annotations

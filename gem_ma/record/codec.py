@@ -1,9 +1,9 @@
-"""Records <-> JSON: one episode is one line. It knows the records of `gem_ma.kernel.episode` and nothing
-of files.
+"""Records <-> JSON: one episode is one line. It knows the records of `gem_ma.kernel.episode` and
+nothing of files.
 
-What is written can always be read back: the same shapes (`gem_ma.record.shapes`) check a value on its way
-out and on its way in. A field that holds its default is left out; the tools that a play offers
-stand once per episode (`tools`) and a turn names them by number, and so do the ids of a
+What is written can always be read back: the same shapes (`gem_ma.record.shapes`) check a value on
+its way out and on its way in. A field that holds its default is left out; the tools that a play
+offers stand once per episode (`tools`) and a turn names them by number, and so do the ids of a
 conversation (`gem_ma.record.token_chains`). Image bytes are not part of a line, only their digest.
 Reading is strict: NaN, Infinity, duplicate or unknown keys, wrong types and lone surrogates are
 errors that name the field.

@@ -1,2 +1,4 @@
-"""A config in its run folder: opened, played, scored. What the commands and the entrance for Python
-share; it knows no command line and prints nothing."""
+"""A config opened, played and kept: worlds, plans, run folders, exports.
+
+Imports all that lies below training, prints nothing, and knows no command line.
+"""

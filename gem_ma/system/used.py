@@ -40,7 +40,10 @@ _MOST_FRAMES = 200
 _WRITES = re.compile(r"[bt+]*[wax][bt+]*")  # a mode of `open`
 _MACHINE = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/lib", "/bin/", "/var/", "/run/")
 # rooms that read what the user's code hands them; whatever else of gem_ma opens is its own business
-_HANDS = ("scenarios", "agents", "wrappers", "adapters", "store", "files.py", "folders.py")
+_HANDS = (
+    *("scenarios/", "agents/", "wrappers/", "worlds/", "runs/store/"),
+    *("system/files.py", "system/folders.py"),
+)
 
 _sources: dict[str, str] = {}  # file of code -> digest of the bytes that were run
 _imports: dict[str, dict[str, None]] = {}  # file of code -> the user's files that it imports
@@ -344,8 +347,8 @@ def _kind(file: str) -> str:
     path = os.path.realpath(file)
     for place in _ours():
         if path.startswith(place + os.sep):
-            room = os.path.relpath(path, place).split(os.sep)[0]
-            return "library" if room in _HANDS or place != _ours()[0] else "gem_ma"
+            inner = os.path.relpath(path, place).replace(os.sep, "/")
+            return "library" if inner.startswith(_HANDS) or place != _ours()[0] else "gem_ma"
     is_python = any(path.startswith(place + os.sep) for place in _python())
     return "python" if is_python and "site-packages" not in path else "library"
 

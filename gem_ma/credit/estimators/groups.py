@@ -1,8 +1,8 @@
 """What estimators share: columns, groups of rows, statistics. Sums are exactly rounded
 (`math.fsum`), so the order of rows changes no bit.
 
-A *group* is the rows that agree in the key columns (`gem_ma.credit.table.KEYS`). A bare array [N] in
-place of a table is one group of N episodes. A spread below 1e-8, or a single element, teaches
+A *group* is the rows that agree in the key columns (`gem_ma.credit.table.KEYS`). A bare array [N]
+in place of a table is one group of N episodes. A spread below 1e-8, or a single element, teaches
 nothing: exact zeros.
 """
 

@@ -92,7 +92,8 @@ class Run:
         return files.is_file(self.path / "summary.json", self.path)
 
     def load(self, name: str, path: Path, judge: Judge, was_learned: bool, room: int) -> Loaded:
-        """As `gem_ma.pages.static.folder.load`, but all episodes, and none of them with its turns."""
+        """As `gem_ma.pages.static.folder.load`, but all episodes, and none of them with its
+        turns."""
         count = len(self.index.entries)
         summary = None if was_learned else stored_summary(path, count, judge)
         size = max((entry.size for entry in self.index), default=0)

@@ -23,8 +23,8 @@ Media = Callable[[str], bytes | None]
 def transcript(
     episode: Episode, verdict: Mapping[str, Any], media: Media = lambda digest: None
 ) -> dict[str, Any]:
-    """`verdict`: `kinds`, `causes`, `labels`, `measures` of the episode (`gem_ma.pages.static.chosen`).
-    `media` gives the bytes behind an image's digest."""
+    """`verdict`: `kinds`, `causes`, `labels`, `measures` of the episode
+    (`gem_ma.pages.static.chosen`). `media` gives the bytes behind an image's digest."""
     totals, paid = episode.returns(), _paid(episode)
     left_out = len(episode.turns) - MAX_TURNS
     versions = {reply.version for turn in episode.turns for reply in turn.replies if reply.version}
