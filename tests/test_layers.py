@@ -15,24 +15,26 @@ import pytest
 import gem_ma
 
 ROOT = Path(__file__).resolve().parents[1]
-# from the ground up; rooms of one floor do not import each other
-FLOORS = (
-    {"kernel"},
-    {"record"},
-    {"system"},
-    {"registry"},
-    {"engines", "wrappers"},
-    {"driver"},
-    {"config", "envs", "serving", "tools"},
-    {"credit", "testing", "worlds"},
-    {"scores"},
-    {"runs"},
-    {"training"},
-    {"api", "pages"},
-    {"cli", "trainers"},
-    {"__main__"},
-)
-FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+# from the ground up; rooms of one floor do not import each other, but for what SAME_FLOOR allows
+FLOORS = {
+    0: {"kernel"},
+    1: {"record"},
+    2: {"system"},
+    3: {"registry"},
+    4: {"engines", "wrappers"},
+    5: {"driver"},
+    6: {"config", "envs", "serving", "tools"},
+    7: {"credit", "testing", "worlds"},
+    8: {"scores"},
+    9: {"runs"},
+    10: {"training"},
+    11: {"api", "pages"},
+    12: {"cli", "trainers"},
+    13: {"__main__"},
+}
+SAME_FLOOR: dict[str, set[str]] = {}
+KNOWN_CIRCLES: set[frozenset[str]] = set()  # of modules
+FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
 # whoever reads what was kept needs nothing that plays
 NEVER = {
     "scores": {"envs", "tools", "worlds"},
@@ -127,7 +129,7 @@ def is_allowed(home: str, room: str, path: str) -> bool:
     # scenarios and agents are found by the registry, never by name
     if room not in FLOOR_OF or room in NEVER.get(home, ()):
         return False
-    return FLOOR_OF[room] < FLOOR_OF[home]
+    return FLOOR_OF[room] < FLOOR_OF[home] or room in SAME_FLOOR.get(home, ())
 
 
 def files() -> list[str]:
@@ -180,7 +182,7 @@ def circles(drawn: dict[str, set[str]]) -> set[frozenset[str]]:
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     sources = {module_of(file): (ROOT / file).read_text(encoding="utf-8") for file in files()}
-    assert circles(arrows(sources)) == set()
+    assert circles(arrows(sources)) == KNOWN_CIRCLES
 
 
 @pytest.mark.parametrize(
