@@ -14,16 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-MOST_LINES = 400  # of a file
-MOST_LINES_P90 = 320  # of nine files in ten
+MOST_LINES = 600  # of a file
+MOST_LINES_P90 = 450  # of nine files in ten
 MOST_FUNCTION_LINES = 60
 MOST_CHARACTERS = 38.0  # of a line of code, stripped, in the mean
 LEAST_COMMENTS = 0.05  # of all lines; those behind code count too
-# A value is named by a noun for what it is, not by what happened to it or where it stands.
-NO_NAMES = {"at", "found", "given", "kept", "one", "own", "said", "shown", "told"}
-LONGEST_LIFE = 3  # lines that such a name may live
-# What users type, and what files on disk hold, keeps its name.
-RECORDED = {"ForkSettings.at", "GuardState.kept", "GuardState.told", "proofs.told"}
 
 
 def docstring_lines(tree: ast.Module) -> set[int]:
@@ -42,51 +37,6 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, int]]:
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
-
-
-def long_lived(tree: ast.Module) -> Iterator[tuple[str, str, int]]:
-    """Function, name and lines of life of each local value with a name of `NO_NAMES`."""
-    for node in ast.walk(tree):
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            continue
-        lives: dict[str, list[int]] = {}
-        bound: set[str] = set()
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.arg) and inner.arg in NO_NAMES:
-                lives.setdefault(inner.arg, []).append(inner.lineno)
-                bound.add(inner.arg)
-            elif isinstance(inner, ast.Name) and inner.id in NO_NAMES:
-                lives.setdefault(inner.id, []).append(inner.lineno)
-                if isinstance(inner.ctx, ast.Store):
-                    bound.add(inner.id)
-        for name in sorted(bound):
-            life = max(lives[name]) - min(lives[name]) + 1
-            if life > LONGEST_LIFE:
-                yield node.name, name, life
-
-
-def unnamed(tree: ast.Module, home: str) -> Iterator[tuple[int, str]]:
-    """Line and name of all that is called by a word of `NO_NAMES` and lives longer than a function:
-    functions, classes, fields, attributes, and what a module or a class holds. `home` is the
-    module."""
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield node.lineno, f"{home}.{node.name}"
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield node.lineno, f"{home}.{node.attr}"
-        if isinstance(node, (ast.Module, ast.ClassDef)):
-            holder = node.name if isinstance(node, ast.ClassDef) else home
-            for part in node.body:
-                targets = part.targets if isinstance(part, ast.Assign) else []
-                targets += [part.target] if isinstance(part, ast.AnnAssign) else []
-                for name in (each for target in targets for each in ast.walk(target)):
-                    if isinstance(name, ast.Name):
-                        yield name.lineno, f"{holder}.{name.id}"
-
-
-def is_noun(name: str) -> bool:
-    """Whether the last part of a dotted name is none of `NO_NAMES`, however it is written."""
-    return name.rpartition(".")[2].strip("_").lower() not in NO_NAMES
 
 
 def count(folders: list[Path]) -> list[str]:
@@ -120,16 +70,6 @@ def count(folders: list[Path]) -> list[str]:
             f"{name}: {function} has {length} lines; {MOST_FUNCTION_LINES} are allowed"
             for function, length in functions(tree)
             if length > MOST_FUNCTION_LINES
-        ]
-        faults += [
-            f"{name}: {function} has a value called {value!r} that lives for {life} lines;"
-            f" {LONGEST_LIFE} are allowed, so say what it is"
-            for function, value, life in long_lived(tree)
-        ]
-        faults += [
-            f"{name}:{line}: {called} is no noun, so say what it is"
-            for line, called in unnamed(tree, path.stem)
-            if not is_noun(called) and called not in RECORDED
         ]
     if not lengths:
         return []

@@ -15,7 +15,8 @@ class _Player:
     waits = False
 
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        self.agent, self.task = agent, task
+        self.agent = agent
+        self.task = task
 
     async def act(self, asked: Asked) -> Action:
         return Action(f"```python\n{self.program(asked)}\n```")

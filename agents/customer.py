@@ -74,7 +74,8 @@ class Customer:
                 f"agent {agent!r}: this behaviour plays from a task of the scenario"
                 f" {self.scenario}; got {task!r}"
             )
-        self.rng, self.task = rng, task
+        self.rng = rng
+        self.task = task
         # The order of these lines is the order of draws, which recorded episodes replay.
         self.traits = traits_of(agent, rng, character, task.traits)
         self.agenda = Agenda(task, self.phrasebook)
@@ -88,7 +89,8 @@ class Customer:
         # by wish, the messages about it that it did not understand
         self.unheard: Counter[int] = Counter()
         self.disputes: Counter[int] = Counter()  # by wish, the refusals that it did not accept
-        self.agent, self.opened = agent, False
+        self.agent = agent
+        self.opened = False
         self.read = 0  # messages of the transcript
         self.seen = 0  # turns of the record
 
@@ -255,7 +257,8 @@ class Customer:
     def _refuses(self, proposal: Proposal) -> bool:
         """Whether it says no: to what nobody wants, to what is settled and to what is certainly
         wrong; once to what only reads as wrong."""
-        goal, judgement = proposal.goal, proposal.judgement
+        goal = proposal.goal
+        judgement = proposal.judgement
         if goal is None or judgement is None or goal.final or judgement.certain:
             return True
         return bool(judgement.wrong) and goal.place not in self.rejected
@@ -264,7 +267,8 @@ class Customer:
         return proposal.judgement.missing if proposal.judgement is not None else ()
 
     def _rejects(self, proposals: Sequence[Proposal]) -> list[str]:
-        parts, corrected = [self.voice.bank("reject")], False
+        parts = [self.voice.bank("reject")]
+        corrected = False
         for proposal in proposals:
             if not self._refuses(proposal) or proposal.goal is None:
                 continue
@@ -307,7 +311,8 @@ class Customer:
         ]
 
     def _changes_mind(self, goal: Goal) -> list[str]:
-        goal.before, goal.status = None, RAISED
+        goal.before = None
+        goal.status = RAISED
         self._begins_anew(goal)
         self.agenda.idle = 0
         return [self.voice.bank("change_mind"), *self.wishes.request(goal, whole=True)]

@@ -17,8 +17,11 @@ class Answers:
     """The answers of one customer; it remembers what it dodged and where it slipped."""
 
     def __init__(self, wishes: Wishes) -> None:
-        self.wishes, self.voice, self.book = wishes, wishes.voice, wishes.book
-        self.traits, self.tellings = wishes.traits, wishes.tellings
+        self.wishes = wishes
+        self.voice = wishes.voice
+        self.book = wishes.book
+        self.traits = wishes.traits
+        self.tellings = wishes.tellings
         self.knowledge = {slot.name: slot for slot in wishes.task.knowledge}
         self.slips: dict[str, str] = {}  # slot -> the value that should have been said
         self.dodged: set[str] = set()
@@ -73,7 +76,8 @@ class Answers:
 
     def correction(self) -> str:
         """Puts every slip right."""
-        right, self.slips = self.slips, {}
+        right = self.slips
+        self.slips = {}
         return f"{self.voice.bank('slip')} {self.book.give(right, self.voice.pick)}"
 
     # -- details of a wish, and facts --------------------------------------------------------------

@@ -18,7 +18,9 @@ class Voice:
     """How one customer speaks. `book`: the words of its domain."""
 
     def __init__(self, book: Phrasebook, rng: random.Random, traits: Traits) -> None:
-        self.book, self.rng, self.traits = book, rng, traits
+        self.book = book
+        self.rng = rng
+        self.traits = traits
         self.messages: Counter[str] = Counter()  # whole ones, and how often each was said
 
     def pick(self, *ways: str) -> str:

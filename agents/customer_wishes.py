@@ -23,8 +23,11 @@ class Wishes:
     """The wishes of one customer in the order in which it brings them up."""
 
     def __init__(self, task: Task, agenda: Agenda, voice: Voice) -> None:
-        self.task, self.agenda, self.voice = task, agenda, voice
-        self.book, self.traits = voice.book, voice.traits
+        self.task = task
+        self.agenda = agenda
+        self.voice = voice
+        self.book = voice.book
+        self.traits = voice.traits
         # slots of the knowledge, and `<place>/<detail>` of wishes
         self.tellings: Counter[str] = Counter()
         self.topics = list(agenda.goals)

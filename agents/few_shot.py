@@ -91,7 +91,9 @@ def _shots(agent: str, path: Path, selection: Selection) -> str:
 @lru_cache(maxsize=32)
 def _written(agent: str, path: Path, changed: int, selection: Selection) -> str:
     """The demonstrations as text; read once per file, however many episodes are played."""
-    count, split, above = selection.shots, selection.split, selection.above
+    count = selection.shots
+    split = selection.split
+    above = selection.above
     chosen: dict[str, Episode] = {}
     splits: set[str] = set()
     for episode in _episodes(agent, path):

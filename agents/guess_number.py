@@ -20,7 +20,8 @@ class NumberGuesser:
     waits = False
 
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        self.agent, self.rng = agent, rng
+        self.agent = agent
+        self.rng = rng
 
     async def act(self, asked: Asked) -> Action:
         # Outside its scenario there may be nothing to choose from.
@@ -63,7 +64,8 @@ class NumberHalver(NumberGuesser):
     def choose(self, numbers: list[int], seen: Sequence[Message]) -> int:
         if self.noise and self.rng.random() < self.noise:
             return self.rng.choice(numbers)
-        low, high = numbers[0], numbers[-1]
+        low = numbers[0]
+        high = numbers[-1]
         for guess, heard in self.hints(seen):
             low = max(low, guess + 1) if heard == HIGHER else low
             high = min(high, guess - 1) if heard == LOWER else high

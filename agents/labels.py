@@ -25,17 +25,13 @@ def _label(*names: str) -> re.Pattern[str]:
     )
 
 
-_RESPONSE_LABEL, _THOUGHT_LABEL, _ACTION_LABEL = (
-    _label("response", "reply"),
-    _label("thoughts?", "reflection"),
-    _label("action"),
-)
+_RESPONSE_LABEL = _label("response", "reply")
+_THOUGHT_LABEL = _label("thoughts?", "reflection")
+_ACTION_LABEL = _label("action")
 # where no line opens with the label
 _RESPONSE_INSIDE = re.compile(r"\b(?:User |Final )?Response: *")
-_VERDICT_LABEL, _REASON_LABEL = (
-    _label("verdict", "classification", "judg(?:e)?ment"),
-    _label("reason", "reasoning"),
-)
+_VERDICT_LABEL = _label("verdict", "classification", "judg(?:e)?ment")
+_REASON_LABEL = _label("reason", "reasoning")
 
 
 def response(text: str) -> str | None:

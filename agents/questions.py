@@ -13,7 +13,9 @@ class _Player:
     waits = False
 
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        self.agent, self.rng, self.task = agent, rng, task
+        self.agent = agent
+        self.rng = rng
+        self.task = task
 
     async def act(self, asked: Asked) -> Action:
         text = self.answer(asked)

@@ -16,7 +16,8 @@ from gem_ma.scenarios.referential import COLOUR_WORDS, COLOURS, SHAPE_WORDS, SHA
 from gem_ma import Action, Asked
 
 Lists = tuple[tuple[str, ...], tuple[str, ...]]
-MEANING_LISTS, WORD_LISTS = (COLOURS, SHAPES), (COLOUR_WORDS, SHAPE_WORDS)
+MEANING_LISTS = (COLOURS, SHAPES)
+WORD_LISTS = (COLOUR_WORDS, SHAPE_WORDS)
 
 
 class _Translator:
@@ -25,7 +26,9 @@ class _Translator:
     def __init__(
         self, agent: str, rng: random.Random, noise: float, read: Lists, say: Lists
     ) -> None:
-        self.rng, self.read, self.say = rng, read, say
+        self.rng = rng
+        self.read = read
+        self.say = say
         self.noise = probability(agent, "noise", noise)
 
     async def act(self, asked: Asked) -> Action:

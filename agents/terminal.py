@@ -27,7 +27,8 @@ class _Player:
     waits = False
 
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        self.rng, self.task = rng, task
+        self.rng = rng
+        self.task = task
 
     async def act(self, asked: Asked) -> Action:
         typed = sum(message.sender == "tool" for message in asked.transcript)

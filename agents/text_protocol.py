@@ -63,12 +63,10 @@ class Act:
         *,
         instructions: str = "",
     ) -> None:
-        self.agent, self.sample, self.instructions, self.thread = (
-            agent,
-            sample,
-            instructions,
-            Thread(agent, plain=True),
-        )
+        self.agent = agent
+        self.sample = sample
+        self.instructions = instructions
+        self.thread = Thread(agent, plain=True)
 
     async def act(self, asked: Asked) -> Action:
         whole = "\n\n".join(part for part in (self.instructions, self._format(asked)) if part)

@@ -23,7 +23,9 @@ class Thread:
     of tools as text, for models without tools."""
 
     def __init__(self, agent: str, show: Rewrite | None = None, plain: bool = False) -> None:
-        self.agent, self.show, self.plain = agent, show, plain
+        self.agent = agent
+        self.show = show
+        self.plain = plain
         # place in the transcript -> what the model is shown there
         self._replaced: dict[int, tuple[Message, ...]] = {}
 

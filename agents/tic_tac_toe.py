@@ -23,7 +23,8 @@ class TicTacToePerfect:
     def __init__(
         self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.0
     ) -> None:
-        self.rng, self.noise = rng, probability(agent, "noise", noise)
+        self.rng = rng
+        self.noise = probability(agent, "noise", noise)
 
     async def act(self, asked: Asked) -> Action:
         # Squares are marks or numbers between blanks; other words of the message have none around

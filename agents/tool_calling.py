@@ -32,12 +32,10 @@ class ToolCalling:
         *,
         instructions: str = "",
     ) -> None:
-        self.agent, self.sample, self.instructions, self.thread = (
-            agent,
-            sample,
-            instructions,
-            Thread(agent),
-        )
+        self.agent = agent
+        self.sample = sample
+        self.instructions = instructions
+        self.thread = Thread(agent)
 
     async def act(self, asked: Asked) -> Action:
         reply = await self.sample(

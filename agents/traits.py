@@ -90,7 +90,8 @@ class PlayedTraits:
     def direction(self, turn: int) -> str:
         """How the person's own message number `turn`, from 0, is to be played; "" for as it
         comes. Draws as often whatever the traits are."""
-        traits, draws = self.traits, (self.rng.random(), self.rng.random(), self.rng.random())
+        traits = self.traits
+        draws = (self.rng.random(), self.rng.random(), self.rng.random())
         hits = {
             # In the order of weight: one direction a turn, or the model follows none of them.
             "front_load": turn == 0 and draws[0] >= traits.front_load,

@@ -63,11 +63,9 @@ Answer in two labelled parts:
 Reflection: what to do better. Nobody else reads this.
 Response: the one message that you say instead."""
 AGAIN = "[Your last draft was not sent: {why}. Write another one.]"
-NO_LABEL, EMPTY, ONLY_MARKS = (
-    "missing_response: there is no text behind a label `Response:`",
-    "empty: it says nothing",
-    "token_leak: it is a mark and no message",
-)
+NO_LABEL = "missing_response: there is no text behind a label `Response:`"
+EMPTY = "empty: it says nothing"
+ONLY_MARKS = "token_leak: it is a mark and no message"
 UNREADABLE = "the check gave no verdict"
 
 Gate = Literal["none", "judge", "audit"]
@@ -159,9 +157,12 @@ class UserLLM:
         `drafts`, `stop`, `marks`, `end_tool`, `preset` and the traits."""
         drafting.check(agent)
         ending.check(agent)
-        self.agent, self.sample, self.task = agent, sample, task
+        self.agent = agent
+        self.sample = sample
+        self.task = task
         self.drafts, self.gate = drafting.drafts, drafting.gate or type(self).gate
-        self.end_tool, self.marks = ending.end_tool, ending.marks
+        self.end_tool = ending.end_tool
+        self.marks = ending.marks
         self.traits = PlayedTraits(agent, rng, persona, character, getattr(task, "traits", None))
         # A generator of its own, so that the tokens are the same whether or not traits draw.
         self._stem = random.Random(rng.getrandbits(64))
@@ -231,11 +232,13 @@ class UserLLM:
     def _read(self, asked: Asked, reply: Reply, labelled: bool) -> _Candidate:
         """A reply as a draft."""
         # One call at most, as an act of a person is one thing.
-        whole, calls = reply.text.strip(), reply.tool_calls[:1]
+        whole = reply.text.strip()
+        calls = reply.tool_calls[:1]
         text = response(whole) if labelled else whole
         fault = ""
         if text is None:
-            text, fault = "", "" if calls else NO_LABEL
+            text = ""
+            fault = "" if calls else NO_LABEL
         # A model without a tool parser writes its call as text.
         if not calls and asked.tools and not self._in_words:
             text, found = parse_tool_calls(text)

@@ -33,7 +33,8 @@ class Arithmetic(Scenario):
 
     version = 2  # 1 wanted a number alone
     agents = ("solver",)
-    chance, ends_within = False, 1
+    chance = False
+    ends_within = 1
     rates = ("return *",)
     default_cast = {"solver": "calculator"}
 
@@ -57,7 +58,9 @@ class Arithmetic(Scenario):
                 "scenario: 2 to 9 numbers of 1 to 9 digits, and at least 4 tasks; got"
                 f" numbers {numbers!r}, digits {digits!r} and tasks {tasks!r}"
             )
-        self.operations, self.numbers, self.digits = tuple(operations), numbers, digits
+        self.operations = tuple(operations)
+        self.numbers = numbers
+        self.digits = digits
         self.sizes = {"train": tasks, "test": tasks // 4}
 
     def tasks(self, split: str) -> Sequence[str]:
@@ -67,8 +70,10 @@ class Arithmetic(Scenario):
 
     def expression(self, task: str) -> str:
         """What is to be computed, as `47 * 86`; no expression is in both splits."""
-        rng, held_out = random.Random(f"arithmetic/{task}"), task.startswith("test")
-        low, high = 10 ** (self.digits - 1), 10**self.digits - 1
+        rng = random.Random(f"arithmetic/{task}")
+        held_out = task.startswith("test")
+        low = 10 ** (self.digits - 1)
+        high = 10**self.digits - 1
         while True:
             text = str(rng.randint(low, high))
             for _ in range(self.numbers - 1):
@@ -97,12 +102,16 @@ def value(expression: str) -> int:
     -16
     """
     words = expression.split()
-    total, product, sign = 0, int(words[0]), 1
+    total = 0
+    product = int(words[0])
+    sign = 1
     for operation, word in zip(words[1::2], words[2::2], strict=True):
         if operation == "*":
             product *= int(word)
         else:
-            total, product, sign = total + sign * product, int(word), SIGNS[operation]
+            total = total + sign * product
+            product = int(word)
+            sign = SIGNS[operation]
     return total + sign * product
 
 

@@ -18,7 +18,9 @@ from gem_ma import Ask, Episode, Reward, Scenario
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Play
 
-HIGHER, LOWER, UNREADABLE = "Higher than", "Lower than", "That is no number of mine."
+HIGHER = "Higher than"
+LOWER = "Lower than"
+UNREADABLE = "That is no number of mine."
 START = "I think of a number from {low} to {high}. You have {turns} guesses."
 FORM = Form("([0-9]+)")
 
@@ -84,10 +86,14 @@ class GuessNumber(Scenario):
                 f"scenario: there are at least 2 numbers and 1 turn; got {numbers} numbers and"
                 f" {turns} turns"
             )
-        self.cost, self.win, self.penalty = cost, win, penalty
-        self.level, self.rewards = level, rewards
+        self.cost = cost
+        self.win = win
+        self.penalty = penalty
+        self.level = level
+        self.rewards = rewards
         self.foul = foul or ("end" if rewards == "gem" else "turn")
-        self.numbers, self.turns = numbers, turns
+        self.numbers = numbers
+        self.turns = turns
         sizes = self.sizes
         self.ends_within = max(size.turns for size in sizes)
         if len(sizes) > 1:

@@ -33,7 +33,9 @@ class Kuhn(Scenario):
         return dict(zip(self.agents, rng.sample(CARDS, 2), strict=True))
 
     def play(self, rng: random.Random, task: Any) -> Play:
-        cards, chips, history = self.deal(rng, task), dict.fromkeys(self.agents, 1), ""
+        cards = self.deal(rng, task)
+        chips = dict.fromkeys(self.agents, 1)
+        history = ""
         yield Tell({agent: f"Kuhn poker. Your card is {cards[agent]}." for agent in self.agents})
         while history not in ENDINGS:
             agent = self.agents[len(history) % 2]

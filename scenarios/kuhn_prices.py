@@ -31,7 +31,8 @@ class PricedKuhn(Kuhn):
         priced = isinstance(foul, (int, float)) and not isinstance(foul, bool)
         if not priced or not 0 <= foul < float("inf"):
             raise ConfigError(f"scenario.foul: chips of 0 or more; got {foul!r}")
-        self.offset, self.foul = offset, foul
+        self.offset = offset
+        self.foul = foul
 
     def play(self, rng: random.Random, task: Any) -> Play:
         # without a price no frame stands between the kernel and the game

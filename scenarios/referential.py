@@ -26,7 +26,8 @@ def _pairs(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
     return tuple(map(" ".join, itertools.product(first, second)))
 
 
-MEANINGS, UTTERANCES = _pairs(COLOURS, SHAPES), _pairs(COLOUR_WORDS, SHAPE_WORDS)
+MEANINGS = _pairs(COLOURS, SHAPES)
+UTTERANCES = _pairs(COLOUR_WORDS, SHAPE_WORDS)
 DESCRIBE = "You see a {meaning}. Say two words."
 NAME = "You hear {words}. Name the thing."
 NOISE = "noise"  # what the listener hears of anything that is not two private words

@@ -42,7 +42,8 @@ class Shapes(Scenario):
     many, on which side the larger one. 1 for the right answer."""
 
     agents = (VIEWER,)
-    chance, ends_within = False, 1
+    chance = False
+    ends_within = 1
     rates = ("return *",)
     default_cast = {VIEWER: "random_legal"}
     baseline_casts = {
@@ -65,7 +66,8 @@ class Shapes(Scenario):
                 f"scenario: pictures have at least 16 pixels a side, and there are at least 4"
                 f" tasks; got size {size} and tasks {tasks}"
             )
-        self.questions, self.size = tuple(questions), size
+        self.questions = tuple(questions)
+        self.size = size
         self.sizes = {"train": tasks, "test": tasks // 4}
         share = [1 / len(QUESTIONS[name][1]) for name in self.questions]
         self.baselines = {"chance (success)": sum(share) / len(share)}
@@ -107,7 +109,8 @@ class Shapes(Scenario):
         self, rng: random.Random, kind: str, answer: str
     ) -> list[tuple[tuple[float, float], float]]:
         """Where shapes stand, as (centre, radius) in pixels."""
-        half, quarter = self.size / 2, self.size / 4
+        half = self.size / 2
+        quarter = self.size / 4
         if kind == "count":
             corners = [
                 (down, across)

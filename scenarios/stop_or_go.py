@@ -14,7 +14,8 @@ from gem_ma import Ask, Reward, Scenario
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Play
 
-STOP, GO = "stop", "go"
+STOP = "stop"
+GO = "go"
 
 
 class StopOrGo(Scenario):
@@ -30,7 +31,8 @@ class StopOrGo(Scenario):
         if steps < 1:
             raise ConfigError(f"scenario.steps: at least one step can be taken; got {steps}")
         self.steps = self.ends_within = steps
-        self.pay, self.prize = pay, prize
+        self.pay = pay
+        self.prize = prize
         # of this object: both numbers depend on its options
         self.baselines = {
             "always goes (return)": steps * pay + prize,

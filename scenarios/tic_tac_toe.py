@@ -43,7 +43,8 @@ class TicTacToe(Scenario):
         )
         board = EMPTY
         for turn in range(9):
-            mover, other = self.agents[turn % 2], self.agents[1 - turn % 2]
+            mover = self.agents[turn % 2]
+            other = self.agents[1 - turn % 2]
             legal = tuple(str(square + 1) for square in free(board))
             actions = yield Ask({mover: f"Board: {board_text(board)} Your move."}, legal=legal)
             move = actions[mover].parsed

@@ -122,7 +122,8 @@ async def _play(
     from gem_ma.scores.judge import Judge
     from gem_ma.system.files import make_folder
 
-    cast, ids = cast_of(baseline.loaded.config), {plan.id for plan in plans}
+    cast = cast_of(baseline.loaded.config)
+    ids = {plan.id for plan in plans}
     make_folder(
         baseline.path, baseline.path.parents[1]
     )  # no link on the way down from the run's folder

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 # seeds that the rules are played with: all that there is of a scenario alone; a config's scenario
 # has been checked by its author, and a check of a config should take seconds
-SCENARIO_SEEDS, CONFIG_SEEDS = 12, 3
+SCENARIO_SEEDS = 12
+CONFIG_SEEDS = 3
 EXAMINED_TASKS = 20
 
 EXAMPLE = """\b
@@ -227,7 +228,8 @@ def _cells(source: str, overrides: tuple[str, ...], offline: bool) -> dict[str, 
     from gem_ma.runs.worlds import worlds_of
 
     study = load_study(source, overrides, typed=True)
-    policies, episodes = Policies(list(study.cells.values()), offline=offline), 0
+    policies = Policies(list(study.cells.values()), offline=offline)
+    episodes = 0
     for cell in study.cells.values():
         episodes += worlds_of(cell.config, base=cell.base).count()
         policies.of(cell)  # opens them: a model that is not there is a fault of its cell

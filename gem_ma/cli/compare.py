@@ -74,7 +74,8 @@ def _flips(comparison: Mapping[str, Any], whole: bool) -> str:
     from gem_ma.cli.terminal import columns, counted
     from gem_ma.scores.comparison import both_ways, outcome
 
-    flips, flipped = comparison["flips"], comparison["flipped"]
+    flips = comparison["flips"]
+    flipped = comparison["flipped"]
     if not flips:
         return ""
     listed = flips if whole else both_ways(flips, FLIPS_SHOWN)
@@ -83,7 +84,8 @@ def _flips(comparison: Mapping[str, Any], whole: bool) -> str:
         for flip in listed
     ]
     left = len(flips) - len(listed)
-    lost, won = counted(flipped["to_lost"], "play"), flipped["to_won"]
+    lost = counted(flipped["to_lost"], "play")
+    won = flipped["to_won"]
     lines = [f"{lost} that B lost, {won} that it won instead"]
     lines.append(columns(rows, ("play", "A", "B")))
     lines += [f"and {left} more: --all"] * (left > 0)
@@ -95,7 +97,8 @@ def _scores(comparison: Mapping[str, Any], whole: bool) -> str:
     from gem_ma.cli.terminal import columns
     from gem_ma.scores.comparison import difference_of, sides_of
 
-    rows, hidden = [], 0
+    rows = []
+    hidden = 0
     for name, row in comparison["scores"].items():
         if not (whole or row["main"] or name in comparison["differs"]):
             hidden += 1

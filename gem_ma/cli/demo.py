@@ -91,7 +91,8 @@ def command(
 
         import_stack()  # a missing extra is told before anything is played
     retail, section = _retail(out, tasks, seed, quiet)
-    results, sections = {"retail": retail}, [section]
+    results = {"retail": retail}
+    sections = [section]
     if not as_json:
         emit(f"{section.heading}\n{columns(retail['rows'], retail['columns'])}\n")
     for kind in ("table", *(["transformers"] if language_model else [])):
@@ -119,7 +120,10 @@ def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, An
     from gem_ma.runs.store import read_summary
     from gem_ma.scores.groups import interval_text
 
-    rows, paths, scenario, code = [], {}, None, 0
+    rows = []
+    paths = {}
+    scenario = None
+    code = 0
     for name, behaviour in ASSISTANTS.items():
         # the do-nothing assistant is one of the three
         overrides = (
@@ -217,7 +221,8 @@ def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str
 def _score_row(name: str, score: Mapping[str, Any]) -> list[str]:
     from gem_ma.scores.intervals import wilson
 
-    sampled, greedy = score["sampled"], score["greedy"]
+    sampled = score["sampled"]
+    greedy = score["greedy"]
     # the record has the share; its interval needs the count behind it
     low, high = wilson(round(sampled["success"] * sampled["ok"]), sampled["ok"])
     return [

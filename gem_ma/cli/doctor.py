@@ -146,9 +146,11 @@ def _engines(
     cannot be imported."""
     from gem_ma.cli.list import objects
 
-    engines, faults = {}, []
+    engines = {}
+    faults = []
     for engine in objects("engines"):
-        name, needs = engine["id"], ENGINES.get(engine["id"], ())
+        name = engine["id"]
+        needs = ENGINES.get(engine["id"], ())
         lacking = [extra for extra in needs if missing[extra]]
         fault = engine["error"] or next((broken[extra] for extra in needs if extra in broken), None)
         if lacking:

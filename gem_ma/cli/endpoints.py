@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from gem_ma.kernel.types import Reply, Request
 
 # plays; steps where neither the config nor the scenario sets a limit; tokens; seconds
-SAMPLED_EPISODES, GUESSED_STEPS, GUESSED_ANSWER, PLAY_S = 2, 40, 120, 20.0
+SAMPLED_EPISODES = 2
+GUESSED_STEPS = 40
+GUESSED_ANSWER = 120
+PLAY_S = 20.0
 # of English text with common tokenizers; a guess that is half off still tells $1 from $100
 BYTES_PER_TOKEN = 4
 
@@ -61,7 +64,10 @@ class _Filler:
     what was read."""
 
     def __init__(self, words: int) -> None:
-        self.words, self.requests, self.prompt, self.completion = words, 0, 0, 0
+        self.words = words
+        self.requests = 0
+        self.prompt = 0
+        self.completion = 0
 
     async def sample(self, request: Request) -> Reply:
         import json
@@ -109,7 +115,8 @@ def estimate(
         played += 1
     guesses: dict[str, dict[str, Any]] = {}
     for name, engine in engines.items():
-        filler, share = fillers[name], episodes / max(1, played)
+        filler = fillers[name]
+        share = episodes / max(1, played)
         counts = {
             "requests": round(filler.requests * share),
             "prompt": round(filler.prompt * share),

@@ -31,7 +31,8 @@ class Lanes:
     """
 
     def __init__(self, episode: Episode, width: int, *, is_full: bool = False) -> None:
-        self.episode, self.is_full = episode, is_full
+        self.episode = episode
+        self.is_full = is_full
         self.agents = list(episode.cast)
         lane = (width - STEP) // max(len(self.agents), 1) - 2
         self.is_wide = lane >= NARROWEST and len(self.agents) > 1

@@ -188,7 +188,8 @@ def _show(
     if as_json:
         emit_json({**result, "record": str(record) if record else None})
         return
-    seat, counts = result["seat"], result
+    seat = result["seat"]
+    counts = result
     policy = f" with policy {seat['policy']}" if seat["policy"] else ""
     examiners = (f"{agent}: {behaviour}" for agent, behaviour in result["examiners"].items())
     ceiling = interval_text(result["ceiling"]) if result["ceiling"] else "n/a"

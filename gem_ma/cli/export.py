@@ -119,7 +119,8 @@ def _facts(path: Path) -> dict[str, Any]:
     from gem_ma.runs.store import read_manifest
     from gem_ma.runs.store.lines import read_resolved
 
-    manifest, resolved = read_manifest(path), read_resolved(path)
+    manifest = read_manifest(path)
+    resolved = read_resolved(path)
     policies = resolved.get("policies") or {}
     seats = resolved.get("agents") or {}
     return {

@@ -272,7 +272,8 @@ def by(key: str, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(known_first, key=lambda run: _fact(run, key), reverse=True) + rest
 
 
-NUMBERS, TEXTS = ("episodes", "created"), ("scenario", "name")
+NUMBERS = ("episodes", "created")
+TEXTS = ("scenario", "name")
 
 
 def _fact(run: dict[str, Any], key: str) -> Any:

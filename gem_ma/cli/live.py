@@ -34,7 +34,9 @@ class Live:
     """The view of one training. A context manager; `log` and `close` make it a tracker."""
 
     def __init__(self, steps: int, policies: Sequence[str], *, quiet: bool = False) -> None:
-        self.steps, self.policies, self.step = steps, tuple(policies), 0
+        self.steps = steps
+        self.policies = tuple(policies)
+        self.step = 0
         self._quiet = quiet
         self._train: dict[str, float] = {}
         self._policy: dict[str, dict[str, float]] = {name: {} for name in policies}

@@ -68,7 +68,8 @@ def agent(name: str, model: bool, as_json: bool) -> int:
       gem-ma new agent stubborn
     """
     _check_name(name)
-    title, player = _title(name), f"{name}.py:{_title(name)}"
+    title = _title(name)
+    player = f"{name}.py:{_title(name)}"
     if title in ("Action", "Message"):
         raise click.UsageError(f"{name}: a class {title} would hide the one that it builds on")
     text = _filled("agent_model" if model else "agent", name, {})

@@ -160,7 +160,8 @@ def _play_rest(
     from gem_ma.kernel.errors import BudgetError, EndpointError
     from gem_ma.runs.playing import play_into
 
-    config, path = loaded.config, folder.path
+    config = loaded.config
+    path = folder.path
     done = folder.done() - (folder.failed() if retry_failed else set())
     planned = worlds.count()
     if len(done) > planned:

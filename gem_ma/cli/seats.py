@@ -36,7 +36,8 @@ def seated(
     plain, seats = _split((source, *words))
     if not plain:
         raise click.UsageError("name a config or a scenario, as in retail")
-    source, overrides = plain[0], plain[1:]
+    source = plain[0]
+    overrides = plain[1:]
     if seats:
         from gem_ma.runs.worlds import seats_by_name
 
@@ -61,7 +62,8 @@ def _address_overrides(
     if not addresses:
         return []
     loaded = load(source, overrides)
-    config, seats = loaded.config, seats_by_name(loaded.config, base=loaded.base)
+    config = loaded.config
+    seats = seats_by_name(loaded.config, base=loaded.base)
     engines = {name: _engine_of(policy.model) for name, policy in config.policies.items()}
     # the address of one server is none of another vendor's
     alike = [name for name, engine in engines.items() if declares(engine, Findable)]

@@ -139,7 +139,8 @@ def check(loaded: Loaded, seats: Sequence[str], learns: bool) -> None:
     """Raises ConfigError for what cannot be served."""
     from gem_ma.kernel.errors import ConfigError
 
-    config, train = loaded.config, loaded.config.train
+    config = loaded.config
+    train = loaded.config.train
     if loaded.study:
         raise ConfigError(f"{loaded.path}: this is a study of several cells; serve a config of one")
     if config.run.episode_timeout_s is not None:

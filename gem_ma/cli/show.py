@@ -210,7 +210,8 @@ def show_run(
         return
     if words := differing(path):
         progress_line(f"{words}; what was recorded is shown")
-    summary, ends = check_training(trained, path / "summary.json"), read_ends(path)
+    summary = check_training(trained, path / "summary.json")
+    ends = read_ends(path)
     with damage(path / "summary.json"):
         show_training(
             summary,
@@ -233,7 +234,8 @@ def show_played(
     from gem_ma.runs.stored import open_record
     from gem_ma.system.files import damage
 
-    stored, record = read_summary(path) or {}, open_record(path, progress_line, scenario)
+    stored = read_summary(path) or {}
+    record = open_record(path, progress_line, scenario)
     # a summary that counts other episodes is of an earlier state of the run
     if record.worlds is None and stored.get("episodes") == len(read_ends(path)):
         summary = stored  # what was judged when it was played

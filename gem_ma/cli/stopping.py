@@ -15,7 +15,9 @@ from typing import Any, TypeVar
 from gem_ma.cli.exits import ENDING_SIGNALS, is_ignored
 from gem_ma.cli.terminal import progress_line, stderr
 
-DRAIN_S, GRACE_S = 4.0, 1.5  # grace: to cancel what has not drained and to write the summary
+# grace: to cancel what has not drained and to write the summary
+DRAIN_S = 4.0
+GRACE_S = 1.5
 T = TypeVar("T")
 
 

@@ -104,7 +104,8 @@ def study(
     # held: a second command of the same study would play the same cells
     with hold_folder(path):
         keep_config(loaded, path)
-        stopping, total = Stopping(again), sum(planned.values())
+        stopping = Stopping(again)
+        total = sum(planned.values())
         cells = _play(loaded, path, worlds, stopping, total, compared, fresh, quiet)
         if stopping.signal:
             played = sum(cell.summary["episodes"] for cell in cells.values())

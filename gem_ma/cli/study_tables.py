@@ -97,7 +97,8 @@ def cell_rows(summary: Mapping[str, Any], score: str) -> list[list[str]]:
     for cell in summary["cells"]:
         names = tuple(cell["names"].values())
         # a measure may be of some cells only
-        interval, against = cell["scores"].get(score), differences.get(names)
+        interval = cell["scores"].get(score)
+        against = differences.get(names)
         # the reference itself, and a cell with no common plays, have no p value
         keys = ("p", "p_adjusted") if summary["correct"] == "holm" else ("p",)
         p_values = [against[key] if against is not None else None for key in keys]

@@ -178,9 +178,14 @@ class Progress:
     def __init__(
         self, total: int, done: int = 0, *, quiet: bool = False, unit: str = "episodes"
     ) -> None:
-        self.total, self.done, self.started, self.unit = total, done, 0, unit
+        self.total = total
+        self.done = done
+        self.started = 0
+        self.unit = unit
         self.ends: Counter[str] = Counter()
-        self._quiet, self._began, self._last_line = quiet, time.monotonic(), time.monotonic()
+        self._quiet = quiet
+        self._began = time.monotonic()
+        self._last_line = time.monotonic()
         # what earlier commands played is no part of this one's speed
         self._before = done
         self._bar: Any = None
@@ -220,7 +225,8 @@ class Progress:
         """Takes the bar off the terminal and says nothing more: somebody types there."""
         if self._bar is not None:
             self._bar.stop()
-        self._bar, self._quiet = None, True
+        self._bar = None
+        self._quiet = True
 
     def start(self, started: object = None) -> None:
         """One more is being played."""
@@ -229,7 +235,8 @@ class Progress:
 
     def skip(self, count: int) -> None:
         """So many were done before."""
-        self.done, self._before = self.done + count, self._before + count
+        self.done = self.done + count
+        self._before = self._before + count
         self._draw()
 
     def end(self, kind: str) -> None:

@@ -140,7 +140,8 @@ def learn(
                     raise
                 summary = {}
             teams.close()
-            failed, ended = len(folder.failed()), len(folder.done())
+            failed = len(folder.failed())
+            ended = len(folder.done())
             if not stopping.signal:
                 run.add_baselines(summary, quiet)
     tell_changes(path)
@@ -177,7 +178,9 @@ class _Training(NamedTuple):
         from gem_ma.kernel.errors import BudgetError, EndpointError
         from gem_ma.training.entry import train
 
-        config, stopping, summary = self.loaded.config, self.stopping, dict[str, Any]()
+        config = self.loaded.config
+        stopping = self.stopping
+        summary = dict[str, Any]()
         assert config.train is not None  # `command` has refused it
         # a table that is drawn anew would erase what a person types
         hidden = quiet or bool(asks_person(self.policies))

@@ -58,7 +58,8 @@ def show_training(
             {"run": str(path), "report": str(report) if report else None, **counts, **summary}
         )
         return
-    before, after = _measures(summary["before"]), _measures(summary["after"])
+    before = _measures(summary["before"])
+    after = _measures(summary["after"])
     scores = [
         (name, _cell(before.get(name), value), _cell(value, before.get(name)))
         for name, value in after.items()

@@ -36,10 +36,12 @@ def command(run: str | None, port: int, scenario: str | None, trust: bool, opens
     library()  # before anything is said
     folder = Path(run if run is not None else "runs")
     if run is None or (folder.is_dir() and not (folder / "manifest.json").exists()):
-        site, start = Site(folder, scenario=scenario, trusted=trust), ""
+        site = Site(folder, scenario=scenario, trusted=trust)
+        start = ""
     else:
         folder = run_folder(run).resolve()
-        only, start = (folder.name,), f"run/{folder.name}"
+        only = (folder.name,)
+        start = f"run/{folder.name}"
         site = Site(folder.parent, only, scenario=scenario, trusted=trust)
     with listen(port) as bound:
         address = f"http://{LOOPBACK}:{bound.getsockname()[1]}/{start}"

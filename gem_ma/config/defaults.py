@@ -112,7 +112,8 @@ def seed_defaults(document: Document) -> None:
     Without `train:` a model is played as it lies in its folder. Seed 0 is not written: it means
     just that.
     """
-    seed, train = document.get("run", "seed"), document.get("train")
+    seed = document.get("run", "seed")
+    train = document.get("train")
     if (
         not isinstance(train, dict)
         or not isinstance(seed, int)
@@ -120,7 +121,8 @@ def seed_defaults(document: Document) -> None:
         or seed == 0
     ):
         return
-    policies, clones = document.get("policies"), train.get("warm_start")
+    policies = document.get("policies")
+    clones = train.get("warm_start")
     place = document.place(("run", "seed"))
     for name, values in policies.items() if isinstance(policies, dict) else ():
         model = values.get("model") if isinstance(values, dict) else None
@@ -156,7 +158,8 @@ def _seat_by_name(document: Document, agents: Sequence[str]) -> None:
     patterns = {agent: key for agent, key in cast.items() if is_pattern(key)}
     parts = {key: document.part(("agents", key)) for key in patterns.values()}
     for agent, key in patterns.items():
-        part, own = parts[key], seats.get(agent)
+        part = parts[key]
+        own = seats.get(agent)
         if isinstance(part.value, dict):
             values = {**deepcopy(part.value), **(own or {})}
             document.put(("agents", agent), Document(values, part.places))
@@ -179,7 +182,8 @@ def name_credited(document: Document, base: Path | None) -> None:
     played = [world for world in worlds(scratch) if world[0] != "evaluate"]
     agents = together(agents_of(scratch, world, base) for world in played)
     for credit in credits if agents else ():
-        gamma, team = credit.get("gamma"), credit.get("team")
+        gamma = credit.get("gamma")
+        team = credit.get("team")
         if isinstance(gamma, dict):
             keys = {agent: key_of(agent, gamma) for agent in agents}
             unknown = {key: gamma[key] for key in gamma if not _fitting(key, agents)}

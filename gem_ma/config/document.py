@@ -24,7 +24,9 @@ import yaml
 from gem_ma.kernel.errors import ConfigError
 
 # far above any config that a person has written, and small enough to be read in an instant
-MAX_BYTES, MAX_DEPTH, MAX_DIGITS = 256 * 1024, 50, 100
+MAX_BYTES = 256 * 1024
+MAX_DEPTH = 50
+MAX_DIGITS = 100
 Keys = tuple[str | int, ...]
 # the C parser is ten times as fast; some builds of PyYAML lack it
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -236,7 +238,8 @@ class _Builder:
     """Makes a document out of parser events, one after the other."""
 
     def __init__(self, document: Document, file: str) -> None:
-        self.document, self.file = document, file
+        self.document = document
+        self.file = file
         self.place = Place(file)  # of the event that is read
         self.open: list[_Open] = []  # the collections around it, outermost first
         self.documents = 0
@@ -306,7 +309,8 @@ class _Builder:
             # whose value is dropped, may not move it
             self.document.places.setdefault(path, self.place)
             return path
-        key, top.keyed = top.key, False
+        key = top.key
+        top.keyed = False
         if not top.skip:
             top.value[key] = value
         top.skip = False
@@ -314,8 +318,10 @@ class _Builder:
 
     def _key(self, key: str, *, plain: bool) -> None:
         """Remembers a key until its value comes; a fault where it may not stand there."""
-        top, faults = self.open[-1], self.document.faults
-        top.key, top.keyed = key, True
+        top = self.open[-1]
+        faults = self.document.faults
+        top.key = key
+        top.keyed = True
         # merged values have no line of their own to be named in a message
         if key == "<<" and plain:
             what = "merge keys (<<) are refused; write it out, or use extends:"

@@ -47,7 +47,8 @@ def check_fit(document: Document, base: Path | None, *, look_for_unused: bool = 
 
 def _check_sections(document: Document) -> None:
     """One scenario, or several that have a share each."""
-    single, several = document.get("scenario"), document.get("scenarios")
+    single = document.get("scenario")
+    several = document.get("scenarios")
     if single is not None and several:
         document.fault(
             ("scenarios",), "a config has `scenario:` or `scenarios:`; put the one into the other"

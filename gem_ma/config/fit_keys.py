@@ -17,7 +17,8 @@ def check_used(
     are by world; where those of one cannot be known, nothing is called unused."""
     used = {path for cast in casts.values() for path in cast.values()} | document.copied
     for path, values in seats(document) if all(agents.values()) else ():
-        key, section_of = str(path[-1]), path[:-1]
+        key = str(path[-1])
+        section_of = path[:-1]
         fitting = [
             (world, agent)
             for world, names in agents.items()

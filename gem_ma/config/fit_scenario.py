@@ -98,7 +98,8 @@ def _remedy(named: Any) -> str:
 
 
 def _make(document: Document, world: Keys, base: Path | None) -> Scenario | None:
-    values, fields = document.get(*world), fields_of(world)
+    values = document.get(*world)
+    fields = fields_of(world)
     options = {key: value for key, value in values.items() if key not in fields}
     # what is no list the schema refuses
     if isinstance(values.get("wrappers"), list):
@@ -145,7 +146,8 @@ def check_tasks(
     scenario = _make(document, world, base)
     if scenario is None:
         return
-    wanted, evaluated = document.get(*world, "tasks"), document.get(*world, "split")
+    wanted = document.get(*world, "tasks")
+    evaluated = document.get(*world, "split")
     split = "test" if evaluated is None else evaluated
     tasks = _split(document, world, scenario, split, (*world, "split"))
     train = document.get("train")

@@ -151,7 +151,8 @@ def _values(parts: Document, path: Keys) -> dict[str, Document]:
         return {}
     named: dict[str, Document] = {}
     for key in range(len(cells)) if isinstance(cells, list) else cells:
-        value, where = cells[key], (*path, key)
+        value = cells[key]
+        where = (*path, key)
         if isinstance(cells, list) and isinstance(value, (dict, list)):
             parts.fault(where, "a cell of several keys wants a name: {name: {...}}")
             continue

@@ -19,7 +19,8 @@ TEXT: Schema = {"type": "string"}
 
 def config_schema() -> Schema:
     """The schema of a config that plays, learns or is a study."""
-    schema, study = Config.model_json_schema(), StudySections.model_json_schema()
+    schema = Config.model_json_schema()
+    study = StudySections.model_json_schema()
     sections: Schema = schema["properties"] | study["properties"]
     # what an `extends:` brings is not seen here, so no section is wanted
     sections["extends"] = {

@@ -197,7 +197,8 @@ def load_study(
             f"{source}: no section `grid:` or `cross_play:`, so there is nothing to compare; play"
             f" it with: gem-ma run {source}"
         )
-    cells, faults = {}, list(document.faults)
+    cells = {}
+    faults = list(document.faults)
     for names in grid.cells():
         filled = grid.filled(document, names)
         config = _finish(filled, path)

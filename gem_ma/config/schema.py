@@ -62,7 +62,8 @@ def _explain(
     path: Keys, problems: Sequence[ErrorDetails], document: Document, root: type[BaseModel]
 ) -> str:
     problem = problems[0]
-    kind, wanted = problem["type"], _wanted(path, root)
+    kind = problem["type"]
+    wanted = _wanted(path, root)
     # the only problem whose key the document does not have
     if kind == "missing":
         return f"is missing; it is {_describe(wanted)}" if wanted is not None else "is missing"

@@ -36,7 +36,8 @@ def due(weights: Mapping[str, float], number: int) -> Due:
         before = _turns_before(share, number)
         if _turns_before(share, number + 1) > before:
             return Due(name, before)
-        number, left = number - before, left - Fraction(str(weights[name]))
+        number = number - before
+        left = left - Fraction(str(weights[name]))
     return Due(names[-1], number)
 
 

@@ -148,5 +148,6 @@ def extend(document: Document, path: Path | None, file: str) -> None:
                 if inner[: len(keys)] == keys
             }
             below.put(keys, Document(document.get(*keys), {(): place, **part}))
-    document.value, document.places = below.value, {**below.places, (): document.places[()]}
+    document.value = below.value
+    document.places = {**below.places, (): document.places[()]}
     document.faults += below.faults

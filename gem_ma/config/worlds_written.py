@@ -73,7 +73,8 @@ def give_own_seat(document: Document, keys: Keys) -> None:
     depth = next((depth for depth in depths if keys[depth - 1 : depth] == ("agents",)), None)
     if depth is None or len(keys) < depth + 2:
         return
-    name, section_of = str(keys[depth]), keys[:depth]
+    name = str(keys[depth])
+    section_of = keys[:depth]
     path: Keys = (*section_of, name)
     seat = document.get(*path)
     if is_pattern(name) or not (seat is None or is_partial(seat)):
@@ -81,7 +82,8 @@ def give_own_seat(document: Document, keys: Keys) -> None:
     for above in (section_of, ("agents",)):
         key = key_of(name, section(document, *above).keys() - {name})
         if key is not None and isinstance(document.get(*above, key), dict):
-            part, mine = document.part((*above, key)), document.part(path)
+            part = document.part((*above, key))
+            mine = document.part(path)
             values = {**deepcopy(part.value), **(seat or {})}
             document.put(
                 path, Document(values, {**part.places, **mine.places} if seat else part.places)
@@ -100,7 +102,8 @@ def placed_keys(document: Document, keys: Keys) -> Iterator[Keys]:
         yield from (("scenarios", name, *keys[1:]) for name in several)
         return
     for path in SECTIONS:
-        names, (number, *rest) = list(section(document, *path)), keys[len(path) :] or ("",)
+        names = list(section(document, *path))
+        (number, *rest) = keys[len(path) :] or ("",)
         is_place = str(number).isdecimal() and int(number) < len(names)
         if keys[: len(path)] == path and is_place:
             yield (*path, names[int(number)], *rest)

@@ -145,7 +145,8 @@ def turns(
         fresh: list[TurnRow] = []
         for agent in agents:
             part = folded[agent]
-            before[index, agent], elsewhere[index, agent] = part.before, part.elsewhere
+            before[index, agent] = part.before
+            elsewhere[index, agent] = part.elsewhere
             # a part that came to its own end is worth nothing more
             tail = (tails or {}).get((index, agent), 0.0) if episode.goes_on(agent) else 0.0
             gains = returns(part.rewards, discount_of(gamma, agent), tail)
@@ -233,10 +234,8 @@ def _check_sum(episode: Episode, folded: Mapping[str, Credit], mix: float) -> No
         for agent, part in folded.items()
     }
     if mix:
-        paid, sums = (
-            {"the cast": [v for part in paid.values() for v in part]},
-            {"the cast": [v for part in sums.values() for v in part]},
-        )
+        paid = {"the cast": [v for part in paid.values() for v in part]}
+        sums = {"the cast": [v for part in sums.values() for v in part]}
     for name, values in sums.items():
         difference = math.fsum(values) - math.fsum(paid[name])
         # `not <=` and no `>`: a NaN is caught too

@@ -37,7 +37,8 @@ class FromFunction:
     """A plain `f(messages, legal, rng) -> str` as a behaviour; the function may be async."""
 
     def __init__(self, function: Plain, rng: random.Random) -> None:
-        self.function, self.rng = function, rng
+        self.function = function
+        self.rng = rng
 
     async def act(self, asked: Asked) -> Action:
         answer: Any = self.function(asked.transcript, asked.legal, self.rng)

@@ -21,8 +21,12 @@ from typing import Any
 
 from gem_ma.kernel.scenario import Call, Game
 
-CALL_THREAD, IDLE_THREAD = "gem_ma call", "gem_ma idle"  # names of threads
-IDLE_KEPT, IDLE_S = 32, 10.0  # threads that wait for their next call, and for how long
+# names of threads
+CALL_THREAD = "gem_ma call"
+IDLE_THREAD = "gem_ma idle"
+# threads that wait for their next call, and for how long
+IDLE_KEPT = 32
+IDLE_S = 10.0
 MAX_HUNG = 64  # in this process
 CROWDED = (
     f"TooManyHungCalls: {MAX_HUNG} calls have not come back, so no further one is begun; what they"
@@ -34,7 +38,8 @@ class _Hung:
     """How many calls run on that nobody waits for any more."""
 
     def __init__(self) -> None:
-        self.number, self.lock = 0, threading.Lock()
+        self.number = 0
+        self.lock = threading.Lock()
 
 
 _HUNG = _Hung()

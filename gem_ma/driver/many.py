@@ -29,14 +29,17 @@ class Crew(Generic[Work]):
         player: Callable[[Work], Awaitable[Episode]],
         started: Callable[[Work], None] | None,
     ) -> None:
-        self._plans, self._player, self._started = iter(plans), player, started
+        self._plans = iter(plans)
+        self._player = player
+        self._started = started
         # an episode, what ended the run, or None: one worker has gone
         self._queue: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue()
         self._workers: list[asyncio.Future[None]] = []
 
     def start(self, number: int, gate: Gate | None) -> None:
         """Makes so many workers; each counts as a coroutine of the gate."""
-        self._slots, self._gate = asyncio.Semaphore(number), gate
+        self._slots = asyncio.Semaphore(number)
+        self._gate = gate
         self._admitted = ADMITTED.get()
         # a task takes over the context in which it is made, and the consumer's stays as it was
         gates = GATE.set(gate)

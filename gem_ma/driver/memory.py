@@ -40,7 +40,8 @@ class Memory:
     @classmethod
     def of(cls, agent: str, settings: Mapping[str, Any]) -> Memory:
         """The memory of a seat. Raises ConfigError for what is none."""
-        where, names = f"agent {agent!r}: memory", [field.name for field in fields(cls)]
+        where = f"agent {agent!r}: memory"
+        names = [field.name for field in fields(cls)]
         for name in settings:
             if name not in names:
                 raise ConfigError(f"{where} has no {name!r}; it has {', '.join(names)}")
@@ -60,7 +61,8 @@ class Memory:
 
     def cut(self, agent: str, messages: Sequence[Message]) -> tuple[int, int]:
         """(messages that stay at the beginning, index of the first one of the window)."""
-        first, start = min(self.first, len(messages)), 0
+        first = min(self.first, len(messages))
+        start = 0
         if self.window is not None:
             start = len(messages) - self.window
         else:
@@ -106,7 +108,9 @@ class Remembering:
     thread, and what it is a summary of."""
 
     def __init__(self, agent: str, memory: Memory, sample: Sample) -> None:
-        self._agent, self._memory, self._sample = agent, memory, sample
+        self._agent = agent
+        self._memory = memory
+        self._sample = sample
         self._rule: Callable[[Sequence[Message]], str] | None = None
         if memory.summary is not None and memory.policy is None:
             self._rule = load("agents", memory.summary)
@@ -133,7 +137,9 @@ class Remembering:
             return old, self._checked_text(self._rule(old)) if old else ""
         folded, text = self._folded.get(thread, ((), ""))
         if old[: len(folded)] != folded:
-            folded, text = (), ""  # another conversation under the same name
+            # another conversation under the same name
+            folded = ()
+            text = ""
         new = old[len(folded) :]
         # a call for each message would cost more than the window saves, so some gather first; and
         # between two summaries the prompt only grows, as one token row
@@ -146,7 +152,8 @@ class Remembering:
             )
             # a thread of its own: it is no part of the conversation that the agent has
             reply = await self._sample(prompt, thread=f"{thread}/summary", policy=SUMMARY)
-            folded, text = old, reply.text.strip()
+            folded = old
+            text = reply.text.strip()
             self._folded[thread] = (folded, text)
         return folded, text
 

@@ -21,7 +21,8 @@ def drawn_otherwise(agent: str, policy: Policy, sampling: Sampling) -> ConfigErr
     if not policy.learns:
         return None
     for key in DRAWS:
-        asked, configured = getattr(sampling, key), getattr(policy.sampling, key)
+        asked = getattr(sampling, key)
+        configured = getattr(policy.sampling, key)
         if asked != configured:
             return ConfigError(
                 f"agent {agent!r}: its behaviour samples policy {policy.name!r} with {key} {asked},"

@@ -14,7 +14,8 @@ Result = TypeVar("Result")
 async def together(acts: Mapping[str, Coroutine[Any, Any, Result]]) -> dict[str, Result]:
     """All act at once; gives what each came to. Waits for all even if one fails, so that which
     failure is raised does not depend on timing."""
-    gate, running = GATE.get(), len(acts)
+    gate = GATE.get()
+    running = len(acts)
     if gate is not None:
         gate.start(running - 1)
 

@@ -81,7 +81,8 @@ class Gate:
         if self.running > 0 or self._closed:
             return
         # taken before anything runs: what an answer makes its asker ask belongs to the next release
-        waiting, self._waiting = self._waiting, {}
+        waiting = self._waiting
+        self._waiting = {}
         batches = [
             (lane, [(request, answer, engine) for answer, (request, engine) in rows.items()])
             for lane, rows in waiting.items()
@@ -104,7 +105,8 @@ class _Lane:
     """Rows that wait for one batch."""
 
     def __init__(self, max_batch: int, wait_s: float) -> None:
-        self.max_batch, self.wait_s = max_batch, wait_s
+        self.max_batch = max_batch
+        self.wait_s = wait_s
         # filled by the event loop, emptied in the worker thread
         self._waiting: deque[Queued] = deque()
         self._worker: asyncio.Task[None] | None = None

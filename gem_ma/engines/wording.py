@@ -17,7 +17,8 @@ TOOLS_IN_TEXT = (
     '<tool_call>\n{"name": "<tool>", "arguments": {<its arguments>}}\n</tool_call>\n'
     "and nothing after it; its result comes back between <tool_response> tags.\n"
 )
-BEFORE_RESULT, BEHIND_RESULT = "<tool_response>\n", "\n</tool_response>"
+BEFORE_RESULT = "<tool_response>\n"
+BEHIND_RESULT = "\n</tool_response>"
 # The scenario speaks for itself, and a name that is a chat role would say the role twice.
 NAMELESS = (SCENARIO, SYSTEM, "user", "assistant")
 

@@ -82,7 +82,8 @@ class ChatAEC(Projection, pettingzoo.AECEnv[str, dict[str, Any], "str | Action |
                 f"{session.name}, step {game.step}: {agent!r} must act; None is for agents whose"
                 " part is over"
             )
-        actions, asked = self._actions, game.pending
+        actions = self._actions
+        asked = game.pending
         try:
             actions[agent] = read(action, asked[agent])
         except ActionError as error:
@@ -102,7 +103,8 @@ class ChatAEC(Projection, pettingzoo.AECEnv[str, dict[str, Any], "str | Action |
         self._publish(game)
 
     def _publish(self, game: Game) -> None:
-        session, paid = self._session, self._session.rewards()
+        session = self._session
+        paid = self._session.rewards()
         for agent in self.agents:
             self.rewards[agent] = paid.get(agent, 0.0)
             self._cumulative_rewards[agent] += self.rewards[agent]

@@ -49,7 +49,9 @@ class DiscreteGym(gymnasium.Env[NDArray[np.float32], int]):
     ) -> None:
         """`encode` makes the vector of an observation of `chat`, in place of the words. Raises
         ConfigError where the agent is asked for free text, or is never asked."""
-        self.chat, self.agent, self.metadata = chat, chat.agent, chat.metadata
+        self.chat = chat
+        self.agent = chat.agent
+        self.metadata = chat.metadata
         self.render_mode = chat.render_mode
         offered: Sequence[str] = ()
         words: Sequence[str] = ()
@@ -57,7 +59,8 @@ class DiscreteGym(gymnasium.Env[NDArray[np.float32], int]):
         if actions is None or encode is None:
             offered, words = _explored(chat.scenario, chat.agent, explore)
         self.actions = tuple(actions if actions is not None else offered)
-        self.words, self.window = {word: place for place, word in enumerate(words)}, window
+        self.words = {word: place for place, word in enumerate(words)}
+        self.window = window
         self._encode = encode
         self._numbers = {action: number for number, action in enumerate(self.actions)}
         self.action_space = spaces.Discrete(len(self.actions))

@@ -76,7 +76,8 @@ class Env:
     def __init__(self, make: Callable[[], ChatGym], history: str = "") -> None:
         if history not in HISTORIES:
             raise ConfigError(f"history is one of {HISTORIES}; got {history!r}")
-        self._make, self.history = make, history
+        self._make = make
+        self.history = history
         self._env = make()
         self._seed: int | None = None
         self._actions: list[str] = []
@@ -87,7 +88,8 @@ class Env:
         """Starts a play; without a seed the next one of those that the last seed began."""
         if seed is not None:
             self._random = random.Random(f"{seed}/actions")
-        self._actions, self._seen = [], 0
+        self._actions = []
+        self._seen = 0
         seen, info = self._env.reset(seed=seed)
         # kept, so that a copy can play the same play
         self._seed = self._env.game.seed
@@ -165,7 +167,9 @@ class VectorEnv:
     stand under `final_obs` and `final_info` of the new info."""
 
     def __init__(self, envs: Sequence[Env], seed: int = 0, autoreset: bool = True) -> None:
-        self.envs, self.seed, self.autoreset = list(envs), seed, autoreset
+        self.envs = list(envs)
+        self.seed = seed
+        self.autoreset = autoreset
 
     @property
     def num_envs(self) -> int:

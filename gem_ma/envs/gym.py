@@ -29,7 +29,8 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
     does not show."""
 
     def __init__(self, session: Session, agent: str, others: Mapping[str, Any]) -> None:
-        self._session, self.agent = session, agent
+        self._session = session
+        self.agent = agent
         self._others = Others(session, agent, others)
         self.metadata = {"name": session.name, "render_modes": list(RENDER_MODES), "render_fps": 4}
         self.render_mode = session.render_mode
@@ -69,7 +70,8 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
         game = session.reset(seed, options)
         if seed is not None:
             # numpy knows no negative seeds
-            self._np_random, self._np_random_seed = None, abs(game.seed)
+            self._np_random = None
+            self._np_random_seed = abs(game.seed)
         self._others.seat(game)
         self._done = False
         self._play_on(game)
@@ -88,7 +90,8 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
         Raises ActionError, and changes nothing, for what is no action; ScenarioError where the
         scenario's code fails.
         """
-        session, agent = self._session, self.agent
+        session = self._session
+        agent = self.agent
         game = session.playing()
         if self._done or (game.closed and session.end is None):
             raise session.refuse()

@@ -50,7 +50,9 @@ class Lane:
             raise ConfigError(
                 f"{session.name}: say which agent is yours (agent=), of {', '.join(names)}"
             )
-        self.session, self.agent, self._timeout_s = session, agent or names[0], timeout_s
+        self.session = session
+        self.agent = agent or names[0]
+        self._timeout_s = timeout_s
         self._others = Others(session, self.agent, others)
         self.asked = self.ended = False  # waits for an action; for a reset
         self._call: Outside | None = None
@@ -100,8 +102,11 @@ class Lane:
             flight.cancel()
         if self._call is not None:
             self._call.leave()
-        self.until, self.asked = None, False
-        self._call, self._flights, self._actions = None, {}, {}
+        self.until = None
+        self.asked = False
+        self._call = None
+        self._flights = {}
+        self._actions = {}
         self.session.close()
 
     # -- the play ---------------------------------------------------------------------------------
@@ -163,17 +168,21 @@ class Lane:
         return self._go_on()
 
     def _arrived(self) -> Transition | None:
-        call, self._call, self.until = self._call, None, None
+        call = self._call
+        self._call = None
+        self.until = None
         if call is not None:
             call.leave()
             self.session.answer(*(call.outcome or late(self._timeout_s)))
         else:
-            flights, self._flights = self._flights, {}
+            flights = self._flights
+            self._flights = {}
             self.session.commit(landed(self._actions, flights))
         return self._go_on()
 
     def _step(self) -> Transition:
-        session, agent = self.session, self.agent
+        session = self.session
+        agent = self.agent
         self._seen = session.observe(agent)
         terminated = session.terminated(agent)
         return Transition(

@@ -81,7 +81,8 @@ class Messages(tuple[dict[str, str], ...]):
 
 def encode(message: Message, observer: str) -> dict[str, str]:
     """The message as `observer` sees it, all strings."""
-    sender, content = message.sender, message.content
+    sender = message.sender
+    content = message.content
     # a text that looks like parts is written as parts, so that reading it back is sure
     plain = isinstance(content, str) and not content.startswith(_PARTS)
     return {

@@ -84,16 +84,15 @@ class ChatParallel(Projection, pettingzoo.ParallelEnv[str, dict[str, Any], "str 
             )
         session.commit({agent: actions[agent] for agent in game.pending})  # type: ignore[misc]
         # the dicts hold those who were there before the step: it is their last word
-        paid, alive = session.rewards(), self.agents
+        paid = session.rewards()
+        alive = self.agents
         over = {agent: session.terminated(agent) for agent in alive}
         cut = {agent: session.truncated(agent) for agent in alive}
         self.agents = [agent for agent in alive if not (over[agent] or cut[agent])]
         if self.render_mode == "human":
             session.render()
-        observations, infos = (
-            {agent: session.observe(agent) for agent in alive},
-            {agent: session.info(agent) for agent in alive},
-        )
+        observations = {agent: session.observe(agent) for agent in alive}
+        infos = {agent: session.info(agent) for agent in alive}
         return observations, {agent: paid.get(agent, 0.0) for agent in alive}, over, cut, infos
 
 

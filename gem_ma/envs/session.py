@@ -65,7 +65,8 @@ class Session:
         self.scenario = as_scenario(scenario, **(options or {}))
         self.name = _name(self.scenario)
         self.agents = tuple(self.scenario.agents)
-        self.split, self.render_mode = split, render_mode
+        self.split = split
+        self.render_mode = render_mode
         self._defer = defer_calls
         self.limits = _limits(limits, max_steps, self.scenario)
         # in a tuple, since None is a task
@@ -84,7 +85,9 @@ class Session:
 
     def reset(self, seed: int | None, options: Mapping[str, Any] | None) -> Game:
         """Starts episode `seed`, or the next one of the stream that the last seed began."""
-        previous, self.game, self.failure = self.game, None, None
+        previous = self.game
+        self.game = None
+        self.failure = None
         if previous is not None:
             previous.close()
         if seed is not None:
@@ -94,7 +97,8 @@ class Session:
             except TypeError:
                 raise ConfigError(f"{self.name}: a seed is an integer; got {seed!r}") from None
             # as Gymnasium wants it: a seed decides all later resets without one
-            self._seeds, self._seed = None, seed
+            self._seeds = None
+            self._seed = seed
         else:
             if self._seeds is None:
                 self._seeds = random.Random(f"{self._seed}/resets")
@@ -102,7 +106,9 @@ class Session:
             seed = self._seeds.randrange(2**31)
         asked_for = options.get("task") if isinstance(options, Mapping) else None
         task = self._task(asked_for) if asked_for is not None else self._task_of_seed(seed)
-        self.end, self._paid, self._printed = None, 0, 0
+        self.end = None
+        self._paid = 0
+        self._printed = 0
         self.turns, self.illegal = dict.fromkeys(self.agents, 0), dict.fromkeys(self.agents, False)
         self._encoded: dict[str, list[dict[str, str]]] = {agent: [] for agent in self.agents}
         self._started = time.monotonic()
@@ -218,7 +224,8 @@ class Session:
     def observe(self, agent: str) -> dict[str, Any]:
         """The agent's whole transcript. A turn encodes what is new; each observation copies what
         is looked at, so who keeps or edits one harms no other."""
-        game, encoded = self._game(), self._encoded[agent]
+        game = self._game()
+        encoded = self._encoded[agent]
         for message in game.since(agent, len(encoded)):
             encoded.append(encode(message, agent))
         return {"messages": Messages(encoded)}
@@ -284,7 +291,8 @@ class Session:
         prints what is new since it last printed."""
         lines = self._lines()
         if self.render_mode == "human":
-            new, self._printed = lines[self._printed :], len(lines)
+            new = lines[self._printed :]
+            self._printed = len(lines)
             text = "".join(f"{line}\n" for line in new)
             # a terminal of another encoding would raise for a letter that it lacks
             encoding = getattr(sys.stdout, "encoding", None) or "utf-8"

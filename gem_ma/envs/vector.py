@@ -38,7 +38,9 @@ class Vector:
     """
 
     def __init__(self, lanes: Sequence[Lane], seeds: Sequence[int | None], autoreset: bool) -> None:
-        self._lanes, self._seeds, self.autoreset = lanes, list(seeds), autoreset
+        self._lanes = lanes
+        self._seeds = list(seeds)
+        self.autoreset = autoreset
         self._new = [True] * len(lanes)  # before the first episode, which has the seed
         # numbers of those to look at: something came. Threads put them in
         self._came = SimpleQueue[int]()

@@ -75,7 +75,9 @@ class Call:
     __slots__ = ("args", "function", "kwargs")
 
     def __init__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        self.function, self.args, self.kwargs = function, args, kwargs
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
 
     def run(self) -> tuple[Any, str | None]:
         """(value, None), or (None, what was raised): the work's own failure is data for the

@@ -23,7 +23,8 @@ def quick(cls: type[T]) -> type[T]:
     if reason := _unfit(cls):
         raise TypeError(f"{cls.__qualname__}: no quick constructor, since {reason}")
     names: dict[str, Any] = {}
-    parameters, lines = ["self"], []
+    parameters = ["self"]
+    lines = []
     for field in fields(cls):  # type: ignore[arg-type]
         default = ""
         if field.default is not MISSING:
@@ -36,7 +37,8 @@ def quick(cls: type[T]) -> type[T]:
     source = f"def __init__({', '.join(parameters)}):\n" + "\n".join(lines)
     exec(source, names)
     made = names["__init__"]
-    made.__qualname__, made.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
+    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    made.__module__ = cls.__module__
     # the annotations of the old one, for whoever reads the signature
     made.__annotations__ = cls.__init__.__annotations__
     cls.__init__ = made  # type: ignore[method-assign]

@@ -12,7 +12,9 @@ from html import escape
 from itertools import groupby
 from typing import Any
 
-MOST_TEXT, MOST_STEPS = 1_200, 60  # characters of one message; steps of a play
+# characters of one message; steps of a play
+MOST_TEXT = 1_200
+MOST_STEPS = 60
 _CELL = "vertical-align:top;text-align:left;padding:4px 8px;border-top:1px solid #8884;"
 _TEXT = "white-space:pre-wrap;overflow-wrap:anywhere;"
 _SEEN_STYLE = f"opacity:.65;font-size:90%;{_TEXT}"

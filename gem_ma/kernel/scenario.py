@@ -55,7 +55,9 @@ class Game:
     ) -> None:
         """`defer_calls=True`: a Call stops the play in `waiting` until `answer` is called (the
         async driver); else it runs inline."""
-        self.scenario, self.task, self.seed = scenario, task, seed
+        self.scenario = scenario
+        self.task = task
+        self.seed = seed
         # the only source of chance of a play: fork and replay reseed this very object
         self.rng = random.Random(seed)
         self.turns: list[Turn] = []
@@ -70,7 +72,9 @@ class Game:
         self.waiting: Call | None = None
         # characters of a saying; what is replayed was cut when it was recorded
         self.max_said: int | None = MAX_SAID if script is None else None
-        self._defer, self._script, self._effects = defer_calls, script, 0
+        self._defer = defer_calls
+        self._script = script
+        self._effects = 0
         self._play: Any = None
         agents = scenario.agents
         names = tuple(agents) if isinstance(agents, (tuple, list)) else None
@@ -148,7 +152,8 @@ class Game:
             what = mismatch(actions, pending)
             raise ActionError(f"{_name(self.scenario)}, step {self.step}: {what}")
         # All are read before any is committed: one bad action may not leave half a step behind.
-        read_actions, handed = {}, {}
+        read_actions = {}
+        handed = {}
         for agent, asked in pending.items():
             try:
                 action = read(actions[agent], asked, self.max_said)
@@ -158,7 +163,9 @@ class Game:
                 ) from error
             read_actions[agent] = action
             handed[agent] = private_copy(action) if action.tool_calls else action
-        step, turns, say = self.step, self.turns, self._views.say
+        step = self.step
+        turns = self.turns
+        say = self._views.say
         for agent, action in read_actions.items():
             asked = pending[agent]
             model_calls = tuple(replies.get(agent, ())) if replies else ()
@@ -178,7 +185,9 @@ class Game:
     def close(self) -> None:
         """Ends the play from outside; the scenario's `finally:` blocks run. May be called twice."""
         if not self.closed:
-            self.closed, self.pending, self.waiting = True, {}, None
+            self.closed = True
+            self.pending = {}
+            self.waiting = None
             try:
                 # GeneratorExit is raised at the open `yield`, so the scenario can free what it
                 # holds
@@ -244,7 +253,8 @@ class Game:
             except BaseException as error:
                 # SystemExit too: the author's code ends its own play, never the run
                 raise self._fault(f"raised {type(error).__name__}: {error}") from error
-            answer, failed = None, None
+            answer = None
+            failed = None
             self._effects += 1
             if self._effects > MAX_EFFECTS:
                 raise self._fault(f"yielded more than {MAX_EFFECTS} effects without an Ask")
@@ -295,8 +305,10 @@ class Game:
         # what is paid belongs to the decision point that was committed last
         step = self.step - 1
         why = clean(reward.why) if isinstance(reward.why, str) else str(reward.why)
-        views, ledger = self._views, self.ledger
-        messages, left = views.messages, views.left
+        views = self._views
+        ledger = self.ledger
+        messages = views.messages
+        left = views.left
         for agent, value in reward.values.items():
             if agent not in messages or agent in left:
                 raise views.stranger(agent, "Reward")
@@ -360,7 +372,9 @@ class Game:
 
     def _shut(self) -> None:
         if not self.closed:
-            self.closed, self.pending, self.waiting = True, {}, None
+            self.closed = True
+            self.pending = {}
+            self.waiting = None
             with suppress(Exception):  # the first fault is the one to report
                 if self._play is not None:
                     self._play.close()

@@ -18,7 +18,8 @@ class Transcript(Sequence[Message]):
 
     def __init__(self, messages: list[Message]) -> None:
         # the length of this moment: what is appended later is not part of it
-        self._messages, self._length = messages, len(messages)
+        self._messages = messages
+        self._length = len(messages)
 
     def __len__(self) -> int:
         return self._length

@@ -19,7 +19,10 @@ from gem_ma.kernel.sampling import Attempt as Attempt
 from gem_ma.kernel.sampling import Sampling as Sampling
 from gem_ma.kernel.sampling import Usage as Usage
 
-SCENARIO, SYSTEM, TOOL = "scenario", "system", "tool"  # senders that are no agents
+# senders that are no agents
+SCENARIO = "scenario"
+SYSTEM = "system"
+TOOL = "tool"
 RESERVED_SENDERS = frozenset({SCENARIO, SYSTEM, TOOL})
 # characters of one saying, where nothing else is set: four times what a model writes in 2,048
 # tokens

@@ -37,7 +37,8 @@ class Views:
 
     def say(self, agent: str, action: Action) -> tuple[Message, ...]:
         """Adds the agent's own action, and gives what it was shown since the one before."""
-        view, seen = self.messages[agent], self.seen
+        view = self.messages[agent]
+        seen = self.seen
         new = tuple(view[seen[agent] :])
         view.append(spoken(agent, action))
         seen[agent] = len(view)
@@ -47,14 +48,18 @@ class Views:
         """Adds what an effect shows. Raises Misfit for a stranger, and for what cannot be shown."""
         if not isinstance(to, (dict, Mapping)):  # dict first: the abstract class alone is slow
             raise Misfit(f"{effect} takes {{agent: what it is shown}}; got {to!r}")
-        messages, left, text, message = self.messages, self.left, None, None
+        messages = self.messages
+        left = self.left
+        text = None
+        message = None
         for agent, content in to.items():
             view = messages.get(agent)
             if view is None or agent in left:
                 raise self.stranger(agent, effect)
             if isinstance(content, str):
                 if message is None or content != text:  # one message for all who see the same
-                    text, message = content, Message(clean(content))
+                    text = content
+                    message = Message(clean(content))
                 view.append(message)
             elif (several := as_messages(content)) is not None:
                 view.extend(several)
@@ -72,7 +77,8 @@ class Views:
         if isinstance(legal, tuple) and not tools:  # the common case, checked once
             # the same tuple again: not even a look-up, which reads all its strings
             if legal is not self._legal:
-                self._legal, self._offer = legal, closed_choice(legal)
+                self._legal = legal
+                self._offer = closed_choice(legal)
             return dict.fromkeys(to, self._offer)
         if legal is None and tools is None:  # free text, asked of all
             return dict.fromkeys(to, _OPEN)
@@ -122,7 +128,8 @@ def read(action: Action | str, asked: Pending, max_said: int | None = MAX_SAID) 
         raise ActionError(f"an Action has a text and a tuple of tool calls; got {action!r}")
     # cut first: parsing is linear in the text, and a text may be as long as its author likes
     text, calls, cut = bounded(action.text, action.tool_calls, max_said)
-    text, parsed = clean(text), action.parsed
+    text = clean(text)
+    parsed = action.parsed
     if asked.legal is None:
         parsed = None
     # a behaviour may claim any `parsed`; the scenario sees only what was offered

@@ -28,7 +28,8 @@ def thin(turns: Turns) -> None:
             continue
         for key in (turn["agent"], ""):
             if key in lists and (change := _change(lists[key][1], legal)) is not None:
-                turn["legal"], turn["legal_of"] = [], [lists[key][0], *change]
+                turn["legal"] = []
+                turn["legal_of"] = [lists[key][0], *change]
                 break
         lists[turn["agent"]] = lists[""] = (number, legal)
 
@@ -49,7 +50,8 @@ def _change(old: list[str], new: list[str]) -> tuple[list[int], list[list[Any]]]
     # a play that writes its tuple once hands out the same one
     if old is new or old == new:
         return [], []
-    remain, before = set(new), set(old)
+    remain = set(new)
+    before = set(old)
     dropped = [place for place, choice in enumerate(old) if choice not in remain]
     added = [[place, choice] for place, choice in enumerate(new) if choice not in before]
     if 2 * (len(dropped) + len(added)) > len(new):
@@ -58,7 +60,8 @@ def _change(old: list[str], new: list[str]) -> tuple[list[int], list[list[Any]]]
 
 
 def _changed(old: list[str], dropped: list[int], added: list[list[Any]]) -> list[str]:
-    gone, places = set(dropped), dict(added)
+    gone = set(dropped)
+    places = dict(added)
     rest = (choice for place, choice in enumerate(old) if place not in gone)
     # by rising places in the new list; a string in the middle of a long list moves no other
     length = len(old) - len(gone) + len(places)

@@ -55,12 +55,16 @@ from gem_ma.record.shapes import (
 # raised when old readers would read a line wrongly, not for a field with a default
 SCHEMA = 1
 
-TEXT, INTEGER = Shape(text, text), Shape(integer, integer)
-NUMBER, FLAG = Shape(number, number), Shape(flag, flag)
-FREE, FREE_OBJECT = Shape(free, free), Shape(free_object, free_object)
+TEXT = Shape(text, text)
+INTEGER = Shape(integer, integer)
+NUMBER = Shape(number, number)
+FLAG = Shape(flag, flag)
+FREE = Shape(free, free)
+FREE_OBJECT = Shape(free_object, free_object)
 TEXTS = many(TEXT)
 # ids and log-probabilities: most of the bytes of a run that trains
-INTEGERS, NUMBERS = many_numbers(integer, int), many_numbers(number, float)
+INTEGERS = many_numbers(integer, int)
+NUMBERS = many_numbers(number, float)
 
 _TOOL_CALL = record(ToolCall, id=TEXT, name=TEXT, arguments=FREE_OBJECT, repaired=TEXT)
 _MALFORMED = record(Malformed, text=TEXT, reason=TEXT)

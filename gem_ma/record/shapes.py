@@ -27,7 +27,8 @@ class Wrong(Exception):
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
-        self.what, self.path = what, ""
+        self.what = what
+        self.path = ""
 
     def within(self, part: str) -> Wrong:
         """Itself, with the path of what holds the value in front."""

@@ -37,7 +37,8 @@ def thin(turns: Turns) -> None:
             # of equal lengths the latest reply, whose number is smallest
             count, back = max(shared, default=(0, 0))
             if count >= LEAST:
-                reply["prompt_ids"], reply["prompt_of"] = prompt[count:], [-back, count]
+                reply["prompt_ids"] = prompt[count:]
+                reply["prompt_of"] = [-back, count]
 
 
 def whole(turns: Any) -> Any:
@@ -55,7 +56,8 @@ def whole(turns: Any) -> Any:
         ):
             result.append(turn)
             continue
-        earlier, replies = ids_of.setdefault(turn["agent"], deque(maxlen=BACK)), []
+        earlier = ids_of.setdefault(turn["agent"], deque(maxlen=BACK))
+        replies = []
         for number, reply in enumerate(turn["replies"]):
             if isinstance(reply, dict):
                 reply = _full(reply, earlier, f"[{index}].replies[{number}].prompt_of")
@@ -69,7 +71,8 @@ def whole(turns: Any) -> Any:
 def _full(reply: dict[str, Any], earlier: deque[list[Any]], where: str) -> dict[str, Any]:
     if "prompt_of" not in reply:
         return reply
-    place, new = reply["prompt_of"], reply.get("prompt_ids", [])
+    place = reply["prompt_of"]
+    new = reply.get("prompt_ids", [])
     if not (
         isinstance(place, list) and len(place) == 2 and all(type(number) is int for number in place)
     ):
@@ -92,7 +95,8 @@ def common(first: Sequence[int], second: Sequence[int]) -> int:
     >>> common([1, 2, 3], [1, 2, 4, 5]), common([1, 2], [1, 2, 3]), common([], [1])
     (2, 2, 0)
     """
-    low, high = 0, min(len(first), len(second))
+    low = 0
+    high = min(len(first), len(second))
     if first[:high] == second[:high]:
         # the common case, a prompt that goes on: one comparison of slices
         return high

@@ -216,8 +216,11 @@ class Playing:
         page: Callable[[Path, Judge], Any] | None = None,
     ) -> None:
         """`page` writes the page of a run folder; None: no cell gets one."""
-        self.stopping, self.progress = stopping, progress
-        self.measures, self.fresh, self.page = measures, fresh, page
+        self.stopping = stopping
+        self.progress = progress
+        self.measures = measures
+        self.fresh = fresh
+        self.page = page
 
     async def cell(
         self, loaded: Loaded, path: Path, worlds: Worlds, policies: Mapping[str, Policy]
@@ -231,7 +234,8 @@ class Playing:
 
         make_folder(path, path.parent)  # no link below the study's folder
         with open_folder("run", loaded, worlds, policies, path, self.fresh) as folder:
-            plans, done = list(worlds.plans()), folder.done()
+            plans = list(worlds.plans())
+            done = folder.done()
             left = [plan for plan in plans if plan.id not in done]
             self.progress.skip(len(plans) - len(left))
             if left:

@@ -189,7 +189,9 @@ def _placed(line: str, policy: str, options: Mapping[str, Any]) -> str:
 def evaluation_plans(config: Config, scenario: Scenario) -> Iterator[Plan]:
     """One plan per task (or seed) and repeat, in order. Raises ConfigError for a task that the
     split does not have."""
-    settings, run, cast = config.only, config.run, cast_of(config)
+    settings = config.only
+    run = config.run
+    cast = cast_of(config)
     # an index stands for a task or, where there is one task only, for a seed
     by_seed = single(scenario.tasks(settings.split))
     for position, index in enumerate(_starts(config, scenario)):
@@ -220,7 +222,8 @@ def count(config: Config, scenario: Scenario) -> int:
 
 def _starts(config: Config, scenario: Scenario) -> Sequence[int]:
     """Task indices; 0, 1, ... where only the seed makes a difference."""
-    split, wanted = config.only.split, config.only.tasks
+    split = config.only.split
+    wanted = config.only.tasks
     tasks = scenario.tasks(split)
     size = len(tasks)
     if isinstance(wanted, int):

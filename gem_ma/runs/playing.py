@@ -82,7 +82,8 @@ def _remembering(folder: RunFolder, paid: Mapping[str, Policy]) -> dict[str, Pol
 
     if not paid:
         return {}
-    bought, keep = read_replies(folder.path), partial(keep_reply, folder.path)
+    bought = read_replies(folder.path)
+    keep = partial(keep_reply, folder.path)
     return {
         name: replace(policy, engine=Remembered(policy.engine, bought, keep))
         for name, policy in paid.items()

@@ -99,7 +99,8 @@ def _check_data(path: Path, worlds: Worlds) -> None:
     from gem_ma.runs.store import read_manifest
     from gem_ma.runs.store.used import changed_data, changed_rules
 
-    manifest, facts = read_manifest(path), world_facts(worlds)
+    manifest = read_manifest(path)
+    facts = world_facts(worlds)
     if words := changed_rules(manifest, facts) or changed_data(manifest, facts):
         raise DataError(words)
 
@@ -112,7 +113,8 @@ def _recorded_judge(path: Path, count: Callable[[], int] | None) -> tuple[Judge,
     from gem_ma.runs.store import read_ends, read_manifest, read_summary, read_verdicts
     from gem_ma.system.files import damage
 
-    manifest, rows = read_manifest(path), read_verdicts(path)
+    manifest = read_manifest(path)
+    rows = read_verdicts(path)
     with damage(path / "summary.json"):
         stored = read_summary(path)
         played = len(read_ends(path)) if count is None else count()

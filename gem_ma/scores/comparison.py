@@ -181,7 +181,8 @@ def outcome(success: float) -> str:
 
 def verdict_of(comparison: Mapping[str, Any]) -> str:
     """What came out, in one sentence."""
-    differs, rows = comparison["differs"], comparison["scores"]
+    differs = comparison["differs"]
+    rows = comparison["scores"]
     tested = [row for row in rows.values() if row["p_adjusted"] is not None]
     if not comparison["pairs"]:
         return "the two runs have no play in common"

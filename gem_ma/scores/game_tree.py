@@ -20,7 +20,9 @@ from gem_ma.scores.listed_chance import play_listed
 Strategy = Callable[[str, tuple[Message, ...], tuple[str, ...]], Sequence[float]]
 Steps = tuple[dict[str, Action], ...]  # the joint actions from the start to a node
 Info = tuple[Any, ...]  # an information set: agent, view, legal strings
-PROBE_AT, PROBES = 2000, 31  # nodes grown before a tree's size is probed; random walks of a probe
+# nodes grown before a tree's size is probed; random walks of a probe
+PROBE_AT = 2000
+PROBES = 31
 ROUNDING = 1e-6  # how far a sum of probabilities may be off 1
 _UNREADABLE = Action("")
 
@@ -45,7 +47,9 @@ class Tree:
     def __init__(
         self, scenario: Scenario, task: Any, strategies: Mapping[str, Strategy], max_nodes: int
     ) -> None:
-        self.scenario, self.task, self.strategies = scenario, task, strategies
+        self.scenario = scenario
+        self.task = task
+        self.strategies = strategies
         self.max_nodes = max_nodes
         self.nodes = 0
         self.known: dict[Info, list[float]] = {}
@@ -83,11 +87,13 @@ class Tree:
     def _probed(self) -> float:
         """The median of Knuth's estimate of the number of nodes over random walks. A tree has at
         least half as many: each estimate is unbiased."""
-        rng, estimates = random.Random(0), []
+        rng = random.Random(0)
+        estimates = []
         for _ in range(PROBES):
             steps: Steps = ()
             drawn: tuple[int, ...] = ()
-            width, total = 1, 1
+            width = 1
+            total = 1
             while total <= 2 * self.max_nodes:
                 game, listed = play_listed(self.scenario, self.task, steps, drawn)
                 if len(listed.sizes) > len(drawn):

@@ -56,9 +56,11 @@ def clustered_wilson(
     >>> [round(bound, 3) for bound in clustered_wilson([4, 4, 3, 4, 0, 4, 4, 4], [4] * 8)]
     [0.39, 0.979]
     """
-    won, counts = vector("sums", sums), vector("tries", tries)
+    won = vector("sums", sums)
+    counts = vector("tries", tries)
     total = float(counts.sum())
-    rate, rest = float(won.sum()) / total, counts - won
+    rate = float(won.sum()) / total
+    rest = counts - won
     size = float((counts * counts).sum()) / total
     rare = won if rate <= 0.5 else rest
     events = float(rare.sum())
@@ -68,7 +70,8 @@ def clustered_wilson(
         effect = (effect * events + size * size) / (events + size)
         holders = events * events / float((rare * rare).sum())
     else:
-        effect, holders = size, 1.0
+        effect = size
+        holders = 1.0
     degrees = max(1.0, min(total / size - 1, EVENTS * holders))
     n = total / min(max(effect, 1.0), size)
     return _score_bounds(rate, n, t_quantile(0.5 + fraction(level) / 2, degrees))
@@ -96,7 +99,8 @@ def skewed_t(
     if units < 2:
         raise ValueError(f"a t interval needs at least 2 values; got {units}")
     each = np.ones(units) if counts is None else vector("counts", counts)
-    total, largest = float(each.sum()), float(np.abs(array / each).max())
+    total = float(each.sum())
+    largest = float(np.abs(array / each).max())
     mean = float(array.sum()) / total
     if not largest:
         return mean, mean
@@ -145,7 +149,8 @@ def fraction(level: float) -> float:
 def _residuals(sums: Floats, counts: Floats) -> Floats:
     """What each task [T] is beyond its share, as the mean without it shows: a task that weighs much
     draws the mean to itself."""
-    total, units = counts.sum(), len(counts)
+    total = counts.sum()
+    units = len(counts)
     left = (sums - counts * (sums.sum() / total)) / (1 - counts / total)
     return np.asarray(left * (1 - 1 / units))
 

@@ -61,7 +61,8 @@ class Judge:
         won only where the summary judged all plays and lists every lost one. Raises KeyError and
         TypeError where the summary is damaged.
         """
-        success, lost = summary.get("success"), summary.get("lost")
+        success = summary.get("success")
+        lost = summary.get("lost")
         if not success or not lost:
             return cls()
         # rows of lost plays hold their measures and labels

@@ -24,7 +24,8 @@ class ListedDraws(random.Random):
 
     def __init__(self, drawn: Sequence[int]) -> None:
         super().__init__(0)
-        self.drawn, self.sizes = drawn, list[int]()
+        self.drawn = drawn
+        self.sizes = list[int]()
 
     def _pick(self, size: int) -> int:
         place = len(self.sizes)
@@ -66,9 +67,12 @@ class _WithDraws(Scenario):
     """The same rules with the listed draws."""
 
     def __init__(self, scenario: Scenario, rng: random.Random) -> None:
-        self.inner, self.rng = scenario, rng
+        self.inner = scenario
+        self.rng = rng
         # what `Game` reads off a scenario beside its rules
-        self.agents, self.id, self.version = scenario.agents, scenario.id, scenario.version
+        self.agents = scenario.agents
+        self.id = scenario.id
+        self.version = scenario.version
 
     def play(self, rng: random.Random, task: Any) -> Play:
         return self.inner.play(self.rng, task)

@@ -63,7 +63,8 @@ def summarise(
     failed = [episode for episode in all_ if episode.end is End.FAILED]
     agents = list(dict.fromkeys(one.whose(agent) for one in all_ for agent in one.cast))
     tallies_of = {agent: tallies.by_agent.get(agent, AgentCounts()) for agent in agents}
-    measures, labels = measures and taken.measures, labels and taken.labels
+    measures = measures and taken.measures
+    labels = labels and taken.labels
     several = {"": kinds} if isinstance(kinds, Kinds) else kinds
     parts = [
         _part(taken, world, several.get(world, Kinds()), success is not None, measures, labels)
@@ -109,7 +110,8 @@ def _scores(
     ok = [episode for episode in episodes if episode.end.scored]
     failed = sum(episode.end is End.FAILED for episode in episodes)
     agents = list(dict.fromkeys(agent for episode in episodes for agent in episode.cast))
-    curve, excluded = _pass_hat_k(judged), len(episodes) - len(ok) - failed
+    curve = _pass_hat_k(judged)
+    excluded = len(episodes) - len(ok) - failed
     won = [float(good) for _, good in judged]  # failed ones are not judged; `score` has them as 0
     tested = interval(won, [episode for episode, _ in judged], rate=True)
     return {
@@ -205,7 +207,8 @@ def _return(agent: str, ok: list[Episode], failed: int, kinds: Kinds) -> dict[st
 def _score(
     judged: list[tuple[Episode, bool]], failed: int, excluded: int
 ) -> dict[str, float | None]:
-    won, counted = sum(good for _, good in judged), len(judged) + failed
+    won = sum(good for _, good in judged)
+    counted = len(judged) + failed
     # excluded ones were cut off from outside: whether they would have been won is unknown
     total = counted + excluded
     return {
@@ -218,7 +221,8 @@ def _score(
 def _pass_hat_k(judged: list[tuple[Episode, bool]]) -> list[dict[str, Any]]:
     """Intervals of pass^1 ... pass^n over tasks, n = the fewest tries that a task has: a greater
     k is refused. [] for fewer than two tasks."""
-    tries, wins = Counter[str](), Counter[str]()
+    tries = Counter[str]()
+    wins = Counter[str]()
     for episode, won in judged:
         tries[episode.id[0]] += 1
         wins[episode.id[0]] += won

@@ -84,8 +84,6 @@ class Mixture:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """The inverse of `state`."""
-        self.size, self.reached, self.sums = (
-            state["size"],
-            list(state["reached"]),
-            [list(row) for row in state["sums"]],
-        )
+        self.size = state["size"]
+        self.reached = list(state["reached"])
+        self.sums = [list(row) for row in state["sums"]]

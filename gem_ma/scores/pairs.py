@@ -27,7 +27,8 @@ NO_PAIR: Mapping[str, Any] = {
 
 def by_play(values: Mapping[Id, float], paired_by: Sequence[str]) -> dict[tuple[Any, ...], float]:
     """The mean of the values that share a key; the task comes first in it."""
-    seeded, repeated = "seed" in paired_by, "repeat" in paired_by
+    seeded = "seed" in paired_by
+    repeated = "repeat" in paired_by
     means: dict[tuple[Any, ...], float] = {}
     # most have one value, and ten thousand lists and means of one number take a tenth of a second
     several: dict[tuple[Any, ...], list[float]] = {}

@@ -24,7 +24,9 @@ from gem_ma.kernel.errors import DataError
 from gem_ma.system.decimals import decimal
 
 ELO = 400 / math.log(10)  # rating points of a factor e in the odds of winning
-TOLERANCE, ROUNDS = 1e-10, 10_000  # of the fit: in log strength, and at most
+# of the fit: in log strength, and at most
+TOLERANCE = 1e-10
+ROUNDS = 10_000
 BLOCK = 1 << 22  # numbers of resamples held at once
 LEAST_PRIOR = 1e-3  # of resamples: one may lack a pair that met, and a fit needs a chain of matches
 Floats = NDArray[np.float64]
@@ -191,7 +193,8 @@ def ratings(
         resampled.append(_points(counts, base, anchor is None, rounds=300))
     tail = (1 - level) / 2
     low, high = np.quantile(np.concatenate(resampled), (tail, 1 - tail), axis=0)
-    result, best_first = {}, sorted(range(len(names)), key=lambda i: (-fitted[i], names[i]))
+    result = {}
+    best_first = sorted(range(len(names)), key=lambda i: (-fitted[i], names[i]))
     for i in best_first:
         mine = [(game, game.players.index(names[i])) for game in played if names[i] in game.players]
         ties = sum(game.score == 0.5 for game, _ in mine)
@@ -203,7 +206,8 @@ def ratings(
 
 def _key_draws(keys: int, resamples: int, seed: int) -> Iterator[Floats]:
     """How often each task key is drawn in each resample, [<= BLOCK / K, K] at a time."""
-    rng, block = np.random.default_rng(seed), max(1, BLOCK // keys)
+    rng = np.random.default_rng(seed)
+    block = max(1, BLOCK // keys)
     for start in range(0, resamples, block):
         rows = min(block, resamples - start)
         yield rng.multinomial(keys, np.full(keys, 1 / keys), rows).astype(np.float64)
@@ -280,7 +284,8 @@ def _points(won: Floats, base: int, centred: bool, rounds: int = ROUNDS) -> Floa
     """Ratings [B, M] of win counts [B, M, M]: s_i <- W_i / sum_j n_ij / (s_i + s_j), until no
     rating moves."""
     strength = np.ones(won.shape[:2])
-    met, wins = won + won.transpose(0, 2, 1), won.sum(2)
+    met = won + won.transpose(0, 2, 1)
+    wins = won.sum(2)
     for _ in range(rounds):
         expected = (met / (strength[:, :, None] + strength[:, None, :])).sum(2)
         new = wins / expected

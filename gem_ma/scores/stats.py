@@ -90,9 +90,11 @@ def mean_interval(
         raise ValueError(
             f"a rate lies between 0 and 1; got {float(array.min())} to {float(array.max())}"
         )
-    mean, named = float(array.mean()), range(len(array)) if tasks is None else tasks
+    mean = float(array.mean())
+    named = range(len(array)) if tasks is None else tasks
     sums, counts = _by_task(array, named)
-    means, units = sums / counts, len(sums)
+    means = sums / counts
+    units = len(sums)
     outcomes = rate and bool(np.isin(array, (0.0, 1.0)).all())
     # Wilson wants independent yes/no trials, which repeats of a task are not
     if outcomes and (counts == 1).all():
@@ -129,7 +131,8 @@ def paired(
     by sign flips of d. `family`: how many comparisons are read together; the wide interval leaves
     (1 - level) / family outside. `rate`: values in 0..1, so both intervals stay within -1..1.
     """
-    first, second = vector("a", a), vector("b", b)
+    first = vector("a", a)
+    second = vector("b", b)
     if len(first) != len(second):
         raise ValueError(f"paired values come in pairs; got {len(first)} and {len(second)}")
     if not len(first):
@@ -139,11 +142,9 @@ def paired(
     sums, counts = _by_task(second - first, tasks)
     # one number per task: its repeats are not independent
     d = sums / counts
-    mean, p, wide = (
-        float(d.mean()),
-        sign_flip(d, resamples, seed),
-        1 - (1 - fraction(level)) / family,
-    )
+    mean = float(d.mean())
+    p = sign_flip(d, resamples, seed)
+    wide = 1 - (1 - fraction(level)) / family
     if len(d) == 1:
         return Comparison(mean, -math.inf, math.inf, p, "one task", 1)
     reach = 1.0 if rate else math.inf  # what is cut off holds no value that could be true
@@ -152,7 +153,8 @@ def paired(
         return max(low, -reach), min(high, reach)
 
     shown = _with_one_of_each(d) if rate else d
-    alone, together = within(*skewed_t(shown, None, level)), within(*skewed_t(shown, None, wide))
+    alone = within(*skewed_t(shown, None, level))
+    together = within(*skewed_t(shown, None, wide))
     return Comparison(mean, *alone, p, "t over tasks", len(d), *together)
 
 
@@ -176,7 +178,10 @@ def sign_flip(
     d = vector("differences", differences)
     if not len(d):
         raise ValueError("a test needs at least one difference")
-    observed, rng, extreme, left = abs(float(d.sum())), np.random.default_rng(seed), 0, resamples
+    observed = abs(float(d.sum()))
+    rng = np.random.default_rng(seed)
+    extreme = 0
+    left = resamples
     counted = repeats(d)
     while left:
         rows = left if counted else min(left, max(1, _BLOCK // len(d)))
@@ -201,7 +206,8 @@ def holm(p: Sequence[float]) -> list[float]:
     if any(not 0 <= value <= 1 for value in p):
         raise ValueError(f"p values lie between 0 and 1; got {list(p)}")
     # the smallest p first: it pays for all m tests
-    adjusted, running = [0.0] * len(p), 0.0
+    adjusted = [0.0] * len(p)
+    running = 0.0
     for rank, index in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
         running = max(running, min(1.0, (len(p) - rank) * p[index]))
         adjusted[index] = running

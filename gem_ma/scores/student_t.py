@@ -55,7 +55,8 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
         return 1 - _incomplete_beta(b, a, 1 - x)
     log_scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
     front = math.exp(log_scale + a * math.log(x) + b * math.log1p(-x)) / a
-    c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1))
+    c = 1.0
+    d = 1 / (1 - (a + b) * x / (a + 1))
     fraction = d
     for m in range(1, 1000):
         # the even and the odd coefficient of Numerical Recipes' `betacf`

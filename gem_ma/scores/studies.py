@@ -60,7 +60,8 @@ def cell_of(
     `measures`: which of the scenario's to keep for each episode (all where absent); of the
     others the summary has the mean.
     """
-    listed, copies = list(episodes), Copies()
+    listed = list(episodes)
+    copies = Copies()
     values, _ = scores_of(copies.watching(listed), judge, measures)
     return Cell(judge.summarise(listed), values, world, run, judge.kinds, copies.one_play)
 
@@ -175,7 +176,8 @@ def difference_text(row: Mapping[str, Any] | None) -> str:
     other = "" if row["same_tasks"] else " (other scenario settings)"
     if row["method"] == ONE_PLAY:
         return f"{decimal(row['difference'], plus=True)} ({ONE_PLAY}){other}"
-    bounds, numbers = "n/a", (row["difference"], row["low"], row["high"])
+    bounds = "n/a"
+    numbers = (row["difference"], row["low"], row["high"])
     if row["low"] is not None and row["high"] is not None:
         bounds = ", ".join(decimal(bound, *numbers, plus=True) for bound in numbers[1:])
     return f"{decimal(*numbers, plus=True)} [{bounds}]{other}"

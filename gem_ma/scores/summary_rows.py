@@ -35,7 +35,8 @@ def _score_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
     retried = f" ({summary['retried']} with retried calls)" if summary["retried"] else ""
     counts = f"{summary['ok']} ok / {summary['failed']} failed / {summary['excluded']} excluded"
     yield "episodes", counts + retried
-    success, score = summary["success"], summary["score"]
+    success = summary["success"]
+    score = summary["score"]
     # a scenario without a notion of success has its returns
     if success is None:
         return
@@ -75,7 +76,8 @@ def baseline_rows(summary: Mapping[str, Any]) -> list[TextRow]:
 
 
 def _baseline(baseline: Mapping[str, Any]) -> str:
-    success, ok = baseline["success"], baseline["ok"]
+    success = baseline["success"]
+    ok = baseline["ok"]
     scores = {"": success}
     if success is None:
         returns = baseline["returns"].items()
@@ -93,7 +95,8 @@ def _baseline(baseline: Mapping[str, Any]) -> str:
 def _pass_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
     """pass^k. With k = 1 alone it only repeats the success, so it is printed only with the reason
     why there is no more."""
-    intervals, refused = _pass_intervals(summary), _refused(summary)
+    intervals = _pass_intervals(summary)
+    refused = _refused(summary)
     if len(intervals) > 1 or (intervals and refused):
         texts = (f"{k}: {interval_text(interval)}" for k, interval in enumerate(intervals, 1))
         yield "pass^k", "  ".join(texts) + refused

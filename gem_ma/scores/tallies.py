@@ -153,7 +153,8 @@ def take(
 
     Raises ScenarioError, and whatever `success` raises.
     """
-    tallies, slims = Tallies(), []
+    tallies = Tallies()
+    slims = []
     won: dict[int, bool] = {}
     measured: dict[int, Mapping[str, float]] = {}
     labelled: dict[int, Mapping[str, tuple[str, ...]]] = {}

@@ -103,7 +103,8 @@ def _line(heard: _Heard) -> str:
 def unheard_of(episodes: Iterable[Episode], policies: Iterable[str]) -> list[str]:
     """The lines on those of these policies that never spoke; no further episode is read than one
     in which the last of them has."""
-    voices, wanted = Voices(), set(policies)
+    voices = Voices()
+    wanted = set(policies)
     for episode in episodes if wanted else ():
         voices.add(episode)
         if voices.has_heard(wanted):

@@ -36,7 +36,8 @@ class Desk:
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.agents = tuple(agents)
-        self.patience_s, self._note = patience_s, note
+        self.patience_s = patience_s
+        self._note = note
         self._changed = threading.Condition()
         self._free: deque[Program] = deque()
         self._taken: OrderedDict[str, Program] = OrderedDict()

@@ -31,7 +31,9 @@ from gem_ma.serving.routes import Routes
 
 MOST_BYTES = 8 * 1024 * 1024  # of a body
 MOST_CONNECTIONS = 512
-MOST_DROPPED, DROP_S = 64 * 1024 * 1024, 5.0  # of a body that is refused unread
+# of a body that is refused unread
+MOST_DROPPED = 64 * 1024 * 1024
+DROP_S = 5.0
 ROOM_S = 2.0  # until a connection that was closed has left its place
 IDLE_S = 75.0  # of a connection without a request, and of a request that stops in the middle
 
@@ -46,7 +48,9 @@ class Door:
     def __init__(
         self, desk: Desk, *, host: str = "127.0.0.1", port: int = 0, key: str | None = None
     ) -> None:
-        self.desk, self.host, self.key = desk, host, key
+        self.desk = desk
+        self.host = host
+        self.key = key
         if not is_loopback(host) and not key:
             raise ConfigError(
                 f"--host {host}: others could take the seat; set a key in a variable and name it:"
@@ -117,7 +121,8 @@ class _Server(ThreadingMixIn, TCPServer):  # the library's HTTPServer asks DNS f
     request_queue_size = 128
 
     def __init__(self, address: tuple[str, int], door: Door) -> None:
-        self.door, self._places = door, threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self.door = door
+        self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self.idle: OrderedDict[_Handler, None] = OrderedDict()  # without a whole request
         if ":" in address[0]:
             self.address_family = AF_INET6
@@ -163,7 +168,8 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = IDLE_S
     # else the kernel holds the body back until the head is acknowledged: 40 ms a request
     disable_nagle_algorithm = True
-    server_version, sys_version = "gem_ma", ""
+    server_version = "gem_ma"
+    sys_version = ""
 
     def handle_one_request(self) -> None:
         self.server.idle[self] = None
@@ -221,7 +227,8 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refused("Content-Length is no number")
         if int(length) > MOST_BYTES:
             raise Refused(f"the body has {length} bytes; {MOST_BYTES} at most", status=413)
-        self.close_connection, self._unread = going_on, False
+        self.close_connection = going_on
+        self._unread = False
 
     def _body(self) -> bytes:
         length = int(self.headers.get("Content-Length", "0"))
@@ -233,7 +240,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _drop(self) -> None:
         """Reads what a refused request still sends. Most clients read once they have sent all, and
         would know of a closed connection alone."""
-        length, left = self.headers.get("Content-Length", "0"), MOST_DROPPED
+        length = self.headers.get("Content-Length", "0")
+        left = MOST_DROPPED
         if self.headers.get("Transfer-Encoding") is None:
             left = min(left, int(length)) if re.fullmatch("[0-9]{1,11}", length) else 0
         deadline = time.monotonic() + DROP_S

@@ -59,7 +59,9 @@ class Program:
                 f"agent {agent!r} is played by a program of somebody else; type the command that"
                 f" seats one: gem-ma serve CONFIG --seat {agent}"
             )
-        self.agent, self.desk, self._sample = agent, desk, sample
+        self.agent = agent
+        self.desk = desk
+        self._sample = sample
         self.sampling: Sampling | None = None  # of its policy; None where it has none
         self.key = ""  # of who took the seat; "" while it is free
         self.end: Ending | None = None
@@ -80,9 +82,13 @@ class Program:
         whatever one of its model calls raised."""
         self.loop = asyncio.get_running_loop()
         # model calls are made as if they came from here: a gate counts them with this play
-        self._context, self._called = contextvars.copy_context(), 0
-        self._answer, self._last = self.loop.create_future(), None
-        self.asked, self.legal, self.turn = asked, asked.legal, self.turn + 1
+        self._context = contextvars.copy_context()
+        self._called = 0
+        self._answer = self.loop.create_future()
+        self._last = None
+        self.asked = asked
+        self.legal = asked.legal
+        self.turn = self.turn + 1
         self._tell()
         if self.turn == 1:
             self.desk.offer(self)
@@ -124,7 +130,8 @@ class Program:
     def seat(self, key: str) -> None:
         """Somebody took the seat, or gave it back ("")."""
         # from now on silence counts; the seat may have been free for hours
-        self.key, self._heard = key, time.monotonic()
+        self.key = key
+        self._heard = time.monotonic()
 
     async def news(self, wait_s: float) -> News | Ending | None:
         """What the agent is asked, or how the play ended; None where others still act after so
@@ -151,7 +158,8 @@ class Program:
                     raise OverError(self.how())
                 raise ProtocolFault(f"turn {turn} has another answer already, or has failed")
             # before the first await: a second answer that comes meanwhile is too late
-            self._last, self.asked = action, None
+            self._last = action
+            self.asked = None
             self._answer.set_result(action)
             await self._hang_up()
 
@@ -207,7 +215,8 @@ class Program:
                 raise
 
     async def _fly(self, messages: Sequence[Message], **how: Any) -> Reply:
-        gate, answer = GATE.get(), self._answer
+        gate = GATE.get()
+        answer = self._answer
         assert answer is not None
         # the seats count every request beside the first one; the first is counted here, in place
         # of `act`, which waits

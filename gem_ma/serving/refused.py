@@ -18,7 +18,10 @@ class Refused(Exception):
         param: str | None = None,
     ) -> None:
         super().__init__(message)
-        self.message, self.status, self.code, self.param = message, status, code, param
+        self.message = message
+        self.status = status
+        self.code = code
+        self.param = param
 
     @property
     def body(self) -> dict[str, Any]:

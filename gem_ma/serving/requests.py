@@ -18,7 +18,8 @@ from gem_ma.kernel.types import Sampling, Tool
 from gem_ma.serving.refused import Refused
 
 DEEPEST = 96
-MOST_TOOLS, MOST_STOPS = 256, 16
+MOST_TOOLS = 256
+MOST_STOPS = 16
 # what is done, or says nothing about the answer
 TAKEN = {
     *("model", "messages", "tools", "tool_choice", "stop", "stream", "stream_options", "logprobs"),
@@ -103,7 +104,8 @@ def wanted(
     for name in SWITCHES:
         if body.get(name) not in (None, True, False):
             raise Refused(f"{name}: true or false; got {json.dumps(body[name])[:80]}", param=name)
-    stream, tools = body.get("stream_options") or {}, _tools(body)
+    stream = body.get("stream_options") or {}
+    tools = _tools(body)
     ignored = [name for name in body if name not in TAKEN and name not in NEUTRAL]
     # libraries set it by default; arguments that do not fit are data for the scenario
     if any(entry["function"].get("strict") for entry in body.get("tools") or ()):
@@ -137,7 +139,8 @@ def _ignored_in(messages: Any) -> set[str]:
 
 
 def _tools(body: Mapping[str, Any]) -> tuple[Tool, ...]:
-    listed, choice = body.get("tools") or [], body.get("tool_choice")
+    listed = body.get("tools") or []
+    choice = body.get("tool_choice")
     if choice not in (None, "auto", "none"):
         raise Refused(
             f"tool_choice: {json.dumps(choice)[:80]} cannot be enforced; take auto or none",
@@ -161,10 +164,12 @@ def _tool(entry: Any, where: str) -> Tool:
             f'{where}: {{"type": "function", "function": {{"name": ...}}}}; no other kind is known',
             param="tools",
         )
-    text, schema = function.get("description") or "", function.get("parameters")
+    text = function.get("description") or ""
+    schema = function.get("parameters")
     if not isinstance(text, str) or not isinstance(schema, (dict, type(None))):
         raise Refused(f"{where}: description is a text, parameters a JSON schema", param="tools")
-    name, text = clean(function["name"]), clean(text)
+    name = clean(function["name"])
+    text = clean(text)
     return Tool(name, text) if schema is None else Tool(name, text, clean_json(schema))
 
 

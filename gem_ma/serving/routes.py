@@ -44,11 +44,13 @@ class Routes:
     """The answers of one server, which clients reach at `address`."""
 
     def __init__(self, desk: Desk, address: str) -> None:
-        self.desk, self.address = desk, address
+        self.desk = desk
+        self.address = address
         self._sayings: WeakKeyDictionary[Program, Sayings] = WeakKeyDictionary()
         # replies that were sampled in a turn and reached nobody, by what was asked
         self._unheard: WeakKeyDictionary[Program, list[tuple[Any, Reply]]] = WeakKeyDictionary()
-        self._lock, self._running = threading.Lock(), 0
+        self._lock = threading.Lock()
+        self._running = 0
 
     def answer(
         self, method: str, path: str, body: Body, *, gone: Gone
@@ -105,7 +107,8 @@ class Routes:
         )
 
     def _take(self, body: Body, gone: Gone) -> dict[str, Any]:
-        agent, deadline = body.get("agent"), time.monotonic() + WAIT_S
+        agent = body.get("agent")
+        deadline = time.monotonic() + WAIT_S
         if not isinstance(agent, (str, type(None))):
             raise Refused("agent: the name of an agent, or nothing", param="agent")
         seats = self.desk.agents

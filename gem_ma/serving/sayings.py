@@ -38,7 +38,8 @@ class Sayings:
         # a call that could not be read is text: the program sees what its model wrote
         self.replies += 1
         lost = [call.text for call in reply.tool_calls if isinstance(call, Malformed)]
-        text, calls = "".join([reply.text, *lost]), []
+        text = "".join([reply.text, *lost])
+        calls = []
         for call in reply.tool_calls:
             if isinstance(call, ToolCall):
                 self._calls += 1

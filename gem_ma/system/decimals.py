@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-LEAST, MOST = 0.01, 1e9  # three decimals tell something of numbers between
+# three decimals tell something of numbers between
+LEAST = 0.01
+MOST = 1e9
 
 
 def decimal(value: float | None, *beside: float | None, plus: bool = False) -> str:

@@ -36,7 +36,8 @@ def _of_file(path: str, most: int = MOST_HASHED) -> str:
 
 
 def _of_folder(folder: str) -> str:
-    digest, room = sha256(), MOST_HASHED
+    digest = sha256()
+    room = MOST_HASHED
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name[0] != "." and name != "__pycache__")
         for name in sorted(name for name in names if name[0] != "."):

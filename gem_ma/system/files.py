@@ -27,7 +27,9 @@ from gem_ma.kernel.errors import GemMaError, StoreError
 from gem_ma.record.json_text import load_json
 
 # far above what we write; what is larger would fill the memory of whoever reads it
-MOST_JSON, MOST_LINE = 64 << 20, 256 << 20  # bytes of a file of one value; of one line
+# bytes of a file of one value; of one line
+MOST_JSON = 64 << 20
+MOST_LINE = 256 << 20
 THROUGH = 1 << 20  # bytes that are read ahead of a file that is read from end to end
 _FEW = 1 << 16
 _KINDS = {
@@ -339,7 +341,8 @@ def _folder(path: Path, root: Path | None) -> Iterator[tuple[int | None, str]]:
     if ".." in (*above, name):
         raise StoreError(f"{path}: leaves its folder")
     # the root may be a link, since whoever calls was asked for it by the user
-    place, descriptor = root, os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    place = root
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in above:
             place = place / part

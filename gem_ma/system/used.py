@@ -195,12 +195,14 @@ def _holds_packages(folder: str) -> bool:
 def _named(file: str) -> Iterator[str]:
     """The user's files that the import statements of a file name, also those in functions."""
     for node in ast.walk(_tree(file)):
-        folder, names = os.path.dirname(file), list[str]()
+        folder = os.path.dirname(file)
+        names = list[str]()
         level = 0
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            base, level = node.module or "", node.level
+            base = node.module or ""
+            level = node.level
             folder = os.path.normpath(os.path.join(folder, *[os.pardir] * (level - 1)))
             # what is imported from a package may be a module of it
             names = [base, *(f"{base}.{alias.name}".lstrip(".") for alias in node.names)]
@@ -245,13 +247,15 @@ def files_of_name(name: str, folder: str, is_relative: bool = False) -> Iterator
     for length in range(1, len(parts) + 1):
         module = None if is_relative else sys.modules.get(".".join(parts[:length]))
         if module is not None:
-            file, places = file_of_module(module), getattr(module, "__path__", None)
+            file = file_of_module(module)
+            places = getattr(module, "__path__", None)
         else:
             # asked without importing the packages above it
             spec = PathFinder.find_spec(parts[length - 1], list(places or ()))
             if spec is None:
                 return
-            file, places = spec.origin, spec.submodule_search_locations
+            file = spec.origin
+            places = spec.submodule_search_locations
         if file and os.path.isfile(file):
             if not is_own(file):
                 return

@@ -76,15 +76,19 @@ def _intercepted(scenario: Scenario, instead: Instead) -> Scenario:
 
 def _passing(inner: Any, instead: Instead, start: str) -> Iterator[Any]:
     """The generator as it is, but for its calls."""
-    answer, thrown, calls = None, None, 0
+    answer = None
+    thrown = None
+    calls = 0
     while True:
         try:
             effect = inner.send(answer) if thrown is None else inner.throw(thrown)
         except StopIteration:
             return
-        answer, thrown = None, None
+        answer = None
+        thrown = None
         if isinstance(effect, Call):
-            effect, calls = instead(effect, calls, start), calls + 1
+            effect = instead(effect, calls, start)
+            calls = calls + 1
         try:
             answer = yield effect
         except GeneratorExit:

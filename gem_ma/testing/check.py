@@ -37,7 +37,8 @@ from gem_ma.testing.kit import Failed, Kit
 from gem_ma.testing.report import RULES, Finding, Report
 
 # of a play that does not end by itself; tasks that are tried where none are named
-MAX_STEPS, MAX_TASKS = 40, 3
+MAX_STEPS = 40
+MAX_TASKS = 3
 
 
 class Parts(TypedDict, total=False):
@@ -83,8 +84,8 @@ def check_scenario(
     # a fresh process makes it again in the same way, from what was named
     by_name = None if isinstance(scenario, Scenario) else scenario
     factories, kernel = _parts(**parts)
-    cases, cap = _tasks(made, tasks), _cap(made, limits)
-    kit = Kit(made, cases, chosen, cap, kernel, by_name, cpu_s=cpu_s)
+    cap = _cap(made, limits)
+    kit = Kit(made, _tasks(made, tasks), chosen, cap, kernel, by_name, cpu_s=cpu_s)
     with contextlib.suppress(TypeError):  # an object without room for attributes is played as it is
         kit.remembered = remembering(made, {})
     with _unraisable(kit):
@@ -254,7 +255,8 @@ def _tasks(scenario: Scenario, tasks: Iterable[Any] | None) -> Sequence[Any]:
 def _cap(scenario: Scenario, limits: Limits | None) -> int:
     """Where a play is cut: beyond the scenario's own promise, so that a broken one is seen."""
     cap = (limits.max_steps if limits else None) or MAX_STEPS
-    within, declared = scenario.ends_within, scenario.limits
+    within = scenario.ends_within
+    declared = scenario.limits
     # the environments keep to a world's own time limit, so the kit's plays of the kernel must too
     if isinstance(declared, Limits) and isinstance(declared.max_steps, int):
         return max(1, min(cap, declared.max_steps))

@@ -33,7 +33,8 @@ class Limit:
     __slots__ = ("began", "computing", "outer", "seconds")
 
     def __init__(self, seconds: float, computing: float) -> None:
-        self.seconds, self.computing = seconds, computing
+        self.seconds = seconds
+        self.computing = computing
         self.outer: Any = None
 
     def __enter__(self) -> None:
@@ -73,8 +74,10 @@ def _ring(signum: int, frame: Any) -> None:
     the clock runs once more."""
     if not _running:
         return
-    limit, now = _running[-1], time.process_time()
-    computed, limit.began = now - limit.began, now
+    limit = _running[-1]
+    now = time.process_time()
+    computed = now - limit.began
+    limit.began = now
     if signum == signal.SIGPROF:
         raise TooSlow(f"no result within {limit.computing:.0f} s")
     if computed < IDLE * limit.seconds:

@@ -20,7 +20,9 @@ from gem_ma.testing.traces import trace
 from gem_ma.testing.travel import NotImportable, described, packed, rebuilt, unpacked
 
 # few: the same fault shows in nearly every play, and a child plays all of them anew
-PLAYERS, SEEDS, WAIT_S = ("first", "random"), 4, 60.0
+PLAYERS = ("first", "random")
+SEEDS = 4
+WAIT_S = 60.0
 
 
 # set in the children: a module that checks itself when it is imported must not start more
@@ -92,7 +94,8 @@ def _answers(kit: Kit, order: dict[str, Any]) -> list[dict[str, str]]:
         except subprocess.TimeoutExpired:
             child.kill()
             child.communicate()  # a killed child that nobody waits for stays as a zombie
-            out, problem = "", f"no answer within {WAIT_S:.0f} s"
+            out = ""
+            problem = f"no answer within {WAIT_S:.0f} s"
         if child.returncode != 0 or not out.strip():
             last = (problem.strip().splitlines() or ["no output"])[-1]
             kit.skip(
@@ -115,11 +118,13 @@ def digests(scenario: Scenario, tasks: Any, seeds: Any, cap: int) -> dict[str, s
             try:
                 game = kit.start(seed)
                 kit.finish(game, Cast(player, seed, kit.agents))
-                play, work = repr(trace(game)), repr(game.calls)
+                play = repr(trace(game))
+                work = repr(game.calls)
                 game.close()
             except Failed:
                 # failing alike is playing alike; what fails here was found before
-                play, work = "failed", ""
+                play = "failed"
+                work = ""
             made[f"{seed}/{player}"] = _digest(play)
             made[f"{seed}/{player}/work"] = _digest(work)
     return made
@@ -130,7 +135,8 @@ def _digest(text: str) -> str:
 
 
 def _order(kit: Kit, module: str | None) -> dict[str, Any]:
-    scenario, default = kit.scenario, _is_default(kit)
+    scenario = kit.scenario
+    default = _is_default(kit)
     if isinstance(kit.by_name, str):
         order: dict[str, Any] = {"module": "", "id": scenario.id}  # made the same way there
     else:

@@ -26,9 +26,12 @@ from gem_ma.testing.report import Finding
 from gem_ma.testing.traces import Trace, trace
 
 # a single play that takes longer hangs; so does a step that computes for so long
-PLAY_S, STEP_CPU_S = 20.0, 6.0
+PLAY_S = 20.0
+STEP_CPU_S = 6.0
 SHOWN_LIMIT = 20_000_000  # characters of one message; more grows without bound
-ALWAYS, BUDGET_S = 2, 0.3  # cases that every rule tries; CPU time after which it tries no more
+# cases that every rule tries; CPU time after which it tries no more
+ALWAYS = 2
+BUDGET_S = 0.3
 
 # What the kernel says about an author's fault -> the rule it breaks. The first match holds.
 _FAULTS = (
@@ -235,7 +238,8 @@ class Kit:
         rule: int = 5,
     ) -> None:
         """One decision point. Raises Failed, with the finding written down."""
-        step, seed = game.step, game.seed
+        step = game.step
+        seed = game.seed
         try:
             with time_limit(PLAY_S, STEP_CPU_S):
                 game.send(actions)

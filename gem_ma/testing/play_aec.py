@@ -34,15 +34,20 @@ class _Aec:
     """An AEC episode that has been reset, and what must hold between its steps."""
 
     def __init__(self, kit: Kit, env: Any, number: int, light: bool) -> None:
-        self.kit, self.env, self.light = kit, env, light
-        self.played, self.watch = Played(kit.agents), Watch(kit, env, "AEC", number, light)
+        self.kit = kit
+        self.env = env
+        self.light = light
+        self.played = Played(kit.agents)
+        self.watch = Watch(kit, env, "AEC", number, light)
         self.group: tuple[str, ...] = ()  # who acts at an open simultaneous decision point
         self.still: dict[str, Any] = {}  # what all could see when it opened
         self.seen: dict[str, Any] = {}  # agent -> what it observes now
 
     def play(self, cast: Cast) -> Played:
         """Plays on to the end or to the kit's cut."""
-        env, played, watch = self.env, self.played, self.watch
+        env = self.env
+        played = self.played
+        watch = self.watch
         possible = list(env.possible_agents)
         self._begun(possible)
         # each agent acts at most once at a decision point, and then has one dead step
@@ -74,7 +79,9 @@ class _Aec:
 
     def _begun(self, possible: list[str]) -> None:
         """What holds after a reset, before anybody acts."""
-        env, watch, agents = self.env, self.watch, sorted(self.kit.agents)
+        env = self.env
+        watch = self.watch
+        agents = sorted(self.kit.agents)
         if sorted(env.agents) != agents or sorted(possible) != agents:
             watch.fail(6, f"all agents of the scenario exist from reset on; got {env.agents}")
         # the usual slip: the environment removes an agent from one and empties the other
@@ -93,7 +100,8 @@ class _Aec:
 
     def _looked(self, agent: str) -> tuple[Any, Any, Any, Any]:
         """Checks all that can be seen, counts the reward of `last`, and gives the rest of it."""
-        env, watch = self.env, self.watch
+        env = self.env
+        watch = self.watch
         if not self.light:
             _key_sets(watch, env)
         self.seen = {} if self.light else {other: env.observe(other) for other in env.agents}
@@ -126,7 +134,8 @@ class _Aec:
         if agent in self.group and active == self.group and self.still:
             _nothing_moved(self.watch, self.env, self.still, agent)
         else:
-            self.group, self.still = active, {}
+            self.group = active
+            self.still = {}
             if len(active) > 1 and not self.light:
                 # copies: an environment that edits what it handed out would move both alike
                 infos = copy.deepcopy(dict(self.env.infos))

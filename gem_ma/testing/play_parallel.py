@@ -29,7 +29,8 @@ def play_parallel(
     """One Parallel episode under all checks; with `idle`, those who need not act say something
     too."""
     number = seed if seed is not None else (task_of or 0)
-    played, watch = Played(kit.agents), Watch(kit, env, "Parallel", number, light)
+    played = Played(kit.agents)
+    watch = Watch(kit, env, "Parallel", number, light)
     start = reset(kit, env, seed, number)
     if not isinstance(start, tuple) or len(start) != 2:
         watch.fail(9, "reset gives observations and infos")
@@ -43,12 +44,17 @@ class _Parallel:
     """A Parallel episode that has been reset, and what must hold between its steps."""
 
     def __init__(self, kit: Kit, env: Any, played: Played, watch: Watch) -> None:
-        self.kit, self.env, self.played, self.watch = kit, env, played, watch
+        self.kit = kit
+        self.env = env
+        self.played = played
+        self.watch = watch
         self.alive = list(env.agents)
 
     def play(self, start: tuple[Any, Any], cast: Cast, idle: bool) -> None:
         """Plays on to the end or to the kit's cut, from what `reset` gave."""
-        env, played, watch = self.env, self.played, self.watch
+        env = self.env
+        played = self.played
+        watch = self.watch
         observations, infos = start
         possible = list(env.possible_agents)
         if sorted(self.alive) != sorted(self.kit.agents) or env.agents is env.possible_agents:
@@ -59,7 +65,8 @@ class _Parallel:
             result = self._stepped(self._actions(observations, infos, cast, idle))
             if result is None:
                 return
-            observations, infos = result[0], result[4]
+            observations = result[0]
+            infos = result[4]
             self._ended(observations, result[2], result[3])
             if sorted(env.agents) != sorted(self.alive):
                 watch.fail(
@@ -93,7 +100,8 @@ class _Parallel:
     def _stepped(self, actions: dict[str, Any]) -> Any:
         """The five values of one `step`, with the rewards counted; None where they are not
         five."""
-        watch, totals = self.watch, self.played.totals
+        watch = self.watch
+        totals = self.played.totals
         watch.step += 1
         # a training loop may send the same dict again
         sent = dict(actions)
@@ -119,7 +127,8 @@ class _Parallel:
 
     def _ended(self, observations: Any, terminations: Any, truncations: Any) -> None:
         """Takes those out whose flags are set, with how they ended and what they saw last."""
-        played, watch = self.played, self.watch
+        played = self.played
+        watch = self.watch
         ended = [
             agent
             for agent in self.alive

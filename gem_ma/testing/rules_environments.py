@@ -88,7 +88,10 @@ def _against_kernel(
     if not known.over and not limited:
         # sums and ends are of different moments then, so that they are not compared
         del played.turns[len(known.turns) :]
-        played.totals, played.ended, played.final, played.complete = {}, {}, {}, True
+        played.totals = {}
+        played.ended = {}
+        played.final = {}
+        played.complete = True
     compare(kit, name, played, known, seed)
     if not played.complete:
         kit.fail(
@@ -180,7 +183,8 @@ def _abandon(kit: Kit, name: str, env: Any, actions: int) -> None:
     """An episode that is left in the middle, as a reset in mid-episode does; what raises here
     has been found by the plays before."""
     with contextlib.suppress(Exception, TooSlow), time_limit(PLAY_S):
-        given, cast = reset(kit, env, 1, kit.seeds[0]), Cast("random", 1, kit.agents)
+        given = reset(kit, env, 1, kit.seeds[0])
+        cast = Cast("random", 1, kit.agents)
         infos = {} if name == "AEC" else given[1]
         for _ in range(actions):
             if not env.agents:

@@ -21,7 +21,8 @@ from gem_ma.testing.players import Cast
 from gem_ma.testing.traces import Trace, difference, trace
 
 # a fork plays all before it once more, so that the cost grows with the square of the steps
-SEEDS, STEPS = 3, 8
+SEEDS = 3
+STEPS = 8
 
 
 def fork(kit: Kit) -> None:
@@ -114,12 +115,15 @@ def _forked(kit: Kit, game: Any, step: int | None, reseed: str | None = None) ->
 def _fork_now(kit: Kit, game: Any, still: _Still, runs: list[int]) -> None:
     """Two forks at the open step, played on by the same player: alike, and apart from their
     parent."""
-    before, seed, step = len(runs), game.seed, game.step
+    before = len(runs)
+    seed = game.seed
+    step = game.step
 
     def fail(message: str, **more: Any) -> None:
         kit.fail(8, message, **{"step": step, "seed": seed, **more})
 
-    first, second = _forked(kit, game, None), _forked(kit, game, None)
+    first = _forked(kit, game, None)
+    second = _forked(kit, game, None)
     if first is None or second is None:
         return
     if len(runs) != before:
@@ -146,7 +150,8 @@ def _fork_now(kit: Kit, game: Any, still: _Still, runs: list[int]) -> None:
 
 def _reseeded(kit: Kit, game: Any, still: _Still) -> None:
     """A fork with a stream of its own: it draws otherwise, and can be forked again."""
-    seed, step = game.seed, game.step
+    seed = game.seed
+    step = game.step
     reseeded = _forked(kit, game, None, "another stream")
     if reseeded is None:
         return

@@ -28,7 +28,8 @@ class Seated:
     """A kit player in a seat that a behaviour fills; it starts anew with each episode."""
 
     def __init__(self, cast: Cast, agent: str) -> None:
-        self.cast, self.agent = cast, agent
+        self.cast = cast
+        self.agent = agent
 
     async def act(self, asked: Asked) -> str:
         return self.cast.say(self.agent, asked.legal, asked.tools)
@@ -38,10 +39,12 @@ class Gym:
     """The seats of a scenario, each with its environment."""
 
     def __init__(self, kit: Kit, factory: Factory) -> None:
-        self.kit, self.factory = kit, factory
+        self.kit = kit
+        self.factory = factory
         self.seated = accepts(factory, "agent") and accepts(factory, "others")
         # set before each reset: partners are made anew with the episode
-        self.player, self.stream = "random", object()
+        self.player = "random"
+        self.stream = object()
 
     def agents(self) -> list[str | None]:
         return list(self.kit.agents) if self.seated else [None]
@@ -74,13 +77,15 @@ def gym(kit: Kit, factory: Factory) -> None:
         seat = agent or _own_seat(kit, env)
         for seed in kit.within(kit.seeds[:6]):
             for player in ("random", "mixed", "fuzz1"):
-                seats.player, seats.stream = player, seed
+                seats.player = player
+                seats.stream = seed
                 played = _guarded(kit, env, seat, seed, player)
                 if played is not None:
                     _against_kernel(kit, env, seat, seed, player, played, seats.seated)
         # 0 is a seed like any other, and false in Python
         for seed in (0, 7):
-            seats.player, seats.stream = "random", seed
+            seats.player = "random"
+            seats.stream = seed
             episodes = []
             for abandoned in (0, 2):  # actions of an episode that is left in the middle
                 _abandon(env, abandoned)
@@ -140,7 +145,8 @@ class _Spaced:
 
 def play_gym(kit: Kit, env: Any, agent: str, seed: int, player: str) -> Played:
     """One episode of one seat under all checks."""
-    played, watch = Played((agent,)), Watch(kit, _Spaced(env), "Gymnasium", seed)
+    played = Played((agent,))
+    watch = Watch(kit, _Spaced(env), "Gymnasium", seed)
     cast = Cast(player, seed, (*kit.agents, agent))
     start = reset(kit, env, seed, seed)
     if not isinstance(start, tuple) or len(start) != 2:
@@ -174,10 +180,8 @@ def play_gym(kit: Kit, env: Any, agent: str, seed: int, player: str) -> Played:
         played.totals[agent] += value
         if watch.flags(agent, terminated, truncated):
             watch.observed(agent, observation)
-            played.ended[agent], played.final[agent] = (
-                ("terminated" if terminated else "truncated"),
-                observation,
-            )
+            played.ended[agent] = "terminated" if terminated else "truncated"
+            played.final[agent] = observation
             played.complete = True
             break
     watch.unchanged()

@@ -35,7 +35,8 @@ def legal_strings(kit: Kit) -> None:
     """Rule 10: legal strings are distinct after folding, the parser reads each, and the scenario
     takes each."""
     # plays of single strings, over all seeds
-    budget, started = 400, time.process_time()
+    budget = 400
+    started = time.process_time()
     closed = False
     seen: set[Any] = set()
     for seed in kit.within(kit.seeds):
@@ -98,7 +99,8 @@ def _takes_each(
         for choice in (*legal[:24], NONSENSE)
     }
     for choice in legal[:24]:
-        same, refused = answers[choice] == answers[NONSENSE], _refuses(answers[choice][0][agent])
+        same = answers[choice] == answers[NONSENSE]
+        refused = _refuses(answers[choice][0][agent])
         # where all are answered alike, the answer does not depend on what was said
         if same and refused and any(answers[other] != answers[NONSENSE] for other in legal[:24]):
             kit.fail(
@@ -128,7 +130,8 @@ def _answered(kit: Kit, play: Trace, agent: str, step: int, seed: int, choice: s
     # the same actions as in the play that is known, up to this decision point
     for place in range(step):
         kit.send(game, actions[place])
-    count, before = len(game.ledger), {who: len(game.view(who)) for who in kit.agents}
+    count = len(game.ledger)
+    before = {who: len(game.view(who)) for who in kit.agents}
     kit.send(
         game,
         {**actions[step], agent: choice},

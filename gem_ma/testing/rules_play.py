@@ -109,7 +109,8 @@ def _fuzzed(kit: Kit, seed: int, cast: Cast, who: str, cap: int) -> None:
 def _recorded_turn(kit: Kit, game: Any, cast: Cast, who: str) -> None:
     """One step; what the kernel writes down is what was asked and said, and nobody was shown
     another's action before."""
-    step, count = game.step, len(game.turns)
+    step = game.step
+    count = len(game.turns)
     seen = {agent: game.new(agent) for agent in game.pending}
     actions = {
         agent: cast.say(agent, asked.legal, asked.tools) for agent, asked in game.pending.items()
@@ -121,7 +122,8 @@ def _recorded_turn(kit: Kit, game: Any, cast: Cast, who: str) -> None:
         kit.fail(5, "every action is a recorded turn, whatever it says", step=step, seed=game.seed)
         return
     for turn in turns:
-        text, whole = turn.action.text, clean(actions[turn.agent])
+        text = turn.action.text
+        whole = clean(actions[turn.agent])
         if (
             not turn.action.tool_calls
             and text != whole

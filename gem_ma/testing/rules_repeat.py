@@ -115,7 +115,10 @@ def _chance(kit: Kit) -> None:
     if len(kit.seeds) < 3:
         kit.skip(1, "fewer than three seeds: nothing says whether they differ")
         return
-    drew, differs, complete, offered = False, False, True, False
+    drew = False
+    differs = False
+    complete = True
+    offered = False
     # outside work that differs would look like chance
     scenario = kit.scenario
     with contextlib.suppress(TypeError):

@@ -24,7 +24,8 @@ from gem_ma.testing.kit import PLAY_S, Failed, Kit, differing
 from gem_ma.testing.players import PLAYERS
 from gem_ma.wrappers.around import rules_of
 
-DEALS, PAIRS = 400, 6
+DEALS = 400
+PAIRS = 6
 
 
 def secrecy(kit: Kit) -> None:
@@ -207,7 +208,8 @@ def _environments_alike(
         first, second = (
             env.infos if aec else result[1] for env, result in zip(envs, results, strict=True)
         )
-        step, active = first[owner].get("step", 0), first[owner].get("active_agents", ())
+        step = first[owner].get("step", 0)
+        active = first[owner].get("active_agents", ())
         # nothing is secret any more, by the scenario's own word
         if reveals is not None and step >= reveals:
             return
@@ -266,7 +268,8 @@ def _private(kit: Kit, private: Mapping[str, Any]) -> None:
     if len(kit.tasks) < 2:
         kit.skip(4, "fewer than two tasks: their private fields could not be exchanged")
         return
-    task, other = kit.tasks[0], kit.tasks[1]
+    task = kit.tasks[0]
+    other = kit.tasks[1]
     for agent, fields in private.items():
         swapped = _with_fields(task, other, (fields,) if isinstance(fields, str) else tuple(fields))
         if swapped is None:

@@ -17,7 +17,9 @@ from gem_ma.testing.players import Cast
 from gem_ma.testing.rules_gym import Gym
 
 # runs of each suite; after so many seconds two runs are enough
-RUNS, BUDGET_S, CYCLES = 10, 1.5, 60
+RUNS = 10
+BUDGET_S = 1.5
+CYCLES = 60
 # Gymnasium takes that for a fault; where others act first, a limit of decision points may do so
 CUT_AT_ONCE = "Environment truncates after 1 step"
 # Warnings that any chat environment gets, word by word what the suites say about observations and
@@ -134,7 +136,8 @@ def _kernel(kit: Kit, env: Any, seed: int) -> int:
 
 def _aec(kit: Kit, env: Any, seed: int) -> int:
     env.reset(seed=seed)
-    cast, turns = Cast("random", seed, kit.agents), 0
+    cast = Cast("random", seed, kit.agents)
+    turns = 0
     for agent in env.agent_iter((kit.cap + 2) * (len(kit.agents) + 1)):
         _, _, terminated, truncated, info = env.last()
         if terminated or truncated:
@@ -147,7 +150,8 @@ def _aec(kit: Kit, env: Any, seed: int) -> int:
 
 def _parallel(kit: Kit, env: Any, seed: int) -> int:
     _, infos = env.reset(seed=seed)
-    cast, turns = Cast("random", seed, kit.agents), 0
+    cast = Cast("random", seed, kit.agents)
+    turns = 0
     for _ in range(kit.cap + 2):
         if not env.agents:
             break

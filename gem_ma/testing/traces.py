@@ -46,7 +46,10 @@ def trace(game: Any) -> Trace:
         agent: tuple(encode(message, agent) for message in game.view(agent)) for agent in agents
     }
     # how much of its view each agent has been shown before its next turn
-    counts, turns, steps, tools = dict.fromkeys(agents, 0), [], [], []
+    counts = dict.fromkeys(agents, 0)
+    turns = []
+    steps = []
+    tools = []
     for turn in game.turns:
         upto = counts[turn.agent] + len(turn.observed)
         turns.append((turn.agent, views[turn.agent][:upto], turn.legal, turn.action.text))

@@ -30,7 +30,8 @@ def described(holder: Any, module: str | None = None, *, state: bool = True) -> 
     where it can be imported, as `name` or `name:Class`. Raises NotImportable."""
     cls = type(holder)
     name, _, attribute = (module or "").partition(":")
-    name, attribute = name or cls.__module__, attribute or cls.__qualname__
+    name = name or cls.__module__
+    attribute = attribute or cls.__qualname__
     order: dict[str, Any] = {
         "module": name,
         "file": _file(name),
@@ -71,7 +72,8 @@ def _is_data(value: Any) -> bool:
 def _sources(cls: type) -> dict[str, Any]:
     """Source texts of a class that is defined inside a function, bases first, and the plain
     values that its methods close over."""
-    texts, closed = [], {}
+    texts = []
+    closed = {}
     for base in reversed(cls.__mro__):
         if "<locals>" not in base.__qualname__:
             continue

@@ -34,7 +34,11 @@ class Watch:
     episode."""
 
     def __init__(self, kit: Kit, env: Any, name: str, seed: int, light: bool = False) -> None:
-        self.kit, self.env, self.name, self.seed, self.light = kit, env, name, seed, light
+        self.kit = kit
+        self.env = env
+        self.name = name
+        self.seed = seed
+        self.light = light
         self.observations: list[tuple[str, Any, Any]] = []
         self.last: dict[str, Any] = {}
         self.step = self.count = 0
@@ -90,7 +94,8 @@ class Watch:
             # float("1") works, and True is a number in Python: neither is a reward
             wrong = isinstance(value, (str, bytes, bool)) or number - number != 0
         except (TypeError, ValueError):
-            number, wrong = 0.0, True
+            number = 0.0
+            wrong = True
         if wrong:
             self.fail(7, f"rewards are finite numbers; got {value!r}", agent)
             return 0.0
@@ -150,7 +155,8 @@ def messages_of(observation: Any) -> Any:
 class _Offered:
     def __init__(self, schema: Mapping[str, Any]) -> None:
         function = schema.get("function", schema)
-        self.name, self.parameters = str(function.get("name")), function.get("parameters")
+        self.name = str(function.get("name"))
+        self.parameters = function.get("parameters")
 
 
 def tools_of(info: Any) -> tuple[_Offered, ...]:

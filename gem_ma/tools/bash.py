@@ -18,7 +18,10 @@ from contextlib import suppress
 from shlex import quote
 
 MOST = 4 << 20  # bytes of a state
-IN, OUT, AT_END = 63, 62, 61  # bash's ends of the pipes, out of the way of `exec 3>file`
+# bash's ends of the pipes, out of the way of `exec 3>file`
+IN = 63
+OUT = 62
+AT_END = 61
 # at the top level: what `.` runs is called by the name of its file in messages
 BOOT = (
     f'{{ . /proc/self/fd/{IN}; }} >/dev/null 2>&1; \\builtin eval "$__";'
@@ -62,7 +65,9 @@ class Bash:
 
     def __init__(self, home: str, files: dict[str, tuple[int, int, str]]) -> None:
         """`files`: by path below the home, their mode, time and content in base64."""
-        self.home, self.state, self.options = home, b"", ""
+        self.home = home
+        self.state = b""
+        self.options = ""
         self.status = self.number = 0
         os.umask(0o022)
         os.makedirs(home)
@@ -147,7 +152,9 @@ class Bash:
 
 def _talk(pid: int, to: int, data: bytes, back: int) -> bytes:
     """Writes one pipe and reads the other until the process ends, whoever else holds them open."""
-    over, poll, left = os.pidfd_open(pid), select.poll(), bytearray()
+    over = os.pidfd_open(pid)
+    poll = select.poll()
+    left = bytearray()
     for end, event in ((to, select.POLLOUT), (back, select.POLLIN), (over, select.POLLIN)):
         os.set_blocking(end, False)
         poll.register(end, event)

@@ -40,7 +40,8 @@ def live(wall: dict[str, Any], stdin: int, out: int, cells: int, result: int) ->
     while line := line_of(cells):
         request = json.loads(line)
         # bound before the text of a model runs: it may replace what these modules offer
-        dumps, write = json.dumps, os.write
+        dumps = json.dumps
+        write = os.write
         came = _graded(request) if "function" in request else run(request["code"], space, number)
         for name in ("stdout", "stderr"):
             with contextlib.suppress(Exception):

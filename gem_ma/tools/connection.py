@@ -101,8 +101,12 @@ class Connection:
     """A client, in a task that opens and closes it: the SDK wants both in the same one."""
 
     def __init__(self, target: Target) -> None:
-        self.target, self.error, self.odd, self.words = target, "the server ended", "", b""
-        self.opened, self.left = asyncio.Event(), asyncio.Event()
+        self.target = target
+        self.error = "the server ended"
+        self.odd = ""
+        self.words = b""
+        self.opened = asyncio.Event()
+        self.left = asyncio.Event()
         self.client: Any = None
         self.status = 0  # of the last answer by HTTP that was a fault
         self.pipe: int | None = None
@@ -173,7 +177,8 @@ class Connection:
                     yield streams
         finally:
             self._listen()
-            pipe, self.pipe = self.pipe, None
+            pipe = self.pipe
+            self.pipe = None
             asyncio.get_running_loop().remove_reader(pipe)
             os.close(pipe)
 
@@ -282,7 +287,8 @@ async def tools_of(target: Target, timeout_s: float) -> tuple[list[Tool], str]:
     try:
         async with asyncio.timeout(timeout_s):
             client = await connection.ready()
-            tools, cursor = [], None
+            tools = []
+            cursor = None
             for _ in range(MOST_PAGES):
                 page = await client.list_tools(cursor=cursor)
                 tools += [Tool(t.name, t.description or "", t.input_schema) for t in page.tools]

@@ -29,7 +29,8 @@ class Dense:
     """Passages as vectors, which are made at the first query."""
 
     def __init__(self, passages: list[Passage], model: Path) -> None:
-        self.passages, self.lock = passages, threading.Lock()
+        self.passages = passages
+        self.lock = threading.Lock()
         self.embedder = Embedder(model)
         self.vectors: Any = None
 

@@ -45,7 +45,8 @@ MOST_DEATHS = 2  # of calls in a row, before the worker itself is suspected
 LIMITS = range(16)  # by number: `resource` has no name for one of them
 IOPRIO_GET = {"x86_64": 252, "aarch64": 31}.get(os.uname().machine)
 LIBC = ctypes.CDLL(None)
-PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
+PR_SET_DUMPABLE = 4
+PR_SET_CHILD_SUBREAPER = 36
 
 
 class Child:
@@ -86,7 +87,8 @@ class Supervisor:
     """Answers one request at a time."""
 
     def __init__(self, wall: dict[str, Any], requests: int) -> None:
-        self.wall, self.requests = wall, requests
+        self.wall = wall
+        self.requests = requests
         self.child: Child | None = None
         self.deaths = 0
         self.killed_first = os.open("/proc/self/oom_score_adj", os.O_RDONLY)
@@ -96,7 +98,8 @@ class Supervisor:
         """What came of one request. `keep`: the child lives on and is asked again."""
         if request.get("end"):
             return {"status": "ok", **self._clear(None)}
-        begun, child = time.monotonic(), self.prepare()
+        begun = time.monotonic()
+        child = self.prepare()
         try:
             child.ask(request)
             came = self._await(child, begun + request["timeout"])
@@ -113,7 +116,9 @@ class Supervisor:
         return self.child
 
     def _await(self, child: Child, deadline: float) -> dict[str, Any]:
-        text, cut, result = bytearray(), 0, bytearray()
+        text = bytearray()
+        cut = 0
+        result = bytearray()
         poll = select.poll()
         for end in (child.out, child.result, self.requests):
             poll.register(end, select.POLLIN | select.POLLHUP)
@@ -149,7 +154,8 @@ class Supervisor:
         """Ends every process but the child that lives on, and without one empties the folder.
         `damaged`: something could not be removed, or is not as it was before the first call, so
         this worker serves nobody again."""
-        alone, spared = self.wall["alone"], {os.getpid(), alive.pid if alive else 0}
+        alone = self.wall["alone"]
+        spared = {os.getpid(), alive.pid if alive else 0}
         if alive is not None:
             # Its threads run on while it is waited for, and others fork on: here all stop at once.
             _signal(-1 if alone else alive.pid, signal.SIGSTOP)
@@ -309,7 +315,8 @@ def _settle(wall: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    requests, replies = os.dup(0), os.dup(1)
+    requests = os.dup(0)
+    replies = os.dup(1)
     wall = json.loads(line_of(requests))
     nothing = os.open("/dev/null", os.O_RDWR)
     for end in (0, 1):

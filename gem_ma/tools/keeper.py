@@ -16,7 +16,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-PARENT_DEATH, SUBREAPER = 1, 36  # numbers of prctl
+# numbers of prctl
+PARENT_DEATH = 1
+SUBREAPER = 36
 END_S = 5.0  # for processes that cannot be killed: they wait for a disk
 
 

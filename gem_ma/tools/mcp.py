@@ -47,7 +47,8 @@ class Session(Use):
     """The calls of a play, and a connection on which those in `made` were made."""
 
     def __init__(self, target: Target, timeout_s: float) -> None:
-        self.target, self.timeout_s = target, timeout_s
+        self.target = target
+        self.timeout_s = timeout_s
         self.repeats = bool(target.command)
         self.calls: list[tuple[str, Mapping[str, Any]]] = []
         self.made: list[tuple[str, Mapping[str, Any]]] = []
@@ -107,7 +108,9 @@ class Session(Use):
 
     def release(self) -> None:
         """Ends the connection, with its server; the calls stay."""
-        connection, self.connection, self.made = self.connection, None, []
+        connection = self.connection
+        self.connection = None
+        self.made = []
         with _LOCK, suppress(ValueError):
             _LIVE.remove(self)
         if connection is not None:
@@ -152,7 +155,9 @@ class Mcp(Equipment):
             raise ConfigError(
                 f"mcp: there is no module {error.name!r}; {install('mcp')}"
             ) from error
-        self.timeout_s, self.uses, self.reward = timeout_s, uses, reward
+        self.timeout_s = timeout_s
+        self.uses = uses
+        self.reward = reward
         target = _target(command, url, api_key_env)
         try:
             tools, mode = wait(
@@ -219,7 +224,8 @@ def _check(
 
 
 def _depth(value: Any) -> int:
-    layers, layer = 0, [value]
+    layers = 0
+    layer = [value]
     while layer:
         inner = [node.values() if isinstance(node, Mapping) else node for node in layer]
         layer = [

@@ -20,7 +20,8 @@ from unicodedata import normalize
 
 from gem_ma.kernel.errors import ConfigError
 
-K1, B = 1.2, 0.75
+K1 = 1.2
+B = 0.75
 SUFFIXES = (".txt", ".md")
 PASSAGE = 1_000  # characters after which a paragraph ends a passage
 PARAGRAPH = 2 * PASSAGE  # characters of one; a longer one is several, so that all of it is shown

@@ -49,9 +49,11 @@ class Python(Equipment):
     ) -> None:
         """Raises ConfigError where this machine cannot build the wall."""
         require(sandbox)
-        self.wall, self.timeout_s = Wall(sandbox, tuple(packages)), timeout_s
+        self.wall = Wall(sandbox, tuple(packages))
+        self.timeout_s = timeout_s
         mounts(self.wall.packages)  # a package that is missing is named before anything is played
-        self.uses, self.reward = uses, reward
+        self.uses = uses
+        self.reward = reward
 
     def open(self) -> Session:
         return Session(self.wall, self.timeout_s)

@@ -27,7 +27,9 @@ from gem_ma.tools.passages import Passage
 MOST_BYTES = 8 << 20  # of an answer
 MOST_QUERY = 4_000  # characters
 PATH = "/retrieve"  # of an address that has none
-TRIES, WAIT_S = 3, 0.5  # of a server that is busy or away; the wait doubles
+# of a server that is busy or away; the wait doubles
+TRIES = 3
+WAIT_S = 0.5
 BUSY = (429, 500, 502, 503, 504)
 EXCERPT = 200  # characters of a server's complaint
 
@@ -51,7 +53,8 @@ class Retriever:
             address = str(endpoint.checked("search", "/").base_url)
         except ConfigError as error:
             raise ConfigError(str(error).replace("base_url", "url")) from None
-        self.parts, self.timeout_s = urlsplit(address), timeout_s
+        self.parts = urlsplit(address)
+        self.timeout_s = timeout_s
         self.key = endpoint.key("search")
 
     def best(self, query: str, most: int) -> list[Passage]:
@@ -75,7 +78,9 @@ class Retriever:
         headers = {"content-type": "application/json", "accept-encoding": "identity"}
         if self.key.value not in NO_SECRET:
             headers["authorization"] = f"Bearer {self.key.value}"
-        late, status, data = threading.Event(), 0, b""
+        late = threading.Event()
+        status = 0
+        data = b""
         # a limit of the socket begins anew with each byte: one that drips would hold for ever
         clock = threading.Timer(self.timeout_s, _cut, (connection, late))
         clock.daemon = True
@@ -85,7 +90,8 @@ class Retriever:
             if not late.is_set():  # the clock found no socket to end
                 connection.request("POST", self.parts.path or PATH, body, headers)
                 response = connection.getresponse()
-                status, data = response.status, response.read(MOST_BYTES + 1)
+                status = response.status
+                data = response.read(MOST_BYTES + 1)
                 if response.length and len(data) <= MOST_BYTES:
                     raise http.client.IncompleteRead(data, response.length)
         except TimeoutError:
@@ -114,7 +120,8 @@ class Retriever:
     def _passage(self, entry: Any) -> Passage:
         """A passage, with or without its score. Its first line in quotes is its title."""
         document = entry.get("document", entry) if isinstance(entry, dict) else entry
-        text, title = document, ""
+        text = document
+        title = ""
         if isinstance(document, dict):
             text = next((document[key] for key in ("contents", "text") if key in document), None)
             title = document.get("title") or document.get("id") or ""
@@ -122,7 +129,8 @@ class Retriever:
             raise RetrieverError("the retriever's answer has a passage without `contents`")
         first, _, rest = text.partition("\n")
         if len(first) > 2 and first[0] == first[-1] == '"' and rest:
-            title, text = first[1:-1], rest
+            title = first[1:-1]
+            text = rest
         return Passage(self._harmless(str(title)), self.key.hide(clean(text)))
 
 

@@ -45,7 +45,9 @@ class Worker:
 
     def __init__(self, wall: Wall) -> None:
         """Raises ConfigError where the wall cannot be built."""
-        self.wall, self.sound, self._inner = wall, True, -1
+        self.wall = wall
+        self.sound = True
+        self._inner = -1
         self._asked = threading.Lock()
         self.folder = tempfile.mkdtemp(prefix="gem_ma-") if wall.tier == "none" else ""
         get, put = os.pipe()
@@ -145,7 +147,8 @@ class Worker:
     def close(self) -> None:
         """Ends it and all that runs in it. May be called twice, and from another thread."""
         self.sound = False
-        process, inner = self._process, self._inner
+        process = self._process
+        inner = self._inner
         self._inner = -1
         if inner >= 0:
             with suppress(OSError):
@@ -189,14 +192,17 @@ class _Pool:
     """The workers of this process that wait for calls."""
 
     def __init__(self) -> None:
-        self.pid, self.lock = os.getpid(), threading.Lock()
+        self.pid = os.getpid()
+        self.lock = threading.Lock()
         self.idle: dict[Wall, list[Worker]] = {}
         self.busy: dict[Wall, threading.BoundedSemaphore] = {}
 
     def take(self, wall: Wall) -> Worker:
         with self.lock:
             if self.pid != os.getpid():  # after a fork the workers are the parent's
-                self.pid, self.idle, self.busy = os.getpid(), {}, {}
+                self.pid = os.getpid()
+                self.idle = {}
+                self.busy = {}
             waiting = self.idle.setdefault(wall, [])
             if waiting:
                 return waiting.pop()
@@ -308,7 +314,8 @@ def judge(
 
 def cut_output(answer: Result) -> Result:
     """The answer of a worker as callers get it."""
-    text, cut = answer["out"], answer["cut"]
+    text = answer["out"]
+    cut = answer["cut"]
     if cut or len(text) > OUTPUT:
         # both ends: a traceback stands at the end, the first result at the beginning
         left = cut + len(text) - OUTPUT

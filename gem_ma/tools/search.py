@@ -33,7 +33,8 @@ class Look(Use):
     """The last query of a play."""
 
     def __init__(self, finder: Finder, most: int) -> None:
-        self.finder, self.most = finder, most
+        self.finder = finder
+        self.most = most
         self.query: Any = None
 
     def plan(self, name: str, arguments: Mapping[str, Any]) -> None:
@@ -68,7 +69,9 @@ class Search(Equipment):
         """Reads the folder, and the embedding model where one is named. Raises ConfigError where
         they cannot be read, or the address is none; the server is not asked yet."""
         self.finder = _finder(folder, model, url, api_key_env, timeout_s)
-        self.results, self.uses, self.reward = results, uses, reward
+        self.results = results
+        self.uses = uses
+        self.reward = reward
 
     def open(self) -> Look:
         return Look(self.finder, self.results)

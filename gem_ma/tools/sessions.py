@@ -28,7 +28,9 @@ class Session(Use):
     run. `opening`: cells of ours that run before them in every process."""
 
     def __init__(self, wall: Wall, timeout_s: float, opening: Sequence[str] = ()) -> None:
-        self.wall, self.timeout_s, self.opening = wall, timeout_s, opening
+        self.wall = wall
+        self.timeout_s = timeout_s
+        self.opening = opening
         self.cells: list[str] = []
         self.worker: Worker | None = None
         self.done = 0
@@ -89,7 +91,9 @@ class Session(Use):
 
     def release(self, *, gently: bool = True) -> None:
         """Gives the process up; the cells stay. `gently`: no cell runs in it."""
-        worker, self.worker, self.done = self.worker, None, 0
+        worker = self.worker
+        self.worker = None
+        self.done = 0
         with _LOCK, suppress(ValueError):
             _LIVE.remove(self)
         if worker is None:

@@ -91,9 +91,11 @@ class Shell(Equipment):
         """Reads the folder. Raises ConfigError where that cannot be done, or where this machine
         has no bash or cannot build the wall."""
         require_bash(sandbox)
-        self.wall, self.timeout_s = Wall(sandbox), timeout_s
+        self.wall = Wall(sandbox)
+        self.timeout_s = timeout_s
         self.files = {} if folder is None else files_of(Path(folder), self.wall)
-        self.uses, self.reward = uses, reward
+        self.uses = uses
+        self.reward = reward
 
     def open(self) -> Session:
         return Session(self.wall, self.timeout_s, self.files)

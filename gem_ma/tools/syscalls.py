@@ -96,11 +96,26 @@ ARGUMENTS: dict[str, tuple[Numbers, Arguments]] = {
     # PR_SCHED_CORE, PR_SET_PTRACER
     "prctl": ((157, 167), {0: (62, 0x59616D61)}),
 }
-_CLONE, _CLONE3, _SOCKET = (56, 220), (435, 435), (41, 198)
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_ALLOW, _EPERM, _ENOSYS, _EAFNOSUPPORT = 0x7FFF0000, 0x00050001, 0x00050026, 0x00050061
-_NUMBER, _ARCH, _ARGUMENT = 0, 4, 16  # offsets in struct seccomp_data; arguments take 8 bytes
-_UNIX, _INET, _INET6 = 1, 2, 10  # families that end at the namespace's own loopback
+_CLONE = (56, 220)
+_CLONE3 = (435, 435)
+_SOCKET = (41, 198)
+_LOAD = 0x20
+_EQUAL = 0x15
+_AT_LEAST = 0x35
+_ANY_BIT = 0x45
+_RETURN = 0x06
+_ALLOW = 0x7FFF0000
+_EPERM = 0x00050001
+_ENOSYS = 0x00050026
+_EAFNOSUPPORT = 0x00050061
+# offsets in struct seccomp_data; arguments take 8 bytes
+_NUMBER = 0
+_ARCH = 4
+_ARGUMENT = 16
+# families that end at the namespace's own loopback
+_UNIX = 1
+_INET = 2
+_INET6 = 10
 _SPACES = 0x7E020000  # every CLONE_NEW... flag
 _X32 = 0x40000000  # on x86_64 a second set of numbers
 Line = tuple[int, int, int, int]  # code, value, jump where true, jump where false

@@ -82,7 +82,8 @@ class Course:
         loaded = load_config(source, overrides)
         loaded.config.only  # noqa: B018 (refuses several: a start would not say which it is of)
         self.worlds = worlds_of(loaded.config, base=loaded.base)
-        self.config, self.settings = self.worlds.played[0].config, trained_by(loaded)
+        self.config = self.worlds.played[0].config
+        self.settings = trained_by(loaded)
         self.policy = chosen(self.settings, policy)
         self.settings = settings_of(self.settings, self.policy)
         check_training(self.settings)
@@ -107,7 +108,8 @@ class Course:
         """The same course for plays that nothing is learned from: what they name and count stays
         theirs, so that a training with evaluations is the training without them."""
         other = copy(self)
-        other.named, other.state = Counter(), dict(self.state)
+        other.named = Counter()
+        other.state = dict(self.state)
         return other
 
     def progress(self) -> dict[str, Any]:
@@ -118,7 +120,8 @@ class Course:
     def restore(self, progress: Mapping[str, Any]) -> None:
         """Goes on where `progress` was taken."""
         self.named = Counter({Start.of(name): n for name, n in progress["named"].items()})
-        self.state, self.steps = dict(progress["state"]), progress["steps"]
+        self.state = dict(progress["state"])
+        self.steps = progress["steps"]
 
     def play(self, starts: Sequence[Start]) -> tuple[list[Episode], list[tuple[str, int, int]]]:
         """The plays from these starts, and for each start the id of its play.
@@ -147,7 +150,8 @@ class Course:
 
     def learn(self, episodes: Sequence[Episode]) -> list[Sample]:
         """The samples of the policy: credit and estimator as the config has them."""
-        how, gamma = self.settings.credit, discounts(self.settings.credit.gamma, self.steps - 1)
+        how = self.settings.credit
+        gamma = discounts(self.settings.credit.gamma, self.steps - 1)
         table = credit.turns(
             episodes,
             self.policy,

@@ -35,7 +35,8 @@ except ImportError as error:
         " gem-ma"
     ) from error
 
-FAILED, ROWS = "failed", "rows"
+FAILED = "failed"
+ROWS = "rows"
 
 
 def prompts(source: Source, count: int, overrides: Overrides = ()) -> list[dict[str, str]]:

@@ -43,7 +43,8 @@ class Outside:
         loaded = load_config(source, overrides)
         loaded.config.only  # noqa: B018 (refuses several: a start would not say which it is of)
         self.worlds = worlds_of(loaded.config, base=loaded.base)
-        config, settings = self.worlds.played[0].config, trained_by(loaded)
+        config = self.worlds.played[0].config
+        settings = trained_by(loaded)
         self.policy = chosen(settings, policy)
         self.settings = settings_of(settings, self.policy)
         check_training(self.settings)
@@ -99,7 +100,8 @@ class Outside:
     def samples(self, episode: Episode) -> list[Sample]:
         """The samples of a play; `token_advantages` are the return from each turn on, as credit
         and gamma of the config have it. [] where the play failed."""
-        how, gamma = self.settings.credit, discounts(self.settings.credit.gamma, 0)
+        how = self.settings.credit
+        gamma = discounts(self.settings.credit.gamma, 0)
         table = credit.turns(
             [episode],
             self.policy,
@@ -151,7 +153,8 @@ class Elsewhere:
         whole: int | None = None,
     ) -> None:
         self.chat = Chat(tokenizer, frozenset({tokenizer.eos_token_id}), where="the tokenizer")
-        self.policy, self._draw = policy, draw
+        self.policy = policy
+        self._draw = draw
         self._most = prompt, response, whole
         self._rows: dict[str, tuple[int, ...]] = {}  # ids of each conversation until now
         self._begun: dict[str, int] = {}  # how long its row's first prompt was
@@ -195,7 +198,8 @@ class Elsewhere:
         # a prompt that does not go on from what was sampled begins a row of its own
         if before is None or prompt[: len(before)] != before:
             self._begun[conversation] = len(prompt)
-        first, (most, response, whole) = self._begun[conversation], self._most
+        first = self._begun[conversation]
+        (most, response, whole) = self._most
         if most is not None and first > most:
             return 0
         room = wanted

@@ -80,7 +80,8 @@ def samples(
     placed: dict[tuple[int, str], list[float]] = {seat: [] for seat in seats}
     for turn, number in paid_in.items():
         placed[seats[number]].append(float(table.reward[turn]))
-    result, parts = [], dict.fromkeys(seats, 0)
+    result = []
+    parts = dict.fromkeys(seats, 0)
     for number, (row, seat) in enumerate(zip(made, seats, strict=True)):
         paid = [turn for turn in set(_turns(row)) if paid_in[turn] == number]
         result.append(
@@ -120,12 +121,14 @@ def _sample(
     """The sample of a row; `paid` are the turns whose reward belongs here, `placed` what the seat
     was paid in all of its rows."""
     start = int(row.mask.argmax())
-    mask, turns = row.mask[start:], row.turn[start:]
+    mask = row.mask[start:]
+    turns = row.turn[start:]
     rewards = np.zeros(len(mask))
     for turn in paid:
         rewards[np.flatnonzero(turns == turn)[-1]] = table.reward[turn]
     first = _turns(row)[0]
-    episode, total = table.episodes[first], float(table.total[first])
+    episode = table.episodes[first]
+    total = float(table.total[first])
     return Sample(
         agent=str(table.agent[first]),
         policy=str(table.policy[first]),

@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 PATIENCE_S = 60.0  # of one request; the server answers a waiting one after 20
-OVER, BUSY = 410, 503
+OVER = 410
+BUSY = 503
 RETRIED_S = 1.0
 
 
@@ -39,7 +40,8 @@ class PlayOver(SeatError):
 def plays(address: str, *, agent: str | None = None, key: str = "") -> Iterator[Play]:
     """Seats of the server, one play after another, until all is played; in several threads or
     processes at once, each has plays of its own. `agent`: which seat, where several are served."""
-    address, met = address.rstrip("/"), False
+    address = address.rstrip("/")
+    met = False
     while True:
         try:
             seat = _ask("POST", f"{address}/episodes", {"agent": agent} if agent else {}, key)
@@ -67,12 +69,18 @@ class Play:
     """
 
     def __init__(self, address: str, seat: Mapping[str, Any], key: str) -> None:
-        self.address, self.base_url, self.agent = address, f"{address}/v1", str(seat["agent"])
+        self.address = address
+        self.base_url = f"{address}/v1"
+        self.agent = str(seat["agent"])
         self.messages: list[dict[str, Any]] = []
         self.tools: list[dict[str, Any]] = []
         self.legal: list[str] | None = None
-        self.over, self.end, self.earned, self.error = False, "", 0.0, None
-        self._turn, self._key = 0, key
+        self.over = False
+        self.end = ""
+        self.earned = 0.0
+        self.error = None
+        self._turn = 0
+        self._key = key
         # libraries run the tools of one answer side by side, and a turn is one of them
         self._lock = threading.RLock()
         self._take(seat)
@@ -106,7 +114,8 @@ class Play:
         """Gives up: the play counts as failed, with the reason."""
         with self._lock:
             if not self.over:
-                self.over, self.end = True, "left"
+                self.over = True
+                self.end = "left"
                 _ask("DELETE", self.address, {"reason": reason}, self._key)
 
     def run(self, answer: Callable[[list[dict[str, Any]]], str | Mapping[str, Any]]) -> None:
@@ -134,13 +143,19 @@ class Play:
     def _take(self, state: Mapping[str, Any]) -> None:
         while state["state"] == "wait":
             state = _ask("GET", self.address, None, self._key)
-        self.messages, self.tools, self.legal = [], [], None
+        self.messages = []
+        self.tools = []
+        self.legal = None
         if state["state"] == "over":
-            self.over, self.end = True, str(state["end"])
-            self.earned, self.error = float(state["earned"]), state["error"]
+            self.over = True
+            self.end = str(state["end"])
+            self.earned = float(state["earned"])
+            self.error = state["error"]
         else:
-            self._turn, self.messages = int(state["turn"]), state["messages"]
-            self.tools, self.legal = state["tools"], state["legal"]
+            self._turn = int(state["turn"])
+            self.messages = state["messages"]
+            self.tools = state["tools"]
+            self.legal = state["legal"]
 
 
 def _text(message: Mapping[str, Any]) -> str:

@@ -31,7 +31,8 @@ except ImportError as error:
     raise ConfigError(f"the integration wants TRL ({error}); type: {install('trl')}") from error
 
 # Columns of a rollout that TRL hands on to the reward functions.
-ADVANTAGES, TOTAL = "token_advantages", "total"
+ADVANTAGES = "token_advantages"
+TOTAL = "total"
 # Under which TRL's checkpoints hold what the plays after it depend on.
 PROGRESS = "gem_ma.progress"
 # A logit whose probability is 0 in every precision; an infinity would make TRL's entropy a NaN.
@@ -148,7 +149,8 @@ class Rollouts:
 
     def _check_sampling(self) -> None:
         """Raises ConfigError for a way to sample that TRL's loss does not know."""
-        where, how = f"policies.{self.policy.name}", self.policy.sampling
+        where = f"policies.{self.policy.name}"
+        how = self.policy.sampling
         if self.engine.binding.constrain:
             raise ConfigError(
                 f"{where}.constrain: TRL weighs every id of the vocabulary, also those that were"
@@ -212,7 +214,8 @@ class Rollouts:
         """Takes the ids that are never sampled out of TRL's scores too: of a small model they
         hold several percent of the probability, and the ratios would be wrong by that. Out of the
         reference's scores as well: the divergence of the two would be infinite."""
-        banned, original = sorted(self.engine.vocabulary.banned), model.get_output_embeddings
+        banned = sorted(self.engine.vocabulary.banned)
+        original = model.get_output_embeddings
         if banned:
             # TRL asks for the head at every pass, and computes the scores from what it gets
             model.get_output_embeddings = lambda: _Head(original(), banned)

@@ -116,7 +116,10 @@ class _Role:
     """The behaviour of one role: it hands what is new to the model that verifiers serves."""
 
     def __init__(self, agent: str, agents: Any, task: Any, stack: AsyncExitStack) -> None:
-        self.agent, self._agents, self._task, self._stack = agent, agents, task, stack
+        self.agent = agent
+        self._agents = agents
+        self._task = task
+        self._stack = stack
         self.interaction: Any = None
         self._tools: tuple[Any, ...] = ()
 
@@ -161,7 +164,8 @@ def _pay(seat: _Role, episode: Episode) -> None:
     """Writes what the agent was paid to its trace; an agent that never acted has none."""
     if seat.interaction is None:
         return
-    trace, paid = seat.interaction.trace, credit.credit(episode, seat.agent)
+    trace = seat.interaction.trace
+    paid = credit.credit(episode, seat.agent)
     trace.record_reward("return", float(paid.rewards.sum()) + paid.before)
     trace.record_metric("turns", len(paid.rewards))
     trace.info["turn_rewards"] = paid.rewards.tolist()

@@ -96,7 +96,8 @@ class GemLoop(AgentLoopBase):
         plays = outside(str(info["source"]), str(info["policy"]))
         rollout = self.rollout_config
         check(plays, self.config)
-        server, key = self.server_manager, str(kwargs.get("uid", ""))
+        server = self.server_manager
+        key = str(kwargs.get("uid", ""))
 
         async def draw(prompt: tuple[int, ...], request: Request, room: int) -> Drawn:
             # one id a conversation: verl keeps it on one server, whose prefix cache it is in
@@ -176,11 +177,13 @@ def _output(sample: Sample, episode: Episode) -> SeatOutput:
 def shares(sample: Sample) -> Any:
     """[T]: at the last sampled id of each turn, the turn's return less that of the next turn of
     the row. Whatever gamma is, their sum from an id on is the return of its turn."""
-    made, following = np.zeros(len(sample.mask)), 0.0
+    made = np.zeros(len(sample.mask))
+    following = 0.0
     for turn in sorted(set(sample.turn[sample.mask].tolist()), reverse=True):
         places = np.flatnonzero(sample.turn == turn)
         value = float(sample.token_advantages[places[-1]])
-        made[places[-1]], following = value - following, value
+        made[places[-1]] = value - following
+        following = value
     return made
 
 

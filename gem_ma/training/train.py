@@ -28,8 +28,12 @@ class Trainer:
     """One training run. `parts` are all that it needs, opened."""
 
     def __init__(self, parts: Parts, tracking: Tracking, on_step: OnStep | None = None) -> None:
-        self.parts, self.tracking, self.on_step = parts, tracking, on_step
-        self.config, self.settings, self.worlds = parts.config, parts.settings, parts.worlds
+        self.parts = parts
+        self.tracking = tracking
+        self.on_step = on_step
+        self.config = parts.config
+        self.settings = parts.settings
+        self.worlds = parts.worlds
         # where nothing learns, only the exams are held
         self.total = parts.settings.steps if parts.settings.policies else 0
 

@@ -163,7 +163,8 @@ def tries(places: Sequence[Place] | None) -> tuple[str, ...]:
     """Answers to try a space with, where they are not listed."""
     if places is None:
         return TRIED
-    lows, highs = [], []
+    lows = []
+    highs = []
     for low, high, whole in places:
         # of a Box, numbers around 0: it may have no bounds
         lows.append(low if whole else min(max(low, -1.0), high))

@@ -89,8 +89,10 @@ def _rps(env: Any, seen: Any) -> str:
 
 def _leduc(env: Any, seen: Any) -> str:
     cells = seen["observation"].tolist()
-    own, public = _marked(cells[:3], "JQK"), _marked(cells[3:6], "JQK")
-    chips, others = _marked(cells[6:21], range(15)), _marked(cells[21:36], range(15))
+    own = _marked(cells[:3], "JQK")
+    public = _marked(cells[3:6], "JQK")
+    chips = _marked(cells[6:21], range(15))
+    others = _marked(cells[21:36], range(15))
     return f"Your card: {own}. Public card: {public}. In the pot: you {chips}, the other {others}."
 
 

@@ -92,7 +92,8 @@ class Foreign(Scenario):
     def play(self, rng: random.Random, task: Any) -> Play:
         line = Line(self, self.first_seed(rng, task))
         paid = dict.fromkeys(self.agents, 0.0)
-        asked, notes = 0, dict[str, str]()
+        asked = 0
+        notes = dict[str, str]()
         while True:
             stop = line.stop()
             # who is asked again has been shown all of this
@@ -165,7 +166,8 @@ def seeds_matter(world: Foreign, answers: Sequence[str] = ()) -> bool:
     them; `answers` where the library reads for itself."""
     plays = list[list[Stop]]()
     for seed in range(SEEDS_TRIED):
-        rng, stops = random.Random(0), list[Stop]()
+        rng = random.Random(0)
+        stops = list[Stop]()
         with guest(seed):
             state = world.opened(seed)
             for _ in range(STEPS_TRIED):
@@ -185,7 +187,8 @@ def _tried(rng: random.Random, stop: Stop, agent: str, answers: Sequence[str]) -
 
 
 def _drawn(rng: random.Random, outcomes: Sequence[tuple[Any, float]]) -> Any:
-    values, weights = [outcome for outcome, _ in outcomes], [weight for _, weight in outcomes]
+    values = [outcome for outcome, _ in outcomes]
+    weights = [weight for _, weight in outcomes]
     # alike: a draw that can be listed, so that the tree of a small game can be walked
     if max(weights) - min(weights) < 1e-12:
         return rng.choice(values)
@@ -193,7 +196,8 @@ def _drawn(rng: random.Random, outcomes: Sequence[tuple[Any, float]]) -> Any:
 
 
 def _ask(stop: Stop, listed: int, notes: Mapping[str, str]) -> Ask:
-    asks, legal = {}, dict[str, Sequence[str] | None]()
+    asks = {}
+    legal = dict[str, Sequence[str] | None]()
     for agent, content in (stop.asks or {}).items():
         choices = tuple((stop.moves or {}).get(agent, ()))
         legal[agent] = choices if 0 < len(choices) <= listed else None

@@ -27,7 +27,8 @@ class Gem(Solo):
     def __init__(
         self, env: str, *, turns: int | None = None, chance: bool | None = None, **options: Any
     ) -> None:
-        self.env, self.options = env, options
+        self.env = env
+        self.options = options
         if env.startswith("rg:"):
             raise ConfigError(
                 f"gem:{env}: some of these graders run the answer as code; reasoning_gym:{env[3:]}"
@@ -54,7 +55,8 @@ class Gem(Solo):
     def stepped(self, state: SoloState, move: Any, seed: int) -> SoloState:
         shown, paid, over, cut, info = state.env.step(move[AGENT])
         state.steps += 1
-        state.view, state.paid = _whole(shown, info), float(paid)
+        state.view = _whole(shown, info)
+        state.paid = float(paid)
         state.why = "win" if paid == 1 and over and not cut else "step"
         # GEM says both at its limit of turns; there the driver cuts, and the value of what would
         # follow counts

@@ -76,7 +76,8 @@ def quiet() -> Iterator[None]:
 def still() -> Iterator[None]:
     """Quiet, for C++ too: it writes its errors to the descriptor, past Python's `sys.stderr`."""
     with quiet():
-        held, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+        held = os.dup(2)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 2)
         try:
             yield

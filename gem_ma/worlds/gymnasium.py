@@ -40,7 +40,10 @@ class Gymnasium(Solo):
         listed: int = LISTED,
         **options: Any,
     ) -> None:
-        self.env, self.options, self.listed, self.foul = env, options, listed, foul
+        self.env = env
+        self.options = options
+        self.listed = listed
+        self.foul = foul
         self.key = self._key()
         with starting(self.title), guest(0):
             made = self._made()
@@ -78,17 +81,22 @@ class Gymnasium(Solo):
         return whole_copy(state)
 
     def stepped(self, state: SoloState, move: Any, seed: int) -> SoloState:
-        env, state.steps = state.env, state.steps + 1
+        env = state.env
+        state.steps = state.steps + 1
         action = self._action(env, move[AGENT])
         if action is None:
-            state.paid, state.why = self.foul, FOUL
+            state.paid = self.foul
+            state.why = FOUL
             state.view = self.form
             return state
         if self.seeded and getattr(env.unwrapped, "_np_random", None) is not None:
             env.unwrapped.np_random = library("numpy", "gymnasium").random.default_rng(seed)
         seen, paid, over, cut, info = parts(env.step(action), STEP, "step")
-        state.info, state.paid, state.why = noted(info), amount(paid), "step"
-        ends, cut = flag(over, "terminated"), flag(cut, "truncated")
+        state.info = noted(info)
+        state.paid = amount(paid)
+        state.why = "step"
+        ends = flag(over, "terminated")
+        cut = flag(cut, "truncated")
         # a limit of the environment's own that nobody declared cuts the play here; at the declared
         # one the driver does
         state.cut = cut and not ends and state.steps < self.turns

@@ -20,7 +20,9 @@ from typing import Any, Protocol
 from gem_ma.kernel.effects import Content, Reward, Tell
 from gem_ma.worlds.guest import guest
 
-STOPS_KEPT, STATES_KEPT = 4096, 256  # what forks are made of; the oldest are forgotten
+# what forks are made of; the oldest are forgotten
+STOPS_KEPT = 4096
+STATES_KEPT = 256
 WAY = 4  # copies' time from one copy to the next
 MOST_KEPT = 1 << 26  # characters of stops: an environment may show a picture's numbers as text
 
@@ -73,7 +75,9 @@ class Shelf:
     stepped in threads."""
 
     def __init__(self, size: int, most: int = MOST_KEPT) -> None:
-        self.size, self.most, self.lock = size, most, Lock()
+        self.size = size
+        self.most = most
+        self.lock = Lock()
         self.values: OrderedDict[bytes, Any] = OrderedDict()
         self.weights: dict[bytes, int] = {}
         self.weight = 0
@@ -87,7 +91,8 @@ class Shelf:
     def put(self, key: bytes, value: Any, weight: int = 0) -> None:
         with self.lock:
             self.weight += weight - self.weights.get(key, 0)
-            self.values[key], self.weights[key] = value, weight
+            self.values[key] = value
+            self.weights[key] = weight
             self.values.move_to_end(key)
             while len(self.values) > self.size or (self.weight > self.most and self.values):
                 oldest, _ = self.values.popitem(last=False)
@@ -100,7 +105,8 @@ class Shelf:
             self.weight = 0
 
 
-STOPS, STATES = Shelf(STOPS_KEPT), Shelf(STATES_KEPT)
+STOPS = Shelf(STOPS_KEPT)
+STATES = Shelf(STATES_KEPT)
 # seconds that a copy takes, by environment; inf where it cannot be copied
 COSTS: dict[str, float] = {}
 
@@ -116,12 +122,15 @@ class Line:
     where nobody has been before, from the nearest copy of it."""
 
     def __init__(self, world: World, seed: int) -> None:
-        self.world, self.seed = world, seed
+        self.world = world
+        self.seed = seed
         self.moves: list[tuple[Any, int]] = []
         # place n = after n moves; a key is a digest, since a tuple of all moves is hashed anew each
         # time
         self.keys = [_digest(b"", [world.key, seed])]
-        self.state, self.place = None, -1  # the environment, and the place where it stands
+        # the environment, and the place where it stands
+        self.state = None
+        self.place = -1
         self.spent = 0.0  # seconds of stepping since the last copy
 
     def go(self, move: Any, seed: int) -> None:
@@ -143,12 +152,14 @@ class Line:
             state = STATES.get(self.keys[place])
             if state is not None:
                 with self._guest(self.seed):
-                    self.state, self.place = self.world.copied(state), place
+                    self.state = self.world.copied(state)
+                    self.place = place
                 break
         if self.place < 0:
             started = perf_counter()
             with self._guest(self.seed):
-                self.state, self.place = self.world.opened(self.seed), 0
+                self.state = self.world.opened(self.seed)
+                self.place = 0
             self._keep(started)
         for move, seed in self.moves[self.place :]:
             started = perf_counter()

@@ -45,7 +45,8 @@ def put_back(random: Any, aside: Any) -> None:
 
 def _normal(state: Any) -> float | None:
     """The normal that waits in a `RandomState`, None where none does."""
-    generator, state._bit_generator = state._bit_generator, _Blank()
+    generator = state._bit_generator
+    state._bit_generator = _Blank()
     try:
         rest = state.get_state(legacy=False)
     finally:
@@ -54,7 +55,8 @@ def _normal(state: Any) -> float | None:
 
 
 def _give_normal(state: Any, normal: float) -> None:
-    generator, blank = state._bit_generator, _Blank()
+    generator = state._bit_generator
+    blank = _Blank()
     state._bit_generator = blank
     try:
         state.set_state({**blank.state, "has_gauss": 1, "gauss": normal})

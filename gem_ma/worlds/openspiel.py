@@ -26,11 +26,14 @@ class OpenSpiel(Foreign):
     borrows = False  # C++
 
     def __init__(self, game: str, *, listed: int = LISTED, **parameters: Any) -> None:
-        self.game, self.parameters, self.listed = game, parameters, listed
+        self.game = game
+        self.parameters = parameters
+        self.listed = listed
         self.key = f"openspiel {json.dumps([game, parameters], sort_keys=True)}"
         openspiel_survives(game, parameters)
         loaded = _loaded(game, parameters)
-        kind, types = loaded.get_type(), library("pyspiel", "openspiel").GameType
+        kind = loaded.get_type()
+        types = library("pyspiel", "openspiel").GameType
         # of these games the outcomes cannot be listed: the game draws them with a seed of its own
         self.seeded = kind.chance_mode == types.ChanceMode.SAMPLED_STOCHASTIC
         draws = self.seeded or loaded.max_chance_outcomes() > 1  # one outcome is no draw
@@ -86,7 +89,8 @@ class OpenSpiel(Foreign):
 
     def _before(self, state: Any) -> tuple[Reward | Tell, ...]:
         if state.is_initial_state():
-            name, count = self.long_name, len(self.agents)
+            name = self.long_name
+            count = len(self.agents)
             seats = enumerate(self.agents)
             return (Tell({a: f"{name}. You are player {seat} of {count}." for seat, a in seats}),)
         over = state.is_terminal()

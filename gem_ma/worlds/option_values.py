@@ -71,7 +71,8 @@ def check(adapter: type, title: str, options: Mapping[str, Any]) -> None:
     what it should. What goes on to the environment is the library's to judge."""
     parameters = parameters_of(adapter)
     for name in options.keys() & WISHES.keys() & parameters.keys():
-        value, (words, fits) = options[name], WISHES[name]
+        value = options[name]
+        (words, fits) = WISHES[name]
         # annotations are texts here, as `int | None`
         if value is None and "None" in str(parameters[name].annotation):
             continue

@@ -37,8 +37,12 @@ class PettingZoo(Foreign):
         listed: int = LISTED,
         **options: Any,
     ) -> None:
-        self.env, self.options, self.turns, self.listed = env, options, turns, listed
-        self.key, known = self._key(), drawn(env)
+        self.env = env
+        self.options = options
+        self.turns = turns
+        self.listed = listed
+        self.key = self._key()
+        known = drawn(env)
         self.zero_sum = known.worst is not None if zero_sum is None else zero_sum
         self.worst = worst if worst is not None else known.worst or -1.0
         self.chance = self.seeded = chance and known.chance
@@ -103,7 +107,8 @@ class PettingZoo(Foreign):
             before = (Reward(dict(state.paid), why="step"),)
         elif not state.steps:
             before = (Tell({agent: self._brief(agent) for agent in self.agents}),)
-        asks, moves = {}, {}
+        asks = {}
+        moves = {}
         for agent in state.asked:
             seen = state.seen(agent)
             asks[agent] = known.text(state.env, seen)

@@ -30,7 +30,8 @@ _KNOWN = (
     "__future__ _decimal cmath collections copy dataclasses datetime decimal enum fractions"
     " functools itertools json math numbers operator re string typing"
 )
-_BUILTINS, _MODULES = frozenset(_COMPUTING.split()), frozenset(_KNOWN.split())
+_BUILTINS = frozenset(_COMPUTING.split())
+_MODULES = frozenset(_KNOWN.split())
 _CONSTANTS = (NoneType, bool, int, float, complex, str, bytes, re.Pattern)
 # of what code computes with: a method of another name is some object's own, and may do anything
 _PLAIN = (str, bytes, float, complex, list, dict, set, Counter, deque, datetime, Decimal, Fraction)
@@ -51,7 +52,9 @@ def _pure(function: FunctionType, owner: type, seen: set[Any]) -> bool:
     seen.add(function)
     module: ModuleType | None = None  # one of the library's, of which a name is read next
     for step in _instructions(function.__code__):
-        name, place, module = step.argval, module, None
+        name = step.argval
+        place = module
+        module = None
         value: Any = None
         if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_STAR"):
             return False

@@ -37,7 +37,8 @@ class ReasoningGym(Scenario):
     """A task of reasoning_gym: a question, an answer, a score."""
 
     agents = ("agent_0",)
-    chance, ends_within = False, 1
+    chance = False
+    ends_within = 1
 
     def __init__(self, name: str, size: int = 500, sandbox: str = TIER, **options: Any) -> None:
         """`size` questions in each split. Raises ConfigError for what is missing or refused."""
@@ -46,7 +47,9 @@ class ReasoningGym(Scenario):
         known = factory.DATASETS.keys() - {"composite"}
         if name not in known:
             raise unknown("reasoning_gym: no task", name, known)
-        self.name, self.size, self.options = name, size, json.dumps(options, sort_keys=True)
+        self.name = name
+        self.size = size
+        self.options = json.dumps(options, sort_keys=True)
         self.tier = sandbox if evaluates(name) else ""
         if self.tier:
             require(self.tier)

@@ -53,7 +53,8 @@ def flag(value: Any, name: str) -> bool:
 def step_limit(env: Any, spec: Any, typed: int | None) -> int | None:
     """The steps after which a play is cut: as typed, else as declared. A wrapper TimeLimit holds
     whatever is typed, since the environment does not go on behind it."""
-    wrapped, layer = math.inf, env
+    wrapped = math.inf
+    layer = env
     while layer is not None:
         within = vars(layer) if hasattr(layer, "__dict__") else {}
         wrapped = min(wrapped, _steps(within.get("_max_episode_steps")))

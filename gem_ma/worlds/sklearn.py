@@ -29,7 +29,8 @@ class Digits(Scenario):
     """Which digit is it: scans of handwriting, of which every fifth is held out."""
 
     agents = ("viewer",)
-    chance, ends_within = False, 1
+    chance = False
+    ends_within = 1
     rates = ("return *",)
     default_cast = {"viewer": "random_legal"}
     baseline_casts = {"any answer": {"viewer": "random_legal"}}

@@ -74,11 +74,14 @@ def field_of_view(seen: Any) -> str:
     [column][row] of (kind, colour, state) codes; the agent stands in the middle of the last row and
     looks along its column."""
     image = seen["image"].tolist()
-    here, last = len(image) // 2, len(image[0]) - 1
-    things, walls = [], []
+    here = len(image) // 2
+    last = len(image[0]) - 1
+    things = []
+    walls = []
     for column, cells in enumerate(image):
         for row, (kind, colour, state) in enumerate(cells):
-            side, ahead = column - here, last - row
+            side = column - here
+            ahead = last - row
             if KINDS[kind] == "wall":
                 if not (side and ahead):
                     walls.append((abs(side) + ahead, _where(side, ahead)))

@@ -64,10 +64,8 @@ class Table:
             self._wait()
         else:
             seen, infos = parts(first, RESET, "reset")
-            self.observations, self.infos = (
-                _named(seen, "observations"),
-                _named(noted(infos), "infos"),
-            )
+            self.observations = _named(seen, "observations")
+            self.infos = _named(noted(infos), "infos")
 
     def go(self, move: Mapping[str, Any]) -> None:
         """Steps by the actions of all who were asked."""
@@ -81,7 +79,8 @@ class Table:
         else:
             result = self.env.step({self.ids[name]: action for name, action in move.items()})
             seen, paid, ends, cuts, infos = parts(result, STEP, "step")
-            self.observations, paid = _named(seen, "observations"), _named(paid, "rewards")
+            self.observations = _named(seen, "observations")
+            paid = _named(paid, "rewards")
             self.infos = _named(noted(infos), "infos")
             self._note(_named(ends, "terminations"), _named(cuts, "truncations"))
         if strangers := paid.keys() - self.ids.keys():

@@ -53,7 +53,8 @@ class TextArena(Foreign):
         self.env = f"{env}-raw" if f"{env}-raw" in known else env
         if self.env not in known:
             raise unknown("textarena: no game", env, known)
-        self.options, self.turns = options, turns
+        self.options = options
+        self.turns = turns
         self.players = self._seats(players)
         self.agents = tuple(f"player_{seat}" for seat in range(self.players))
         self.key = f"textarena {json.dumps([self.env, options, self.players], sort_keys=True)}"
@@ -78,7 +79,8 @@ class TextArena(Foreign):
         return self._next(Arena(env))
 
     def stepped(self, state: Arena, move: Any, seed: int) -> Arena:
-        (text,), state.news = move.values(), []
+        (text,) = move.values()
+        state.news = []
         try:
             state.over = bool(state.env.step(action=text)[0])
             if state.over:
@@ -86,7 +88,8 @@ class TextArena(Foreign):
             else:
                 self._next(state)
         except Exception as error:  # an answer on which the game breaks loses, for its agent alone
-            state.over, state.paid = True, {state.player: -1.0}
+            state.over = True
+            state.paid = {state.player: -1.0}
             state.why = f"the game raised {type(error).__name__}"
         return state
 

@@ -25,7 +25,8 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.worlds.guest import library, unknown
 from gem_ma.worlds.solo import AGENT, Solo, SoloState
 
-TURNS, GAMES = 100, 10
+TURNS = 100
+GAMES = 10
 SEEDS = {"train": 100_000, "dev": 200_000, "test": 300_000}  # a game's is this plus its number
 EASY = {"level": 1, "rewards": "dense", "goal": "brief"}  # for options that a challenge wants typed
 ASKED = ("admissible_commands", "description", "max_score", "objective", "score", "won", "lost")
@@ -46,7 +47,10 @@ class TextWorld(Solo):
         foul: float = 0.0,
         **options: Any,
     ) -> None:
-        self.name, self.games, self.turns, self.foul = name, games, turns, foul
+        self.name = name
+        self.games = games
+        self.turns = turns
+        self.foul = foul
         known = library("textworld.challenges", "textworld").CHALLENGES
         self.is_file = Path(name).is_file()
         if not self.is_file and name not in known:
@@ -79,7 +83,8 @@ class TextWorld(Solo):
     def stepped(self, state: SoloState, move: Any, seed: int) -> SoloState:
         before = state.info["score"] or 0
         state.info, score, state.over = state.env.step(move[AGENT])
-        state.steps, state.paid = state.steps + 1, float((score or 0) - before)
+        state.steps = state.steps + 1
+        state.paid = float((score or 0) - before)
         state.why = "win" if state.info["won"] else "step"
         state.view = _STATUS.sub("", state.info["feedback"].rstrip()).strip()
         return state
@@ -113,8 +118,10 @@ def _folder() -> TemporaryDirectory[str]:
 @cache
 def _made(name: str, settings: str, seed: int) -> str:
     """The file of a game, made once in a process."""
-    textworld, folder = library("textworld", "textworld"), _folder().name
+    textworld = library("textworld", "textworld")
+    folder = _folder().name
     options = textworld.GameOptions()
-    options.seeds, options.path = seed, f"{folder}/{len(os.listdir(folder))}.z8"
+    options.seeds = seed
+    options.path = f"{folder}/{len(os.listdir(folder))}.z8"
     game = textworld.challenges.CHALLENGES[name][1](json.loads(settings), options)
     return str(textworld.generator.compile_game(game, options))

@@ -46,10 +46,12 @@ def words_lent(extra: str) -> Iterator[None]:
         return [word for name in names for word in LISTS[name](extra)]
 
     nltk: Any = library("nltk", extra)
-    corpus, download = nltk.corpus.words, nltk.download
+    corpus = nltk.corpus.words
+    download = nltk.download
     outer = vars(corpus).get("words")  # a guest may start within another
     # on the object that all who imported it hold; until it is asked, it looks for no file
-    corpus.words, nltk.download = lent, lambda *_, **__: False
+    corpus.words = lent
+    nltk.download = lambda *_, **__: False
     try:
         yield
     finally:

@@ -46,14 +46,16 @@ def layers_of(scenario: Scenario) -> list[Scenario]:
 def relay(inner: Play, handle: Handler) -> Play:
     """Plays the inner play on, each of its effects as `handle` has it. The error of a call goes
     to the rules, which made it."""
-    answer, failed = None, None
+    answer = None
+    failed = None
     try:
         while True:
             try:
                 effect = inner.send(answer) if failed is None else inner.throw(failed)
             except StopIteration:
                 return
-            answer, failed = None, None
+            answer = None
+            failed = None
             try:
                 answer = yield from handle(effect)
             except CallError as error:
@@ -141,7 +143,8 @@ def as_paid(episode: Episode) -> Episode:
 def without(episode: Episode, turns: Collection[Turn]) -> Episode:
     """The episode as if these turns, by identity, had never been taken: what their agent was shown
     then stands in its next turn."""
-    gone, others = set(map(id, turns)), []
+    gone = set(map(id, turns))
+    others = []
     unread: dict[str, tuple[Message, ...]] = {}
     for turn in episode.turns if gone else ():
         observed = (*unread.pop(turn.agent, ()), *turn.observed)

@@ -43,7 +43,8 @@ class HideNames(Around):
         }
         if isinstance(effect, Tell):
             return (yield Tell(to))
-        legal, tools = by_agent(effect.legal, to), by_agent(effect.tools, to)
+        legal = by_agent(effect.legal, to)
+        tools = by_agent(effect.tools, to)
         choices = {agent: _choices(legal.get(agent), hide[agent]) for agent in to}
         offered = {agent: _tools(tools.get(agent), hide[agent]) for agent in to}
         actions = yield Ask(to, choices, offered)

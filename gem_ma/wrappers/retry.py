@@ -41,7 +41,8 @@ class Retry(Around):
             if isinstance(layer, Retry):
                 raise ConfigError("retry stands around retry: write one, with more times")
         super().__init__(inner)
-        self.times, self.penalty = times, float(penalty)
+        self.times = times
+        self.penalty = float(penalty)
         if inner.ends_within is not None:
             self.ends_within = inner.ends_within * (1 + times)
         if penalty:
@@ -54,7 +55,8 @@ class Retry(Around):
         actions = yield effect
         if not isinstance(effect, Ask):
             return actions
-        legal, tools = by_agent(effect.legal, effect.to), by_agent(effect.tools, effect.to)
+        legal = by_agent(effect.legal, effect.to)
+        tools = by_agent(effect.tools, effect.to)
         for _ in range(self.times):
             faults = {
                 agent: why

@@ -78,7 +78,8 @@ class Clip(Changed):
         if not fits or not bounds[0] < bounds[1]:
             raise ConfigError(f"reward: clip is [low, high], low below high; got {bounds!r}")
         super().__init__(inner)
-        self.low, self.high = float(bounds[0]), float(bounds[1])
+        self.low = float(bounds[0])
+        self.high = float(bounds[1])
         # of three agents, or in two payments, what added up to 0 need not do so any more
         self.pays_otherwise()
 

@@ -141,7 +141,8 @@ def _cases(packed: Any, inputs: Any, outputs: Any, entry: str, where: str) -> li
         except (ValueError, RecursionError) as error:
             raise DataError(f"{where}: input_output is no JSON ({error})") from error
     if isinstance(packed, Mapping):
-        inputs, outputs = packed.get("inputs"), packed.get("outputs")
+        inputs = packed.get("inputs")
+        outputs = packed.get("outputs")
         entry = str(packed.get("fn_name") or entry)
     if inputs is None and outputs is None:
         return []

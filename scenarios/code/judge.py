@@ -44,7 +44,9 @@ class Program:
     """A program that runs, and is asked to call its functions."""
 
     def __init__(self, runner: str, text: str, codec: dict[str, Any], deadline: float) -> None:
-        self.plain, self.restored, self.deadline = codec["plain"], codec["restored"], deadline
+        self.plain = codec["plain"]
+        self.restored = codec["restored"]
+        self.deadline = deadline
         self.broken = self.call = ""  # why it answers no more; its last call, in words
         self.calls = 0
         inward, self.to = os.pipe()
@@ -92,7 +94,8 @@ class Program:
         raise _error(kind, text)
 
     def _asked(self, request: Any) -> Any:
-        data, answer = (json.dumps(request) + "\n").encode(), bytearray()
+        data = (json.dumps(request) + "\n").encode()
+        answer = bytearray()
         while data or not answer.endswith(b"\n"):
             left = max(0.0, self.deadline - time.monotonic())
             ends = select.select((self.back,), (self.to,) if data else (), (), left)
@@ -182,7 +185,8 @@ def unit(program: Program, test: str, setup: str, entry: Collection[str], share:
     if share and asserts:
         space |= {"_missed": missed, "_passed": lambda: passed.append(True)}
         tree = ast.fix_missing_locations(_Counted().visit(tree))
-    ended, calls = False, program.calls
+    ended = False
+    calls = program.calls
     try:
         exec(compile(tree, "<test>", "exec"), space)
         ended = True
@@ -313,7 +317,8 @@ def judged(runner: str, text: str, task: dict[str, Any], seconds: float, share: 
     for all tests together; without `share` it ends at the first that fails."""
     deadline = time.monotonic() + seconds
     passed = total = 0
-    why, program = "", None
+    why = ""
+    program = None
     codec: dict[str, Any] = {"__name__": "codec"}
     exec(compile(runner, "<program.py>", "exec"), codec)
     try:
@@ -328,7 +333,9 @@ def judged(runner: str, text: str, task: dict[str, Any], seconds: float, share: 
                     if "test" in test
                     else called(program, task["entry"], test["args"], test["gives"])
                 )
-            passed, total, why = passed + score[0], total + score[1], why or score[2]
+            passed = passed + score[0]
+            total = total + score[1]
+            why = why or score[2]
             if why and not share:
                 break
     finally:

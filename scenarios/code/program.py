@@ -72,9 +72,12 @@ def _outcome(work: Callable[[], Any]) -> list[Any]:
 
 def main() -> None:
     """Loads the program on the first line of the pipe, then answers a call a line."""
-    inward, outward = os.fdopen(int(sys.argv[1]), "r"), int(sys.argv[2])
+    inward = os.fdopen(int(sys.argv[1]), "r")
+    outward = int(sys.argv[2])
     # bound before the program runs: it may replace what these modules offer
-    loads, dumps, write = json.loads, json.dumps, os.write
+    loads = json.loads
+    dumps = json.dumps
+    write = os.write
     text = loads(inward.readline())
     space: dict[str, Any] = {"__name__": "solution"}
     came = _outcome(lambda: exec(compile(text, "<program>", "exec"), space))

@@ -80,10 +80,15 @@ class Code(Scenario):
                 "scenario.limits: timeout_s above 0, memory_mb from 64, sandbox; got"
                 f" {', '.join(f'{key}: {value}' for key, value in bounds.items())}"
             )
-        self.data, self.credit, self.examples = data or str(OWN_FILE), credit, examples
+        self.data = data or str(OWN_FILE)
+        self.credit = credit
+        self.examples = examples
         self.attempts = self.ends_within = attempts
-        self.share, self.shuffle, self.columns = held_out, shuffle, dict(columns or {})
-        self.timeout_s, self.memory_mb = bounds["timeout_s"], int(bounds["memory_mb"])
+        self.share = held_out
+        self.shuffle = shuffle
+        self.columns = dict(columns or {})
+        self.timeout_s = bounds["timeout_s"]
+        self.memory_mb = int(bounds["memory_mb"])
         self.tier = bounds["sandbox"]
         require(self.tier)
         self.tasks("all")  # what is wrong with the data is said before anything is played
@@ -134,7 +139,8 @@ class Code(Scenario):
         # the standard library alone: in an installed package the tests themselves could be read
         wall = Wall(self.tier, (), ("subprocess", "traceback"), self.memory_mb * MIB)
         test_set = {"tests": list(task.tests), "setup": task.setup, "entry": task.entry}
-        runner, options = _source("program.py"), (self.timeout_s, self.credit == "share")
+        runner = _source("program.py")
+        options = (self.timeout_s, self.credit == "share")
         return (
             yield Call(
                 judge,

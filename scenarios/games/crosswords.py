@@ -67,7 +67,8 @@ class Lattice(Board):
     """Words that cross, and the letters that are in already."""
 
     def __init__(self, laid: tuple[Placed, ...], clues: dict[str, str]) -> None:
-        self.laid, self.clues = laid, clues
+        self.laid = laid
+        self.clues = clues
         self.letters = {
             square: letter
             for placed in laid
@@ -105,7 +106,8 @@ class Lattice(Board):
         return self._moves
 
     def move(self, *parts: str) -> Outcome:
-        square, letter = (int(parts[0]), int(parts[1])), parts[2].lower()
+        square = (int(parts[0]), int(parts[1]))
+        letter = parts[2].lower()
         name = f"{square[0]} {square[1]}"
         if square not in self.letters:
             return Outcome(f"{name} is no square of a word.")

@@ -59,7 +59,8 @@ class Tray(Board):
     """Tiles and one empty square."""
 
     def __init__(self, rows: int, tiles: Tiles) -> None:
-        self.rows, self.tiles = rows, tiles
+        self.rows = rows
+        self.tiles = tiles
 
     def rules(self) -> str:
         last = self.rows**2 - 1
@@ -124,7 +125,8 @@ def slid(rows: int, tiles: Tiles, name: str) -> Tiles | None:
     if square is None:
         return None
     after = list(tiles)
-    after[empty], after[square] = after[square], 0
+    after[empty] = after[square]
+    after[square] = 0
     return tuple(after)
 
 
@@ -132,14 +134,17 @@ def scrambled(rows: int, turns: int, rng: random.Random) -> Tiles:
     """A board that at most `turns` moves bring into order: it is where a walk from there leads that
     takes no move back."""
     while True:
-        tiles, back = ordered(rows), ""
+        tiles = ordered(rows)
+        back = ""
         # twelve lengths: on 2 x 2 squares the walk is a ring of twelve boards
         for _ in range(turns - rng.randrange(min(turns, 12))):
             empty = tiles.index(0)
             squares = slides(rows, empty)
             name = rng.choice([name for name in squares if name != back])
             line = list(tiles)
-            line[empty], line[squares[name]] = line[squares[name]], 0
-            tiles, back = tuple(line), BACK[name]
+            line[empty] = line[squares[name]]
+            line[squares[name]] = 0
+            tiles = tuple(line)
+            back = BACK[name]
         if tiles != ordered(rows):
             return tiles

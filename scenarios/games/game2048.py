@@ -68,7 +68,8 @@ class Grid(Board):
     """The tiles, and the boards that the four moves lead to."""
 
     def __init__(self, size: Size, rng: random.Random) -> None:
-        self.rng, self.target = rng, size.target
+        self.rng = rng
+        self.target = size.target
         empty = ((0,) * size.side,) * size.side
         self.tiles = with_tile(with_tile(empty, rng), rng)
         self.first = self.best = largest(self.tiles)
@@ -91,7 +92,8 @@ class Grid(Board):
         after = self.after.get(name)
         if after is None:
             return Outcome(f"Nothing moves {name}.")
-        paid, reached = 0.0, min(largest(after), self.target)
+        paid = 0.0
+        reached = min(largest(after), self.target)
         if reached > self.best:
             # steps of doubling, as a share of all between the first board and the target
             paid = log2(reached / self.best) / log2(self.target / self.first)

@@ -56,7 +56,8 @@ class Gallows(Board):
         return self.listed
 
     def move(self, *parts: str) -> Outcome:
-        guess, length = parts[0].lower(), len(self.word)
+        guess = parts[0].lower()
+        length = len(self.word)
         if len(guess) > 1:
             # a word of one letter is never won in GEM either: one letter is a letter
             if guess == self.word:

@@ -84,8 +84,10 @@ class Towers(Board):
         self._moves = listed(*[disks[-1] if disks else 99 for disks in self.towers.values()])
 
     def move(self, *parts: str) -> Outcome:
-        source, target = parts[0].upper(), parts[1].upper()
-        disks, onto = self.towers[source], self.towers[target]
+        source = parts[0].upper()
+        target = parts[1].upper()
+        disks = self.towers[source]
+        onto = self.towers[target]
         if not disks:
             return Outcome(f"Tower {source} is empty.")
         if onto and disks[-1] > onto[-1]:

@@ -33,7 +33,8 @@ def crossings(word: str, letters: dict[Square, str], laid: Sequence[Placed]) -> 
                 if own != letter:
                     continue
                 down = not other.down
-                row, column = square[0] - place * down, square[1] - place * (not down)
+                row = square[0] - place * down
+                column = square[1] - place * (not down)
                 new = Placed(word, row, column, down)
                 if fits(new, letters):
                     yield new
@@ -41,7 +42,8 @@ def crossings(word: str, letters: dict[Square, str], laid: Sequence[Placed]) -> 
 
 def fits(new: Placed, letters: dict[Square, str]) -> bool:
     """Whether a word can lie here: it meets only its own letters, and runs beside no other."""
-    down, across = int(new.down), int(not new.down)
+    down = int(new.down)
+    across = int(not new.down)
     squares = new.squares()
     before = (new.row - down, new.column - across)
     behind = (squares[-1][0] + down, squares[-1][1] + across)
@@ -85,7 +87,8 @@ def scattered(words: Sequence[str], side: int, rng: random.Random) -> tuple[Plac
     for word in sorted(words, key=len, reverse=True):
         for _ in range(200):
             down = bool(rng.getrandbits(1))
-            lines, starts = rng.randrange(side), rng.randrange(side - len(word) + 1)
+            lines = rng.randrange(side)
+            starts = rng.randrange(side - len(word) + 1)
             new = Placed(word, starts, lines, True) if down else Placed(word, lines, starts, False)
             squares = list(zip(new.squares(), word, strict=True))
             if all(letters.get(square, letter) == letter for square, letter in squares):

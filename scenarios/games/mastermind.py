@@ -97,7 +97,8 @@ class Pegs(Board):
 
     def move(self, *parts: str) -> Outcome:
         digits_of = parts[0].split()
-        guess, name = tuple(map(int, digits_of)), " ".join(digits_of)
+        guess = tuple(map(int, digits_of))
+        name = " ".join(digits_of)
         length, digits, _, _ = self.size
         if len(guess) != length:
             return Outcome(f"{name} has {len(guess)} digits; the code has {length}.")
@@ -109,7 +110,8 @@ class Pegs(Board):
         black, white = marks(self.code, guess)
         paid = 0.0
         if black > self.best:
-            paid, self.best = (black - self.best) / length, black
+            paid = (black - self.best) / length
+            self.best = black
         if black == length:
             return Outcome(f"{name} is the code.", paid, "win")
         return Outcome(f"{name}: {black} black, {white} white.", paid)

@@ -71,7 +71,8 @@ class Field(Board):
     """Squares by number, row by row: which are mined, open or flagged."""
 
     def __init__(self, size: Size, rng: random.Random) -> None:
-        self.size, self.rng = size, rng
+        self.size = size
+        self.rng = rng
         self.mines: set[int] = set()
         self.open: set[int] = set()
         self.flags: set[int] = set()
@@ -96,7 +97,8 @@ class Field(Board):
 
     def text(self) -> str:
         if not self._text:
-            columns, marks = self.size.columns, self.marks
+            columns = self.size.columns
+            marks = self.marks
             starts = range(0, len(marks), columns)
             self._text = "\n".join([" ".join(marks[s : s + columns]) for s in starts])
         return self._text
@@ -109,7 +111,9 @@ class Field(Board):
         return self._moves
 
     def move(self, *parts: str) -> Outcome:
-        command, row, column = parts[0].lower(), int(parts[1]), int(parts[2])
+        command = parts[0].lower()
+        row = int(parts[1])
+        column = int(parts[2])
         if row >= self.size.rows or column >= self.size.columns:
             return Outcome(f"{row} {column} is no square of this board.")
         square = row * self.size.columns + column
@@ -154,8 +158,10 @@ class Field(Board):
 
     def _reveal(self, square: int) -> None:
         """Opens a square, and all around it where none of them is mined."""
-        around, marks = self.around, self.marks
-        self._moves, self._text = None, ""
+        around = self.around
+        marks = self.marks
+        self._moves = None
+        self._text = ""
         self.open.add(square)
         queue = [square]
         while queue:

@@ -80,8 +80,11 @@ class Warehouse(Board):
     """A room in play."""
 
     def __init__(self, room: Room) -> None:
-        self.side, self.floor, self.goals = room.side, room.floor, room.goals
-        self.boxes, self.player = set(room.boxes), room.player
+        self.side = room.side
+        self.floor = room.floor
+        self.goals = room.goals
+        self.boxes = set(room.boxes)
+        self.player = room.player
         self.steps = steps(room.side)
 
     def rules(self) -> str:
@@ -156,7 +159,8 @@ def room(size: Size, rng: random.Random) -> Room:
     tries = 1
     # one box at least: a room that is solved already is no play
     while (off := len(best.boxes - best.goals)) < size.boxes and (tries < TRIES or not off):
-        made, tries = _pulled(size, rng), tries + 1
+        made = _pulled(size, rng)
+        tries = tries + 1
         best = max(best, made, key=lambda room: len(room.boxes - room.goals))
     return best
 
@@ -164,14 +168,19 @@ def room(size: Size, rng: random.Random) -> Room:
 def _pulled(size: Size, rng: random.Random) -> Room:
     """A room that was played backwards for at most `turns` steps. Sets of squares are the bits of
     an integer here, so that a way is looked for in microseconds."""
-    side, turns = size.side, size.turns
+    side = size.side
+    turns = size.turns
     inner = [row * side + column for row in range(1, side - 1) for column in range(1, side - 1)]
     rng.shuffle(inner)
     # a few walls inside; more of them leave rooms in which nothing can be pulled
     floor = inner[len(inner) // 8 :]
-    goals, player = floor[: size.boxes], floor[size.boxes]
-    free, all_goals = _bits(floor), _bits(goals)
-    boxes, walked = all_goals, 0  # backward steps so far; forward play needs no more
+    goals = floor[: size.boxes]
+    player = floor[size.boxes]
+    free = _bits(floor)
+    all_goals = _bits(goals)
+    # backward steps so far; forward play needs no more
+    boxes = all_goals
+    walked = 0
     more = rng.randint(0, size.boxes)  # pulls after all boxes are off their goals
     while walked < turns and (boxes & all_goals or more):
         more -= not boxes & all_goals
@@ -195,7 +204,9 @@ def _pulled(size: Size, rng: random.Random) -> Room:
             if walked >= turns or not (free & ~boxes) >> away & 1:
                 break
             boxes ^= 1 << box | 1 << (box + step)
-            box, player, walked = box + step, away, walked + 1
+            box = box + step
+            player = away
+            walked = walked + 1
     standing = frozenset(square for square in floor if boxes >> square & 1)
     return Room(side, frozenset(floor), frozenset(goals), standing, player)
 
@@ -211,7 +222,8 @@ def _spread(squares: int, side: int) -> int:
 
 def _reach(start: int, free: int, side: int) -> int:
     """All squares that can be walked to."""
-    reach, edge = start, start
+    reach = start
+    edge = start
     while edge:
         edge = _spread(edge, side) & free & ~reach
         reach |= edge
@@ -220,7 +232,8 @@ def _reach(start: int, free: int, side: int) -> int:
 
 def _length(start: int, target: int, free: int, side: int) -> int:
     """Steps of the shortest way to a square that can be walked to."""
-    reach, length = start, 0
+    reach = start
+    length = 0
     while not reach & target:
         reach |= _spread(reach, side) & free
         length += 1

@@ -81,7 +81,9 @@ class Form:
 
     def read(self, action: Action) -> tuple[str, ...] | None:
         """The parts of the move that an action names; None where it names none, or several."""
-        text, parsed, match = action.text, action.parsed, None
+        text = action.text
+        parsed = action.parsed
+        match = None
         if parsed == text:
             return self._parts(text)
         if "\\boxed" in text:

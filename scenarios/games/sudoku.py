@@ -70,12 +70,15 @@ class Squares(Board):
     """The digits so far, and the solution, row by row; 0 is a hole."""
 
     def __init__(self, scale: int, digits: list[int], solution: list[int]) -> None:
-        self.scale, self.digits, self.solution = scale, digits, solution
+        self.scale = scale
+        self.digits = digits
+        self.solution = solution
         self.holes = self.empty = digits.count(0)
         self._moves: tuple[str, ...] | None = None
 
     def rules(self) -> str:
-        scale, part = self.scale, 2 if self.scale == 4 else 3
+        scale = self.scale
+        part = 2 if self.scale == 4 else 3
         return (
             f"Sudoku: fill the holes (.) with digits from 1 to {scale}, so that no row, no column"
             f" and no block of {part} x {part} has a digit twice. There is one solution. A move is"
@@ -138,7 +141,8 @@ def drawn(scale: int, holes: int, rng: random.Random) -> tuple[list[int], list[i
     """(digits, solution) of a board with so many holes."""
     solution, empty = rng.choice(bank(scale))
     digits = rng.sample(range(1, scale + 1), scale)
-    rows, columns = _shuffled(scale, rng), _shuffled(scale, rng)
+    rows = _shuffled(scale, rng)
+    columns = _shuffled(scale, rng)
     order = [row * scale + column for row in rows for column in columns]
     if rng.random() < 0.5:  # rows for columns
         order = [column * scale + row for row in rows for column in columns]

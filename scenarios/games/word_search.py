@@ -77,7 +77,9 @@ class Puzzle(Board):
     def __init__(
         self, laid: tuple[Placed, ...], side: int, names: bool, rng: random.Random
     ) -> None:
-        self.laid, self.side, self.names = laid, side, names
+        self.laid = laid
+        self.side = side
+        self.names = names
         self.letters = rng.choices(ascii_lowercase, k=side * side)
         self.ends: dict[tuple[Square, Square], str] = {}
         for placed in laid:
@@ -100,7 +102,8 @@ class Puzzle(Board):
         )
 
     def text(self) -> str:
-        side, letters = self.side, list(self.letters)
+        side = self.side
+        letters = list(self.letters)
         for placed in self.laid:
             if placed.word in self.found_words:
                 for row, column in placed.squares():

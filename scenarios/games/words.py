@@ -10,7 +10,8 @@ from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.system.folders import read_named
 
 HERE = Path(__file__).parent
-WORDS, CLUES = HERE / "words.txt", HERE / "clues.txt"
+WORDS = HERE / "words.txt"
+CLUES = HERE / "clues.txt"
 
 
 # a file is read once in a process: a play may not change because somebody edits it meanwhile

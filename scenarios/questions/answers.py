@@ -34,7 +34,8 @@ _DENIED = re.compile(
     re.IGNORECASE,
 )
 _DENIAL = 40  # characters before a mark in which one stands
-_TAG, _END = "<answer>", "</answer>"
+_TAG = "<answer>"
+_END = "</answer>"
 _NESTED = 3  # marks in what follows a mark: "Answer: the answer is B"
 _NEAR = 1  # newlines between two marks of which the second answers nothing new
 
@@ -65,7 +66,8 @@ def answer_of(text: str, rule: str = "auto") -> str:
 
 
 def _boxed(text: str) -> str | None:
-    start, later = text.rfind(_BOX), len(text)
+    start = text.rfind(_BOX)
+    later = len(text)
     # from the end: a text full of boxes that are never closed costs no more than its length
     while start >= 0:
         content = _closed(text, start, later)

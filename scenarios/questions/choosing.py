@@ -74,7 +74,8 @@ def _in_sentence(item: Item, answer: str) -> str | None:
     letters = {*item.letters} & {*re.findall(r"\b[A-Z]\b", answer)}
     if letters or len(words) > LONGEST_SENTENCE:
         return None
-    asked, texts = set(words_of(item.question)), [words_of(text) for text in item.choices]
+    asked = set(words_of(item.question))
+    texts = [words_of(text) for text in item.choices]
     named = []
     for letter, text in zip(item.letters, texts, strict=True):
         # a word of another choice may name that one, also where the question has it

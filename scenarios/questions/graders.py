@@ -87,7 +87,8 @@ def contains(item: Item, answer: str) -> float:
 
 
 def _holds(item: Item, answer: str, right: str) -> bool:
-    words, target = words_of(answer), words_of(right)
+    words = words_of(answer)
+    target = words_of(right)
     size = len(target)
     held = any(words[at : at + size] == target for at in range(len(words) - size + 1))
     same = held and bool(target) and _says_no_less(item, answer, right)
@@ -100,7 +101,8 @@ def f1(item: Item, answer: str) -> float:
 
 
 def _shared(item: Item, answer: str, right: str) -> float:
-    words, question = words_of(answer), words_of(item.question)
+    words = words_of(answer)
+    question = words_of(item.question)
     whole = words_of(right)
     target = [word for word in whole if word not in ARTICLES] or whole
     plain = [word for word in words if word not in ARTICLES] or words
@@ -146,7 +148,8 @@ def mathematics(item: Item, answer: str) -> float | None:
         answer = _JOINED.sub(", ", answer)
     # the unit of a right answer may stand behind another one, too
     told = " ".join((item.question, *item.right))
-    value, numbers = number(answer, told), [number(text, told) for text in item.right]
+    value = number(answer, told)
+    numbers = [number(text, told) for text in item.right]
     if None not in numbers:
         # a sum that is not worked out is equal too, and solves nothing
         return float(value is not None and value in numbers)

@@ -49,10 +49,12 @@ def item_of(row: Mapping[str, Any], columns: Mapping[str, str], grader: str, whe
         raise DataError(f"{where}: no text in the column {columns['question']!r}{_has(row)}")
     if columns["answer"] not in row:
         raise DataError(f"{where}: no column {columns['answer']!r}{_has(row)}")
-    answer, kind = row[columns["answer"]], row.get(columns["kind"])
+    answer = row[columns["answer"]]
+    kind = row.get(columns["kind"])
     kind = kind if isinstance(kind, str) else ""
     if grader == "calls":
-        functions, calls = row.get("tools"), read_calls(answer, where)
+        functions = row.get("tools")
+        calls = read_calls(answer, where)
         read_tools(functions, where)
         text = functions if isinstance(functions, str) else json.dumps(functions)
         return Item(question.strip(), (gold(calls),), (), grader, kind, calls, text)
@@ -122,7 +124,8 @@ def _choices(value: Any, where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
         value = _columns(value)
     if isinstance(value, dict):
-        labels, value = value.get("label") or (), value.get("text", [*value.values()])
+        labels = value.get("label") or ()
+        value = value.get("text", [*value.values()])
         if not isinstance(labels, (list, tuple)):
             raise DataError(f"{where}: labels of choices are a list; got {str(labels)[:80]!r}")
     if value is None or value in ("", []):

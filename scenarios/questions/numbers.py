@@ -171,7 +171,9 @@ def _decimal(match: re.Match[str]) -> Fraction:
 
 
 def _fraction(match: re.Match[str]) -> Fraction | None:
-    whole, above, below = int(match[2] or 0), int(match[3]), int(match[4])
+    whole = int(match[2] or 0)
+    above = int(match[3])
+    below = int(match[4])
     # in other terms it may be the very sum that was asked for: 84/2
     if below <= 1 or gcd(above, below) != 1 or (match[2] and above > below):
         return None

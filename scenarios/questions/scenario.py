@@ -37,7 +37,8 @@ BRIEFS = {
 }
 CALLS = "Answer by calls of the functions that you are offered: all that are needed, and no others."
 BRIEF = "Answer the question. {how} Put the answer on a line of its own at the end: Answer: ..."
-NONE, WRONG = "There is no single answer in what you wrote.", "That is not right."
+NONE = "There is no single answer in what you wrote."
+WRONG = "That is not right."
 ENOUGH = 0.999  # of a score, to be right
 COLUMNS = ("question", "answer", "choices", "kind")
 
@@ -89,11 +90,15 @@ class Questions(Scenario):
                 f"scenario: no option {min(unknown)!r}; there are {known}, and the columns"
                 f" {', '.join(COLUMNS)}"
             )
-        self.data, self.grader, self.take = data or str(OWN_FILE), grader, take
+        self.data = data or str(OWN_FILE)
+        self.grader = grader
+        self.take = take
         self.attempts = self.ends_within = attempts
-        self.share, self.shuffle = held_out, shuffle
+        self.share = held_out
+        self.shuffle = shuffle
         self.columns = {name: columns.get(name, name) for name in COLUMNS}
-        self.tier, self.timeout_s = sandbox, timeout_s
+        self.tier = sandbox
+        self.timeout_s = timeout_s
         self._check()
 
     def _check(self) -> None:

@@ -72,7 +72,8 @@ def count_files(rng: random.Random) -> Draft:
 def delete_old(rng: random.Random) -> Draft:
     years = {place: rng.randint(2015, 2024) for place in range(14)}
     bound = rng.randint(2018, 2022)
-    years[90], years[91] = bound, bound - 1
+    years[90] = bound
+    years[91] = bound - 1
     files = {f"reports/{year}-{place:02}.txt": f"{place * 31}\n" for place, year in years.items()}
     left = [path for path in files if int(path[8:12]) >= bound]
     return Draft(
@@ -100,7 +101,8 @@ def tidy_by_suffix(rng: random.Random) -> Draft:
 
 def modes(rng: random.Random) -> Draft:
     names = some(rng, NAMES, 6, 9)
-    keys, plain = names[:3], names[3:]
+    keys = names[:3]
+    plain = names[3:]
     files = {f"{name}.key": f"{name}\n" for name in keys}
     files |= {f"{name}.pub": f"{name}\n" for name in plain}
     mode = rng.choice((600, 400, 640))

@@ -29,7 +29,8 @@ def replace_everywhere(rng: random.Random) -> Draft:
 def change_setting(rng: random.Random) -> Draft:
     keys = some(rng, NAMES, 8, 12)
     values = {key: rng.randint(1000, 9999) for key in keys}
-    key, value = rng.choice(keys), rng.randint(10_000, 99_999)
+    key = rng.choice(keys)
+    value = rng.randint(10_000, 99_999)
     text = "# settings\n" + "".join(f"{name}={number}\n" for name, number in values.items())
     after = text.replace(f"\n{key}={values[key]}\n", f"\n{key}={value}\n")
     return Draft(
@@ -100,7 +101,8 @@ def mend_script(rng: random.Random) -> Draft:
 
 def write_script(rng: random.Random) -> Draft:
     function = rng.choice(("largest", "count"))
-    name, calls = f"{rng.choice(NAMES)}.sh", _calls(rng)
+    name = f"{rng.choice(NAMES)}.sh"
+    calls = _calls(rng)
     what = {"largest": "the largest of them", "count": "how many they are"}
     solution = {
         "largest": f'echo \'printf "%s\\n" "$@" | sort -n | tail -n 1\' > {name}',

@@ -19,7 +19,8 @@ from gem_ma.scenarios.terminal.drafts import (
 
 
 def count_lines(rng: random.Random) -> Draft:
-    lines, level = log_lines(rng, rng.randint(120, 240)), rng.choice(("WARN", "ERROR", "DEBUG"))
+    lines = log_lines(rng, rng.randint(120, 240))
+    level = rng.choice(("WARN", "ERROR", "DEBUG"))
     number = sum(line[1] == level for line in lines)
     return Draft(
         f"How many lines of app.log are of the level {level}? Write the number to answer.txt.",
@@ -110,7 +111,8 @@ def slowest_line(rng: random.Random) -> Draft:
 
 def part_of_a_file(rng: random.Random) -> Draft:
     lines = [f"{rng.choice(NAMES)} {rng.randint(100, 999)}" for _ in range(90)]
-    first, last = rng.randint(12, 40), rng.randint(45, 80)
+    first = rng.randint(12, 40)
+    last = rng.randint(45, 80)
     return Draft(
         f"Write lines {first} to {last} of long.txt to part.txt, in reverse order.",
         {"long.txt": "\n".join(lines) + "\n"},
@@ -132,7 +134,8 @@ def one_field(rng: random.Random) -> Draft:
 
 
 def joined_tables(rng: random.Random) -> Draft:
-    people, orders = some(rng, PEOPLE, 8, 12), rng.randint(40, 60)
+    people = some(rng, PEOPLE, 8, 12)
+    orders = rng.randint(40, 60)
     names = {100 + place: name for place, name in enumerate(people)}
     paid = [(rng.choice(list(names)), rng.randint(10, 99)) for _ in range(orders)]
     best = max(names, key=lambda number: sum(sum_ for who, sum_ in paid if who == number))

@@ -66,9 +66,13 @@ class Terminal(Scenario):
                 f" got {', '.join(f'{key}: {value}' for key, value in bounds.items())}"
             )
         self.commands = self.ends_within = commands
-        self.data, self.share, self.shuffle, self.number = data, held_out, shuffle, tasks
+        self.data = data
+        self.share = held_out
+        self.shuffle = shuffle
+        self.number = tasks
         self.timeout_s = float(bounds["timeout_s"])
-        memory, disk = int(bounds["memory_mb"]) * MIB, int(bounds["disk_mb"] * MIB)
+        memory = int(bounds["memory_mb"]) * MIB
+        disk = int(bounds["disk_mb"] * MIB)
         self.wall = Wall(bounds["sandbox"], memory=memory, file=disk)
         require_bash(self.wall.tier)
         self.tasks("all")  # what is wrong with the data is said before anything is played

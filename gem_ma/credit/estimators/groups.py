@@ -113,7 +113,9 @@ def episodes(table: TableLike) -> list[NDArray[np.int64]]:
 def per_episode(table: TableLike, key: Key, function: Callable[[Array], Array]) -> Array:
     """Applies `function` to R, each (episode, agent) once in its group, and gives its value to
     all its turns."""
-    values, group, members = values_of(table, "total"), groups(table, key), episodes(table)
+    values = values_of(table, "total")
+    group = groups(table, key)
+    members = episodes(table)
     # R is the same in all rows of an episode; one of them, or long episodes would weigh more
     heads = np.array([rows[0] for rows in members], np.int64)
     result = np.zeros(len(values))

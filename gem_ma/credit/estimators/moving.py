@@ -43,18 +43,22 @@ def rae(
     >>> advantages.round(4).tolist(), {group: round(b, 6) for group, b in state.items()}
     ([1.0, 0.95, -1.0975], {'': 0.042625})
     """
-    values, group, baselines = values_of(table, "total"), groups(table, key), dict(state or {})
+    values = values_of(table, "total")
+    group = groups(table, key)
+    baselines = dict(state or {})
     names = group_names(table, key)
     advantages = np.zeros(len(values))
     # `episodes` goes by id: the average moves with each, so their order is part of the result
     for rows in episodes(table):
         n = rows[0]
-        name, value = names[group[n]], float(values[n])
+        name = names[group[n]]
+        value = float(values[n])
         baseline = baselines.get(name, value if first else 0.0)
         advantages[rows] = value - baseline
         if faded and isinstance(table, TurnTable):
             # K counts all own turns, also those that another policy played and the table lacks
-            rate, left = discount_of(gamma, str(table.agent[n])), table.K[rows] - 1 - table.k[rows]
+            rate = discount_of(gamma, str(table.agent[n]))
+            left = table.K[rows] - 1 - table.k[rows]
             advantages[rows] *= np.power(rate, left.astype(np.float64))
         # only now: a baseline that knew its own return would pull every advantage towards 0
         baselines[name] = decay * baseline + (1 - decay) * value

@@ -42,12 +42,17 @@ def shaped(
         known = ", ".join(get_args(Form))
         raise ConfigError(f"no shaping is called {form!r}; shapings are {known}")
     # Q is read from `before` alone: a batch that moved its own Q would shape by itself
-    before, after = dict(state or {}), dict(state or {})
-    names, group = group_names(table, key), groups(table, key)
-    reward, gains, totals = table.reward.copy(), table.ret.copy(), table.total.copy()
+    before = dict(state or {})
+    after = dict(state or {})
+    names = group_names(table, key)
+    group = groups(table, key)
+    reward = table.reward.copy()
+    gains = table.ret.copy()
+    totals = table.total.copy()
     seen: dict[str, list[float]] = {}
     for rows in episodes(table):
-        name, raw = names[group[rows[0]]], float(table.total[rows[0]])
+        name = names[group[rows[0]]]
+        raw = float(table.total[rows[0]])
         seen.setdefault(name, []).append(raw)
         if before.get(f"{name}#n", 0.0) == 0:
             continue  # no past yet, so there is nothing to compare with

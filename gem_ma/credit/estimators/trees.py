@@ -136,7 +136,8 @@ def _tree(plays: Mapping[int, Episode]) -> dict[tuple[int, int], list[_Branch]]:
 def _histories(episode: Episode) -> dict[int, str]:
     """A digest of all that was done up to and with each step."""
     # one running digest: a history is compared as a whole, and a list of texts would be quadratic
-    digest, digests = hashlib.blake2b(digest_size=8), {}
+    digest = hashlib.blake2b(digest_size=8)
+    digests = {}
     # stable: the agents of one step stay in the order of the record, which is that of the cast
     for turn in sorted(episode.turns, key=lambda turn: turn.step):
         digest.update(repr((turn.step, turn.agent, _action_key(turn))).encode())

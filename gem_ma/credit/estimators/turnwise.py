@@ -38,12 +38,14 @@ def gae(rewards: ArrayLike, values: ArrayLike, gamma: float = 1.0, lam: float = 
     >>> gae([0, 0, 1], [.5, .5, .5, .8], lam=.5).round(3).tolist()
     [0.325, 0.65, 1.3]
     """
-    paid, seen = np.asarray(rewards, np.float64), np.asarray(values, np.float64)
+    paid = np.asarray(rewards, np.float64)
+    seen = np.asarray(values, np.float64)
     if paid.ndim != 1 or seen.shape != (len(paid) + 1,):
         raise ValueError(
             f"values need one entry more than rewards; got {len(seen)} and {len(paid)}"
         )
-    result, following = np.zeros(len(paid)), 0.0
+    result = np.zeros(len(paid))
+    following = 0.0
     # backwards, eq. 16 is one addition a turn; forwards it is a sum for each
     for k in range(len(paid) - 1, -1, -1):
         following = result[k] = paid[k] + gamma * seen[k + 1] - seen[k] + gamma * lam * following
@@ -71,7 +73,8 @@ def raw_gae(table: TurnTable, *, gamma: Gamma = 1.0, lam: float = 0.95) -> Array
     """The advantages of `turn_gae` before they are normalised; a critic's targets are these plus
     `table.value`. [N] -> [N]"""
     result = np.zeros(len(table))
-    gains, values = values_of(table, "ret"), values_of(table, "value")
+    gains = values_of(table, "ret")
+    values = values_of(table, "value")
     for rows in _in_order(table):
         rate = discount_of(gamma, str(table.agent[rows[0]]))
         following = 0.0
@@ -144,7 +147,8 @@ def mt_grpo(
         return normalised(values, 1e-6, ddof)
 
     result = np.zeros(len(table))
-    gains, rewards = values_of(table, "ret"), values_of(table, "reward")
+    gains = values_of(table, "ret")
+    rewards = values_of(table, "reward")
     plays = _in_order(table)
     # a last turn has only the outcome: its own reward is in it, and would count twice
     last = np.array([rows[-1] for rows in plays], np.int64)
@@ -204,7 +208,8 @@ def turn_credit(
     of an episode sum to its last score less its first, 0.  (prime-rl, per-turn credit.) `key`
     groups nothing.
     """
-    result, rewards = np.zeros(len(table)), values_of(table, "reward")
+    result = np.zeros(len(table))
+    rewards = values_of(table, "reward")
     marks = None if scores is None else np.asarray(scores, np.float64)
     if marks is not None and marks.shape != (len(table),):
         raise ValueError(
@@ -225,7 +230,8 @@ def spread(differences: ArrayLike, decay: float) -> Array:
     [0.5714, 0.1429, 0.2857]
     """
     steps = np.asarray(differences, np.float64)
-    result, following = np.zeros(len(steps)), 0.0
+    result = np.zeros(len(steps))
+    following = 0.0
     for t in range(len(steps) - 1, -1, -1):
         # the weights of t + 1 turns; summed anew, as the closed form divides by 0 at decay 1
         total = math.fsum(decay**distance for distance in range(t + 1))
@@ -234,10 +240,13 @@ def spread(differences: ArrayLike, decay: float) -> Array:
 
 
 def _differences(scores: Array) -> Array:
-    result, last = np.zeros(len(scores)), 0.0  # a play begins with the score 0
+    # a play begins with the score 0
+    result = np.zeros(len(scores))
+    last = 0.0
     for t, score in enumerate(scores):
         if not math.isnan(score):
-            result[t], last = score - last, score
+            result[t] = score - last
+            last = score
     return result
 
 

@@ -29,7 +29,8 @@ async def unpacked(
     if encoding in ("", "identity"):
         inflate = None
     elif encoding in ("gzip", "x-gzip", "deflate"):
-        inflate, most = zlib.decompressobj(_ANY_HEADER), min(most, PACKED_BYTES)
+        inflate = zlib.decompressobj(_ANY_HEADER)
+        most = min(most, PACKED_BYTES)
     elif beyond == "cut":
         yield f"(a body in {encoding}, which was not asked for)".encode()
         return

@@ -100,8 +100,11 @@ class Budget:
     """
 
     def __init__(self, *, tokens: int | None = None, usd: float | None = None) -> None:
-        self.most_tokens, self.most_usd = tokens, usd
-        self.tokens, self.usd = 0, 0.0  # spent
+        self.most_tokens = tokens
+        self.most_usd = usd
+        # spent
+        self.tokens = 0
+        self.usd = 0.0
         self.reached = ""  # in words, once a claim was refused
         self._claims: list[Claim] = []
         self._waiting: list[asyncio.Future[None]] = []
@@ -146,7 +149,8 @@ class Budget:
             # what a server does not count is taken for what it may have cost, never for nothing
             usd = price.of_usage(usage) if price is not None else 0.0
             self.usd += claim.usd if usd is None else usd
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         for turn in waiting:
             # a budget outlives the loop of one rollout
             if not turn.done() and not turn.get_loop().is_closed():

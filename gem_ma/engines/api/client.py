@@ -89,7 +89,9 @@ class Client:
     """What goes to one (base_url, key) on one event loop."""
 
     def __init__(self, base_url: str, key: Secret, concurrency: int) -> None:
-        self.base_url, self.key, self.limiter = base_url, key, Limiter(concurrency)
+        self.base_url = base_url
+        self.key = key
+        self.limiter = Limiter(concurrency)
         self.answered = 0  # responses of any status, ever
         self._trust = _trust(base_url)
         self._headers = _headers(key, base_url)
@@ -124,7 +126,8 @@ class Client:
 
 async def _whole(response: Exchange, most_bytes: int) -> tuple[bytes, str]:
     """(body, content type) of a success, decoded. Raises Fault."""
-    status, headers = response.status_code, response.headers
+    status = response.status_code
+    headers = response.headers
     if status == PARTIAL:
         raise Fault("bad_reply", "a part of a reply, which was not asked for", status=PARTIAL)
     if not 200 <= status < 300:

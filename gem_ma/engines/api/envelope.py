@@ -16,7 +16,8 @@ from gem_ma.engines.api.faults import Fault, of_error_within
 from gem_ma.kernel.parsing.strict_json import depth_exceeds
 
 DEEPEST = 96  # levels of a reply: above those of arguments, which may stand in it as an object
-MOST_COUNT, MOST_ID = 2**53, 2**31
+MOST_COUNT = 2**53
+MOST_ID = 2**31
 SLACK = 1e-3  # nats above 0 that rounding may add to a log-probability
 THOUGHTS = ("thinking", "reasoning", "reasoning_text")  # kinds of parts
 _TYPES: dict[str, tuple[type, ...]] = {

@@ -43,7 +43,8 @@ class Place:
     def of(cls, base_url: str, trust: ssl.SSLContext) -> Place:
         """The place of an address; without TLS, `trust` is not used."""
         parts = urlsplit(base_url)
-        host, secure = parts.hostname or "", parts.scheme == "https"
+        host = parts.hostname or ""
+        secure = parts.scheme == "https"
         if not host.isascii():
             host = host.encode("idna").decode()
         usual = 443 if secure else 80
@@ -68,7 +69,8 @@ class Pipe(asyncio.Protocol):
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._pieces: deque[bytes] = deque()
-        self._size, self._ended = 0, False
+        self._size = 0
+        self._ended = False
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
         self.transport: asyncio.Transport | None = None
@@ -95,7 +97,8 @@ class Pipe(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """See `asyncio.Protocol`."""
-        self._ended, self._error = True, error
+        self._ended = True
+        self._error = error
         self._wake()
 
     def _wake(self) -> None:
@@ -111,7 +114,8 @@ class Pipe(asyncio.Protocol):
                 return b""
             self._waiter = self._loop.create_future()
             await self._waiter
-        paused, self._size = self._size > HELD, 0
+        paused = self._size > HELD
+        self._size = 0
         data = b"".join(self._pieces) if len(self._pieces) > 1 else self._pieces[0]
         self._pieces.clear()
         if paused and self.transport is not None:
@@ -125,12 +129,16 @@ class Exchange:
     def __init__(self, place: Place, connect_s: float) -> None:
         import h11
 
-        self._h11, self._place, self._connect_s = h11, place, connect_s
+        self._h11 = h11
+        self._place = place
+        self._connect_s = connect_s
         self._state = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD)
-        self.status_code, self.headers = 0, dict[str, str]()
+        self.status_code = 0
+        self.headers = dict[str, str]()
 
     async def __aenter__(self) -> Exchange:
-        place, more = self._place, dict[str, Any]()
+        place = self._place
+        more = dict[str, Any]()
         if place.trust is not None:
             more = {"ssl": place.trust, "server_hostname": place.host}
         if not _is_number(place.host):
@@ -155,7 +163,8 @@ class Exchange:
     ) -> None:
         """Sends the request, and reads up to the end of the answer's headers. Raises
         BrokenAnswer, OSError."""
-        h11, state = self._h11, self._state
+        h11 = self._h11
+        state = self._state
         lines = [("host", self._place.named), *headers.items()]
         if method == "POST":
             lines.append(("content-length", str(len(body))))
@@ -172,7 +181,8 @@ class Exchange:
                 break
         self.status_code = event.status_code
         for name, value in event.headers:
-            key, words = name.decode("latin-1"), value.decode("latin-1")
+            key = name.decode("latin-1")
+            words = value.decode("latin-1")
             self.headers[key] = f"{self.headers[key]}, {words}" if key in self.headers else words
 
     @property
@@ -189,7 +199,8 @@ class Exchange:
                 yield bytes(event.data)
 
     async def _event(self) -> Any:
-        h11, state = self._h11, self._state
+        h11 = self._h11
+        state = self._state
         try:
             while (event := state.next_event()) is h11.NEED_DATA:
                 data = await self._pipe.read()

@@ -35,8 +35,12 @@ from gem_ma.kernel.parsing import clean
 from gem_ma.kernel.types import Attempt
 
 RETRIED = frozenset({"rate_limited", "server", "transport", "bad_reply", "empty"})
-DETAIL, LOOKED_AT = 200, 8192  # characters of what a server said: that are kept, that are looked at
-FIRST_WAIT_S, LONGEST_WAIT_S, GROWTH = 0.03, 30.0, 6
+# characters of what a server said: that are kept, that are looked at
+DETAIL = 200
+LOOKED_AT = 8192
+FIRST_WAIT_S = 0.03
+LONGEST_WAIT_S = 30.0
+GROWTH = 6
 LATER = 2  # the back-off begins so many steps later where a server says "too many" and no time
 # A server asks everybody to wait for the same time. Up to a fiftieth more keeps them from coming
 # back together.
@@ -78,7 +82,9 @@ class Fault(Exception):
         status: int | None = None,
         retry_after: float | None = None,
     ) -> None:
-        self.kind, self.status, self.retry_after = kind, status, retry_after
+        self.kind = kind
+        self.status = status
+        self.retry_after = retry_after
         # kept long until the key is out of it: cut first, half of one would stay
         self.sentence = _one_line(detail)
         self.detail = self.sentence[:DETAIL]
@@ -217,7 +223,8 @@ def _place(names: Any) -> str:
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds that the server asks to wait: a number, or a date counted from the server's own
     clock; None where it does not say."""
-    milliseconds, seconds = headers.get("retry-after-ms"), headers.get("retry-after")
+    milliseconds = headers.get("retry-after-ms")
+    seconds = headers.get("retry-after")
     for value, unit in ((milliseconds, 1000.0), (seconds, 1.0)):
         if value is None:
             continue
@@ -230,7 +237,8 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return None
     # a date (RFC 9110, 10.2.3), by the clock of the server, which may differ from ours
     try:
-        then, now = parsedate_to_datetime(seconds).timestamp(), time.time()
+        then = parsedate_to_datetime(seconds).timestamp()
+        now = time.time()
         if "date" in headers:
             now = parsedate_to_datetime(headers["date"]).timestamp()
     except (ValueError, TypeError, OverflowError):

@@ -57,7 +57,8 @@ class Secret:
         whole = "".join(letters)
         # A model in a loop writes key behind key. A `+` would find them too, in the square of
         # their number where the last is a part of a word.
-        begins, ends = f"(?:{_BEFORE}|(?<={re.escape(value)}))", f"(?:{_AFTER}|(?={whole}))"
+        begins = f"(?:{_BEFORE}|(?<={re.escape(value)}))"
+        ends = f"(?:{_AFTER}|(?={whole}))"
         self._pattern = re.compile(begins + whole + ends, re.IGNORECASE) if hidden else None
         self._codes = _codes(value) if hidden else []
         self._coded = re.compile("|".join(map(re.escape, self._codes))) if hidden else None
@@ -214,7 +215,8 @@ _ENTITIES = {
 def _codes(value: str) -> list[str]:
     """What base64, in both of its alphabets, and hexadecimal digits make of the key, wherever in
     a longer text it stands."""
-    raw, made = value.encode("utf-8", "replace"), [value.encode("utf-8", "replace").hex()]
+    raw = value.encode("utf-8", "replace")
+    made = [value.encode("utf-8", "replace").hex()]
     for before in range(3):
         coded = base64.b64encode(b"\0" * before + raw).decode().rstrip("=")
         # its ends depend on what stands beside

@@ -46,7 +46,9 @@ class Way:
     requests at once, and one attempt as a function. See `client.Client`."""
 
     def __init__(self, base_url: str, key: Secret, concurrency: int) -> None:
-        self.key, self.limiter, self.answered = key, Limiter(concurrency), 0
+        self.key = key
+        self.limiter = Limiter(concurrency)
+        self.answered = 0
         # an address that the config names; else the library knows the provider's
         self.address = {} if base_url.endswith(KNOWN) else {"api_base": base_url}
 
@@ -84,7 +86,8 @@ class Way:
 
 def _fault(error: Exception) -> Fault:
     """What an error of the library means here."""
-    name, words = type(error).__name__, str(error)
+    name = type(error).__name__
+    words = str(error)
     status = getattr(error, "status_code", None)
     # a server that cannot be reached has a status too, 500
     if name in NOT_THERE or "Connection error" in words or not isinstance(status, int):

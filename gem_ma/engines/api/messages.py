@@ -58,7 +58,8 @@ def chat(
         place += 1
         if role == "assistant":
             # the entry that is made next; results follow it
-            here, more = len(done), beside.get(place - 1, {})
+            here = len(done)
+            more = beside.get(place - 1, {})
             if native:
                 place = _called(done, agent, messages, place)
             else:

@@ -118,7 +118,9 @@ class OpenAI:
         cache: str | None = None,
         budget: Budget | None = None,
     ) -> None:
-        self.name, self.policy, self.where = name, policy, f"policy {policy!r}"
+        self.name = name
+        self.policy = policy
+        self.where = f"policy {policy!r}"
         if endpoint.base_url is None:
             named: dict[str, Any] = {"base_url": OPENAI_URL}
             endpoint = replace(endpoint, **(named | self.whereabouts(asdict(endpoint))))
@@ -132,7 +134,8 @@ class OpenAI:
             lambda: endpoint.key(self.where, usual_key),
         )
         hint = "correct the name after openai/"
-        self.price, self.budget = Price.of(price, self.where), budget
+        self.price = Price.of(price, self.where)
+        self.budget = budget
         self.remote = self.way(
             self.where,
             endpoint,
@@ -142,7 +145,8 @@ class OpenAI:
         )
         self.base_url = self.remote.base_url
         tell_place(self.where, self.base_url)
-        self.dialect, self.extra_body = dialect, dict(dialect.extra_body or {})
+        self.dialect = dialect
+        self.extra_body = dict(dialect.extra_body or {})
         self.thoughts = Thoughts()
         self.cache = ReplyCache(cache) if cache else None
         # What this server refused, in every later request: see `_adapt`. OpenAI's own servers take
@@ -171,7 +175,8 @@ class OpenAI:
         would, BudgetError where `limits:` are reached."""
         body = self.body(request)
         policy = request.policy or self.policy
-        key, bought = "", None
+        key = ""
+        bought = None
         if self.cache is not None:
             key = self.cache.key({"base_url": self.base_url, **body}, request.seed)
             bought = self.cache.get(key)
@@ -246,7 +251,8 @@ class OpenAI:
             guessed = guess_tokens(json.dumps(read_there, ensure_ascii=False))
         how = self._read(bool(request.tools))
         # a function for the body: what a server refused is left out from the next try on
-        most, probe = request.sampling.max_tokens, self._adapted(self.body(TINY))
+        most = request.sampling.max_tokens
+        probe = self._adapted(self.body(TINY))
         reply = await self.remote.paid(
             math.ceil(guessed * self._guess),
             most,

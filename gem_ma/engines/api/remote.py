@@ -78,10 +78,13 @@ class Remote:
         budget: Budget | None = None,
     ) -> None:
         endpoint = endpoint.checked(where, service.path)
-        self.where, self.model, self.service = where, service.model, service
+        self.where = where
+        self.model = service.model
+        self.service = service
         self.base_url = str(endpoint.base_url)
         self.host = host_of(self.base_url)
-        self.price, self.budget = price, budget
+        self.price = price
+        self.budget = budget
         check_priced(where, price, budget)
         self.key_name = endpoint.key_name(service.usual_key)
         self._key = endpoint.key(where, service.usual_key)
@@ -116,7 +119,9 @@ class Remote:
         if self.budget is None:
             return (await self.tried(body, read, probe, adapt=adapt))[0]
         claim = await self.budget.claim(prompt + most, self.price, prompt)
-        reply, wasted = None, Usage(0, 0)  # what is settled where the request is cancelled
+        # what is settled where the request is cancelled
+        reply = None
+        wasted = Usage(0, 0)
         try:
             reply, wasted = await self.tried(body, read, probe, adapt=adapt)
             return reply
@@ -153,7 +158,8 @@ class Remote:
         while True:
             tries.count += 1
             async with client.limiter:
-                began, sent = time.monotonic(), body()
+                began = time.monotonic()
+                sent = body()
                 # the clock starts inside: waiting for a place is nobody's fault
                 left_s = min(patience.timeout_s, patience.wall_s - tries.spent_s)
                 got = await self._once(client, path or self.service.path, sent, left_s, reading)
@@ -311,7 +317,8 @@ class Remote:
 
     async def _is_there(self, client: Client, probe: Body) -> bool:
         """Whether the server answers a tiny request, be it with an error."""
-        timeout_s, most = min(self.endpoint.timeout_s, PROBE_S), self.endpoint.most_bytes
+        timeout_s = min(self.endpoint.timeout_s, PROBE_S)
+        most = self.endpoint.most_bytes
         try:
             await client.post(self.service.path, probe, timeout_s=timeout_s, most_bytes=most)
         except Fault as fault:

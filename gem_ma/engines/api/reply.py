@@ -202,7 +202,8 @@ def read_completion(body: dict[str, Any], prompt: tuple[int, ...]) -> Reply:
             " sent",
             status=200,
         )
-    usage, model = _usage(body.get("usage")), _model(body)
+    usage = _usage(body.get("usage"))
+    model = _model(body)
     return Reply(
         prompt_ids=prompt,
         token_ids=token_ids,

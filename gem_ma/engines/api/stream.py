@@ -75,7 +75,8 @@ class _Sums:
     """What the deltas of one choice add up to."""
 
     def __init__(self) -> None:
-        self.started, self.finish = False, None
+        self.started = False
+        self.finish = None
         self.texts: dict[str, list[str]] = {name: [] for name in TEXTS}
         self.calls = Calls()
         self.messages: list[dict[str, Any]] = []  # that stand in place of deltas
@@ -143,7 +144,8 @@ def events(text: str) -> list[Event]:
     """The server-sent events that hold data; one that is cut in the middle comes last, and
     strict JSON tells whether it is whole."""
     heard: list[Event] = []
-    name, lines = "", list[str]()
+    name = ""
+    lines = list[str]()
     # not splitlines: U+2028 may stand inside JSON
     for line in [*text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), ""]:
         if line.startswith("data:"):
@@ -155,7 +157,8 @@ def events(text: str) -> list[Event]:
             apart = len(lines) > 1 and all(map(_is_event, lines))
             whole = lines if apart else ["\n".join(lines)] if lines else []
             heard += [Event(name, data) for data in whole]
-            name, lines = "", []
+            name = ""
+            lines = []
     return heard
 
 

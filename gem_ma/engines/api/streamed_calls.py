@@ -35,7 +35,8 @@ class Piece:
             raise Fault("bad_reply", f"a piece of a call is {ascii(delta)[:100]}", status=200)
         function = part(delta, "function") or {}
         written = delta.get("id")
-        name, arguments = _text(function.get("name")), _text(function.get("arguments"))
+        name = _text(function.get("name"))
+        arguments = _text(function.get("arguments"))
         return cls(index, written if isinstance(written, str) else "", name, arguments)
 
 
@@ -44,10 +45,15 @@ class Call:
 
     def __init__(self, piece: Piece, place: int) -> None:
         self.place = place
-        self.index, self.id, self.name = piece.index, "", ""
+        self.index = piece.index
+        self.id = ""
+        self.name = ""
         self.arguments: list[str] = []
         # how far its arguments were read: pieces, open braces, inside a text, behind a backslash
-        self._read, self._depth, self._quoted, self._escaped = 0, 0, False, False
+        self._read = 0
+        self._depth = 0
+        self._quoted = False
+        self._escaped = False
         self.add(piece)
 
     def add(self, piece: Piece) -> None:

@@ -23,7 +23,8 @@ def changed(output: Any, inputs: Any, down: Any, up: Any, scaling: float) -> Any
 
     Computed in the dtype of the adapter, mostly float32, and added in that of the output.
     """
-    flat, before = inputs.reshape(-1, inputs.shape[-1]), output.reshape(-1, output.shape[-1])
+    flat = inputs.reshape(-1, inputs.shape[-1])
+    before = output.reshape(-1, output.shape[-1])
     return _function().apply(before, flat, down, up, scaling).reshape(output.shape)
 
 
@@ -61,7 +62,8 @@ def _function() -> Any:
             inputs, narrow, down, up = ctx.saved_tensors
             back = torch.empty_like(inputs) if ctx.needs_input_grad[1] else None
             learns = ctx.needs_input_grad[2] or ctx.needs_input_grad[3]
-            to_down, to_up = torch.zeros_like(down), torch.zeros_like(up.t())
+            to_down = torch.zeros_like(down)
+            to_up = torch.zeros_like(up.t())
             for rows in _blocks(inputs):
                 wide = pull[rows].to(down.dtype)
                 # [r, n]: the thin side first, which the kernels take four times as fast

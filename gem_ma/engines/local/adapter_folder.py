@@ -19,7 +19,9 @@ from gem_ma.engines.local.loading import first_line
 from gem_ma.kernel.errors import DataError
 from gem_ma.system.folders import read_named
 
-CONFIG, WEIGHTS, MARK = "adapter_config.json", "adapter_model.safetensors", "base.json"
+CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
+MARK = "base.json"
 PREFIX = "base_model.model."  # of every name in an adapter file
 # Kinds of adapters that `peft` knows and we do not, and their values that mean "not used". Read
 # over in silence, such an adapter would play as another one.

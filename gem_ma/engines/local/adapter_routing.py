@@ -54,7 +54,9 @@ def add_adapters(layer: Any, inputs: tuple[Any, ...], output: Any) -> Any:
 
 def _added(layer: Any, name: str, inputs: Any, output: Any) -> Any:
     """The output of a layer with what one adapter adds to all its rows."""
-    down, up, scaling = layer.lora_A[name], layer.lora_B[name], layer.scaling[name]
+    down = layer.lora_A[name]
+    up = layer.lora_B[name]
+    scaling = layer.scaling[name]
     if down.weight.dim() == 2:
         # weights alone: plain LoRA has no bias and no dropout here
         return changed(output, inputs, down.weight, up.weight, scaling)

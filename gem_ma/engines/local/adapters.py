@@ -46,7 +46,8 @@ class Adapters:
     whoever owns the module."""
 
     def __init__(self, torch: Any, model: Any) -> None:
-        self.torch, self.model = torch, model
+        self.torch = torch
+        self.model = model
         self.configs: dict[str, Any] = {}
         self.mixes = True  # several adapters may sit in one batch
         self._hooked: set[str] = set()
@@ -81,7 +82,8 @@ class Adapters:
                         f" {target!r}{nearest(target, names)}"
                     )
             names = list(dict.fromkeys(settings.targets))
-        peft, alpha = require_peft(policy), float(settings.alpha)
+        peft = require_peft(policy)
+        alpha = float(settings.alpha)
         config = peft.LoraConfig(
             r=settings.rank,
             # a whole number in the folders that peft writes itself
@@ -131,7 +133,8 @@ class Adapters:
         wrong = next((name for name in names if stored.get(name) != wanted.get(name)), None)
         if wrong is not None:
             self.drop(key)
-            there, here = stored.get(wrong, "missing"), wanted.get(wrong, "no such weight")
+            there = stored.get(wrong, "missing")
+            here = wanted.get(wrong, "no such weight")
             raise DataError(
                 f"{where} does not fit this base: {wrong} is {there} there, here {here}; is it of"
                 " another model?"

@@ -77,7 +77,8 @@ class Stream:
     `give(n, answer)` answers the n-th one that was pulled."""
 
     def __init__(self, pull: Pull, give: Give) -> None:
-        self._pull, self._give = pull, give
+        self._pull = pull
+        self._give = give
         self._count = 0
         self._running: dict[Draw, Asked] = {}
         # Nothing is pulled after a stretch, so that a publish gets at the weights.
@@ -98,7 +99,8 @@ class Stream:
     def _more(self) -> list[Draw]:
         begun: list[Draw] = []
         for engine, request in self._pull() if time.monotonic() < self._until else ():
-            place, self._count = self._count, self._count + 1
+            place = self._count
+            self._count = self._count + 1
             try:
                 row, draw = _begun(place, engine, request)
             except (EngineError, ConfigError) as error:  # this request's fault
@@ -151,9 +153,12 @@ def _begun(place: int, engine: Answering, request: Request) -> tuple[Asked, Draw
 
 def _draw(row: Asked) -> Draw:
     """A new row of the batch: nothing of it is sampled yet."""
-    engine, request = row.engine, row.request
+    engine = row.engine
+    request = row.request
     how = engine.binding.bound(request)
-    sight, prompt, pictures = engine.vocabulary.sight, row.prompt, list[Any]()
+    sight = engine.vocabulary.sight
+    prompt = row.prompt
+    pictures = list[Any]()
     if sight is not None:
         prompt, pictures = sight.with_pictures(prompt, request.messages)
     draw: Draw = engine.decoder.draw(
@@ -168,7 +173,8 @@ def _draw(row: Asked) -> Draw:
     draw.holds = pictures
     # An answer that is cut by the context would be no legal one.
     if draw.room < how.longest:
-        draw.room, draw.finish = 0, "context_overflow"
+        draw.room = 0
+        draw.finish = "context_overflow"
     return draw
 
 
@@ -208,7 +214,8 @@ def _answer(row: Asked, draw: Draw | Exception) -> Reply | Exception:
     place."""
     if isinstance(draw, Exception):
         return draw
-    engine, request = row.engine, row.request
+    engine = row.engine
+    request = row.request
     text = engine.vocabulary.cut(draw.ids, draw.sampling.stop)
     text, calls, thought = engine.chat.read(text, request.tools, draw.finish)
     reply = Reply(

@@ -37,7 +37,8 @@ class Batch:
 
     def tidy(self) -> None:
         """Drops columns of padding, where there are many."""
-        width, longest = self.mask.shape[1], max(self.lengths)
+        width = self.mask.shape[1]
+        longest = max(self.lengths)
         # Moving the whole cache costs about as much as some tokens: a few columns are left alone.
         if width <= longest + max(32, longest // 4):
             return
@@ -80,11 +81,10 @@ def joined(torch: Any, parts: Sequence[Batch]) -> Batch:
         cache.layers, zip(*(part.cache.layers for part in parts), strict=True), strict=True
     ):
         # Both are made before either is set: `layer` is the first of `same`.
-        keys, values = (
-            stacked([each.keys for each in same]),
-            stacked([each.values for each in same]),
-        )
-        layer.keys, layer.values = keys, values
+        keys = stacked([each.keys for each in same])
+        values = stacked([each.values for each in same])
+        layer.keys = keys
+        layer.values = values
     return Batch(
         [draw for part in parts for draw in part.draws],
         [length for part in parts for length in part.lengths],

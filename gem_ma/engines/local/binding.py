@@ -57,8 +57,11 @@ class Binding:
     def __init__(
         self, constrain: str | None, chat: Chat, vocabulary: Vocabulary, policy: str, place: str
     ) -> None:
-        self.constrain, self.chat, self.policy = constrain, chat, policy
-        self._vocabulary, self._where = vocabulary, f"policy {policy!r} ({place})"
+        self.constrain = constrain
+        self.chat = chat
+        self.policy = policy
+        self._vocabulary = vocabulary
+        self._where = f"policy {policy!r} ({place})"
         self.choices = self._choices()
         # Legal strings that `auto` leaves free, and why.
         self._free: dict[tuple[str, ...], str] = {}
@@ -78,7 +81,8 @@ class Binding:
         and what is left free is noted once."""
         other = copy.copy(self)
         # Answers are spelled by the other chat: the learner's thread must not use the sampler's.
-        other.chat, other._vocabulary = chat, vocabulary
+        other.chat = chat
+        other._vocabulary = vocabulary
         other.choices = other._choices()
         return other
 

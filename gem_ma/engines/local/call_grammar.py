@@ -16,7 +16,8 @@ from gem_ma.kernel.types import Tool
 
 # bounds of numbers that have none: what a float holds exactly, and what is written without an
 # exponent
-WHOLE, REAL = 2**53, 1e15
+WHOLE = 2**53
+REAL = 1e15
 SPACE = r"[\x20\x0A\x0D\x09]{1,8}"  # a model in doubt writes white space for ever
 
 

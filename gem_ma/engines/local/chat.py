@@ -65,7 +65,8 @@ class Chat(Rendering):
         """The prompt's ids; the conversation is remembered until `sampled` completes it. Shape
         [prompt]."""
         # taken out and put in again, so that the oldest is the one that was asked longest ago
-        key, before = request.conversation, self._conversations.pop(request.conversation, None)
+        key = request.conversation
+        before = self._conversations.pop(request.conversation, None)
         suffix = self._suffix(before, request) if before is not None else None
         if before is not None and suffix is not None:
             ids = before.ids + suffix
@@ -93,7 +94,8 @@ class Chat(Rendering):
             del self._conversations[request.conversation]
             return
         talk.ids = reply.prompt_ids + reply.token_ids
-        talk.text, talk.calls = reply.text, reply.tool_calls
+        talk.text = reply.text
+        talk.calls = reply.tool_calls
         talk.thinks = talk.thinks or bool(reply.reasoning)
         # a reply that max_tokens cut has no end of turn: the suffix brings it
         talk.ended = bool(reply.token_ids) and reply.token_ids[-1] in self.ends

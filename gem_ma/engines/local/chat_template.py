@@ -73,7 +73,9 @@ class ChatTemplate:
         where: str,
         image_token: str | None = None,
     ) -> None:
-        self.tokenizer, self.where, self.image_token = tokenizer, where, image_token
+        self.tokenizer = tokenizer
+        self.where = where
+        self.image_token = image_token
         if isinstance(options, str) and options != "plain":
             raise ConfigError(
                 f"{where}: template is 'plain' or the options of the model's own template; got"
@@ -126,7 +128,8 @@ class ChatTemplate:
     def show_calls(self, native: bool, write: Writer = in_tags) -> None:
         """From now on calls are for the template to show (`native`), or texts that are written
         so; as such they are also shown where the template refuses them."""
-        joined, system = self._alternates, self.system_role
+        joined = self._alternates
+        system = self.system_role
         ways = [Way(joined, None, False, system)] if native else []
         for written in (write, in_tags):
             # tools that the template shows have results that it shows, too

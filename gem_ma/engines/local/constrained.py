@@ -28,7 +28,8 @@ class IdSet:
     __slots__ = ("_hash", "_size", "bits", "vocabulary")
 
     def __init__(self, mask: NDArray[np.bool_]) -> None:
-        self.bits, self.vocabulary = np.packbits(mask).tobytes(), len(mask)
+        self.bits = np.packbits(mask).tobytes()
+        self.vocabulary = len(mask)
         # A learner hashes the set of every token of a row, and large ones have 20 kB of bits.
         self._size, self._hash = int(mask.sum()), hash(self.bits)
 
@@ -122,7 +123,10 @@ class Choices:
         text: Callable[[Sequence[int]], str],
         where: str,
     ) -> None:
-        self.answer, self.sampled, self.text, self.where = answer, sampled, text, where
+        self.answer = answer
+        self.sampled = sampled
+        self.text = text
+        self.where = where
         self._known: OrderedDict[tuple[str, ...], tuple[Tree, int]] = OrderedDict()
 
     def tree(self, legal: tuple[str, ...]) -> tuple[Tree, int]:

@@ -56,11 +56,18 @@ class Decoder:
         route: Callable[[Sequence[Source]], AbstractContextManager[Any]] = nullcontext,
         weights: Callable[[Source], Iterable[Any]] | None = None,
     ) -> None:
-        self.torch, self.model, self.vocabulary = torch, model, vocabulary
-        self.banned, self.device = banned, banned.device
-        self.ends, self.text = vocabulary.ends, vocabulary.cut
-        self.positions, self.padded_tokens = positions, memory.padded_tokens
-        self.kv_tokens, self.route, self.weights = memory.kv_tokens, route, weights
+        self.torch = torch
+        self.model = model
+        self.vocabulary = vocabulary
+        self.banned = banned
+        self.device = banned.device
+        self.ends = vocabulary.ends
+        self.text = vocabulary.cut
+        self.positions = positions
+        self.padded_tokens = memory.padded_tokens
+        self.kv_tokens = memory.kv_tokens
+        self.route = route
+        self.weights = weights
         self.sight = vocabulary.sight
         self.packs = self.sight is None and _packs(model, self.device)
         self._nothing_kept()
@@ -105,7 +112,8 @@ class Decoder:
         shift = 0 if self.sight is None else self.sight.shift(prompt)
         draw = Draw(prompt, sampling, random.Random(seed), room, source, keep, choices, shift=shift)
         if draw.room < 1:
-            draw.room, draw.finish = 0, "context_overflow"
+            draw.room = 0
+            draw.finish = "context_overflow"
         return draw
 
     def sample(
@@ -148,7 +156,8 @@ class Decoder:
                 if waiting and self._may_begin(len(waiting), batch, held):
                     rows = fitting(waiting, batch.draws if batch else [], self.padded_tokens)
                     if rows:
-                        batch, held = self._admit(batch, rows), 0
+                        batch = self._admit(batch, rows)
+                        held = 0
                 if batch is None:
                     return
                 batch, ended = self._step(batch)
@@ -318,7 +327,8 @@ class Decoder:
             # Some layers may have taken the new tokens already.
             before = mask.shape[1] - ids.shape[1] if mask is not None else int(places[0, 0])
             for layer in cache.layers if cache is not None else ():
-                layer.keys, layer.values = layer.keys[:, :, :before], layer.values[:, :, :before]
+                layer.keys = layer.keys[:, :, :before]
+                layer.values = layer.values[:, :, :before]
             return self._module(ids, mask, places, cache, sources)
 
     def _module(
@@ -326,7 +336,8 @@ class Decoder:
     ) -> Any:
         inputs = {"input_ids": ids, "position_ids": places}
         if self.sight is not None:
-            rows, counted = ids.cpu().numpy(), None if places is None else places.cpu().numpy()
+            rows = ids.cpu().numpy()
+            counted = None if places is None else places.cpu().numpy()
             inputs = self.sight.inputs(self.torch, rows, counted)
         inputs |= {"attention_mask": mask, "past_key_values": cache}
         last: Any = 1

@@ -20,7 +20,9 @@ from gem_ma.kernel.errors import DataError
 
 Weights = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
-MAGIC, VERSIONS, ALIGNMENT = b"GGUF", (2, 3), 32
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+ALIGNMENT = 32
 # kind of a value -> how struct unpacks it; 8 is a text and 9 a list
 _NUMBERS = {
     0: "B",
@@ -35,7 +37,8 @@ _NUMBERS = {
     11: "q",
     12: "d",
 }
-_TEXT, _LIST = 8, 9
+_TEXT = 8
+_LIST = 9
 CONTROL = 3  # the kind of a token that is no text, such as the end of a turn
 PLACES = {
     "token_embd": "model.embed_tokens",
@@ -128,11 +131,13 @@ class Gguf:
             return self._text()
         if kind != _LIST:
             return self._number(_NUMBERS[kind])
-        inner, count = self._number("I"), self._number("Q")
+        inner = self._number("I")
+        count = self._number("Q")
         return [self._value(inner) for _ in range(count)]
 
     def _tensor(self) -> _Tensor:
-        name, axes = self._text(), self._number("I")
+        name = self._text()
+        axes = self._number("I")
         shape = struct.unpack(f"<{axes}Q", self._take(8 * axes))
         return _Tensor(name, shape[::-1], self._number("I"), self._number("Q"))
 

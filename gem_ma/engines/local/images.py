@@ -64,7 +64,10 @@ class Picture:
     __slots__ = ("__weakref__", "columns", "id", "image", "rows")
 
     def __init__(self, image: Image, rows: int, columns: int) -> None:
-        self.id, self.image, self.rows, self.columns = seen_id(image.digest), image, rows, columns
+        self.id = seen_id(image.digest)
+        self.image = image
+        self.rows = rows
+        self.columns = columns
 
     @property
     def patches(self) -> int:
@@ -77,7 +80,10 @@ class Images:
     `where` begins messages."""
 
     def __init__(self, processor: Any, token: int, device: str, where: str) -> None:
-        self.processor, self.token, self.device, self.where = processor, token, device, where
+        self.processor = processor
+        self.token = token
+        self.device = device
+        self.where = where
         # Rows that wait for an update hold their pictures; `_recent` holds the rest.
         self._open: WeakValueDictionary[int, Picture] = WeakValueDictionary()
         self._recent: OrderedDict[str, Picture] = OrderedDict()

@@ -42,7 +42,8 @@ class KVCache:
     may carry many adapters."""
 
     def __init__(self, limit: int) -> None:
-        self.limit, self.tokens = limit, 0
+        self.limit = limit
+        self.tokens = 0
         self._roots: dict[Hashable, Segment] = {}
         self._clock = 0
 
@@ -52,7 +53,8 @@ class KVCache:
         """The longest kept beginning of `ids`, and how many tokens it has, `most` at most."""
         self._clock += 1
         path: Path = []
-        length, end = 0, len(ids) if most is None else min(most, len(ids))
+        length = 0
+        end = len(ids) if most is None else min(most, len(ids))
         here = self._roots.get(owner)
         while here is not None and length < end:
             segment = here.after.get(ids[length])
@@ -86,7 +88,8 @@ class KVCache:
 
     def clear(self) -> None:
         """Drops everything."""
-        self._roots, self.tokens = {}, 0
+        self._roots = {}
+        self.tokens = 0
 
     def drop(self, owner: Hashable) -> None:
         """Drops what this owner has computed."""
@@ -98,7 +101,9 @@ class KVCache:
 
     def _split(self, segment: Segment, length: int) -> Segment:
         """Cuts a segment in two behind `length` tokens, and gives the upper part."""
-        parent, ids, states = segment.parent, segment.ids, segment.states
+        parent = segment.parent
+        ids = segment.ids
+        states = segment.states
         # Both parts are copies: a view would hold on to the memory of the whole.
         upper = Segment(
             ids[:length],
@@ -110,7 +115,8 @@ class KVCache:
         if parent is not None:
             parent.after[ids[0]] = upper
         # The lower part stays the same object, since its children name it as their parent.
-        segment.ids, segment.parent = ids[length:], upper
+        segment.ids = ids[length:]
+        segment.parent = upper
         segment.states = states[:, :, length:].clone()
         return upper
 
@@ -145,7 +151,9 @@ def _common(mine: tuple[int, ...], ids: Sequence[int], start: int, end: int) -> 
     if mine[:length] == tuple(ids[start : start + length]):
         return length
     # Bisection with slices: they are compared in C, a loop over tokens is not.
-    low, high = 1, length  # the first `low - 1` are known to be the same
+    # the first `low - 1` are known to be the same
+    low = 1
+    high = length
     while low < high:
         middle = (low + high) // 2
         if mine[:middle] == tuple(ids[start : start + middle]):

@@ -61,7 +61,8 @@ DTYPES = {
     "float16": "float16",
 }
 # The library's loaders of models, by what they take.
-READING, SEEING = "AutoModelForCausalLM", "AutoModelForImageTextToText"
+READING = "AutoModelForCausalLM"
+SEEING = "AutoModelForImageTextToText"
 ATTENTION = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
 
 
@@ -245,7 +246,8 @@ def _refuse_code(folder: Path, policy: str, error: Exception) -> None:
 def quiet(transformers: Any) -> Iterator[None]:
     """No progress bars and no warnings of the library; what matters is raised."""
     logging = transformers.utils.logging
-    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    verbosity = logging.get_verbosity()
+    bar = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:

@@ -47,6 +47,7 @@ def origin_of(name: str, lora: dict[str, Any] | str | None, policy: str) -> Orig
                 " base as the model"
             )
         # The adapter's folder names the base that it was trained on; it fits no other.
-        adapter, name = folder, base_of(folder, policy)
+        adapter = folder
+        name = base_of(folder, policy)
         folder = find_model(name, policy)
     return Origin(name, folder, adapter, settings)

@@ -18,8 +18,12 @@ from gem_ma.system.folders import read_named
 
 HALVES = ("bfloat16", "float16")
 SLOW = 2.0  # times as long as in float32: well apart from noise, and half the memory is worth some
-ROWS, SIZE = 64, 576  # a small layer, with the tokens of a batch
-SECONDS, TIMES = 0.1, 5  # of a trial of one dtype, and how often at least
+# a small layer, with the tokens of a batch
+ROWS = 64
+SIZE = 576
+# of a trial of one dtype, and how often at least
+SECONDS = 0.1
+TIMES = 5
 
 
 @cache
@@ -28,7 +32,8 @@ def speed(dtype: str) -> float:
     in a process."""
     torch, _ = import_stack()
     kind = getattr(torch, dtype)
-    rows, weight = torch.ones(ROWS, SIZE, dtype=kind), torch.ones(SIZE, SIZE, dtype=kind)
+    rows = torch.ones(ROWS, SIZE, dtype=kind)
+    weight = torch.ones(SIZE, SIZE, dtype=kind)
     threads = torch.get_num_threads()
     # of several each waits for the others, which on a busy machine is most of their time
     torch.set_num_threads(1)

@@ -52,7 +52,8 @@ def groups(draws: Sequence[Draw], known: Callable[[Draw], int], limit: int) -> I
     `known(draw)` is how much of a row's prompt is kept, `limit` how much may be. The caller
     computes each group before it asks for the next, so `known` may then answer more.
     """
-    left, before = draws, dict[int, int]()
+    left = draws
+    before = dict[int, int]()
     while left:
         ahead: list[tuple[int, Draw]] = []
         behind: list[Draw] = []
@@ -109,8 +110,11 @@ def different(draws: Sequence[Draw]) -> dict[Prompt, Draw]:
 def feed(torch: Any, device: Any, rows: Sequence[Draw], known: Sequence[int]) -> Feed:
     """The ids of these rows behind what is `known` of each [B]."""
     new = [len(draw.prompt) - length for draw, length in zip(rows, known, strict=True)]
-    before, width = max(known), max(new)
-    ids, places, mask = [], [], []
+    before = max(known)
+    width = max(new)
+    ids = []
+    places = []
+    mask = []
     for draw, old, count in zip(rows, known, new, strict=True):
         padding = [0] * (width - count)
         ids.append(padding + list(draw.prompt[old:]))

@@ -78,7 +78,9 @@ class Rendering:
             raise ConfigError(
                 f"{where}: tool_format is auto, {', '.join(FORMATS)}; got {tool_format!r}"
             )
-        self.tokenizer, self.ends, self.where = tokenizer, ends, where
+        self.tokenizer = tokenizer
+        self.ends = ends
+        self.where = where
         self.keep_thinking = options.keep_thinking
         image_token, image_ids = vision or (None, None)
         self.template = ChatTemplate(tokenizer, options.template, where, image_token)
@@ -260,7 +262,8 @@ class Rendering:
             place = next((n for n, (part, _) in enumerate(pieces) if _is_answer(part)), None)
             if place is None:
                 continue
-            before, behind = pieces[:place], pieces[place + 1 :]
+            before = pieces[:place]
+            behind = pieces[place + 1 :]
             return before, str(pieces[place][0]).removesuffix(ANSWER), behind, end
         return [], "", [], None
 
@@ -295,7 +298,9 @@ class Rendering:
         """Whether full renderings of canned dialogues end as their suffixes do; where they do
         not, every turn is rendered in full."""
         # with and without a briefing: templates put words of their own in front of the first user
-        user, mine, more = Message("one"), Message("two", "x"), Message("three")
+        user = Message("one")
+        mine = Message("two", "x")
+        more = Message("three")
         try:
             tail = self.suffix("x", (more,), ended=False)
             return all(

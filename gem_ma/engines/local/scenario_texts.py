@@ -33,7 +33,8 @@ def texts(scenario: Scenario, seed: int = 0) -> Iterator[str]:
     words: set[str] = set()
     quiet = 0  # plays in a row without a new word
     for number in range(PLAYS):
-        task, play_seed = tasks[number % len(tasks)], stable_seed("words", seed, number)
+        task = tasks[number % len(tasks)]
+        play_seed = stable_seed("words", seed, number)
         heard = dict.fromkeys(_play(scenario, task, play_seed, rng))
         fresh = [text for text in heard if text not in known]
         known.update(fresh)

@@ -74,7 +74,9 @@ class Base:
                 f"policy {policy!r}: device {how.device!r} cannot be used here"
                 f" ({first_line(error)}); device: cpu always works"
             ) from error
-        self.name, self.folder, self.shared = name, folder, shared
+        self.name = name
+        self.folder = folder
+        self.shared = shared
         kind = SEEING if sees else READING
         self.tokenizer, self.model = load_model(self.torch, transformers, folder, policy, how, kind)
         # accelerate places the parts itself; ids go to where the embeddings lie.
@@ -102,7 +104,8 @@ class Base:
     def copy(self) -> Base:
         """The same weights in a module of its own, without adapters."""
         other = copy.copy(self)
-        other.shared, other.model = False, copy.deepcopy(self.model)
+        other.shared = False
+        other.model = copy.deepcopy(self.model)
         other._begin()
         return other
 

@@ -35,7 +35,9 @@ class Sight:
     which some versions of the library do."""
 
     def __init__(self, images: Images, *, typed: bool) -> None:
-        self.images, self.token, self.typed = images, images.token, typed
+        self.images = images
+        self.token = images.token
+        self.typed = typed
 
     # -- ids --------------------------------------------------------------------------------------
 
@@ -92,7 +94,8 @@ class Sight:
         if places is None:
             places = np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
         axes = np.repeat(places[None], 3, 0)
-        marks, pictures = ids >= SEEN, list[Picture]()
+        marks = ids >= SEEN
+        pictures = list[Picture]()
         for row in np.flatnonzero(marks.any(1)):
             mine = None if branch is None else branch[row]
             for start, picture in self._blocks(ids[row]):
@@ -152,7 +155,8 @@ def _shift(picture: Picture) -> int:
 def _place(axes: Ids, start: int, picture: Picture, branch: Ids | None) -> None:
     """Lays an image of a row [3, T] on its grid, and moves up what follows it. The axes are time,
     height and width; in a text all three count alike."""
-    end, first = start + picture.patches, int(axes[0, start])
+    end = start + picture.patches
+    first = int(axes[0, start])
     height, width = np.divmod(np.arange(picture.patches), picture.columns)
     axes[:, start:end] = first
     axes[1, start:end] += height

@@ -52,7 +52,8 @@ class Spelling:
         marks: frozenset[int],
         image_ids: Callable[[Image], Sequence[int]] | None,
     ) -> None:
-        self.tokenizer, self.marks = tokenizer, marks
+        self.tokenizer = tokenizer
+        self.marks = marks
         self._image_ids = image_ids
         self._ids: OrderedDict[Piece, tuple[int, ...]] = OrderedDict()
 

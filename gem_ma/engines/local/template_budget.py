@@ -17,7 +17,9 @@ from gem_ma.kernel.errors import EngineError
 # loop turns, calls and characters of one rendering; a talk of 400 turns with ten tools takes about
 # 200,000
 BUDGET = 5_000_000
-CALL, FILTER = 60, 10  # units of a call and of a filter, by the time that they take
+# units of a call and of a filter, by the time that they take
+CALL = 60
+FILTER = 10
 GREATEST_BITS = 100_000  # of a whole number
 _WIDTH = re.compile(r"\d{5,}|\*|(?<=[:.<>^=]){")  # of a field in a format
 
@@ -52,7 +54,8 @@ def weight(value: Any) -> int:
         return len(value)
     # A stack and no recursion: a template can nest lists as deep as it likes. It is left as soon
     # as the budget would be spent, so lists that share their parts cost no more than the budget.
-    total, waiting = 0, [value]
+    total = 0
+    waiting = [value]
     while waiting and total <= _PURSE.left:
         item = waiting.pop()
         total += len(item) if isinstance(item, str) else 4

@@ -93,7 +93,8 @@ def _line(
     text = "".join(clean(call.text) for call in message.tool_calls if isinstance(call, Malformed))
     if role == "tool" and way.results_in_text:
         # the user's, since every template knows that role
-        role, parts = "user", [BEFORE_RESULT, *parts, BEHIND_RESULT]
+        role = "user"
+        parts = [BEFORE_RESULT, *parts, BEHIND_RESULT]
     parts = [*parts, text] if text else parts
     if calls and way.write:
         # an answer of calls alone begins with the first of them

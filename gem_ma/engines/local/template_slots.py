@@ -49,7 +49,8 @@ class Slots:
     """
 
     def __init__(self, controls: Collection[str], shape: Shape) -> None:
-        self.controls, self.shape = controls, shape
+        self.controls = controls
+        self.shape = shape
         # (text, it may stand inside a string of the template)
         self.contents: list[tuple[str, bool]] = []
         self.needed: set[int] = set()

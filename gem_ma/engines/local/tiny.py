@@ -182,7 +182,8 @@ def _model(
     import torch
     import transformers
 
-    vocabulary, name = len(tokenizer), ARCHITECTURES[architecture]
+    vocabulary = len(tokenizer)
+    name = ARCHITECTURES[architecture]
     options: dict[str, Any] = {
         # padded as large models are; the few words of a game are not worth it
         "vocab_size": math.ceil(vocabulary / 64) * 64 if size.byte_level else vocabulary,
@@ -198,10 +199,12 @@ def _model(
         "pad_token_id": tokenizer.pad_token_id,
     }
     if architecture == SEES:
-        kind, config = "ConditionalGeneration", vision_config(transformers, tokenizer, options)
+        kind = "ConditionalGeneration"
+        config = vision_config(transformers, tokenizer, options)
     else:
         how = {"head_dim": size.head_dim, "dtype": "float32"}
-        kind, config = "CausalLM", getattr(transformers, f"{name}Config")(**options, **how)
+        kind = "CausalLM"
+        config = getattr(transformers, f"{name}Config")(**options, **how)
     tokenizer.model_max_length = positions
     # the library draws weights of its own first, which are overwritten
     with torch.random.fork_rng(devices=[]):  # the caller's global stream stays where it was

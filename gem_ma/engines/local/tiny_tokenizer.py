@@ -19,7 +19,9 @@ from typing import Any
 
 from gem_ma.engines.local.tiny_vision import IMAGE_TOKENS, showing
 
-PAD, UNKNOWN, END = "<|pad|>", "<|unknown|>", "<|end|>"
+PAD = "<|pad|>"
+UNKNOWN = "<|unknown|>"
+END = "<|end|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
 WORD_TEMPLATE = (
     "{%- for message in messages -%}"
@@ -115,7 +117,9 @@ def byte_tokenizer(known: Iterable[str], *, sees: bool = False) -> Any:
     """Byte-level BPE that was trained on these texts. `sees`: with the ids of images."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-    pad, start, end = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+    pad = "<|endoftext|>"
+    start = "<|im_start|>"
+    end = "<|im_end|>"
     tokenizer = Tokenizer(models.BPE())
     # a space that is added in front of a text would not come back in decoding
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

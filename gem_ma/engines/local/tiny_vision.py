@@ -10,11 +10,20 @@ import json
 from pathlib import Path
 from typing import Any
 
-PATCH, MERGED = 8, 2  # pixels of a patch, patches of a side that become one id: 16 x 16 pixels each
-DEPTH, HEADS, FEED_FORWARD = 2, 4, 2  # of the vision tower, whose width is that of the text
+# pixels of a patch, patches of a side that become one id: 16 x 16 pixels each
+PATCH = 8
+MERGED = 2
+# of the vision tower, whose width is that of the text
+DEPTH = 2
+HEADS = 4
+FEED_FORWARD = 2
 # pixels of an image: smaller ones are enlarged, larger ones shrunk
-LEAST_PIXELS, MOST_PIXELS = 16 * 16, 64 * 64
-START, END, IMAGE, VIDEO = "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"
+LEAST_PIXELS = 16 * 16
+MOST_PIXELS = 64 * 64
+START = "<|vision_start|>"
+END = "<|vision_end|>"
+IMAGE = "<|image_pad|>"
+VIDEO = "<|video_pad|>"
 IMAGE_TOKENS = (START, END, IMAGE, VIDEO)
 _CONTENT_MACRO = (
     "{%- macro shown(content) -%}"

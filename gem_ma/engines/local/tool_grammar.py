@@ -26,14 +26,20 @@ from gem_ma.kernel.parsing import MAX_CALLS
 from gem_ma.kernel.types import Tool
 from gem_ma.system.extras import install
 
-KEPT_GRAMMARS, KEPT_SETS, KEPT_ANSWERS = 256, 2048, 2048  # the oldest goes first
-OPENING, CLOSING = "<tool_call>", "</tool_call>"
+# the oldest goes first
+KEPT_GRAMMARS = 256
+KEPT_SETS = 2048
+KEPT_ANSWERS = 2048
+OPENING = "<tool_call>"
+CLOSING = "</tool_call>"
 # what a tokenizer must be able to write
 SAMPLE = '{"name": "a_b", "arguments": {"x": [1, -2.5, true, null], "y": "z"}}'
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
-_TAG, _THINK, _THOUGHT = OPENING.encode(), b"<think>", b"</think>"
+_TAG = OPENING.encode()
+_THINK = b"<think>"
+_THOUGHT = b"</think>"
 
 
 class ToolGrammar:
@@ -117,7 +123,8 @@ class ToolGrammar:
         with self._lock:
             if key in self._answers:
                 return self._answers[key]
-        walk, sets = self.walk(tools), list[IdSet | None]()
+        walk = self.walk(tools)
+        sets = list[IdSet | None]()
         for token in ids:
             allowed = walk.among()
             if allowed is not None and token not in allowed:
@@ -196,11 +203,14 @@ class ToolWalk:
     __slots__ = ("_calls", "_grammar", "_inside", "_matcher", "_start", "_tail", "_thinks")
 
     def __init__(self, grammar: ToolGrammar, matcher: Any) -> None:
-        self._grammar, self._matcher = grammar, matcher
+        self._grammar = grammar
+        self._matcher = matcher
         self._inside: Any = None  # the matcher of the call that is open
         # of the answer, until it is known whether that opens a thought
         self._start: bytes | None = b""
-        self._thinks, self._tail, self._calls = False, b"", 0
+        self._thinks = False
+        self._tail = b""
+        self._calls = 0
 
     def among(self) -> IdSet | None:
         """The ids that may come next; None = anything that is ever sampled."""
@@ -223,14 +233,17 @@ class ToolWalk:
         if self._inside is not None:
             self._inside.consume_token(token)
             if self._inside.is_stopped():
-                self._inside, self._tail, self._calls = None, b"", self._calls + 1
+                self._inside = None
+                self._tail = b""
+                self._calls = self._calls + 1
             return
         word = self._grammar.bytes[token]
         self._tail += word
         if self._start is not None:
             self._start = (self._start + word).lstrip()
             if self._start.startswith(_THINK):
-                self._thinks, self._start = True, None
+                self._thinks = True
+                self._start = None
             elif not _THINK.startswith(self._start):
                 self._start = None
         if self._thinks and _THOUGHT in self._tail:

@@ -89,12 +89,15 @@ class Transformers:
         constrain: str | None = None,
         frozen: bool = False,
     ) -> None:
-        self.path, self.policy, self.version = name, policy, 0
+        self.path = name
+        self.policy = policy
+        self.version = 0
         how = how.check(policy)
         memory.check(policy)
         learning.check(policy)
         check_constrain(constrain, policy)
-        self.kv_tokens, self.parity = memory.kv_tokens, learning.parity
+        self.kv_tokens = memory.kv_tokens
+        self.parity = learning.parity
         origin = origin_of(name, learning.lora, policy)
         if origin.adapts:
             require_peft(policy)
@@ -124,19 +127,25 @@ class Transformers:
 
     def _open(self, *, shared: bool) -> Base:
         origin, how, tokens = self._opened
-        name, folder = origin.name, origin.folder
+        name = origin.name
+        folder = origin.folder
         options: dict[str, Any] = {"padded_tokens": tokens, "sees": self.sees}
         return open_base(name, folder, self.policy, how, shared=shared, **options)
 
     def _use(self, base: Base) -> None:
         """Samples from this base."""
-        self.base, self.torch, self.model = base, base.torch, base.model
-        self.tokenizer, self.device, self.positions = base.tokenizer, base.device, base.positions
+        self.base = base
+        self.torch = base.torch
+        self.model = base.model
+        self.tokenizer = base.tokenizer
+        self.device = base.device
+        self.positions = base.positions
         where = f"policy {self.policy!r} ({self.path})"
         # A chat of its own: it remembers the conversations of this policy.
         self.chat = Chat(self.tokenizer, base.ends, self._voice, where, vision=base.vision)
         self.decoder = base.decoder(self.chat)
-        self.vocabulary, self.banned = self.decoder.vocabulary, self.decoder.banned
+        self.vocabulary = self.decoder.vocabulary
+        self.banned = self.decoder.banned
         self.decoder.limit(self.kv_tokens)
 
     def _move(self, base: Base) -> None:
@@ -297,7 +306,8 @@ class Transformers:
         # differs, also where no gradient is asked for
         for weight in self.weights().values():
             weight.requires_grad_(True)
-        self.version, self.unpublished = int(version), False
+        self.version = int(version)
+        self.unpublished = False
 
     def twin(self) -> Transformers:
         """A copy of the weights with the same tokenizer, to be learned while this engine is

@@ -17,7 +17,9 @@ from typing import Any
 from gem_ma.engines.base import stable_seed
 from gem_ma.system.folders import read_named
 
-NOTE, MARK, WEIGHTS = "gem_ma.json", "untrained", "model.safetensors"
+NOTE = "gem_ma.json"
+MARK = "untrained"
+WEIGHTS = "model.safetensors"
 SEEDS = 1 << 32  # torch's generator tells no more apart
 
 

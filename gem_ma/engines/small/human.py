@@ -50,7 +50,8 @@ class Human:
         input: TextIO | None = None,
         output: TextIO | None = None,
     ) -> None:
-        self.name, self.policy = name, policy
+        self.name = name
+        self.policy = policy
         self._input = input if input is not None else sys.stdin
         self._output = output if output is not None else sys.stderr
         if not force and (self._input is None or not self._input.isatty()):
@@ -259,7 +260,8 @@ def typed_call(text: str, tools: Sequence[Tool]) -> ToolCall | str:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or key not in properties:  # a=b may be a value
-            key, value = next((name for name in properties if name not in arguments), ""), word
+            key = next((name for name in properties if name not in arguments), "")
+            value = word
         if not key:
             return (
                 f"{word!r} is one value too many; the arguments of {tool.name} are"

@@ -49,7 +49,8 @@ class Replay:
     ) -> None:
         """`actions`: the answer is what the agent did in the end, not what its model wrote call
         by call."""
-        self.name, self.policy = name, policy
+        self.name = name
+        self.policy = policy
         self._answers = answers(
             read(Path(name).expanduser()) if episodes is None else episodes,
             "always" if actions else "bots",
@@ -102,7 +103,9 @@ class Remembered:
         known: Mapping[int, Recorded],
         keep: Callable[[Request, Recorded], None] = lambda *_: None,
     ) -> None:
-        self.engine, self.known, self.keep = engine, known, keep
+        self.engine = engine
+        self.known = known
+        self.keep = keep
 
     async def sample(self, request: Request) -> Reply:
         recorded = self.known.get(request.seed)

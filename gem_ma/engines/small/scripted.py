@@ -72,7 +72,9 @@ class Scripted:
                 f"policy {policy!r}: replies is a list of texts, a function of the request or an"
                 f" iterator; got {script!r}"
             )
-        self.name, self.policy, self.repeat = name, policy, repeat
+        self.name = name
+        self.policy = policy
+        self.repeat = repeat
         self._function: Callable[[Request], Any] | None = script if callable(script) else None
         self._shared: Iterator[Line] | None = script if isinstance(script, Iterator) else None
         self._lines: tuple[Line, ...] = (

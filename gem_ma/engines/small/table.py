@@ -49,7 +49,8 @@ class Table:
         # asked here and not by the learner: a config is checked before anything is played
         if optimizer not in ("sgd", "adam"):
             raise ConfigError(f"policy {policy!r}: optimizer is sgd or adam; got {optimizer!r}")
-        self.policy, self.optimizer = policy, optimizer
+        self.policy = policy
+        self.optimizer = optimizer
         self.logits: dict[int, Array] = {}
         self.version = 0
         # cumulative and log-probabilities
@@ -100,7 +101,8 @@ class Table:
     def publish(self, logits: Mapping[int, Array], version: int) -> None:
         """Takes a copy of these weights."""
         # a copy: the learner goes on with its own rows while these are sampled from
-        self.logits, self.version = {key: row.copy() for key, row in logits.items()}, version
+        self.logits = {key: row.copy() for key, row in logits.items()}
+        self.version = version
         self._known.clear()
 
     def pinned(self) -> Table:

@@ -43,7 +43,8 @@ def drawn(answer: Any, failed: Sequence[Attempt]) -> Drawn:
     # a server that lost some would give every later token the number of another one
     if len(tokens) != len(values):
         raise OSError(f"{len(tokens)} ids came with {len(values)} log-probabilities")
-    ids, logprobs = ids_in(tokens), logprobs_in(values)
+    ids = ids_in(tokens)
+    logprobs = logprobs_in(values)
     if len(ids) != len(tokens):
         raise OSError("an id came that is none")
     if len(logprobs) != len(values):

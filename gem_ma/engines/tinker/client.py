@@ -99,9 +99,12 @@ class Clients:
     def __init__(
         self, where: str, base_url: str | None, key: Secret, timeout_s: float, attempts: int
     ) -> None:
-        self.where, self.base_url, self.key = where, base_url, key
+        self.where = where
+        self.base_url = base_url
+        self.key = key
         self.host = urlsplit(base_url).netloc if base_url else HOSTED
-        self.timeout_s, self.attempts = timeout_s, attempts
+        self.timeout_s = timeout_s
+        self.attempts = attempts
         self.sdk = sdk(where)
         self._service: Any = None
         self._opening = threading.Lock()
@@ -155,7 +158,8 @@ class Clients:
         self, sampler: Any, prompt: Sequence[int], how: Sampling, seed: int, ends: Sequence[int]
     ) -> Drawn:
         """One answer. Raises EngineError where it failed as often as it may."""
-        types, failed = self.sdk.types, list[Attempt]()
+        types = self.sdk.types
+        failed = list[Attempt]()
         params = types.SamplingParams(
             max_tokens=how.max_tokens,
             temperature=how.temperature,
@@ -249,7 +253,8 @@ class Clients:
     def _datum(self, row: Pull) -> Any:
         """A row as the API has it: each place predicts the id behind it. The ratio of the server's
         loss is exp(its own log-probability - ours), 1 here, so that the slope is the pull."""
-        types, count = self.sdk.types, len(row.ids) - 1
+        types = self.sdk.types
+        count = len(row.ids) - 1
 
         def tensor(values: NDArray[Any], dtype: str) -> Any:
             return types.TensorData(data=values.tolist(), dtype=dtype, shape=[count])

@@ -81,17 +81,23 @@ class Tinker:
         budget: Budget | None = None,
         offline: bool = False,
     ) -> None:
-        self.policy, self.version, self.unpublished = policy, 0, False
+        self.policy = policy
+        self.version = 0
+        self.unpublished = False
         self.where = f"policy {policy!r}"
         self.wanted = model.checked(self.where)
-        self.name, self.path, tokenizer = name, self.wanted.weights, self.wanted.tokenizer
+        self.name = name
+        self.path = self.wanted.weights
+        tokenizer = self.wanted.tokenizer
         if (Path(name) / NOTE).is_file():
             note = read_json(name, NOTE, self.where)
-            self.name, self.path = str(note.get("base")), str(note.get("weights"))
+            self.name = str(note.get("base"))
+            self.path = str(note.get("weights"))
             tokenizer = tokenizer or str(note.get("tokenizer"))
         self.tokenizer_name = tokenizer or self.name
         self._read(chat)
-        self.price, self.budget = Price.of(price, self.where), budget
+        self.price = Price.of(price, self.where)
+        self.budget = budget
         if budget is not None and budget.most_usd is not None and self.price is None:
             raise ConfigError(
                 f"{self.where}: limits.usd cannot be kept without its price; add price: {{input:"
@@ -165,7 +171,8 @@ class Tinker:
         if self._sampler is None:
             await asyncio.to_thread(self.open)
         # both now: a publish may come while this request is sampled
-        sampler, version = self._sampler, self.version
+        sampler = self._sampler
+        version = self.version
         prompt = self.chat.prompt(request)
         drawn = await self._paid(sampler, prompt, request.sampling, request.seed)
         if drawn is None:
@@ -252,10 +259,12 @@ class Tinker:
 
     def take(self, path: str) -> str | None:
         """Samples the weights at this path from now on; gives the path of before."""
-        sampler, before = self.clients.sampler(path=path), self.path
+        sampler = self.clients.sampler(path=path)
+        before = self.path
         if self._sampler is None:
             self._measure_context()
-        self.path, self._sampler = path, sampler
+        self.path = path
+        self._sampler = sampler
         return before
 
     def fingerprint(self) -> str:

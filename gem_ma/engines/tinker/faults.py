@@ -82,7 +82,8 @@ def words(error: BaseException, key: Secret) -> str:
 
 def raised(error: BaseException, where: str, host: str, key: Secret) -> EngineError:
     """The error of this library for one that is not asked again, or was asked often enough."""
-    kind, text = kind_of(error), words(error, key)
+    kind = kind_of(error)
+    text = words(error, key)
     if kind == "auth":
         return EndpointError(f"{where}: {host} refused the key ({text}); export a valid one")
     if kind == "quota":

@@ -11,7 +11,8 @@ from typing import Any
 
 from gem_ma.kernel.errors import EngineError
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
 PREFIX = "base_model.model."  # of every name in an adapter file
 DOWN = ".lora_A.weight"
 

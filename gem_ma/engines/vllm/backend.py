@@ -14,7 +14,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from gem_ma.kernel.types import Reply, Sampling
 
-BIAS, HOTTEST = -100.0, 2.0  # the most that vLLM takes off a logit; its highest temperature
+# the most that vLLM takes off a logit; its highest temperature
+BIAS = -100.0
+HOTTEST = 2.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,21 +96,28 @@ class VLLM:
         price: dict[str, Any] | Price | None = None,
         budget: Budget | None = None,
     ) -> None:
-        self.policy, self.version, self.unpublished = policy, 0, False
-        self.name, self.where = serving.served_model or name, f"policy {policy!r}"
+        self.policy = policy
+        self.version = 0
+        self.unpublished = False
+        self.name = serving.served_model or name
+        self.where = f"policy {policy!r}"
         check(serving, publishing, self.where)
         self.path, self.lora = base_and_lora(name, publishing.lora, policy)
         self.route = route_of(publishing, self.lora, self.where, endpoint.base_url is None)
         self.rank, self.alpha = (0, 0.0) if self.lora is None else rank_and_alpha(self.lora, policy)
-        self.dtype, self.device, self.parity = serving.dtype, publishing.device, publishing.parity
+        self.dtype = serving.dtype
+        self.device = publishing.device
+        self.parity = publishing.parity
         self.chat_options = chat
         self._read_folder("vllm" if endpoint.base_url is None else "train")
-        self.base_url, self.budget = endpoint.base_url or HERE, budget
+        self.base_url = endpoint.base_url or HERE
+        self.budget = budget
         self.price = Price.of(price, self.where)
         self.backend = self._backend(endpoint, serving)
         self.folder = Path(publishing.adapters) if publishing.adapters is not None else None
         # Names of adapters are used once: a server may remember those of a run before.
-        self._tag, self._published = uuid.uuid4().hex[:8], 0
+        self._tag = uuid.uuid4().hex[:8]
+        self._published = 0
         given = f"{plain_name(policy)}.{self._tag}.given"
         self._configured = (  # what the config names
             Adapter(given, str(Path(self.lora).resolve())) if isinstance(self.lora, str) else None
@@ -135,7 +142,8 @@ class VLLM:
             return process_of(self.where, self.path, parameters, serving, self.rank)
         bills = Bills(self.price, self.budget)
         servers = servers_of(self.where, endpoint, serving, parameters, self.tokenizer, bills)
-        self.base_url, self._patience = ", ".join(one.base_url for one in servers), endpoint
+        self.base_url = ", ".join(one.base_url for one in servers)
+        self._patience = endpoint
         return servers[0] if len(servers) == 1 else self._replicas(servers)
 
     def _replicas(self, servers: Sequence[Any]) -> Backend:
@@ -172,7 +180,8 @@ class VLLM:
                 " its learner first"
             )
         # The version now: a publish may come while this request is sampled.
-        prompt, version = self.chat.prompt(request), self.version
+        prompt = self.chat.prompt(request)
+        version = self.version
         wanted = self._wanted(prompt, request.sampling, request.seed, request.conversation)
         drawn = await self._draw(wanted)
         text = self.vocabulary.cut(drawn.token_ids, request.sampling.stop)
@@ -323,7 +332,8 @@ class VLLM:
     def carry(self, data: bytes) -> None:
         """See `Carries`. The weights themselves are at the servers, or in a folder that all see."""
         values = json.loads(data)
-        self.version, self._salt = values["version"], values["salt"]
+        self.version = values["version"]
+        self._salt = values["salt"]
         self._now = None if values["adapter"] is None else Adapter(**values["adapter"])
         if values["servers"] is not None:
             if not isinstance(self.backend, Several):
@@ -349,7 +359,8 @@ class VLLM:
             write_weights(folder, weights, self.path)
             blocking(lambda: self._change(lambda: self.backend.reload(str(folder))))
             # A full model a publish would fill the disk. A server that comes back reads the last.
-            last, self._last = self._last, None if self.base_url == HERE else folder
+            last = self._last
+            self._last = None if self.base_url == HERE else folder
             for read in (last, folder if self._last is None else None):
                 if read is not None:
                     shutil.rmtree(read, ignore_errors=True)
@@ -367,7 +378,9 @@ class VLLM:
                 lambda: self.backend.load(new, in_place=in_place and self._now is not None)
             )
         )
-        old, self._before, self._now = self._before, self._now, new
+        old = self._before
+        self._before = self._now
+        self._now = new
         self._salt = f"{self._tag}.{self._published}" if in_place else ""
         if old is not None:
             if not in_place:

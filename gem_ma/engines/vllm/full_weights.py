@@ -25,7 +25,8 @@ class Owner:
     names, which other processes of the same training share."""
 
     def __init__(self, policy: str) -> None:
-        self.policy, self.made = policy, 0
+        self.policy = policy
+        self.made = 0
         self.prefix = f"{OURS}{uuid.uuid4().hex[:12]}."
 
     def next_name(self) -> str:
@@ -62,7 +63,8 @@ class FullWeights:
     shows whether it is there."""
 
     def __init__(self, remote: Remote, tiny: Body) -> None:
-        self.remote, self.tiny = remote, tiny
+        self.remote = remote
+        self.tiny = tiny
         self.root = remote.base_url.removesuffix("/v1")
         self.where = f"{remote.where}: {remote.host}"
 

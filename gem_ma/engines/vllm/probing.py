@@ -22,7 +22,8 @@ from gem_ma.kernel.types import Reply
 T = TypeVar("T")
 
 # Prompts of a parity check, and ids of each: more than three of the largest cache blocks.
-PROBES, PROBE_IDS = 4, 3 * 128 + 36
+PROBES = 4
+PROBE_IDS = 3 * 128 + 36
 # Requests of a parity check that run together. More prompts than fit into one of vLLM's batches are
 # cut in two there, and its CPU build dies of a seeded request that is cut.
 PROBES_AT_ONCE = 4
@@ -64,7 +65,8 @@ def apart(replies: Sequence[Reply], others: Sequence[Reply]) -> float:
     Other weights draw other tokens, after which nothing can be compared: infinity where less than a
     quarter of all tokens can be.
     """
-    gaps, compared = [0.0], 0
+    gaps = [0.0]
+    compared = 0
     for reply, other in zip(replies, others, strict=True):
         pairs = zip(reply.token_ids, other.token_ids, strict=False)
         same = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))

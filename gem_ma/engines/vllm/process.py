@@ -116,12 +116,10 @@ class Process:
     def __init__(
         self, where: str, path: str, parameters: Parameters, options: Mapping[str, Any], rank: int
     ) -> None:
-        self.where, self.path, self.parameters, self.options = (
-            where,
-            path,
-            parameters,
-            dict(options),
-        )
+        self.where = where
+        self.path = path
+        self.parameters = parameters
+        self.options = dict(options)
         self.rank = next((room for room in RANKS if room >= rank), rank) if rank else 0
         self.alone = 0
         fixed = sorted(set(self.options) & set(FIXED))
@@ -152,7 +150,9 @@ class Process:
     def unshare(self) -> None:
         """All weights will change, so they are shared with no other policy."""
         if not self.alone:
-            self.alone, self.context, self._core = id(self), 0, None
+            self.alone = id(self)
+            self.context = 0
+            self._core = None
 
     @property
     def core(self) -> Core:

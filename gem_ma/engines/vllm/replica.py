@@ -45,7 +45,10 @@ class Replica:
     def __init__(
         self, number: int, server: Server, bound: float, wanted: Callable[[], Weights]
     ) -> None:
-        self.number, self.server, self.bound, self.wanted = number, server, bound, wanted
+        self.number = number
+        self.server = server
+        self.bound = bound
+        self.wanted = wanted
         self.context = 0  # tokens that it must have room for
         self.here = False  # sampled from now
         # Goes up whenever it is taken in: a reply that was asked for in an earlier life may be of
@@ -62,7 +65,8 @@ class Replica:
         """Nothing is sampled here any more, until it is taken in again."""
         if self.here:
             _log.warning("%s; set aside", error)
-        self.here, self.error = False, error
+        self.here = False
+        self.error = error
 
     async def answers(self) -> bool:
         """Whether it is here, or could be."""
@@ -181,5 +185,6 @@ class Replica:
         if self.life:
             text = "%s: %s has the weights, %.2g nats off the others; taken back"
             _log.warning(text, self.server.where, self.server.remote.host, self.gap)
-        self.here, self.error = True, None
+        self.here = True
+        self.error = None
         self.life += 1

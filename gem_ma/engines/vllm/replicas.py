@@ -50,7 +50,10 @@ class Replicas:
         tries: int,
         bound: float,
     ) -> None:
-        self.where, self.wall_s, self.tries, self.context = where, wall_s, tries, 0
+        self.where = where
+        self.wall_s = wall_s
+        self.tries = tries
+        self.context = 0
         self.replicas = [
             Replica(number, each, bound, lambda: self._now) for number, each in enumerate(servers)
         ]
@@ -136,14 +139,17 @@ class Replicas:
         Raises EngineError where the servers failed this request often enough, EndpointError where
         none is there for as long as a request may wait.
         """
-        end, passed, moved = time.monotonic() + self.wall_s, list[int](), list[Attempt]()
+        end = time.monotonic() + self.wall_s
+        passed = list[int]()
+        moved = list[Attempt]()
         error: EngineError | None = None
         while True:
             # some may lose their weights again and again, and look well in between
             if error is not None and time.monotonic() > end:
                 raise error if self.here else self._nobody()
             replica = await self._server_of(wanted.conversation, passed, end)
-            life, now = replica.life, self._now
+            life = replica.life
+            now = self._now
             try:
                 reply = await replica.server.ask(wanted)
             except EngineError as fault:
@@ -248,7 +254,8 @@ class Replicas:
 
     async def _probe(self, replica: Replica, wanted: Sequence[Draw]) -> list[Reply]:
         """The answers of one server; [] where it failed, or does not hold the weights."""
-        life, now = replica.life, self._now
+        life = replica.life
+        now = self._now
         try:
             replies = await replica.server.probe(wanted)
         except EngineError as error:
@@ -346,7 +353,8 @@ class Replicas:
 
     def carry(self, values: dict[str, Any]) -> None:
         """From now on the servers must hold what another process has published."""
-        self.owner.prefix, self._now = values["prefix"], read(values["weights"])
+        self.owner.prefix = values["prefix"]
+        self._now = read(values["weights"])
         for each in self.replicas:
             each.server.owner = self.owner
 

@@ -49,11 +49,14 @@ class Server:
         price: Price | None = None,
         budget: Budget | None = None,
     ) -> None:
-        self.where, self.served_model = where, served_model
-        self.tokenizer, self.parameters = tokenizer, parameters
+        self.where = where
+        self.served_model = served_model
+        self.tokenizer = tokenizer
+        self.parameters = parameters
         service = Service(served_model or "", PATH, "correct served_model")
         self.remote = Remote(where, endpoint, service, price=price, budget=budget)
-        self.base_url, self.price = self.remote.base_url, price
+        self.base_url = self.remote.base_url
+        self.price = price
         parts = urlsplit(self.base_url)
         if parts.scheme == "http" and not _is_here(parts.hostname or "") and not allow_http:
             raise ConfigError(

@@ -50,7 +50,8 @@ def check(serving: Serving, publishing: Publishing, where: str) -> None:
     if serving.dtype not in DTYPES:
         choice = ", ".join(DTYPES)
         raise ConfigError(f"{where}: dtype is one of {choice}; got {serving.dtype!r}")
-    parity, route = publishing.parity, publishing.route
+    parity = publishing.parity
+    route = publishing.route
     if parity is not None and not 0 < parity < float("inf"):
         raise ConfigError(f"{where}: parity is in nats, above 0; got {parity}")
     if route is not None and route not in ROUTES:

@@ -22,7 +22,8 @@ PARTS = (
 def try_head(learner: Any) -> None:
     """Publishes other embeddings, checks parity, and publishes those of the learner again. Raises
     ConfigError where the head did not follow. Nothing of the learner is changed."""
-    sampler, model = learner.sampler, learner.engine.model
+    sampler = learner.sampler
+    model = learner.engine.model
     shared = model.get_input_embeddings().weight
     name = next(name for name, weight in learner.parameters.items() if weight is shared)
     own = {each: weight.data for each, weight in learner.parameters.items()}

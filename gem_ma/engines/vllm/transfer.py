@@ -58,7 +58,8 @@ class Source:
     first, then one after the other. `kind`: its class for the former."""
 
     def __init__(self, kind: Callable[..., Any]) -> None:
-        self.kind, self.weights = kind, dict[str, Any]()
+        self.kind = kind
+        self.weights = dict[str, Any]()
 
     def metadata(self) -> list[Any]:
         return [
@@ -87,7 +88,8 @@ class Line:
 
     def begin(self, servers: Sequence[Server]) -> None:
         """A publish to these servers, on the loop that runs now."""
-        self.servers, self.loop = servers, asyncio.get_running_loop()
+        self.servers = servers
+        self.loop = asyncio.get_running_loop()
         self.failure: asyncio.Future[Any] = self.loop.create_future()
         self.faults: dict[int, Exception] = {}
 
@@ -159,7 +161,8 @@ class Transfer:
     vLLM's trainer side cannot be had."""
 
     def __init__(self, where: str, device: str) -> None:
-        self.where, self.device = where, device
+        self.where = where
+        self.device = device
         check_device(where, device)
         try:
             from vllm.distributed.weight_transfer import ParamMeta, WeightTransferTrainerFactory
@@ -167,8 +170,10 @@ class Transfer:
         except ImportError as error:
             needs = NEEDS.format(problem=first_line(error), install=install("vllm"))
             raise ConfigError(f"{where}: {needs}") from error
-        self.factory, self.opening = WeightTransferTrainerFactory, NCCLTrainerInitInfo
-        self.source, self.line = Source(ParamMeta), Line()
+        self.factory = WeightTransferTrainerFactory
+        self.opening = NCCLTrainerInitInfo
+        self.source = Source(ParamMeta)
+        self.line = Line()
         self.trainer: Any = None  # vLLM's trainer side, of the group of `members`
         self.members: Members = ()
 
@@ -204,8 +209,10 @@ class Transfer:
 
     def _leave(self) -> None:
         """Gives the group up, which may wake the servers that wait in NCCL; nobody waits for it."""
-        old, self.trainer = self.trainer, None
-        self.line.closed, self.line = True, Line()
+        old = self.trainer
+        self.trainer = None
+        self.line.closed = True
+        self.line = Line()
         if old is not None:
             self._begin(old.shutdown)
 

@@ -74,7 +74,8 @@ def parse_tool_calls(
     text = clean(text)
     reader = FORMATS[tool_format]
     # most text holds no call; a search is cheaper than a reader
-    called, falls_back = reader.opens(text), tool_format != "hermes" and HERMES.search(text)
+    called = reader.opens(text)
+    falls_back = tool_format != "hermes" and HERMES.search(text)
     if not called and not falls_back:
         return text, ()
     if len(text) > MAX_TEXT:  # plain text may be long

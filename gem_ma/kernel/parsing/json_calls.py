@@ -25,9 +25,11 @@ from gem_ma.kernel.types import Malformed, Tool, ToolCall
 
 Calls = tuple[ToolCall | Malformed, ...]
 
-TAG, END = "<tool_call>", "</tool_call>"
+TAG = "<tool_call>"
+END = "</tool_call>"
 PYTHON_TAG = "<|python_tag|>"
-TOOL_CALLS, ARGS = "[TOOL_CALLS]", "[ARGS]"
+TOOL_CALLS = "[TOOL_CALLS]"
+ARGS = "[ARGS]"
 # Llama's own search tools are called like this
 _BUILT_IN = re.compile(r"\s*[A-Za-z_]\w*\.call\(")
 # Llama 4 writes what it says in front of a call between these
@@ -80,7 +82,8 @@ def hermes(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
             break
         call, end = json_call(text, start + len(TAG), len(calls))
         # searched from the end of the JSON, so that a tag inside of a string is not seen
-        close, following = text.find(END, end), text.find(TAG, end)
+        close = text.find(END, end)
+        following = text.find(TAG, end)
         # the tags behind stand inside that string
         ran_out = cut and isinstance(call, Malformed) and "Unterminated string" in call.reason
         closed = close >= 0 and (following < 0 or close < following) and not ran_out
@@ -125,7 +128,8 @@ def llama(text: str, tools: Sequence[Tool], cut: bool) -> tuple[str, Calls]:
     `<|python_tag|>`, as `name.call(key="value")` too."""
     before, tag, inside = text.partition(PYTHON_TAG)
     if not tag:
-        before, inside = "", _SAID_NOTHING.sub("", text, count=1)
+        before = ""
+        inside = _SAID_NOTHING.sub("", text, count=1)
     if tag and _BUILT_IN.match(inside):
         calls = python_calls(f"[{inside}]", drop=".call")
         # a syntax tree knows no beginning of a call: only the last one can be cut

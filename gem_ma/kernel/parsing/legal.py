@@ -104,13 +104,15 @@ def _folded(legal: tuple[str, ...]) -> dict[str, str | None]:
 def _marked(text: str) -> str | None:
     """What stands in the mark that opens last. Searched from the end, so that a text full of
     opening marks costs no more than its length."""
-    last, answer = -1, None
+    last = -1
+    answer = None
     for opening, closing in _MARKS:
         end = text.rfind(closing)
         start = text.rfind(opening, 0, end) if end >= 0 else -1
         if start > last:
             inside = text[start + len(opening) : end].split(closing, 1)[0]
-            last, answer = start, inside.removeprefix("\\text{")
+            last = start
+            answer = inside.removeprefix("\\text{")
     if answer is not None:
         # "not [bet]" marks what is not meant
         before = text[max(0, last - _CLAUSE) : last].rpartition("\n")[2]

@@ -246,14 +246,16 @@ def _of_tags(text: str, opened: bool) -> tuple[str, str]:
         if kind is not None:
             # a tag right behind another one is the same one, written twice
             while number < len(pieces) and _repeats(text, place, pieces[number], kind):
-                place, number = pieces[number].end, number + 1
+                place = pieces[number].end
+                number = number + 1
             end = _end_of_thought(text, place, pieces[number : number + _NESTED], kind)
             if end is None:
                 # what was said before is no answer: the model had not made up its mind
                 return _joined([*thoughts, *speech, text[place:]]), ""
             thoughts.append(text[place : pieces[number + end].start])
             place = pieces[number + end].end
-            number, kind = number + end + 1, None
+            number = number + end + 1
+            kind = None
             continue
         piece = pieces[number]
         number += 1
@@ -271,13 +273,16 @@ def _of_tags(text: str, opened: bool) -> tuple[str, str]:
             ends = piece.alone or last.get("close", -1) >= number
             if silent or (ordinary and ends):
                 speech.append(text[place : piece.start])
-                place, kind = piece.end, piece.kind
+                place = piece.end
+                kind = piece.kind
             else:
                 spared = _end_of_line(text, piece.end)
         elif piece.what == "close" and ordinary and piece.start >= spared:
             # its opening stands in the prompt, or nowhere
             thoughts += [*speech, text[place : piece.start]]
-            speech, place, silent = [], piece.end, True
+            speech = []
+            place = piece.end
+            silent = True
     if not thoughts and not text.startswith(_ANSWER_TOKENS):
         return "", text
     return _joined(thoughts), _answer([*speech, text[place:]])
@@ -306,7 +311,8 @@ def _end_of_thought(text: str, place: int, pieces: Sequence[_Piece], kind: str) 
         elif piece.mention and not piece.ends_line:
             mention = number if mention is None else mention
         else:
-            mark, depth = number, depth - 1
+            mark = number
+            depth = depth - 1
             if not depth:
                 break
     return mention if mark is None else mark

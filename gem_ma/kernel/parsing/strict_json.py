@@ -14,7 +14,10 @@ from typing import Any
 from gem_ma.kernel.parsing.text import clean
 
 # characters of one answer, calls in it, levels of one call, digits of one integer
-MAX_TEXT, MAX_CALLS, MAX_DEPTH, MAX_DIGITS = 256 * 1024, 64, 32, 64
+MAX_TEXT = 256 * 1024
+MAX_CALLS = 64
+MAX_DEPTH = 32
+MAX_DIGITS = 64
 TOO_DEEP = f"bad_json: nested deeper than {MAX_DEPTH}"
 
 

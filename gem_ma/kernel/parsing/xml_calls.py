@@ -128,7 +128,8 @@ def _parameter(text: str, position: int) -> Parameter | None:
 def add_typed(arguments: dict[str, Any], parameter: Parameter, schema: Any) -> str:
     """Puts a value among the arguments, by the type that its tag or its schema names; gives what
     is wrong with it."""
-    key, fault = parameter.key, ""
+    key = parameter.key
+    fault = ""
     if key in arguments:
         fault = f"bad_arguments: parameter {key[:50]!r} stands twice"
     try:

@@ -77,7 +77,8 @@ def run_address(path: str) -> str:
 def episode_address(path: str, task: str, seed: int) -> str:
     """Where the page shows an episode: the first repeat of a task with this seed."""
     # the page of a run names it by its folder
-    name, key = path.rpartition("/")[2], f"{task}~{seed}"
+    name = path.rpartition("/")[2]
+    key = f"{task}~{seed}"
     run, episode = (quote(one, safe="", errors="replace") for one in (name, key))
     return f"{run_address(path)}#/r/{run}/e/{episode}"
 

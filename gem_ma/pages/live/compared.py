@@ -47,19 +47,23 @@ if TYPE_CHECKING:
 Scored = tuple[str, Mapping[str, Any]]  # a score by its name
 MOST_RUNS = 8
 SMALL = 100  # plays of a run that are judged for the page
-FEW_FLIPS, FLIPS = 10, 200  # plays that turned out otherwise: in sight, and unfolded
+# plays that turned out otherwise: in sight, and unfolded
+FEW_FLIPS = 10
+FLIPS = 200
 
 
 def compare_page(site: Site, asked: Asked) -> Answer:
     """The first run against each of the others; one line where that cannot be."""
-    names, whole = list(dict.fromkeys(asked.runs)), "whole" in asked.query
+    names = list(dict.fromkeys(asked.runs))
+    whole = "whole" in asked.query
     try:
         if not 1 < len(names) <= MOST_RUNS:
             raise ConfigError(f"choose 2 to {MOST_RUNS} runs in the list of all runs")
         runs = [_opened(site, name) for name in names]
         if asked.query.get("order") == "begun":
             pairs = sorted(zip(names, runs, strict=True), key=lambda pair: _begun(pair[1]))
-            names, runs = [name for name, _ in pairs], [run for _, run in pairs]
+            names = [name for name, _ in pairs]
+            runs = [run for _, run in pairs]
         cells = [_cell(run, whole) for run in runs]
     except GemMaError as error:
         return served("Comparison", f"<section>{warning(error)}</section>")
@@ -183,11 +187,13 @@ def _facts(comparison: Mapping[str, Any], pair: tuple[str, str]) -> str:
 
 
 def _flips(comparison: Mapping[str, Any], pair: tuple[str, str]) -> str:
-    flips, flipped = comparison["flips"], comparison["flipped"]
+    flips = comparison["flips"]
+    flipped = comparison["flipped"]
     if not flips:
         return ""
     caption = f"{flipped['to_lost']} plays that B lost, {flipped['to_won']} that it won instead"
-    few, listed = both_ways(flips, FEW_FLIPS), both_ways(flips, FLIPS)
+    few = both_ways(flips, FEW_FLIPS)
+    listed = both_ways(flips, FLIPS)
     parts = ["<h3>Flips</h3>", _flip_table(few, pair, caption)]
     if len(few) < len(listed):
         left = len(flips) - len(listed)

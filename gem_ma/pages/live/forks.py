@@ -56,7 +56,8 @@ class ScriptedSteps:
     has no memory of them."""
 
     def __init__(self, player: Behaviour, script: Mapping[int, Action | str]) -> None:
-        self.player, self.script = player, script
+        self.player = player
+        self.script = script
 
     async def act(self, asked: Asked) -> Action | str:
         # an empty text may have been typed, too
@@ -68,7 +69,9 @@ class ScriptedSteps:
 def forked(base: Fork, worlds: Worlds, number: int, wish: Mapping[str, Any], trusted: bool) -> Fork:
     """Plays a fork of a play. `wish`: `step`, `agent`, `text`, and `who` (agent -> behaviour).
     Raises ConfigError for what cannot be played."""
-    step, agent, text = int(wish["step"]), str(wish["agent"]), str(wish["text"])
+    step = int(wish["step"])
+    agent = str(wish["agent"])
+    text = str(wish["text"])
     of = base.episode
     turn = next((act for act in of.turns if (act.step, act.agent) == (step, agent)), None)
     if turn is None:

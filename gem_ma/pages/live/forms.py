@@ -54,7 +54,8 @@ def turn_form(name: str, state: Mapping[str, Any], token: str, fault: str = "") 
     if asked is None:
         again = f'<a href="/play/{text(name)}">look again</a>'
         return Html(f"{note}<p>The others play: {again}.</p>")
-    fields, legal = {"turn": asked["turn"]}, asked["legal"] or []
+    fields = {"turn": asked["turn"]}
+    legal = asked["legal"] or []
     # by place: not every letter of a move comes back from a form as it was sent
     moves = "".join(
         f'<button class="chip" name="move" value="{place}">{text(move or "(nothing)")}</button>'
@@ -85,13 +86,15 @@ def begin_wish(fields: Mapping[str, str]) -> dict[str, Any]:
 def answer_wish(fields: Mapping[str, str], state: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of `turn_form` as a page with scripts would send them in this state. Raises
     KeyError, ValueError, StoreError."""
-    turn, asked = int(fields["turn"]), state["asked"]
+    turn = int(fields["turn"])
+    asked = state["asked"]
     typed = fields.get("text", "").replace("\r\n", "\n")
     if "move" in fields:
         # sent twice, or too late: the moves of another turn are other moves
         if asked is None or asked["turn"] != turn:
             raise StoreError("this turn is over already")
-        legal, place = asked["legal"] or [], int(fields["move"])
+        legal = asked["legal"] or []
+        place = int(fields["move"])
         if not 0 <= place < len(legal):
             raise StoreError("there is no such move")
         typed = legal[place]

@@ -45,7 +45,8 @@ class Index:
     stands once, as its last line has it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.file = folder, folder / "episodes.jsonl"
+        self.folder = folder
+        self.file = folder / "episodes.jsonl"
         self.entries: dict[EpisodeId, Entry] = {}
         self.damaged: list[str] = []  # lines that are no episode, in words
         self._read = self._lines = 0  # bytes of whole lines, and how many
@@ -64,7 +65,10 @@ class Index:
             mended = self.damaged and now.st_mtime_ns != self._changed
             # cut, exchanged or mended since: from the beginning
             if now.st_size < self._read or mended:
-                self.entries, self.damaged, self._read, self._lines = {}, [], 0, 0
+                self.entries = {}
+                self.damaged = []
+                self._read = 0
+                self._lines = 0
             self._changed = now.st_mtime_ns
             opened.seek(self._read)
             for line in lines(opened, self.file):
@@ -95,12 +99,14 @@ class Index:
         return iter(self.entries.values())
 
     def _entry(self, line: bytes) -> Entry:
-        head, cast = _HEAD.match(line), _CAST.search(line, 0, _NEAR)
+        head = _HEAD.match(line)
+        cast = _CAST.search(line, 0, _NEAR)
         tail = _LEDGER.search(line, cast.end() if cast else 0, _NEAR)
         if head and cast and tail and tail[2].decode() in ENDS:
             # at once: a call costs more than what it reads here
             parts = load_json(b"[%b,%b,%b]" % (head[1], cast[1], tail[1]))
-            (task, seed, repeat), paid = parts[0], _totals(parts[1], parts[2])
+            (task, seed, repeat) = parts[0]
+            paid = _totals(parts[1], parts[2])
             where = self._read, len(line)
             return Entry((task, seed, repeat), ENDS[tail[2].decode()], paid, *where)
         # of an older version, with a reason that holds a bracket, or a long one

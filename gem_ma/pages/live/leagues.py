@@ -81,7 +81,8 @@ def _body(facts: LeagueFacts) -> str:
 
 def read_league(place: Path) -> LeagueFacts:
     """What a run folder tells of its league. Raises StoreError for damage."""
-    rows, numbers = [], []
+    rows = []
+    numbers = []
     for row in read_metrics(place):
         if row.get("kind") == "league":
             rows.append(row)

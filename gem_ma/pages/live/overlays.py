@@ -70,7 +70,8 @@ def _view(query: Mapping[str, str], keys: Mapping[str, Mapping[str, str]]) -> Vi
     """What the fields of the address ask for; what they do not, or wrongly, is as usual."""
     known = [key for group in keys.values() for key in group]
     key = query.get("y", "")
-    axis, smoothing = query.get("x", ""), query.get("smooth", "")
+    axis = query.get("x", "")
+    smoothing = query.get("smooth", "")
     return View(
         key if key in known else known[0],
         axis if axis in AXES else "step",
@@ -84,7 +85,8 @@ def _file(
 ) -> Answer:
     if (kind := FILES.get("/".join(rest))) is None:
         return missing("there is no such page")
-    name, axis = _name(view, keys), AXES[view.axis]
+    name = _name(view, keys)
+    axis = AXES[view.axis]
     if rest == ["plot.svg"]:
         body = svg_file(lines, title=name, x_label=axis, y_label=name)
     else:
@@ -102,7 +104,8 @@ def _page(
     view: View,
     keys: Mapping[str, Mapping[str, str]],
 ) -> str:
-    name, axis = _name(view, keys), AXES[view.axis]
+    name = _name(view, keys)
+    axis = AXES[view.axis]
     drawn = chart(Curves(name, {}, x_label=axis, y_label=name, note=_note(view)), lines)
     absent = warning(f"no run here recorded {name} over {axis}")
     fields = {"y": view.key, "x": view.axis, "smooth": f"{view.smoothing:g}"}

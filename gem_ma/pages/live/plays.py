@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from gem_ma.config.loading import Loaded
 
 PATIENCE_S = 30 * 60.0  # a question that nobody answers so long ends its play
-MOST_OPEN, MOST_KEPT = 20, 100  # plays that run at once; plays that a server remembers
+# plays that run at once; plays that a server remembers
+MOST_OPEN = 20
+MOST_KEPT = 100
 END_S = 5.0  # for the records of plays that are ended
 LONGEST_SEED = 15  # digits
 
@@ -50,7 +52,8 @@ class Plays:
 
     def __init__(self, root: Path, scenario: str | None = None) -> None:
         """`scenario`: one more that may be played, as the user named it."""
-        self.root, self.scenario = root, scenario
+        self.root = root
+        self.scenario = scenario
         self.patience_s = PATIENCE_S
         self._sittings: dict[str, Sitting] = {}
         self._lock = Lock()
@@ -96,7 +99,9 @@ class Plays:
         if len(parts) != 2 or parts[1] != "answer":
             raise StoreError("there is no such page")
         # True is an int, too, and JSON knows both
-        turn, typed, first = wish["turn"], wish["text"], wish["from"]
+        turn = wish["turn"]
+        typed = wish["text"]
+        first = wish["from"]
         if type(turn) is not int or type(typed) is not str or type(first) is not int:
             raise TypeError("turn and from are numbers, text is a text")
         return self._sitting(parts[0]).answer(turn, typed, max(0, first))
@@ -112,7 +117,8 @@ class Plays:
                 return self._entrance(fields, token, str(error))
         if len(parts) != 2 or parts[1] not in ("answer", "end"):
             raise StoreError("there is no such page")
-        sitting, fault = self._sitting(parts[0]), ""
+        sitting = self._sitting(parts[0])
+        fault = ""
         if parts[1] == "end":
             self.change(parts, {})
         else:
@@ -147,7 +153,8 @@ class Plays:
 
     def _begin(self, wish: Mapping[str, Any]) -> str:
         """Begins a play and gives its name; whatever is wrong is found before a folder is made."""
-        name, agent = str(wish["scenario"]), str(wish["agent"])
+        name = str(wish["scenario"])
+        agent = str(wish["agent"])
         config = self._loaded(name).config
         if agent not in config.agents:
             raise ConfigError(f"no agent is called {agent!r}")
@@ -211,7 +218,8 @@ class Plays:
             agent = query.get("agent", "")
             plain = begin_form(wanted, cast, agent, token)
         except GemMaError as error:
-            plain, fault = Html(""), fault or str(error)
+            plain = Html("")
+            fault = fault or str(error)
         open_ = "".join(
             f'<li><a href="/play/{text(one.name)}">{text(one.name)}</a>, as {text(one.agent)}</li>'
             for one in self._open()
@@ -295,7 +303,8 @@ def _seed(typed: Any) -> int:
 def _free(path: Path) -> Path:
     """The path, with a number behind it where there is such a folder: the same start is played
     anew each time."""
-    number, free = 1, path
+    number = 1
+    free = path
     while free.exists():
         number += 1
         free = path.with_name(f"{path.name}-{number}")

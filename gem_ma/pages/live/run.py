@@ -38,7 +38,8 @@ from gem_ma.system import files
 
 MOST_DAMAGE = 5  # lines of one kind that a page names
 # episodes of a run without a summary that are judged for its page, and the bytes of the largest
-JUDGED, JUDGED_BYTES = 2_000, 1 << 22
+JUDGED = 2_000
+JUDGED_BYTES = 1 << 22
 
 
 class Run:
@@ -46,7 +47,9 @@ class Run:
 
     def __init__(self, path: Path, scenario: str | None = None) -> None:
         """`scenario`: the user names the code that judges and forks, in place of the folder's."""
-        self.path, self.lock, self.index = path, Lock(), Index(path)
+        self.path = path
+        self.lock = Lock()
+        self.index = Index(path)
         self.stamp = stamp_of(path / "manifest.json")
         self._unjudged: list[str] = []  # what is damaged of how its plays came out
         self._changed: list[str] = []  # what of its code or data is not what it was
@@ -76,7 +79,8 @@ class Run:
         self.index.refresh()
         now = stamp_of(self.path / notes.FILE), stamp_of(self.path / forks.FILE)
         if now != self._stamps:
-            self._stamps, self._unread = now, []
+            self._stamps = now
+            self._unread = []
             self.forks = read_forks(self.path, self._unread.append)
             self.notes = read_notes(self.path, self._unread.append)
 
@@ -194,8 +198,10 @@ class Run:
     def _beside(self, episode: Episode, policy: str) -> Iterator[Episode]:
         """The plays of the same weights. A step's plays lie together in the file."""
         assert self.config is not None and self.config.train is not None
-        ids, width = [*self.index.entries], 2 * self.config.train.episodes
-        place, version = ids.index(episode.id), version_of(episode, policy)
+        ids = [*self.index.entries]
+        width = 2 * self.config.train.episodes
+        place = ids.index(episode.id)
+        version = version_of(episode, policy)
         for id_ in ids[max(0, place - width) : place + width]:
             other = episode if id_ == episode.id else self.index.episode(id_)
             if version_of(other, policy) == version:

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 LOOPBACK = "127.0.0.1"
-TOKEN, MOST_SENT = "x-gem-ma-token", 1 << 20  # a header of a POST of JSON; bytes of any body
-FORM, MOST_FIELDS = "application/x-www-form-urlencoded", 1_000
+# a header of a POST of JSON; bytes of any body
+TOKEN = "x-gem-ma-token"
+MOST_SENT = 1 << 20
+FORM = "application/x-www-form-urlencoded"
+MOST_FIELDS = 1_000
 STALE = "no request of this page; load it again"
 # of what is no page: a browser that takes it for one runs and loads nothing
 NOTHING = "default-src 'none'; frame-ancestors 'none'; sandbox"
@@ -42,7 +45,8 @@ HEADERS = {
 def refusal(request: Request, port: int, token: str) -> str:
     """Why a request is not answered; "" where it is."""
     names = [f"{host}:{port}" for host in (LOOPBACK, "localhost")]
-    headers, origin = request.headers, request.headers.get("origin")
+    headers = request.headers
+    origin = request.headers.get("origin")
     from_us = origin in [f"http://{name}" for name in names]
     if headers.get("host") not in names or not (origin is None or from_us):
         return "another host or origin"

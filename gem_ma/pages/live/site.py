@@ -54,7 +54,10 @@ class Site:
     ) -> None:
         """`scenario`: the code that judges and forks, as the user named it; `trusted`: forks may
         use the models, tools and code that a run names."""
-        self.root, self.only, self.scenario, self.trusted = root, only, scenario, trusted
+        self.root = root
+        self.only = only
+        self.scenario = scenario
+        self.trusted = trusted
         # what a page sends along when it changes something; no other page can read it
         self.token = token_urlsafe(24)
         self.runs: dict[Path, Run] = {}
@@ -160,7 +163,8 @@ class Site:
     def folder(self, parts: list[str]) -> tuple[Path, list[str]]:
         """The run folder that the parts of a path lead to, and the parts behind it. Raises
         StoreError where there is none."""
-        place, rest = self.root, list(parts)
+        place = self.root
+        rest = list(parts)
         if self.only and not meant(rest[0], self.only):
             raise StoreError(f"{rest[0]}: is not among the runs that are shown")
         # only what a folder lists is a name, so `..` and the like are none

@@ -47,8 +47,11 @@ class Sitting:
         patience_s: float,
     ) -> None:
         """`patience_s`: how long a question stands before the play fails."""
-        self.agent, self.plan, self.patience_s = agent, plan, patience_s
-        self._loaded, self._worlds = loaded, worlds
+        self.agent = agent
+        self.plan = plan
+        self.patience_s = patience_s
+        self._loaded = loaded
+        self._worlds = worlds
         self.name = ""
         self.end: dict[str, Any] | None = None
         # what follows is read by requests while the thread of the play writes it
@@ -147,7 +150,9 @@ class Sitting:
             if self._stopped:
                 raise EngineError(self._unanswered(self._stopped))
             # behind the last look: what the agent's own behaviour adds belongs to its view
-            self._view, self._request, self._answer = tuple(request.messages), request, answer
+            self._view = tuple(request.messages)
+            self._request = request
+            self._answer = answer
             self._number += 1
             self._news.notify_all()
         try:
@@ -186,7 +191,8 @@ class Sitting:
             end["error"] = f"{type(error).__name__}: {error}"
         finally:
             with self._news:
-                self.end, self._request = end, None
+                self.end = end
+                self._request = None
                 self._news.notify_all()
 
     def _ended(self, episode: Episode, path: Path) -> dict[str, Any]:

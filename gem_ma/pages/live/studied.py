@@ -61,7 +61,8 @@ def study_page(site: Site, asked: Asked) -> Answer:
         study = meant(name, there)
         if study not in there or bool(name) != bool(study):
             raise StoreError(f"{name}: no such study")
-        name, place = study, there[study]
+        name = study
+        place = there[study]
         with files.damage(place / FILE):
             return html(_page(place, name, files.read_json(place / FILE, site.root)))
     except GemMaError as error:

@@ -37,7 +37,8 @@ def learned(
     settings = settings_of(config.train, policy)
     version = version_of(episode, policy)
     step = 0 if version is None else version
-    how, gamma = settings.credit, discounts(settings.credit.gamma, step)
+    how = settings.credit
+    gamma = discounts(settings.credit.gamma, step)
     try:
         table = credit.turns(
             batch,
@@ -51,7 +52,8 @@ def learned(
     except (GemMaError, ArithmeticError) as error:
         return {"policy": policy, "turns": [], "note": str(error)}
     rows = [row for row in range(len(table.turns)) if table.episodes[row].id == episode.id]
-    turns, left = [], MOST
+    turns = []
+    left = MOST
     for row in rows:
         turn = table.turns[row]
         replies = [reply for reply in turn.replies if reply.policy == policy]

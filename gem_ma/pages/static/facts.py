@@ -178,7 +178,8 @@ def _made(manifest: Facts) -> Iterator[tuple[str, Any]]:
     overrides = manifest.get("overrides")
     if isinstance(overrides, list):
         yield "overrides", ", ".join(_override(str(one)) for one in overrides) or "none"
-    git, versions = _mapping(manifest, "git"), _mapping(manifest, "versions")
+    git = _mapping(manifest, "git")
+    versions = _mapping(manifest, "versions")
     if git.get("commit"):
         changed = ", with changes that are not committed" if git.get("dirty") else ""
         yield "commit", f"{git['commit'][:DIGITS]}{changed}"
@@ -203,7 +204,8 @@ def _scenario(known: Facts, settings: Facts) -> str:
 
 
 def _episodes(resolved: Facts, summary: Facts) -> str:
-    settings, run = _mapping(resolved, "scenario"), _mapping(resolved, "run")
+    settings = _mapping(resolved, "scenario")
+    run = _mapping(resolved, "run")
     parts = []
     if "ok" in summary:
         ends = _mapping(summary, "ends")
@@ -217,7 +219,8 @@ def _episodes(resolved: Facts, summary: Facts) -> str:
         cut = sum(count for end, count in ends.items() if end not in uncut)
         parts += [f"{cut} cut by a limit"] if cut else []
     if settings.get("split"):
-        tasks, tries = settings.get("tasks"), run.get("episodes_per_task", 1)
+        tasks = settings.get("tasks")
+        tries = run.get("episodes_per_task", 1)
         which = f"tasks {_short(tasks)}" if tasks else "all tasks"
         if isinstance(tasks, int):
             which = f"{tasks} tasks"

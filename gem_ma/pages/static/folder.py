@@ -66,7 +66,8 @@ def load(name: str, path: Path, judge: Judge, learned: bool, room: int) -> Loade
     }
     if summary is not None:
         return Loaded(summary, island)
-    failed, ok = chosen.totals["failed"], sum(end.scored for end in ends.values())
+    failed = chosen.totals["failed"]
+    ok = sum(end.scored for end in ends.values())
     return Loaded({"ok": ok, "failed": failed, "excluded": len(ends) - ok - failed}, island)
 
 
@@ -80,7 +81,8 @@ def _transcripts(
 ) -> list[dict[str, Any]]:
     """The first of the chosen episodes that find room, as the page shows them."""
     places = {name: place for place, name in enumerate(chosen.ids)}
-    leading, notes = Leading(room), read_notes(path, warn)
+    leading = Leading(room)
+    notes = read_notes(path, warn)
     # The file is in the order of playing: only one episode is decoded at a time, and what the
     # page has no room for is dropped as soon as that is certain.
     for episode in read_episodes(path, places):

@@ -188,7 +188,9 @@ def place_of(key: str) -> tuple[str, str, str]:
     """
     words = key.split("/")
     if words[0] == "policies" and len(words) > 2:
-        policy, name, rest = words[1], words[2], words[3:]
+        policy = words[1]
+        name = words[2]
+        rest = words[3:]
         if name == "components" and len(rest) > 1:
             title = f"paid to {rest[0]}, per episode"
             return "Rewards by reason", title, " ".join([policy, *rest[1:]])
@@ -200,7 +202,8 @@ def place_of(key: str) -> tuple[str, str, str]:
     # each is a line, in training too
     kind = world = ""
     if words[0] == "worlds" and len(words) > 2:
-        world, words = words[1], words[2:]
+        world = words[1]
+        words = words[2:]
     elif words[0].split(" ")[0] in ("sampled", "greedy") and len(words) > 1:
         kind, _, world = words.pop(0).partition(" ")
     if words[0] == "return" and world:  # in the units of this world

@@ -10,7 +10,8 @@ from urllib.parse import quote
 from gem_ma.pages.static.page import Html, table, text
 
 # rows that stand open, of a page of one run and of each of several; the others are folded
-OPEN, OPEN_EACH = 10, 3
+OPEN = 10
+OPEN_EACH = 3
 
 
 def lost_table(island: Mapping[str, Any], *, named: bool) -> Html:

@@ -33,16 +33,19 @@ def axis_of(estimates: Iterable[Estimate | None]) -> Axis:
         for key in ("mean", "low", "high")
         if estimate.get(key) is not None
     ]
-    low, high = min(bounds, default=0.0), max(bounds, default=1.0)
+    low = min(bounds, default=0.0)
+    high = max(bounds, default=1.0)
     # scores in 0 to 1 look alike on every page, whatever their spread in this one
     if low >= -ROUNDING and high <= 1 + ROUNDING:
         return RATE
     # 0 in sight: a return says little without its sign
-    low, high = min(low, 0.0), max(high, 0.0)
+    low = min(low, 0.0)
+    high = max(high, 0.0)
     marks = ticks(low, high, 8)
     step = marks[1] - marks[0] if len(marks) > 1 else high - low
     # ticks lie inside of the values: one more step where they do not hold an end
-    first, last = marks[0], marks[-1]
+    first = marks[0]
+    last = marks[-1]
     return (first if first <= low else first - step, last if last >= high else last + step)
 
 

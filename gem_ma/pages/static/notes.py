@@ -12,7 +12,10 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.pages.static.beside import add_row, read_rows
 
 FILE = "notes.jsonl"
-MOST_TEXT, MOST_TAGS, MOST_TAG = 10_000, 20, 60  # characters, tags, characters of one
+# characters, tags, characters of one
+MOST_TEXT = 10_000
+MOST_TAGS = 20
+MOST_TAG = 60
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,6 +177,7 @@ def smoothed(points: Sequence[Point], weight: float) -> list[Point]:
     total = share = 0.0
     means = []
     for x, y in known:
-        total, share = weight * total + (1 - weight) * y, weight * share + (1 - weight)
+        total = weight * total + (1 - weight) * y
+        share = weight * share + (1 - weight)
         means.append((x, total / share))
     return means

@@ -25,7 +25,8 @@ SERVED = ("png.js", *SCRIPTS[:-1], "tokens.js", "live.js", "fork.js", "note.js",
 # of a page on which somebody plays
 PLAYED = ("texts.js", "episode.js", "live.js", "play.js")
 # a served page may send its forms to its own server, without a script, and ask it for episodes
-NO_FORM, LIVE = "'none'", "'self'; connect-src 'self'"
+NO_FORM = "'none'"
+LIVE = "'self'; connect-src 'self'"
 # without scripts a form names its origin only where the page may name itself, to its own server
 SERVED_REFERRER = "same-origin"
 # NUL and half surrogates are no HTML; the others hide what stands behind them

@@ -11,8 +11,14 @@ from collections.abc import Sequence
 from gem_ma.pages.static.page import text
 from gem_ma.pages.static.svg import CLASSES, Line, line_chart, marker
 
-_WIDTH, _CHART, _TITLE, _ROW = 720, 300, 26, 20  # pixels: chart, its title, a row of the legend
-_INK, _SOFT, _RULE = "#1d1f23", "#5d626c", "#dedbd2"
+# pixels: chart, its title, a row of the legend
+_WIDTH = 720
+_CHART = 300
+_TITLE = 26
+_ROW = 20
+_INK = "#1d1f23"
+_SOFT = "#5d626c"
+_RULE = "#dedbd2"
 _COLOURS = (
     *("#1f5fbf", "#a84a08", "#0d6f4e", "#8b3fb8"),
     *("#a8123e", "#0a6a7a", "#7a6a00", "#5d626c"),
@@ -51,7 +57,8 @@ def _attributes(named: re.Match[str]) -> str:
     """What a class of the page looks like, as attributes: a file has no style sheet."""
     names = named[1].split()
     number = next((int(name[1:]) for name in names if re.fullmatch(r"s\d", name)), 0)
-    colour, dash = _COLOURS[number % CLASSES], _DASHES[number % 4]
+    colour = _COLOURS[number % CLASSES]
+    dash = _DASHES[number % 4]
     looks = {
         "grid": f'stroke="{_RULE}"',
         "axis": f'stroke="{_SOFT}"',

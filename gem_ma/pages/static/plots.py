@@ -14,7 +14,8 @@ from typing import NamedTuple
 from gem_ma.pages.static.page import scrolled, text
 from gem_ma.pages.static.svg import CLASSES, Frame, legend, marker, span
 
-_WIDTH, _BAR = 720, 34
+_WIDTH = 720
+_BAR = 34
 _LETTER = 6.5  # pixels of a letter of a tick, in the mean
 
 
@@ -59,7 +60,8 @@ def share_bar(shares: Mapping[str, float], *, title: str) -> str:
             )
         left += width
         # three entries of the legend to a line
-        x, y = (number % 3) * (_WIDTH / 3), _BAR + 22 + 22 * (number // 3)
+        x = (number % 3) * (_WIDTH / 3)
+        y = _BAR + 22 + 22 * (number // 3)
         parts.append(
             f'<rect class="part s{number % CLASSES}" x="{x:.1f}" y="{y - 10}" width="11"'
             ' height="11"/>'
@@ -93,9 +95,12 @@ def heatmap(
     # a letter is 7 pixels wide
     wide = max(room, min(190, 7 * max(map(len, columns)) + 14))
     # pixels: names of rows, a row, names of columns
-    left, high, top = 150, 44, 40
+    left = 150
+    high = 44
+    top = 40
     low, most = (0.0, 1.0) if rate else span([mark.mean for mark in values.values()])
-    width, height = left + wide * len(columns) + 2, top + high * len(rows) + 6
+    width = left + wide * len(columns) + 2
+    height = top + high * len(rows) + 6
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     parts = [
         f'<svg class="heatmap" {size} role="img" aria-label="{text(title)}; numbers in the table">'
@@ -123,7 +128,8 @@ def _cell(
 ) -> list[str]:
     """One cell of a heatmap: its colour, its mean, and below that the bounds where both are
     known."""
-    (x, y), (wide, high) = corner, size
+    (x, y) = corner
+    (wide, high) = size
     place = f'x="{x + 1}" y="{y + 1}" width="{wide - 2}" height="{high - 2}"'
     if mark is None:
         return [f'<rect class="rest" {place}/>']
@@ -169,7 +175,8 @@ def whisker_chart(
         return ""
     every = [mark for marks in drawn.values() for mark in marks if mark is not None]
     bounds = [value for mark in every for value in mark if value is not None]
-    height, bottom = 312, 260
+    height = 312
+    bottom = 260
     y_span = y_range or span(bounds, pad=0.06)
     # a name has the width of 1 on the horizontal axis
     frame = Frame(76, _WIDTH - 30, 14, bottom, (0.0, len(names)), y_span)

@@ -17,8 +17,13 @@ from gem_ma.pages.static.page import text
 CLASSES = 8
 BAND_SEEDS = 3  # fewer seeds are drawn as they are
 FEW_POINTS = 12  # of a line; more markers would hide it
-_WIDTH, _HEIGHT = 720, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 76, 30, 14, 46  # room for numbers in the large letters of a phone
+_WIDTH = 720
+_HEIGHT = 300
+# room for numbers in the large letters of a phone
+_LEFT = 76
+_RIGHT = 30
+_TOP = 14
+_BOTTOM = 46
 
 Point = tuple[float, float]
 
@@ -230,7 +235,9 @@ def _printable(label: str) -> str:
 
 def interval_mark(estimate: Mapping[str, float | None], low: float, high: float) -> str:
     """A dot with whiskers on the scale low..high; "" where a value or a bound is missing."""
-    mean, lower, upper = estimate.get("mean"), estimate.get("low"), estimate.get("high")
+    mean = estimate.get("mean")
+    lower = estimate.get("low")
+    upper = estimate.get("high")
     if mean is None or lower is None or upper is None or not high > low:
         return ""
 
@@ -248,7 +255,8 @@ def interval_mark(estimate: Mapping[str, float | None], low: float, high: float)
 def span(values: Sequence[float], pad: float = 0.0) -> tuple[float, float]:
     """The lowest and the highest, with a share of air beyond both. Equal values get a span of 1,
     so that nothing divides by 0."""
-    low, high = min(values), max(values)
+    low = min(values)
+    high = max(values)
     # beyond what a double can tell apart at this size
     if high - low < 1e-12 * max(1.0, abs(high)):
         return low - 0.5, high + 0.5

@@ -16,7 +16,10 @@ from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.types import Image, Malformed, Message, Reply, ToolCall, Turn
 
 # per text, episode, turn, image (bytes): a page holds dozens of episodes in a few megabytes
-MAX_TEXT, MAX_TURNS, MAX_CALLS, MAX_IMAGE = 8_000, 400, 20, 300_000
+MAX_TEXT = 8_000
+MAX_TURNS = 400
+MAX_CALLS = 20
+MAX_IMAGE = 300_000
 Media = Callable[[str], bytes | None]
 
 
@@ -25,7 +28,8 @@ def transcript(
 ) -> dict[str, Any]:
     """`verdict`: `kinds`, `causes`, `labels`, `measures` of the episode
     (`gem_ma.pages.static.chosen`). `media` gives the bytes behind an image's digest."""
-    totals, paid = episode.returns(), _paid(episode)
+    totals = episode.returns()
+    paid = _paid(episode)
     left_out = len(episode.turns) - MAX_TURNS
     versions = {reply.version for turn in episode.turns for reply in turn.replies if reply.version}
     return {

@@ -69,7 +69,9 @@ def tau2(
     (agent -> model) of the run."""
     facts = facts or {}
     created = str(facts.get("created") or "")
-    simulations, domains, trials = [], [], 1
+    simulations = []
+    domains = []
+    trials = 1
     tasks: dict[str, None] = {}  # in the order played
     casts: dict[str, str] = {}
     for episode in episodes:

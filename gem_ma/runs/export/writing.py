@@ -93,7 +93,10 @@ class _Source:
     how many. `which`: all, won, lost, or played (an error ended none of them)."""
 
     def __init__(self, run: Path, which: str, won: Callable[[Episode], bool | None]) -> None:
-        self.run, self.won, self.count, self.seen = run, won, 0, 0
+        self.run = run
+        self.won = won
+        self.count = 0
+        self.seen = 0
         self._which = which
 
     def __iter__(self) -> Iterator[Episode]:

@@ -44,7 +44,8 @@ from gem_ma.system.files import (
 from gem_ma.system.folders import check_run
 
 # what a power cut may cost; a sync takes milliseconds, which a table's play does not
-SYNC_EPISODES, SYNC_S = 32, 1.0
+SYNC_EPISODES = 32
+SYNC_S = 1.0
 VERDICTS = "verdicts.jsonl"
 
 
@@ -58,7 +59,8 @@ class RunFolder:
         self._files: dict[str, int] = {}
         self._verdicts = -1
         self._broken = ""
-        self._unsynced, self._synced_at = 0, time.monotonic()
+        self._unsynced = 0
+        self._synced_at = time.monotonic()
         self._ends: dict[EpisodeId, End] = {}
         # asked before plays are written: what they have used is written down first
         self.before_append: Callable[[RunFolder], None] | None = None
@@ -175,7 +177,8 @@ class RunFolder:
                 raise StoreError(
                     f"{self.path / name}: {error.strerror or error}; {_HELP}"
                 ) from error
-        self._unsynced, self._synced_at = 0, time.monotonic()
+        self._unsynced = 0
+        self._synced_at = time.monotonic()
 
     def mark(self) -> dict[str, int]:
         """Where the files end now, for a checkpoint; what lies before the mark is on the disk."""
@@ -253,7 +256,8 @@ class RunFolder:
         for descriptor in (*self._files.values(), self._lock):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
-        self._files, self._lock = {}, -1
+        self._files = {}
+        self._lock = -1
         self._close_verdicts()
 
     def _close_verdicts(self) -> None:
@@ -283,7 +287,8 @@ class RunFolder:
         if self._lock < 0 or self._broken:
             why = "closed" if self._lock < 0 else f"unsure: {self._broken}"
             raise StoreError(f"{self.path / name}: the run folder is {why}; open it again")
-        descriptor, written = self._files[name], 0
+        descriptor = self._files[name]
+        written = 0
         before = os.fstat(descriptor).st_size
         try:
             # a second round only where the disk took a part: full, or a limit on file size
@@ -309,7 +314,8 @@ class RunFolder:
 
     def _fit_verdicts(self) -> None:
         """Takes out what was said of plays that are not here: they are made again."""
-        rows, file = read_verdicts(self.path), self.path / VERDICTS
+        rows = read_verdicts(self.path)
+        file = self.path / VERDICTS
         played = [row for row in rows if tuple(row["id"]) in self._ends]
         text = read(file, self.path) if is_file(file, self.path) else b""
         if played != rows or text[-1:] not in (b"", b"\n"):

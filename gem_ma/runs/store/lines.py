@@ -185,7 +185,8 @@ def _checked(data: Any) -> tuple[EpisodeId, End]:
     if not isinstance(data, dict):
         raise StoreError(f"expected an object, got {type(data).__name__}")
     check_schema(data)
-    id_, end = data.get("id"), data.get("end")
+    id_ = data.get("id")
+    end = data.get("end")
     if not (
         isinstance(id_, list)
         and len(id_) == 3
@@ -241,13 +242,15 @@ def _scan(file: Path, scanned: Scan, take: Callable[[int, bytes], Any]) -> Scan:
     """Hands every line to `take`. What it refuses is damage, and raised; on the last line it is
     a torn tail."""
     # one line is held back: only the last one may be torn
-    number, last = 0, b""
+    number = 0
+    last = b""
     with oserror(file), stream(file, file.parent, through=True) as opened:
         for line in lines(opened, file):
             if last:
                 _take_inner(number, last, take)
                 scanned.end += len(last)
-            number, last = number + 1, line
+            number = number + 1
+            last = line
     try:
         if last.endswith(b"\n"):
             _check_strict(file, number, last)
@@ -258,7 +261,8 @@ def _scan(file: Path, scanned: Scan, take: Callable[[int, bytes], Any]) -> Scan:
     except SchemaError:
         raise
     except StoreError as error:
-        scanned.torn, scanned.fault = True, str(error)
+        scanned.torn = True
+        scanned.fault = str(error)
     return scanned
 
 

@@ -161,9 +161,11 @@ def _score(folder: Path) -> dict[str, float]:
         return {}
     if "after" in summary:  # a training: its last exam, as sampled
         exam = _entries(summary, "after").get("sampled", {})
-        success, returns = exam.get("success"), exam.get("return")
+        success = exam.get("success")
+        returns = exam.get("return")
     else:
-        success, returns = summary.get("success"), summary.get("returns")
+        success = summary.get("success")
+        returns = summary.get("returns")
         success = success.get("mean") if isinstance(success, Mapping) else None
         returns = {agent: one.get("mean") for agent, one in _entries(summary, "returns").items()}
     means: dict[str, Any] = {"success": success}
@@ -178,7 +180,8 @@ def _score(folder: Path) -> dict[str, float]:
 
 def _count_lines(file: Path) -> int:
     """Raises StoreError where a line is longer than any that is written, as soon as that is so."""
-    count, open_line = 0, 0
+    count = 0
+    open_line = 0
     with oserror(file), stream(file, file.parent) as opened:
         for block in iter(lambda: opened.read(1 << 17), b""):
             # counted by blocks: an episode may be megabytes long

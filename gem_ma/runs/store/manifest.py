@@ -79,7 +79,8 @@ def _check_same(
 ) -> None:
     """Refuses a folder that was made with other settings, data or models; notes what may change
     at resume, and does."""
-    manifest, recorded = read_manifest(path), read_resolved(path)
+    manifest = read_manifest(path)
+    recorded = read_resolved(path)
     # an older version kept no digest
     if manifest.get("resolved", settings_digest(recorded)) != settings_digest(recorded):
         raise ConfigError(f"{path / 'resolved.yaml'}: {EDITED}: gem-ma resume {path} KEY=VALUE")

@@ -124,7 +124,8 @@ def resumed_changes(
 ) -> dict[str, list[Any]]:
     """Dotted key -> [before, after] of the settings that are `allowed` to change, and do. Fewer
     tasks change nothing: the run keeps what it has."""
-    before, after = _flat(dict(old)), _flat(dict(new))
+    before = _flat(dict(old))
+    after = _flat(dict(new))
     differ = {
         key: [before.get(key), after.get(key)]
         for key in allowed
@@ -137,7 +138,8 @@ def resumed_changes(
 
 def rising(keys: Iterable[str], old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
     """Those of the keys whose values may change so."""
-    before, after = _flat(dict(old)), _flat(dict(new))
+    before = _flat(dict(old))
+    after = _flat(dict(new))
     return tuple(
         key
         for key in keys
@@ -194,7 +196,8 @@ def changed_keys(
     # late: most commands that read a folder compare no settings, and this imports pydantic
     from gem_ma.config.settings import NO_DEFAULT, default_of
 
-    before, after = _flat(old), _flat(new)
+    before = _flat(old)
+    after = _flat(new)
     for key in before.keys() ^ after.keys():
         if (default := default_of(key)) is not NO_DEFAULT:
             (after if key in before else before)[key] = default
@@ -236,7 +239,8 @@ def fingerprint(fact: Any) -> Any:
 
 def differs(old: Any, new: Any) -> str:
     """The digests of two facts in words; of several, those that differ."""
-    before, after = fingerprint(old), fingerprint(new)
+    before = fingerprint(old)
+    after = fingerprint(new)
     if isinstance(before, dict) and isinstance(after, dict):
         keys = sorted(
             key for key in before.keys() | after.keys() if before.get(key) != after.get(key)

@@ -25,8 +25,10 @@ _KINDS = ("code", "data", "later")
 def changed_files(manifest: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     """What differs between the files that a run began with and those that it would go on with, in
     words; "" where nothing does."""
-    recorded, now = _files(manifest), _files(facts)
-    before, after = _together(recorded) | _rules(manifest), _together(now)
+    recorded = _files(manifest)
+    now = _files(facts)
+    before = _together(recorded) | _rules(manifest)
+    after = _together(now)
     if words := [*_differences(before, after, Path())]:
         return in_words(words)
     unknown = _unknown(manifest, {}) if "files" in manifest else []
@@ -62,7 +64,8 @@ def differing(path: Path, *, noted: bool = False) -> str:
 
 def changed_rules(manifest: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     """Which scenario has another version than when the run began, in words; "" where none has."""
-    before, after = _versions(manifest), _versions(facts)
+    before = _versions(manifest)
+    after = _versions(facts)
     words = [
         f"{name} is version {after[name]} now, and the run began with version {version}"
         for name, version in before.items()

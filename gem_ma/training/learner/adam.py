@@ -19,7 +19,8 @@ class Moments:
     visits."""
 
     def __init__(self, shape: tuple[int, int]) -> None:
-        self.first, self.second = np.zeros(shape), np.zeros(shape)
+        self.first = np.zeros(shape)
+        self.second = np.zeros(shape)
         self.steps = np.zeros((shape[0], 1))
 
     def step(

@@ -18,7 +18,8 @@ from gem_ma.training.learner.rows import Demonstration, Row
 from gem_ma.training.learner.trained import Trained
 
 # Decay, unlike in the updates of reinforcement: hundreds of steps on few examples overfit.
-CLONING_DECAY, CLONING_WARMUP = 0.01, 20
+CLONING_DECAY = 0.01
+CLONING_WARMUP = 20
 
 
 def clone(
@@ -40,7 +41,8 @@ def clone(
     # the publish that follows has seen no update yet, so it has no other prompts to check
     learner.probe_with(examples)
     # moments of its own: those of the clone would push the first updates on in its direction
-    optimizer, learner.optimizer = learner.optimizer, learner.new_optimizer(CLONING_DECAY)
+    optimizer = learner.optimizer
+    learner.optimizer = learner.new_optimizer(CLONING_DECAY)
     rng = random.Random(f"clone/{settings.seed}")
     losses: list[float] = []
     queue: list[Row] = []
@@ -50,7 +52,8 @@ def clone(
                 # shuffled decks one after another: every example is learned equally often
                 while len(queue) < settings.batch:
                     queue += rng.sample(examples, len(examples))
-                batch, queue = queue[: settings.batch], queue[settings.batch :]
+                batch = queue[: settings.batch]
+                queue = queue[settings.batch :]
                 for group in learner.optimizer.param_groups:
                     group["lr"] = settings.lr * _cosine(step, settings.steps)
                 losses.append(_imitate(learner, batch))
@@ -107,7 +110,8 @@ def listens(learner: Trained, examples: Sequence[Demonstration]) -> float | None
 def _imitate(learner: Trained, batch: list[Row]) -> float:
     """One step on a batch; its loss, in nats a token."""
     # of the whole batch, not of a chunk: chunks must add up to one mean
-    count, total = sum(int(row.mask.sum()) for row in batch), 0.0
+    count = sum(int(row.mask.sum()) for row in batch)
+    total = 0.0
 
     def loss(scored: Scored) -> Any:
         nonlocal total

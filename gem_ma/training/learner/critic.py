@@ -55,9 +55,11 @@ class TableCritic:
 
     def __init__(self) -> None:
         self.seen: dict[str, float] = {}
-        self.mean, self.count = 0.0, 0
+        self.mean = 0.0
+        self.count = 0
         # a table has no passes; whoever sets these need not ask
-        self.pass_tokens, self.recompute = PASS_TOKENS, False
+        self.pass_tokens = PASS_TOKENS
+        self.recompute = False
 
     def values(self, table: TurnTable) -> Array:
         return np.array(
@@ -108,11 +110,9 @@ class TableCritic:
     def load(self, files: Mapping[str, bytes]) -> None:
         try:
             saved = load_json(files["critic.json"])
-            self.seen, self.mean, self.count = (
-                {str(view): float(value) for view, value in saved["seen"].items()},
-                float(saved["mean"]),
-                int(saved["count"]),
-            )
+            self.seen = {str(view): float(value) for view, value in saved["seen"].items()}
+            self.mean = float(saved["mean"])
+            self.count = int(saved["count"])
         except (KeyError, ValueError, TypeError, AttributeError, OSError) as error:
             raise DataError(
                 f"the checkpoint of a critic cannot be read ({type(error).__name__}: {error})"
@@ -132,6 +132,7 @@ def cut_views(episodes: Sequence[Episode], policy: str) -> list[tuple[int, str]]
 
 def fit_quality(values: Array, targets: Array) -> dict[str, float]:
     """The metrics value_loss and explained of values [N] and their targets [N]."""
-    error, spread = float(np.mean((targets - values) ** 2)), float(np.var(targets))
+    error = float(np.mean((targets - values) ** 2))
+    spread = float(np.var(targets))
     # constant targets have nothing to explain; the share would be a division by rounding
     return {"value_loss": error, "explained": 1 - error / spread if spread > 1e-12 else 0.0}

@@ -56,10 +56,15 @@ class Scorer:
     """
 
     def __init__(self, engine: Transformers, temperature: float) -> None:
-        self.engine, self.torch, self.model = engine, engine.torch, engine.model
+        self.engine = engine
+        self.torch = engine.torch
+        self.model = engine.model
         self.temperature = temperature
-        self.pass_tokens, self.pass_logits, self.team = PASS_TOKENS, PASS_LOGITS, SOLO
-        self.recompute, self.dtype = False, str(engine.model.dtype)
+        self.pass_tokens = PASS_TOKENS
+        self.pass_logits = PASS_LOGITS
+        self.team = SOLO
+        self.recompute = False
+        self.dtype = str(engine.model.dtype)
         # positions that the passes had, and those of them that held a token
         self.fed = self.used = 0
         self._probe()
@@ -171,7 +176,8 @@ class Scorer:
 
     def _may(self, allowed: Allowed) -> Any:
         """[c, V]: what each of these places could choose; None where all could choose anything."""
-        torch, device = self.torch, self.engine.device
+        torch = self.torch
+        device = self.engine.device
         places = [place for place, ids in enumerate(allowed) if ids is not None]
         if not places:
             return None
@@ -204,13 +210,15 @@ class Scorer:
 
         A causal model needs no mask for padding on the right, branches need one.
         """
-        self.fed, self.used = self.fed + pack.ids.size, self.used + pack.used
+        self.fed = self.fed + pack.ids.size
+        self.used = self.used + pack.used
         inputs = {"use_cache": False, **self._inputs(pack.ids, pack.place, pack.branch)}
         if pack.branch is not None:
             branch = self.index(pack.branch)  # 0 is the shared prompt, which every branch sees
             sees = (branch[:, None, :] == 0) | (branch[:, None, :] == branch[:, :, None])
             inputs["attention_mask"] = sees.tril()[:, None]
-        row, position = self.index(pack.row), self.index(pack.position)
+        row = self.index(pack.row)
+        position = self.index(pack.position)
         if self.selects:
             trunk = self.model.base_model
             states = self.together(lambda: trunk(**inputs).last_hidden_state[row, position])
@@ -253,16 +261,21 @@ class Scorer:
         self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]]
     ) -> list[NDArray[np.float64]] | None:
         """One pass of `score_again`."""
-        torch, width = self.torch, max(len(prompt) for prompt, _ in sequences)
-        size, longest = len(sequences), max(len(ids) for _, ids in sequences)
+        torch = self.torch
+        width = max(len(prompt) for prompt, _ in sequences)
+        size = len(sequences)
+        longest = max(len(ids) for _, ids in sequences)
         fed, visible, places = np.zeros((3, size, width + longest), np.int64)
         for row, (prompt, ids) in enumerate(sequences):
             held = slice(width - len(prompt), width + len(ids))
-            fed[row, held], visible[row, held] = [*prompt, *ids], 1
+            fed[row, held] = [*prompt, *ids]
+            visible[row, held] = 1
             places[row, held] = np.arange(len(prompt) + len(ids))
         # without the last id, which is a target only
         pieces = slice(None, width), slice(width, width + longest - 1)
-        logits, cache, last = [], None, np.array([width - 1])
+        logits = []
+        cache = None
+        last = np.array([width - 1])
         # at once: where an image stands in a prompt, its ids are at other places
         whole = self._inputs(fed, places)
         try:

@@ -109,8 +109,10 @@ def _function() -> Any:
                 if spread is not None:
                     # a product of matrices: elementwise, p log p would be one more [c, V]
                     entropy = -torch.bmm(chances[:, None], logs[:, :, None])[:, 0, 0]
-                ctx.chances, ctx.logs = chances, logs if spread else None
-                ctx.target, ctx.temperature = target, how.temperature
+                ctx.chances = chances
+                ctx.logs = logs if spread else None
+                ctx.target = target
+                ctx.temperature = how.temperature
                 ctx.save_for_backward(entropy)
             if not spread:
                 ctx.mark_non_differentiable(entropy)
@@ -118,7 +120,8 @@ def _function() -> Any:
 
         @staticmethod
         def backward(ctx: Any, pull: Any, pull_entropy: Any) -> tuple[Any, ...]:
-            chances, (entropy,) = ctx.chances, ctx.saved_tensors
+            chances = ctx.chances
+            (entropy,) = ctx.saved_tensors
             through = None
             if ctx.logs is not None:  # d entropy / d score = - p (log p + entropy)
                 through = ctx.logs.add_(entropy[:, None]).mul_(chances).mul_(pull_entropy[:, None])

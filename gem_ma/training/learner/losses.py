@@ -64,8 +64,10 @@ def clipped(logprobs: Any, old: Any, advantages: Any, clip: Clip) -> tuple[Any, 
     """
     ratio = (logprobs - old).exp()
     # a minimum, not the clipped one alone: a token that has gone the wrong way is still pulled back
-    free, bound = ratio * advantages, ratio.clamp(1 - clip.low, 1 + clip.high) * advantages
-    gain, cut = free.minimum(bound), bound < free
+    free = ratio * advantages
+    bound = ratio.clamp(1 - clip.low, 1 + clip.high) * advantages
+    gain = free.minimum(bound)
+    cut = bound < free
     if clip.dual is None:
         return gain, cut
     # 0 where the advantage is not negative: there the gain is not below it either
@@ -130,7 +132,9 @@ def pull(
     if how.surrogate in PAIRED:
         assert anchor is not None
         return pair_pull(how.surrogate, new - anchor, tokens.pairs(), how.pair_beta)
-    worth, clip, objective = tokens.worth(old, how), Clip.of(how), surrogate(how.surrogate)
+    worth = tokens.worth(old, how)
+    clip = Clip.of(how)
+    objective = surrogate(how.surrogate)
     if how.ratio == "token":
         return token_pull(new, old, worth, tokens.weights(how, longest), clip, objective)
     return unit_pull(new, old, worth, tokens.turn, tokens.part, how.ratio, clip, objective)

@@ -42,8 +42,12 @@ class Objective:
         longest: int,
     ) -> None:
         self.sampled = sampled
-        self.old, self.anchor, self.fresh = old, anchor, fresh
-        self.settings, self.tensor, self.longest = settings, tensor, longest
+        self.old = old
+        self.anchor = anchor
+        self.fresh = fresh
+        self.settings = settings
+        self.tensor = tensor
+        self.longest = longest
         self.count = len(sampled.turn)
         # counted over the whole step: a chunk does not know how many turns there are
         self.weight = self.sampled.weights(settings, longest)
@@ -62,11 +66,15 @@ class Objective:
         """Of a ratio of whole turns or episodes, and of pairs: what each token's log-probability
         [n] is pulled by. A chunk may hold half a turn, so this needs a pass ahead."""
         whole = pull(logprobs, self.old, self.sampled, self.settings, self.longest, self.anchor)
-        self.pull, self.whole[0], self.whole[3] = whole.slope, whole.loss, whole.clipped.sum()
+        self.pull = whole.slope
+        self.whole[0] = whole.loss
+        self.whole[3] = whole.clipped.sum()
 
     def __call__(self, scored: Scored) -> Any:
         """The part of the loss that these tokens make, as a tensor."""
-        logprobs, order, how = scored.logprobs, scored.order, self.settings
+        logprobs = scored.logprobs
+        order = scored.order
+        how = self.settings
         if self.fresh:  # no step was taken yet: this pass gives the values of before the update
             self.old[order] = logprobs.detach().double().cpu().numpy()
         before = self.tensor(self.old[order])

@@ -55,8 +55,10 @@ class _Sequence:
     __slots__ = ("copies", "length", "prompt", "rows")
 
     def __init__(self, row: Row, prompt: int, copies: list[int]) -> None:
-        self.prompt, self.length = prompt, len(row.ids) - 1
-        self.rows, self.copies = [row], [copies]
+        self.prompt = prompt
+        self.length = len(row.ids) - 1
+        self.rows = [row]
+        self.copies = [copies]
 
     def add(self, row: Row, copies: list[int]) -> None:
         self.rows.append(row)
@@ -80,7 +82,8 @@ def packs(
         sequences = [one for one in made if (len(one.rows) > 1) is branched]
         while sequences:
             # the next one is the longest: all before it would be padded to its length
-            take, filled = 1, sequences[0].length
+            take = 1
+            filled = sequences[0].length
             while take < len(sequences):
                 length = sequences[take].length
                 filled += length
@@ -143,7 +146,8 @@ def _pack(sequences: list[_Sequence], starts: NDArray[np.int64]) -> Pack:
             end += body
     shared = any(len(sequence.rows) > 1 for sequence in sequences)
     rows_of, positions, targets, tokens, orders = (np.concatenate(column) for column in parts)
-    used, bound = sum(one.length for one in sequences), tuple(allowed) if any(allowed) else ()
+    used = sum(one.length for one in sequences)
+    bound = tuple(allowed) if any(allowed) else ()
     return Pack(
         ids,
         branch if shared else None,

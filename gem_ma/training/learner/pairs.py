@@ -50,8 +50,10 @@ class Pairs(NamedTuple):
     def of(cls, advantage: Array, part: Index, group: Index) -> Pairs:
         """Every two parts of one group whose advantages differ; columns [n] of the tokens."""
         _, first, owner = np.unique(part, return_index=True, return_inverse=True)
-        worth, start = advantage[first], group[first]
-        better, worse = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        worth = advantage[first]
+        start = group[first]
+        better = [np.zeros(0, np.int64)]
+        worse = [np.zeros(0, np.int64)]
         # by group, not over all parts at once: a batch has thousands of parts, a group a few
         for mine in np.split(np.argsort(start, kind="stable"), _ends(np.sort(start))):
             ahead, behind = np.nonzero(worth[mine][:, None] > worth[mine][None, :])

@@ -43,11 +43,13 @@ CEILING = {"float32": 5e-5, "bfloat16": 0.1, "float16": 0.02}
 # a slope below this is that of a temperature 2 % off at most
 TILT = {"float32": 1e-4, "bfloat16": 0.02, "float16": 4e-3}
 # units that the mean may be: the same code on another way; other kernels
-SAME, ELSEWHERE = 3.0, 6.0
+SAME = 3.0
+ELSEWHERE = 6.0
 FLOOR_ELSEWHERE = 4.0  # times the floor, for other kernels
 FEW = 3.0  # the mean of n tokens may be 1 + 3 / sqrt(n) times the bound
 # a token of -2 nats may be off twice as far as a certain one; below -60 no further
-RARE, LEAST = 2.0, 60.0
+RARE = 2.0
+LEAST = 60.0
 TOKEN = 10.0  # times the mean's bound, for one token
 ERRORS = 6.0  # standard errors of a slope
 LAG = 0.1  # of a step; what lags by less does no harm
@@ -172,7 +174,8 @@ def lag(apart: Array, step: Array, scored: Array) -> float:
     lag. Fewer than 32 tokens say nothing.
     """
     weigh = 1 + np.abs(np.clip(scored, -LEAST, 0)) / RARE  # as in `evened`
-    step, apart = step / weigh, apart / weigh
+    step = step / weigh
+    apart = apart / weigh
     if len(apart) < MANY or not np.isfinite(step).all() or float((step**2).sum()) == 0:
         return 0.0
     part, error = _fit(step, apart)

@@ -24,7 +24,10 @@ from gem_ma.kernel.types import Message, Tool, spoken
 
 LEAST = 4096  # positions cost no weights, so a short game gets as many as any
 MARGIN = 2.0  # a model talks longer than a script
-PLAYS, MOST_STEPS, WAIT_S = 12, 400, 20.0  # bounds of one measurement
+# bounds of one measurement
+PLAYS = 12
+MOST_STEPS = 400
+WAIT_S = 20.0
 DEFAULT = "random_legal"
 
 # agent, all that it saw and said, the tools that it was offered
@@ -61,7 +64,9 @@ class Measured:
     """
 
     def __init__(self, scenario: Scenario, wanted: int | None = None) -> None:
-        self.scenario, self.wanted, self.need = scenario, wanted, Need(0, 0, 0, False)
+        self.scenario = scenario
+        self.wanted = wanted
+        self.need = Need(0, 0, 0, False)
         self.plays = Plays(scenario)
         if self.plays.hangs and not self.plays.ended:
             raise ScenarioError(
@@ -126,7 +131,9 @@ class Plays:
         worker.join(WAIT_S)
         self.hangs = worker.is_alive()
         # copies: the thread that was left behind may go on adding
-        self.openings, self.talks, self.ended = tuple(openings), tuple(talks), tuple(ended)
+        self.openings = tuple(openings)
+        self.talks = tuple(talks)
+        self.ended = tuple(ended)
 
     def need(self, tokenizer: Any) -> Need:
         """In tokens of this tokenizer; zeros where nothing could be played."""

@@ -29,12 +29,14 @@ from gem_ma.training.learner.rows import Row
 from gem_ma.training.learner.trained import PROBES, Spares, Trained
 
 # replies of a check that are sampled in all, tokens of each
-DRAWS, PROBE_TOKENS = 8, 16
+DRAWS = 8
+PROBE_TOKENS = 16
 # times as many replies where draws cannot be repeated, so that a small step shows in their sum
 MORE = 4
 # a sampler that is held to the last bit is looked at in full at every eighth publish; between them
 # a glance at so few prompts, in turn, is enough: a fifth of the cost on a model of 135M parameters
-FULL_EVERY, GLANCES = 8, 2
+FULL_EVERY = 8
+GLANCES = 2
 # tokens at the end of a prompt that noise is measured on too: a reply may be of one token
 HEARD = 32
 Pair = tuple[Sequence[int], Sequence[int]]  # prompt, sampled ids
@@ -191,9 +193,11 @@ def _scored(
         (prompt[:cut], [*prompt[cut:], *ids])
         for (prompt, ids), cut in zip(pairs, cuts, strict=True)
     ]
-    scores, looked = learner.scorer.score(longer), _looked([prompt for prompt, _ in pairs])
+    scores = learner.scorer.score(longer)
+    looked = _looked([prompt for prompt, _ in pairs])
     again = learner.scorer.score_again([longer[number] for number in looked])
-    noise, steps = learner.scorer.noise(again, [scores[number] for number in looked]), None
+    noise = learner.scorer.noise(again, [scores[number] for number in looked])
+    steps = None
     if stepped and learner.before and (now := learner.scorer.score_again(pairs)) is not None:
         with learner.holding(learner.before):
             old = learner.scorer.score_again(pairs) or now
@@ -245,7 +249,8 @@ def _unequal(learner: Trained) -> list[str]:
     sampler = learner.sampler
     if not isinstance(sampler, type(learner.engine)):
         return []
-    theirs, shares = sampler.weights(), sampler is learner.engine
+    theirs = sampler.weights()
+    shares = sampler is learner.engine
     pairs = ((name, weight, theirs.get(name)) for name, weight in learner.parameters.items())
     return [
         name

@@ -85,7 +85,8 @@ def _memory(learner: Trained) -> Transformers | None:
 def repeats(learner: Trained) -> bool:
     """Whether sampler and learner agree to the last bit on this machine, as they stand when a
     learner is made."""
-    engine, sampler = _memory(learner), learner.sampler
+    engine = _memory(learner)
+    sampler = learner.sampler
     if engine is None or not isinstance(sampler, type(engine)):
         return False
     usual = (engine.banned == 0).nonzero()[:, 0].tolist()
@@ -101,7 +102,8 @@ def repeats(learner: Trained) -> bool:
 def _crowded(engine: Transformers, prompts: Sequence[tuple[int, ...]], longest: int) -> bool:
     """Whether these prompts are cut into batches, or what is kept of them is dropped, by what
     else there is."""
-    decoder, tokens = engine.decoder, len(prompts) * (longest + max(map(len, prompts)))
+    decoder = engine.decoder
+    tokens = len(prompts) * (longest + max(map(len, prompts)))
     return tokens > decoder.padded_tokens or 2 * tokens > decoder.kv_cache.limit > 0
 
 

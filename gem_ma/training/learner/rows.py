@@ -92,7 +92,8 @@ class Row:
         and never sampled."""
         whole = np.array([*prompt, *ids], np.int64)
         mask = np.arange(len(whole)) >= len(prompt)
-        zeros, turn = np.zeros(len(whole)), np.where(mask, 0, -1)
+        zeros = np.zeros(len(whole))
+        turn = np.where(mask, 0, -1)
         return cls(episode, whole, mask, zeros, zeros, turn, np.zeros_like(whole), allowed or ())
 
 
@@ -138,7 +139,8 @@ class _Growing:
     """A row under construction."""
 
     def __init__(self, episode: Episode) -> None:
-        self.episode, self.start = episode.id, start_of(episode)
+        self.episode = episode.id
+        self.start = start_of(episode)
         self.ids: list[int] = []
         # (start, reply, row of the table, advantage)
         self.spans: list[tuple[int, Reply, int, float]] = []
@@ -171,12 +173,10 @@ class _Growing:
         )
         for start, reply, turn, advantage in self.spans:
             span = slice(start, start + len(reply.token_ids))
-            row.mask[span], row.advantage[span], row.turn[span], row.version[span] = (
-                True,
-                advantage,
-                turn,
-                reply.version,
-            )
+            row.mask[span] = True
+            row.advantage[span] = advantage
+            row.turn[span] = turn
+            row.version[span] = reply.version
             row.logprob[span] = reply.logprobs
         return row
 
@@ -206,7 +206,8 @@ def rows(
     growing: dict[tuple[object, ...], list[_Growing]] = {}
     restarts = 0
     for index in order:
-        turn, episode = table.turns[index], table.episodes[index]
+        turn = table.turns[index]
+        episode = table.episodes[index]
         for reply in turn.replies:
             if reply.policy != policy or not _trainable(reply, episode, turn):
                 continue

@@ -21,7 +21,9 @@ from gem_ma.kernel.types import Message, Sampling
 from gem_ma.training.learner.parity import CEILING, ELSEWHERE, FLOOR, FLOOR_ELSEWHERE, few, gap
 from gem_ma.training.learner.rows import Row
 
-DRAWS, TOKENS = 8, 16  # replies of a check, tokens of each
+# replies of a check, tokens of each
+DRAWS = 8
+TOKENS = 16
 PROMPTS = 4  # of the last update that a check asks after
 MOST_VERSIONS = 2  # versions whose weights stay at the server
 
@@ -32,7 +34,8 @@ class Checks:
 
     # a TinkerLearner, which makes this and imports it
     def __init__(self, learner: Any) -> None:
-        self.learner, self.engine = learner, learner.engine
+        self.learner = learner
+        self.engine = learner.engine
         self.noise: float | None = None
         self.tokens = 0  # of the last update
         self.prompts: list[tuple[int, ...]] = []
@@ -95,7 +98,8 @@ class Checks:
 
     def _drawn(self, prompts: Sequence[tuple[int, ...]]) -> list[Drawn]:
         """What is sampled after each prompt now; nothing where the context is full."""
-        version, how = self.learner.version, Sampling(max_tokens=TOKENS)
+        version = self.learner.version
+        how = Sampling(max_tokens=TOKENS)
         seeds = [stable_seed("probe", version, number) for number in range(len(prompts))]
 
         async def every() -> list[Drawn | None]:
@@ -116,7 +120,8 @@ class Checks:
         """Deletes the weights of versions that nobody samples any more; `path` is the last one."""
         if path is not None and path not in self.old:
             self.old.append(path)
-        gone, self.old = self.old[:-MOST_VERSIONS], self.old[-MOST_VERSIONS:]
+        gone = self.old[:-MOST_VERSIONS]
+        self.old = self.old[-MOST_VERSIONS:]
         for each in gone:
             if each not in self.engine.named:
                 self.learner.clients.drop(each)
@@ -127,6 +132,8 @@ class Checks:
 
     def load(self, note: Mapping[str, Any]) -> None:
         """The inverse of `state`. Raises KeyError, TypeError, ValueError."""
-        noise, tokens = note["noise"], int(note["tokens"])
+        noise = note["noise"]
+        tokens = int(note["tokens"])
         self.prompts = [tuple(map(int, probe)) for probe in note["probes"]]
-        self.noise, self.tokens = None if noise is None else float(noise), tokens
+        self.noise = None if noise is None else float(noise)
+        self.tokens = tokens

@@ -19,8 +19,10 @@ from gem_ma.kernel.errors import ConfigError
 
 WAYS = ("sum", "rows", "row_tokens", "row_tokens_and_rows", "tokens")
 # nats that the token must move: above the rounding of bfloat16 logits, below where it bends
-LEAST_MOVE, MOST_MOVE = 0.03, 0.6
-FASTER, TRIES = 4.0, 14
+LEAST_MOVE = 0.03
+MOST_MOVE = 0.6
+FASTER = 4.0
+TRIES = 14
 FIRST_RATE = 1.0 / 64
 NEAR = 0.12  # of a factor, as a natural logarithm; the ways lie 0.4 apart and more
 CLIPPED = 0.2  # of a move; a step whose norm is bound to next to nothing moves less
@@ -65,11 +67,14 @@ Rise = Callable[[Sequence[int], float, float], float]
 def measured(rise: Rise, length: int, where: str) -> Scale:
     """The scale of a server, by six steps or a few more on weights that nobody needs afterwards.
     `length`: predicted tokens of the short row. Raises ConfigError where no way fits."""
-    short, long, beside = (length,), (2 * length,), (length, 2 * length)
+    short = (length,)
+    long = (2 * length,)
+    beside = (length, 2 * length)
     rate = _rate(rise, short, where)
     # there and back in turn, so that the weights stay where they were, and so does the gradient
     back = rise(short, -rate, 0.0)
-    longer, crowded = rise(long, rate, 0.0), rise(beside, -rate, 0.0)
+    longer = rise(long, rate, 0.0)
+    crowded = rise(beside, -rate, 0.0)
     forth = rise(short, rate, 0.0)
     unit = (abs(back) + abs(forth)) / 2
     ratios = np.abs([longer, crowded]) / unit

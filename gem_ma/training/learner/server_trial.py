@@ -32,7 +32,8 @@ class Trial:
     length = LENGTH
 
     def __init__(self, clients: Clients, base: str, rank: int, vocabulary: Vocabulary) -> None:
-        self.clients, self.ends = clients, sorted(vocabulary.ends)
+        self.clients = clients
+        self.ends = sorted(vocabulary.ends)
         self.trainer = clients.trainer(base, rank, 0)
         rng = random.Random("trial")
         never = vocabulary.banned | vocabulary.ends
@@ -70,7 +71,8 @@ class Trial:
         return bool(kept and abs(after[-1] - stepped[-1]) < DRIFTED)
 
     def _drawn(self, sampler: object) -> tuple[int, float]:
-        prompt, how = self.ids[:-1].tolist(), Sampling(max_tokens=1)
+        prompt = self.ids[:-1].tolist()
+        how = Sampling(max_tokens=1)
         drawn = blocking(lambda: self.clients.draw(sampler, prompt, how, 1, self.ends))
         return drawn.ids[0], drawn.logprobs[0]
 
@@ -87,7 +89,8 @@ class Habits:
     """What a server does with a base: measured when it is asked for, and then known."""
 
     def __init__(self, engine: Tinker, rank: int) -> None:
-        self.engine, self.rank = engine, rank
+        self.engine = engine
+        self.rank = rank
         self._scale: Scale | None = None
         self._keeps: bool | None = None
 
@@ -98,7 +101,8 @@ class Habits:
     def scale(self) -> Scale:
         """By what it divides losses, and whether it clips; a warning once, where it does not."""
         if self._scale is None:
-            trial, where = self._trial(), self.engine.where
+            trial = self._trial()
+            where = self.engine.where
             self._scale = measured(trial.rise, trial.length, where)
             if not self._scale.clips:
                 host = self.engine.clients.host

@@ -46,9 +46,12 @@ class Published:
     """
 
     def __init__(self, whole: Transformers, team: Team, server: Any = None) -> None:
-        self.whole, self.team, self.server = whole, team, server
+        self.whole = whole
+        self.team = team
+        self.server = server
         self.engine: Any = whole if server is None else server
-        self.parity, self.route = self.engine.parity, self.engine.route
+        self.parity = self.engine.parity
+        self.route = self.engine.route
 
     @property
     def version(self) -> int:
@@ -136,7 +139,8 @@ class ShardedScorer(Scorer):
     def __init__(
         self, engine: Transformers, temperature: float, whole: Whole, dtype: str | None
     ) -> None:
-        self.whole, self.dtype = whole, dtype or str(engine.model.dtype)
+        self.whole = whole
+        self.dtype = dtype or str(engine.model.dtype)
         super().__init__(engine, temperature)
 
     def together(self, work: Callable[[], T]) -> T:
@@ -176,7 +180,8 @@ class ShardedLearner(TorchLearner):
         self, engine: Transformers, sampling: Sampling, team: Team, server: Any = None
     ) -> None:
         learned = engine.alone()
-        self.team, self.computes = team, None
+        self.team = team
+        self.computes = None
         if learned.adapter is None and learned.model.dtype != engine.torch.float32:
             self.computes = learned.model.dtype
             learned.model.float()
@@ -187,7 +192,8 @@ class ShardedLearner(TorchLearner):
         self.whole = shard(learned.model, self.mesh, self.computes)
         learned.base.adapters.renew()
         super().__init__(learned, sampling, Published(engine, team, server))
-        self.sampled, self.group = engine, team.group
+        self.sampled = engine
+        self.group = team.group
         if self.computes is not None:
             self.dtype = str(self.computes).removeprefix("torch.")
 
@@ -238,7 +244,8 @@ class ShardedLearner(TorchLearner):
 
         if isinstance(whole, DTensor):
             return whole
-        device, placements = self.masters[name].device, self.masters[name].placements
+        device = self.masters[name].device
+        placements = self.masters[name].placements
         # each takes its part of what all have read: files give their tensors in any order, so an
         # exchange of them would mix them up
         return distribute_tensor(whole.to(device), self.mesh, placements, src_data_rank=None)

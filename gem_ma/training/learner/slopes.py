@@ -30,7 +30,8 @@ class Slope:
     __slots__ = ("slope", "value")
 
     def __init__(self, value: Array, slope: Array) -> None:
-        self.value, self.slope = value, slope
+        self.value = value
+        self.slope = slope
 
     @classmethod
     def of(cls, value: Array) -> Slope:
@@ -70,7 +71,8 @@ class Slope:
     def __neg__(self) -> Slope:
         return Slope(-self.value, -self.slope)
 
-    __radd__, __rmul__ = __add__, __mul__
+    __radd__ = __add__
+    __rmul__ = __mul__
 
     # comparisons count clipped tokens; they have no slope
     def __lt__(self, other: Any) -> NDArray[np.bool_]:

@@ -15,7 +15,8 @@ from typing import Any
 
 BLOCK = 256  # numbers of one scale
 # a grid of q / top to a power: the first moment has a sign, the second many orders of size
-FIRST, SECOND = (127, 2), (255, 4)
+FIRST = (127, 2)
+SECOND = (255, 4)
 
 
 def small_adamw(
@@ -50,7 +51,8 @@ def move(weight: Any, state: dict[str, Any], group: Mapping[str, Any], place: in
     import torch
 
     keep, keep_square = group["betas"]
-    first, second = torch.zeros_like(weight), torch.zeros_like(weight)
+    first = torch.zeros_like(weight)
+    second = torch.zeros_like(weight)
     if state:
         first = _read(state["exp_avg"], state["exp_avg_scale"], *FIRST)
         second = _read(state["exp_avg_sq"], state["exp_avg_sq_scale"], *SECOND)

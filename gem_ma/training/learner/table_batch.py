@@ -72,7 +72,8 @@ def batch_of(
     numbers = {key: number for number, key in enumerate(once)}
     # in the order of play, so that a history is complete when its view is met
     for n in sorted(range(len(table.turns)), key=lambda n: table.turns[n].step):
-        turn, number = table.turns[n], numbers[id(table.episodes[n])]
+        turn = table.turns[n]
+        number = numbers[id(table.episodes[n])]
         history = histories.setdefault((number, turn.agent), [])
         part = parts.setdefault((number, turn.agent), len(parts))
         for reply in (reply for reply in turn.replies if reply.policy == policy):
@@ -81,7 +82,8 @@ def batch_of(
                     f"policy {policy!r}: a reply of episode {table.episodes[n].id} was not"
                     " sampled by the table engine"
                 )
-            key, choice = reply.prompt_ids[0], reply.token_ids[0]
+            key = reply.prompt_ids[0]
+            choice = reply.token_ids[0]
             # a recorded turn may lack its legal strings; then as many as its choice needs
             if key not in weights:
                 weights[key] = np.zeros(len(turn.legal or ()) or choice + 1)

@@ -29,7 +29,8 @@ def shares_of_choices(
         counts.setdefault(key, np.full(len(request.legal), 1 / len(request.legal)))[
             request.legal.index(choice)
         ] += 1
-    logits, loss = {}, 0.0
+    logits = {}
+    loss = 0.0
     for key, row in counts.items():
         logits[key] = np.log(row / row.sum())
         # the added choice was not demonstrated, so it is taken off again

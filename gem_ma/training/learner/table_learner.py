@@ -44,7 +44,8 @@ class TableLearner(TableReference):
         super().__init__(engine.policy, sampling or Sampling())
         self.engine = engine
         check_sampling(self.policy, self.sampling)
-        self.version, self.parity = engine.version, PARITY
+        self.version = engine.version
+        self.parity = PARITY
         self.weights = {key: row.copy() for key, row in engine.logits.items()}
         self.moments: dict[int, Moment] = {}
         # version times reach times probabilities, over all published versions
@@ -179,8 +180,12 @@ class TableLearner(TableReference):
     def load(self, files: Mapping[str, bytes]) -> None:
         """The inverse of `state`; the engine gets the weights too."""
         state = loaded(files, self.policy)
-        self.weights, self.moments, self.reference = state.weights, state.moments, state.reference
-        self.paths, self.sums, self.version = state.paths, state.sums, state.version
+        self.weights = state.weights
+        self.moments = state.moments
+        self.reference = state.reference
+        self.paths = state.paths
+        self.sums = state.sums
+        self.version = state.version
         self.engine.publish(self.weights, self.version)  # its copy is in no checkpoint
 
     def fingerprint(self) -> str:

@@ -22,7 +22,8 @@ class TableReference:
     """A table's learner, as far as it keeps a reference. `paths`: the choices before a view."""
 
     def __init__(self, policy: str, sampling: Sampling) -> None:
-        self.policy, self.sampling = policy, sampling
+        self.policy = policy
+        self.sampling = sampling
         self.weights: dict[int, Array] = {}
         self.paths: dict[int, Path] = {}
         # None until the first update that needs it, which then takes the weights of before

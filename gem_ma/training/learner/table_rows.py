@@ -29,7 +29,8 @@ class TableRows:
     """The logits [V, C] of a batch's views, with the moments of adam."""
 
     def __init__(self, logits: Array) -> None:
-        self.logits, self.moments = logits, Moments((logits.shape[0], logits.shape[1]))
+        self.logits = logits
+        self.moments = Moments((logits.shape[0], logits.shape[1]))
 
     @classmethod
     def gather(
@@ -53,7 +54,8 @@ class TableRows:
             size = len(weights[key])
             weights[key] = self.logits[v, :size].copy()
             if past.steps[v, 0]:
-                first, second = past.first[v, :size].copy(), past.second[v, :size].copy()
+                first = past.first[v, :size].copy()
+                second = past.second[v, :size].copy()
                 moments[key] = (first, second, float(past.steps[v, 0]))
 
     def chances(self, temperature: float) -> Array:
@@ -76,14 +78,18 @@ class TableRows:
         how: LossSettings,
     ) -> tuple[Array, dict[str, float]]:
         """(direction [V, C] in which the loss falls, its norm limited to `grad_clip`; metrics)."""
-        view, choice, tokens = batch.view[mask], batch.choice[mask], batch.tokens().take(mask)
+        view = batch.view[mask]
+        choice = batch.choice[mask]
+        tokens = batch.tokens().take(mask)
         chances = self.chances(temperature)
         logs = np.log(np.where(chances > 0, chances, 1.0))  # a padded choice adds p log p = 0
         entropy = -(chances * logs).sum(axis=1)
-        new, before = logs[view, choice], old[mask]
+        new = logs[view, choice]
+        before = old[mask]
         held = anchor[mask] if anchor is not None else None
         step = pull(new, before, tokens, how, LONGEST, held)
-        slope, loss = step.slope, step.loss
+        slope = step.slope
+        loss = step.loss
         metrics = {
             "entropy": float(entropy[view].mean()),
             "kl": float(k3(Slope.of(before), new).value.mean()),

@@ -33,7 +33,8 @@ class Teacher:
     def __init__(self, policy: Policy, learner: Transformers) -> None:
         from gem_ma.engines.local.transformers import Transformers
 
-        self.policy, where = policy.name, f"train.loss.reference: policy {policy.name!r}"
+        self.policy = policy.name
+        where = f"train.loss.reference: policy {policy.name!r}"
         if not isinstance(policy.core, Transformers):
             raise ConfigError(
                 f"{where} has no weights in this process (its engine is"
@@ -70,7 +71,8 @@ class Teacher:
 
 def _check_same_ids(mine: Any, learners: Any, where: str, learner: str) -> None:
     """Raises ConfigError where an id stands for another piece of text."""
-    words, others = mine.get_vocab(), learners.get_vocab()
+    words = mine.get_vocab()
+    others = learners.get_vocab()
     if words == others:
         return
     apart = sum(others.get(word) != place for word, place in words.items())

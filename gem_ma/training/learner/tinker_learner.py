@@ -49,7 +49,8 @@ from gem_ma.training.learner.server_trial import habits_of
 if TYPE_CHECKING:
     from gem_ma.engines.tinker.engine import Tinker
 
-FILE, SCHEMA = "tinker.json", 1
+FILE = "tinker.json"
+SCHEMA = 1
 Array = NDArray[np.float64]
 
 
@@ -84,8 +85,10 @@ class TinkerLearner:
     """
 
     def __init__(self, engine: Tinker, sampling: Sampling, *, apart: bool = False) -> None:
-        self.engine, self.policy = engine, engine.policy
-        self.where, self.clients = engine.where, engine.clients
+        self.engine = engine
+        self.policy = engine.policy
+        self.where = engine.where
+        self.clients = engine.clients
         self.longest = sampling.max_tokens
         self._check(sampling)
         adapter = adapter_of(engine.wanted.lora, engine.policy)
@@ -190,7 +193,8 @@ class TinkerLearner:
     ) -> tuple[dict[str, float], Array, int]:
         """(metrics, log-probabilities [n] before, repeats): the update, done again from saved
         weights where an answer was lost."""
-        begin, drawn = self._state_path(), rng.getstate()
+        begin = self._state_path()
+        drawn = rng.getstate()
         for repeated in range(self.clients.attempts):
             try:
                 return (*self._steps(made, sampled, lr, settings, rng), repeated)
@@ -200,7 +204,8 @@ class TinkerLearner:
                 time.sleep(min(0.5 * 2.0**repeated, 30.0))
                 rng.setstate(drawn)
                 # a new client: the old one may hold gradients that nobody asked for
-                self.trainer, self._saved = self.clients.restored(begin), begin
+                self.trainer = self.clients.restored(begin)
+                self._saved = begin
         raise AssertionError("attempts is above 0")
 
     def _steps(
@@ -341,7 +346,9 @@ class TinkerLearner:
         another base, or the server has the state no more."""
         try:
             note: dict[str, Any] = json.loads(files[FILE])
-            path, version, base = str(note["state"]), int(note["version"]), str(note["base"])
+            path = str(note["state"])
+            version = int(note["version"])
+            base = str(note["base"])
             if note["schema"] != SCHEMA:
                 raise ValueError(f"schema {note['schema']}")
             self.checks.load(note)
@@ -360,7 +367,8 @@ class TinkerLearner:
                 f"{self.where}: the server has the state {path} of this checkpoint no more"
                 f" ({error}); go on from another checkpoint, or start anew with --fresh"
             ) from error
-        self.trainer, self._saved = trainer, path
+        self.trainer = trainer
+        self._saved = path
         self.engine.version = version
         self._publish()
 

@@ -46,11 +46,14 @@ class TorchCritic:
     """
 
     def __init__(self, engine: Transformers) -> None:
-        self.engine, self.torch, self.sight = engine, engine.torch, engine.vocabulary.sight
+        self.engine = engine
+        self.torch = engine.torch
+        self.sight = engine.vocabulary.sight
         # opening an adapter switches all gradients of the base off for a moment
         self.lock = engine.base.another_lock()
         self.adapter: str | None = None
-        self.pass_tokens, self.recompute = PASS_TOKENS, False
+        self.pass_tokens = PASS_TOKENS
+        self.recompute = False
         size = int(engine.model.config.get_text_config().hidden_size)
         if engine.adapter is None:
             # float32: nothing else keeps masters of these weights
@@ -133,7 +136,8 @@ class TorchCritic:
 
     def _places(self, table: TurnTable) -> tuple[list[Sequenced], list[Picture]]:
         """What is read, and the images that must be held meanwhile."""
-        policy, pictures = str(table.policy[0]) if len(table) else "", list[Picture]()
+        policy = str(table.policy[0]) if len(table) else ""
+        pictures = list[Picture]()
         if self.sight is not None:
             pictures = pictures_of(table, policy, self.sight)
         return _places(rows(table, np.zeros(len(table)), policy, sight=self.sight)), pictures
@@ -194,7 +198,8 @@ class TorchCritic:
     def state(self) -> dict[str, bytes]:
         from safetensors.torch import save
 
-        moments, counts = {}, {}
+        moments = {}
+        counts = {}
         for name, weight in self.parameters.items():
             for key, value in self.optimizer.state.get(weight, {}).items():
                 if key == "step":
@@ -211,10 +216,8 @@ class TorchCritic:
         from safetensors.torch import load
 
         try:
-            weights, moments = (
-                load(files["critic.safetensors"]),
-                load(files["critic_optimizer.safetensors"]),
-            )
+            weights = load(files["critic.safetensors"])
+            moments = load(files["critic_optimizer.safetensors"])
             counts = {
                 str(name): float(count) for name, count in json.loads(files["critic.json"]).items()
             }
@@ -239,7 +242,8 @@ class TorchCritic:
 def _places(made: Rows) -> list[Sequenced]:
     """For each token row: its ids, and (last position before the turn's first sampled token, row
     of the table) of each turn in it."""
-    read, taken = list[Sequenced](), set[int]()
+    read = list[Sequenced]()
+    taken = set[int]()
     for row in made.rows:
         begins = np.flatnonzero(row.mask & np.concatenate(([True], row.turn[1:] != row.turn[:-1])))
         # - 1: the critic reads what the agent had seen, never what it then said. A turn of several
@@ -256,7 +260,8 @@ def _places(made: Rows) -> list[Sequenced]:
 def _batches(made: Sequence[Any], tokens: int) -> list[list[Any]]:
     """Sequences of similar length together, at most so many padded tokens a pass; a longer one
     has a pass of its own."""
-    left, result = sorted(made, key=lambda one: len(one[0])), []
+    left = sorted(made, key=lambda one: len(one[0]))
+    result = []
     while left:
         take = 1
         while take < len(left) and (take + 1) * len(left[take][0]) <= tokens:

@@ -163,7 +163,8 @@ class TorchLearner(Trained):
 
     def divergence(self, table: Turns) -> tuple[NDArray[np.float64], int]:
         """See `Anchors`; it costs a pass."""
-        nothing, binding = np.zeros(len(table.turns)), self.engine.binding
+        nothing = np.zeros(len(table.turns))
+        binding = self.engine.binding
         self.look(table)
         bound = binding.allowed if binding.constrain else None
         made = rows(table, nothing, self.policy, bound, self.sight)
@@ -275,7 +276,8 @@ class TorchLearner(Trained):
     ) -> tuple[float, ...] | None:
         """One optimiser step; None, without a step, where the policy has moved further than
         target_kl."""
-        count, team = len(tokens.turn), self.scorer.team
+        count = len(tokens.turn)
+        team = self.scorer.team
         goal = Objective(
             Sampled(tokens.advantage, tokens.logprob, tokens.turn, *units),
             old,

@@ -83,10 +83,13 @@ class Trained:
         self, engine: Transformers, sampling: Sampling | None = None, sampler: Sampler | None = None
     ) -> None:
         how = sampling or Sampling()
-        self.engine, self.policy, self.torch = engine, engine.policy, engine.torch
+        self.engine = engine
+        self.policy = engine.policy
+        self.torch = engine.torch
         self.sampler: Sampler = engine if sampler is None else sampler
         check_sampling(self.policy, how)
-        self.temperature, self.longest = how.temperature, how.max_tokens
+        self.temperature = how.temperature
+        self.longest = how.max_tokens
         engine.unshare()  # all weights of its base will change
         self.parameters = engine.weights()
         if any(weight.dtype == self.torch.float16 for weight in self.parameters.values()):
@@ -107,7 +110,8 @@ class Trained:
         self.optimizer = self.new_optimizer(0.0)
         self.probes: list[tuple[int, ...]] = []
         # what images in the rows and probes of now stand for
-        self.sight, self.pictures = engine.vocabulary.sight, list[Picture]()
+        self.sight = engine.vocabulary.sight
+        self.pictures = list[Picture]()
         # the processes among which a weight is divided; None = none is
         self.group: Any = None
         # the weights that loss.kl holds to; taken before the first update that needs them
@@ -151,7 +155,8 @@ class Trained:
         """Adds the gradients of a pass to those of the step, in float32, whatever the weights
         are rounded to."""
         for name in self.rounded:
-            weight, master = self.parameters[name], self.masters[name]
+            weight = self.parameters[name]
+            master = self.masters[name]
             if weight.grad is not None:
                 full = weight.grad.to(master.dtype)
                 master.grad = full if master.grad is None else master.grad.add_(full)

@@ -102,7 +102,8 @@ def restore(learner: Trained, files: Mapping[str, bytes], shards: Sequence[Path]
         for name, weight in learner.parameters.items():
             weight.copy_(learner.placed(name, read.weights[name]))
             learner.masters[name].copy_(learner.placed(name, read.masters[name]))
-        learner.optimizer, learner.probes = optimizer, read.probes
+        learner.optimizer = optimizer
+        learner.probes = read.probes
         learner.reference = {
             name: learner.placed(name, weight) for name, weight in read.reference.items()
         }
@@ -120,7 +121,8 @@ def _read(learner: Trained, files: Mapping[str, bytes]) -> _Files:
     from safetensors.torch import load
 
     try:
-        weights, moments = load(files["model.safetensors"]), load(files["optimizer.safetensors"])
+        weights = load(files["model.safetensors"])
+        moments = load(files["optimizer.safetensors"])
         reference = load(files["reference.safetensors"]) if "reference.safetensors" in files else {}
         masters = {**weights, **(load(files["masters.safetensors"]) if learner.rounded else {})}
     except Exception as error:  # safetensors raises its own kinds
@@ -202,7 +204,8 @@ def _shapes(weights: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def _check_shapes(learner: Trained, read: _Files) -> None:
-    shapes, expected = _shapes(read.weights), _shapes(learner.parameters)
+    shapes = _shapes(read.weights)
+    expected = _shapes(learner.parameters)
     if shapes != expected:
         names = sorted(shapes.keys() | expected.keys())
         wrong = next(name for name in names if shapes.get(name) != expected.get(name))
@@ -220,7 +223,8 @@ def _optimizer(learner: Trained, read: _Files) -> Any:
     """A new optimiser with the moments of the checkpoint."""
     import torch
 
-    device, expected = learner.engine.device, _shapes(learner.parameters)
+    device = learner.engine.device
+    expected = _shapes(learner.parameters)
     optimizer = learner.new_optimizer(0.0)
     for name, count in read.counts.items():
         moments = {

@@ -31,7 +31,8 @@ class Anchoring:
     state that the update before left, {} at the first."""
 
     def __init__(self, learner: Learner, loss: LossSettings, past: Mapping[str, float]) -> None:
-        self.learner, self.settings = learner, loss
+        self.learner = learner
+        self.settings = loss
         self.weight = past.get("weight", loss.kl)
         self.updates = past.get("updates", 0.0)
         every = loss.kl_refresh
@@ -58,7 +59,9 @@ class Anchoring:
             return turns, numbers
         away, tokens = self.learner.divergence(turns)
         cost = self.weight * away
-        reward, gains, totals = turns.reward - cost, turns.ret.copy(), turns.total.copy()
+        reward = turns.reward - cost
+        gains = turns.ret.copy()
+        totals = turns.total.copy()
         for rows in episodes(turns):
             rate = discount_of(gamma, str(turns.agent[rows[0]]))
             totals[rows] -= cost[rows].sum()
@@ -72,7 +75,9 @@ class Anchoring:
 
     def after(self, numbers: Mapping[str, Any]) -> dict[str, float]:
         """The state for the next update; `numbers` are what is logged of this one."""
-        weight, target, away = self.weight, self.settings.kl_target, numbers.get("kl_reference")
+        weight = self.weight
+        target = self.settings.kl_target
+        away = numbers.get("kl_reference")
         if target is not None and away is not None:
             weight *= 1 + min(MOST, max(-MOST, away / target - 1))
         return {"weight": weight, "updates": self.updates + 1}

@@ -37,7 +37,8 @@ class Beginning(Attendant):
     shape = BeginningState
 
     def __init__(self, policies: Mapping[str, Policy], learned: Sequence[str]) -> None:
-        self.policies, self.learned = policies, learned
+        self.policies = policies
+        self.learned = learned
         self.scores: Mapping[str, Any] = {}
         self.weights: Mapping[str, str] = {}
 
@@ -72,4 +73,5 @@ class Beginning(Attendant):
 
     def load(self, state: Any, files: Mapping[str, bytes] = NO_FILES) -> None:
         """See `Attendant.load`."""
-        self.scores, self.weights = state["scores"], state["weights"]
+        self.scores = state["scores"]
+        self.weights = state["weights"]

@@ -30,7 +30,9 @@ class Best(Attendant):
     def __init__(
         self, measure: str, policies: Mapping[str, Policy], folder: RunFolder | None
     ) -> None:
-        self.measure, self.policies, self.folder = measure, policies, folder
+        self.measure = measure
+        self.policies = policies
+        self.folder = folder
         self.exam: dict[str, float] = {}  # `step` and `score`
 
     def examined(self, step: Step) -> None:

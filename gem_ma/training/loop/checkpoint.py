@@ -89,7 +89,8 @@ def write_checkpoint(
                 f"{name!r} cannot be a file of a checkpoint: letters, digits and _ . @ + - only,"
                 " and not DONE"
             )
-    target, root = folder / f"step-{step:06d}", folder.parent
+    target = folder / f"step-{step:06d}"
+    root = folder.parent
     listing = {
         name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
         for name, data in files.items()
@@ -139,7 +140,8 @@ def _put_aside(target: Path, root: Path) -> None:
 
 def begin_checkpoint(folder: Path, step: int) -> Path:
     """An empty folder for files that several processes write; see `write_checkpoint`."""
-    begun, root = folder / f"step-{step:06d}.tmp-parts", folder.parent
+    begun = folder / f"step-{step:06d}.tmp-parts"
+    root = folder.parent
     with oserror(begun):
         make_folder(folder, root)
         remove(begun, root)  # of a run that was killed

@@ -23,7 +23,9 @@ class Curriculum(Attendant):
     optional = True  # of a run that was begun without it: estimates begin here
 
     def __init__(self, how: CurriculumSettings, config: Config, worlds: Worlds) -> None:
-        self.how, self.worlds, self.seed = how, worlds, config.run.seed
+        self.how = how
+        self.worlds = worlds
+        self.seed = config.run.seed
         self.split = config.train.split if config.train is not None else "train"
         self.tallies: dict[str, Tally] = {}
 

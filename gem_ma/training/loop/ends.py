@@ -27,7 +27,8 @@ class Examiner(Protocol):
 async def begin(trainer: Examiner) -> Step:
     """The step to go on from: that of the checkpoint; or number 0, with the clones of
     `train.warm_start` and the first exam."""
-    parts, settings = trainer.parts, trainer.settings
+    parts = trainer.parts
+    settings = trainer.settings
     for note in parts.notes:
         trainer.tracking.note(note)
     step = resume(parts.run, parts.folder, parts.checkpoint)

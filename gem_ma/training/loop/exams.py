@@ -177,7 +177,8 @@ def effects_of(
 async def _against_anchors(world: World, players: Players) -> dict[str, Any]:
     """`against NAME` for every anchor: each learned seat in turn plays against it on the same
     seeds; return and standard error by policy."""
-    config, scenario = world.config, world.scenario
+    config = world.config
+    scenario = world.scenario
     train = config.train
     anchors = train.opponents.anchors if train is not None and train.opponents is not None else {}
     learned = [
@@ -301,7 +302,8 @@ def _strategy(
     name: str, policies: Mapping[str, Policy], learners: Mapping[str, Any]
 ) -> Strategy | None:
     """The strategy of a policy, where its probabilities are known."""
-    policy, learner = policies.get(name), learners.get(name)
+    policy = policies.get(name)
+    learner = learners.get(name)
     # the engine first: it is what plays, and a table's learner knows no texts
     if policy is not None and isinstance(policy.engine, Exact):
         return engine_strategy(policy.engine, policy.sampling)

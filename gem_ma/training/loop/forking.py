@@ -43,7 +43,8 @@ class Grown:
 
 def plays_of_a_step(settings: TrainSettings) -> int:
     """How many plays a step is at most: trunks, what is played in their place, and branches."""
-    fork, plays = settings.fork, settings.episodes
+    fork = settings.fork
+    plays = settings.episodes
     return plays * (1 + settings.refill + (fork.levels * fork.width if fork else 0))
 
 
@@ -130,7 +131,10 @@ class _Line:
         step: int,
         settings: TrainSettings,
     ) -> None:
-        self.plan, self.trunk, self.fork, self.learned = plan, trunk, fork, learned
+        self.plan = plan
+        self.trunk = trunk
+        self.fork = fork
+        self.learned = learned
         self.followed = trunk
         self.last = -1  # the decision point of the last fork
         self.greedy = False  # the followed play was chosen by what it was paid

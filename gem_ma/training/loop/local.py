@@ -32,7 +32,9 @@ class LocalPlayers:
         members: Members | None = None,
         team: Team = SOLO,
     ) -> None:
-        self.config, self.team, self.members = config, team, members
+        self.config = config
+        self.team = team
+        self.members = members
         self.policies = dict(policies)
         # `learns` forbids behaviours to draw in a way of their own, which no loss would know
         self.learning = {name: replace(policies[name], learns=True) for name in learned}

@@ -96,7 +96,8 @@ def _paid(scored: Sequence[Episode], policy: str, judge: Judging) -> dict[str, A
     verdicts: dict[str, list[float]] = {}
     reasons: dict[str, dict[str, float]] = {}
     for episode in scored:
-        paid, verdict = episode.returns(), judge.success(episode)
+        paid = episode.returns()
+        verdict = judge.success(episode)
         for agent, seat in episode.cast.items():
             if seat.policy != policy:
                 continue

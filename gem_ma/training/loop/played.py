@@ -75,8 +75,10 @@ class Played:
         """The inverse of `dump`. Raises DataError."""
         try:
             head, *lines = data.decode().rstrip("\n").split("\n")
-            note, episodes = json.loads(head), tuple(map(load_episode, lines))
-            first, refills = note["plays"], note.get("refills", 0)
+            note = json.loads(head)
+            episodes = tuple(map(load_episode, lines))
+            first = note["plays"]
+            refills = note.get("refills", 0)
             return cls(
                 int(note["step"]),
                 episodes[:first],

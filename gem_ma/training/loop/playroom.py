@@ -31,7 +31,8 @@ class Playroom:
     paths are looked up in, then `folder`, the working folder of whoever asks."""
 
     def __init__(self, settings: str, base: str = "", folder: str = "") -> None:
-        self.settings, self.folder = settings, folder
+        self.settings = settings
+        self.folder = folder
         self.base = Path(base) if base else None
         self.worlds: Any = None
         self.policies: dict[str, Policy] = {}
@@ -71,7 +72,8 @@ class Playroom:
         try:
             self.config = Config.model_validate_json(self.settings)
             policies = open_policies(self.config, base=self.base)
-            self.worlds, self.policies = worlds_of(self.config, base=self.base), policies
+            self.worlds = worlds_of(self.config, base=self.base)
+            self.policies = policies
         except Exception as error:  # also an import that fails: whoever asks has opened the same
             named = "" if isinstance(error, GemMaError) else f"{type(error).__name__}: "
             fault = " ".join(f"{named}{error}".split())

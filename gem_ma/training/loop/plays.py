@@ -38,7 +38,8 @@ def plays(parts: Parts, index: int, players: Players) -> Callable[[], Coroutine[
 
     async def play() -> Played:
         episodes = await players.play(plans, learning=True)
-        full, grown = Refilled(tuple(plans), tuple(episodes)), Grown((), None)
+        full = Refilled(tuple(plans), tuple(episodes))
+        grown = Grown((), None)
         if settings.refill:
             full = await refill(parts.worlds, settings, index, plans, episodes, players, tasks)
         # after the refill: what is set aside is not played on from
@@ -86,7 +87,8 @@ async def beside(parts: Parts, step: Step, teach: Callable[[], None]) -> None:
 def _play_ahead(parts: Parts, step: Step, first: int) -> bool:
     """Begins the steps, from `first` (counted from 0) on, that may be played with the weights that
     are published now. Gives whether they keep these weights when others are published."""
-    count, mixed = int(parts.settings.overlap), step.ahead.admission is not None
+    count = int(parts.settings.overlap)
+    mixed = step.ahead.admission is not None
     coming = range(first, min(step.number + count, parts.settings.steps))
     missing = step.ahead.missing(coming)
     # a single step ahead ends before the next update, so a copy of the weights would win nothing;

@@ -101,7 +101,8 @@ def _taught(
     each other, which `schedule.checks` makes sure of, so these few give what the whole step will.
     """
     mine = settings_of(settings, policy)
-    how, chosen = mine.credit, mine.estimator
+    how = mine.credit
+    chosen = mine.estimator
     gamma = discounts(how.gamma, step)
     turns = credit.turns(
         episodes, policy, rule=how.rule, gamma=gamma, team=how.team, truncated=how.truncated

@@ -41,7 +41,10 @@ class RemotePlayers:
         learned: Iterable[str],
         hands: Hands,
     ) -> None:
-        self.config, self.worlds, self.policies, self.hands = config, worlds, policies, hands
+        self.config = config
+        self.worlds = worlds
+        self.policies = policies
+        self.hands = hands
         self.learned = list(learned)
         self._sent: dict[str, tuple[str, Any]] = {}  # policy -> (stamp, what was put)
         self._fixed: dict[str, tuple[str, Any]] = {}  # the same, of players that are pinned

@@ -59,7 +59,8 @@ class Run:
             folder.keep_images(played.episodes)
         files |= dumped(step.ahead.ended())
         files["trainer.json"] = json.dumps(trainer).encode()
-        checkpoints, bounds = folder.path / "checkpoints", settings.checkpoints
+        checkpoints = folder.path / "checkpoints"
+        bounds = settings.checkpoints
         if begun is not None:
             # all processes know it by its absolute path, the folder may be a relative one
             begun = checkpoints / begun.name

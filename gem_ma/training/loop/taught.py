@@ -51,7 +51,8 @@ class Taught(Attendant):
     def __init__(
         self, config: Config, policies: Iterable[str], *, without_critic: Sequence[str] = ()
     ) -> None:
-        self.config, self.without_critic = config, without_critic
+        self.config = config
+        self.without_critic = without_critic
         self.counts: dict[str, Counter[str]] = {name: Counter() for name in policies}
 
     def played(self, step: Step) -> None:

@@ -48,15 +48,21 @@ class Updates:
         states: dict[str, dict[str, float]],
         guard: Guard,
     ) -> None:
-        self.config, self.settings, self.worlds, self.guard = config, settings, worlds, guard
-        self.learners, self.critics, self.states = learners, critics, states
+        self.config = config
+        self.settings = settings
+        self.worlds = worlds
+        self.guard = guard
+        self.learners = learners
+        self.critics = critics
+        self.states = states
         # here, so that cloning keeps to the same bound of memory
         for name, learner in learners.items():
             learner.bound(settings_of(settings, name).loss)
             check_anchored(settings_of(settings, name), learner)
         for name, critic in critics.items():
             loss = settings_of(settings, name).loss
-            critic.pass_tokens, critic.recompute = loss.pass_tokens, loss.recompute
+            critic.pass_tokens = loss.pass_tokens
+            critic.recompute = loss.recompute
 
     def prepare(self, played: Played, policies: Sequence[str]) -> list[Lesson]:
         """The lessons of the policies that learn at this step, all from the same recorded
@@ -64,11 +70,13 @@ class Updates:
         return [self._lesson(played, name, settings_of(self.settings, name)) for name in policies]
 
     def _lesson(self, played: Played, name: str, settings: TrainSettings) -> Lesson:
-        version, bound = self.learners[name].version, settings.max_policy_lag
+        version = self.learners[name].version
+        bound = settings.max_policy_lag
         # of the plays alone: a branch repeats its trunk, and would count those turns once more
         numbers: dict[str, Any] = dict(policy_measures(played.plays, name, self.worlds, version))
         episodes: Sequence[Episode] = played.taught
-        late, stale = None, False
+        late = None
+        stale = False
         if settings.overlap or bound is not None:
             episodes, ages = fresh(episodes, name, version, bound)
             numbers |= ages
@@ -120,14 +128,18 @@ class Updates:
 
     def teach(self, lesson: Lesson, phases: Phases) -> dict[str, Any]:
         """Estimates and updates; gives what is logged of the policy."""
-        settings, name, turns = lesson.settings, lesson.policy, lesson.turns
+        settings = lesson.settings
+        name = lesson.policy
+        turns = lesson.turns
         numbers = {"lr": lesson.lr, **lesson.numbers}
         if lesson.stale:  # no step without tokens: Adam's moments alone would move the weights
             return {**numbers, "optimizer_steps": 0.0}
-        how, options = settings.estimator, settings.estimator.options
+        how = settings.estimator
+        options = settings.estimator.options
         if (shaping := how.shaping) is not None:
             # both are logged: what is learned for is the shaped return, what counts the raw one
-            numbers["return_raw"], past = mean_return(turns), self.states.get(f"{name}@shaping")
+            numbers["return_raw"] = mean_return(turns)
+            past = self.states.get(f"{name}@shaping")
             turns, self.states[f"{name}@shaping"] = shaped(
                 turns, shaping.form, shaping.alpha, gamma=lesson.gamma, state=past
             )
@@ -139,7 +151,8 @@ class Updates:
         if name in self.critics:
             turns = valued(turns, self.critics[name])
         key = key_among_worlds(how.name, how.key, how.groups) if self.worlds.several else how.key
-        state, cut = self.states[name], settings.credit.cut
+        state = self.states[name]
+        cut = settings.credit.cut
         advantages, self.states[name] = estimate(
             how.name, turns, key, state, gamma=lesson.gamma, cut=cut, **options
         )

@@ -19,7 +19,8 @@ class Hands:
     def __init__(
         self, workers: Sequence[Worker[Job, str]], put: Callable[[bytes], Any] = lambda data: data
     ) -> None:
-        self.workers, self.put = workers, put
+        self.workers = workers
+        self.put = put
 
     def close(self) -> None:
         """Lets the workers go."""

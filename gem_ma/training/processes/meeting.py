@@ -55,7 +55,8 @@ def _number(name: str) -> int:
 
 def _store(torch: Any, rank: int, size: int) -> Any:
     """The store at MASTER_ADDR and MASTER_PORT, which process 0 opens."""
-    host, port = os.environ["MASTER_ADDR"], _number("MASTER_PORT")
+    host = os.environ["MASTER_ADDR"]
+    port = _number("MASTER_PORT")
     if port > 65535:
         raise ValueError(f"MASTER_PORT is {port}; the largest is 65535")
     kind = torch.distributed.TCPStore

@@ -47,14 +47,17 @@ class RayWorker:
     cluster that can be asked."""
 
     def __init__(self, ray: Any, make: Callable[[], Any], met: set[RayWorker]) -> None:
-        self.ray, self.make, self.met = ray, make, met
+        self.ray = ray
+        self.make = make
+        self.met = met
         self.actor = make()
         self.up = False
 
     async def ready(self) -> None:
         """See `Worker.ready`. Raises ConfigError where its code is another one."""
         failures = self.ray.exceptions
-        end, deaths = time.monotonic() + START_S, 0
+        end = time.monotonic() + START_S
+        deaths = 0
         while not self.up:
             try:
                 async with asyncio.timeout(max(0.0, end - time.monotonic())):
@@ -112,7 +115,9 @@ class RayHands(Hands):
         met: set[RayWorker] = set()
         workers = [RayWorker(ray, make, met) for _ in range(count)]
         super().__init__(workers, ray.put)
-        self.ray, self.mine, self.closed = ray, workers, False
+        self.ray = ray
+        self.mine = workers
+        self.closed = False
 
     def close(self) -> None:
         """Ends the actors, and a cluster that was started for this run."""

@@ -43,7 +43,8 @@ def episodes_of(report: Mapping[str, Any]) -> list[Episode]:
 
 def error_of(report: Mapping[str, Any]) -> Exception:
     """The error of a report (`kind` is not empty), as an exception of this process."""
-    kind, fault = str(report["kind"]), str(report["fault"])
+    kind = str(report["kind"])
+    fault = str(report["fault"])
     # by name, out of our own module alone: what another process sent chooses no other class
     known = getattr(errors, kind, None)
     if isinstance(known, type) and issubclass(known, errors.GemMaError):

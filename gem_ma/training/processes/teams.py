@@ -47,7 +47,10 @@ class Team:
     def __init__(
         self, rank: int = 0, size: int = 1, group: Any = None, *, led: bool = False
     ) -> None:
-        self.rank, self.size, self.group, self.led = rank, size, group, led
+        self.rank = rank
+        self.size = size
+        self.group = group
+        self.led = led
 
     @property
     def first(self) -> bool:
@@ -161,7 +164,10 @@ class Teams:
         state: Any = None,
         hands: Hands | None = None,
     ) -> None:
-        self.play, self.learn, self.hands, self._state = play, learn, hands, state
+        self.play = play
+        self.learn = learn
+        self.hands = hands
+        self._state = state
 
     def close(self) -> None:
         """Leaves the others, and lets the workers go."""

@@ -72,7 +72,8 @@ class Choices:
     def __call__(self, world: str, known: int, turn: int, *draw: object) -> int:
         """One of `known` tasks for a start: `turn` where it explores, or where no task is worth
         anything. `draw` names the start, and no other."""
-        task, why = turn, "turn"
+        task = turn
+        why = "turn"
         # digests, not draws of a generator: a resumed step need not draw what is past
         lucky, place = (
             stable_seed(self.seed, "curriculum", what, world, *draw) / 2**63
@@ -89,7 +90,8 @@ class Choices:
         """The task at a place (0 to 1) of all their weights, laid end to end: those that were met,
         then the others. None where all are 0."""
         weights = self._weights(world, known)
-        fresh, rest = worth(chance(None), self.how), known - len(weights)
+        fresh = worth(chance(None), self.how)
+        rest = known - len(weights)
         left = place * (sum(weights.values()) + rest * fresh)
         last = None
         for task, weight in weights.items():

@@ -51,7 +51,8 @@ def _seats(world: World, policy: Policy) -> dict[str, Seat]:
 
 def _plan(world: World, warm: WarmStartSettings, count: int, seed: int) -> Plan:
     """The play of this number in its world."""
-    config, scenario = world.config, world.scenario
+    config = world.config
+    scenario = world.scenario
     # agents that the warm start does not name play as in the run
     demonstrators = seats_of(scenario.agents, warm.cast)
     cast = {agent: (demonstrators.get(agent) or seat).seat for agent, seat in config.agents.items()}

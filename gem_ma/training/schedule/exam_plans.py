@@ -17,7 +17,8 @@ from gem_ma.training.selfplay.seats import casts
 def exam_plans(config: Config, scenario: Scenario) -> list[Plan]:
     """`evaluate.episodes` plays of the tasks that `scenario:` names, on seeds `evaluate.seed`
     and following, from each side under `swap`."""
-    split, chosen = config.only.split, config.only.tasks
+    split = config.only.split
+    chosen = config.only.tasks
     known = len(scenario.tasks(split))
     tasks = chosen if isinstance(chosen, list) else range(min(chosen or known, known))
     sides = seatings(config)

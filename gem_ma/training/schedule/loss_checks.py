@@ -61,7 +61,8 @@ def _check_idle(loss: LossSettings, where: str) -> None:
 
 def _check_divergence(settings: TrainSettings, where: str) -> None:
     """The keys that say how `loss.kl` counts."""
-    loss, name = settings.loss, settings.estimator.name
+    loss = settings.loss
+    name = settings.estimator.name
     paired = loss.surrogate in PAIRED
     # pairs are compared with a reference whatever the weight of the divergence
     needs = ("kl_target",) if paired else ("kl_target", "kl_refresh", "reference")
@@ -90,7 +91,8 @@ def _check_divergence(settings: TrainSettings, where: str) -> None:
 
 def _check_pairs(settings: TrainSettings, where: str) -> None:
     """A loss of pairs compares whole plays of one start, and knows no ratios."""
-    loss, what = settings.loss, f"{where}.surrogate: {settings.loss.surrogate}"
+    loss = settings.loss
+    what = f"{where}.surrogate: {settings.loss.surrogate}"
     if settings.policies and settings.group_size == 1:
         raise ConfigError(
             f"{what} compares plays of one start, and each is played once; set train.group_size"

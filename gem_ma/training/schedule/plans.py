@@ -84,7 +84,8 @@ def _plans_of(
     tasks: Tasks,
 ) -> Iterator[Plan]:
     """The plays of one start."""
-    config, size = world.config, settings.group_size
+    config = world.config
+    size = settings.group_size
     known = len(world.scenario.tasks(settings.split))
     task = f"{settings.split}/{tasks(world.name, known, start % known, start)}"
     plan = plan_of(config, world.scenario, cast_of(config), task, seed)
@@ -101,7 +102,8 @@ def _plans_of(
 def plan_of(
     config: Config, scenario: Scenario, cast: Mapping[str, Seat], task: str, seed: int
 ) -> Plan:
-    run, options = config.run, config.only.options
+    run = config.run
+    options = config.only.options
     return Plan(
         scenario,
         cast,

@@ -41,7 +41,9 @@ def fresh(episodes: Sequence[Episode], policy: str, version: int, bound: int | N
     Metrics: `lags` (episodes by lag), and with a bound `dropped_stale` (episodes) and
     `dropped_turns` (those by the policy's turns in them).
     """
-    usable, lags, dropped = [], Counter[int](), Counter[int]()
+    usable = []
+    lags = Counter[int]()
+    dropped = Counter[int]()
     for episode in episodes:
         age = lag(episode, policy, version)
         # None: only others sampled in it, so it is never too old, and counted nowhere
@@ -63,7 +65,8 @@ def fresh(episodes: Sequence[Episode], policy: str, version: int, bound: int | N
 
 def warning(policy: str, metrics: Mapping[str, Any], bound: int | None) -> str | None:
     """One line where more than WARN of a step's episodes were too old."""
-    sampled, dropped = sum(metrics["lags"].values()), metrics.get("dropped_stale", 0)
+    sampled = sum(metrics["lags"].values())
+    dropped = metrics.get("dropped_stale", 0)
     if not dropped or dropped <= WARN * sampled:
         return None
     what = (

@@ -25,7 +25,8 @@ from gem_ma.training.loop.attendant import NO_FILES, Attendant
 from gem_ma.training.loop.step import Step
 
 # The largest game that is averaged, since every publication asks the model at all its decisions.
-NODES, DECISIONS = 10_000, 200
+NODES = 10_000
+DECISIONS = 200
 
 
 def exact(config: Config, scenario: Scenario) -> bool:
@@ -61,7 +62,8 @@ class Averages(Attendant):
         # of several games there would be a mixture each; their exams have the last weights alone
         if worlds.several:
             return
-        config, scenario = worlds.played[0].config, worlds.played[0].scenario
+        config = worlds.played[0].config
+        scenario = worlds.played[0].scenario
         learned = config.train.policies if config.train is not None else []
         names = [name for name in learned if isinstance(learners.get(name), ScoresTexts)]
         if names and exact(config, scenario):

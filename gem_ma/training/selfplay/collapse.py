@@ -26,10 +26,18 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 # 3 standard errors: a run has tens of exams, and at 2 one in twenty would raise a false alarm
-SIDE, ERRORS, EXAMS = 0.15, 3.0, 3
+SIDE = 0.15
+ERRORS = 3.0
+EXAMS = 3
 DEAF = 0.05  # a player who reads its cards moves some decision by far more
-ENTROPY, HALVED, WINDOW, SMOOTH = 0.05, 0.5, 10, 3
-ONE_ACTION, TWICE, INVALID, UNREADABLE = 0.95, 2.0, 0.05, 0.5
+ENTROPY = 0.05
+HALVED = 0.5
+WINDOW = 10
+SMOOTH = 3
+ONE_ACTION = 0.95
+TWICE = 2.0
+INVALID = 0.05
+UNREADABLE = 0.5
 # signals that are judged by their last updates alone
 RECENT = ("entropy", "one_action", "invalid", "length", "unreadable")
 # A run may begin like this, so it is no collapse, and older weights would not cure it.
@@ -93,7 +101,8 @@ def anchor(scores: Sequence[tuple[float, float]], policy: str, name: str) -> Ala
     """Judges the last (mean, standard error) against an anchor by the best one before."""
     if len(scores) < 2:
         return None
-    (mean, error), (best, best_error) = scores[-1], max(list(scores)[:-1])
+    (mean, error) = scores[-1]
+    (best, best_error) = max(list(scores)[:-1])
     # of two means; taken as independent, which errs on the side of no alarm on equal seeds
     allowed = ERRORS * math.hypot(error, best_error)
     if best - mean <= allowed:

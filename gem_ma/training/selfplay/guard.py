@@ -67,7 +67,9 @@ class Guard(Attendant):
         league: League,
         policies: Mapping[str, Policy] = MappingProxyType({}),
     ) -> None:
-        self.settings, self.league, self.worlds = settings, league, worlds
+        self.settings = settings
+        self.league = league
+        self.worlds = worlds
         self.policies = {name: policies[name] for name in settings.policies if name in policies}
         self.learners = {name: learners[name] for name in settings.policies}
         self.agents = {
@@ -174,7 +176,8 @@ class Guard(Attendant):
     def settle(self, step: int, *, last: bool = False) -> list[dict[str, Any]]:
         """Acts on the alarms since the last call, and gives them as lines of the record. After the
         `last` step it only reports them."""
-        lines, back = [], {}
+        lines = []
+        back = {}
         for alarm in self._alarms:
             line = {"kind": "alarm", "step": step, **alarm._asdict()}
             name = f"{alarm.policy} {alarm.signal}"
@@ -205,7 +208,8 @@ class Guard(Attendant):
         }
 
     def _restore(self, name: str) -> None:
-        learner, (_, files) = self.learners[name], self.saved[name]["healthy"]
+        learner = self.learners[name]
+        (_, files) = self.saved[name]["healthy"]
         # a version names one set of weights, so the publish must raise the present number
         note = {**json.loads(files["learner.json"]), "version": learner.version}
         learner.load({**files, "learner.json": json.dumps(note).encode()})
@@ -281,8 +285,11 @@ class Guard(Attendant):
 
     def load(self, state: Any, files: Files = NO_FILES) -> None:
         """The inverse of `state` and `files`; `files` may hold those of others."""
-        self.watch.past, self.watch.active = state["past"], state["active"]
-        self.brake, self.counts, self.saved = state["brake"], state["told"], {}
+        self.watch.past = state["past"]
+        self.watch.active = state["active"]
+        self.brake = state["brake"]
+        self.counts = state["told"]
+        self.saved = {}
         self.again = state.get("again", {})
         for name, ages in state["kept"].items():
             self.saved[name] = {}

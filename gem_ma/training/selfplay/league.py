@@ -84,7 +84,9 @@ class League(Attendant):
         worlds: Worlds | None = None,
         writes: bool = True,
     ) -> None:
-        self.config, self.settings, self.policies = config, settings, policies
+        self.config = config
+        self.settings = settings
+        self.policies = policies
         # who sits where in each world; opponents are drawn for a start of one of them
         self.casts = {"": cast_of(config)}
         if worlds is not None:
@@ -190,7 +192,8 @@ class League(Attendant):
             raise EngineError(f"the weights of the frozen opponent {name} changed while it played")
 
     def _load(self, member: Member) -> Policy:
-        living, path = self.policies[member.policy], self.root / member.name
+        living = self.policies[member.policy]
+        path = self.root / member.name
         if kind(path, self.root.parent) not in ("a file", "a folder"):
             raise DataError(
                 f"{path}: this snapshot of the pool is gone; put it back, or start anew with"
@@ -233,7 +236,8 @@ class League(Attendant):
             named = (world,) if world else ()
             rng = random.Random(stable_seed(self.config.run.seed, "opponents", *named, start))
             way = rng.choices(list(shares), list(shares.values()))[0]
-            cast, learners = self.casts[world], learning_in[world]
+            cast = self.casts[world]
+            learners = learning_in[world]
             if not learners or way == "latest":
                 return dict(cast)
             learner = rng.choice(learners)
@@ -316,7 +320,8 @@ class League(Attendant):
         """The player's share of wins against the rival, old games counting less, `pool.prior`
         ties added."""
         # the prior keeps a rival that was met once from being drawn always or never
-        won, lost = self.recent.get((player, rival), 0.0), self.recent.get((rival, player), 0.0)
+        won = self.recent.get((player, rival), 0.0)
+        lost = self.recent.get((rival, player), 0.0)
         return (won + self.pool.prior / 2) / (won + lost + self.pool.prior)
 
     def standing(self, step: int) -> dict[str, Any]:

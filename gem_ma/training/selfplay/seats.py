@@ -22,7 +22,8 @@ def casts(cast: Mapping[str, Seat], how: Seating, seed: int, start: int) -> list
     >>> [[seat.policy for seat in turned.values()] for turned in casts(cast, "swap", 0, 0)]
     [['x', 'y'], ['y', 'x']]
     """
-    agents, players = list(cast), list(cast.values())
+    agents = list(cast)
+    players = list(cast.values())
     # by the number of the start in the run, so that the same task is met from both sides in time
     if how == "random":
         random.Random(stable_seed(seed, "seats", start)).shuffle(players)

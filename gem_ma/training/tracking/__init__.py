@@ -132,7 +132,8 @@ class Tracking:
         settings: Mapping[str, Any] | None = None,
         on_note: Note | None = None,
     ) -> None:
-        self._folder, self._chosen = folder, options_of(chosen)
+        self._folder = folder
+        self._chosen = options_of(chosen)
         # keys and addresses change no result, so they never reach a tracker
         self._settings = result_settings(settings or {})
         self._on_note = on_note
@@ -232,7 +233,8 @@ class Tracking:
     def _tell(self, row: Mapping[str, Any], step: int) -> None:
         if not self._trackers:
             return
-        label, values = label_of(row), flat(row)
+        label = label_of(row)
+        values = flat(row)
         waiting = (
             [name for name in self._trackers if self._has[name].wants(step, label)]
             if values

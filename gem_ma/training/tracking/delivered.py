@@ -22,7 +22,8 @@ class Delivered:
     def got(self, step: int, label: str) -> None:
         """Notes that the tracker has this row."""
         if step > self.step:
-            self.step, self.labels = step, set()
+            self.step = step
+            self.labels = set()
         self.labels.add(label)
 
     def state(self) -> dict[str, Any]:

@@ -30,7 +30,9 @@ class TensorBoard:
             # nothing else in the folder is ours
             if old.startswith("events.out.tfevents."):
                 remove(path / old, path.parent)
-        self._event, self._summary, self._times = event_pb2, summary_pb2, times
+        self._event = event_pb2
+        self._summary = summary_pb2
+        self._times = times
         self._writer = EventFileWriter(str(path))
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._writer.add_event(event_pb2.Event(wall_time=time.time(), step=0, session_log=start))
