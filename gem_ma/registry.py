@@ -17,6 +17,7 @@ from copy import copy
 from functools import cache, partial
 from hashlib import sha256
 from importlib import import_module
+from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import Parameter, signature
 from os import PathLike
@@ -48,7 +49,6 @@ _FILE = re.compile(r"(?P<path>.*\.py)(?::(?P<attribute>[^:/]*))?", re.DOTALL)
 @cache
 def catalog(kind: str) -> dict[str, str]:
     """id -> "module:Class" of every scenario, behaviour (`agents`) or engine that is installed."""
-    from importlib.metadata import entry_points
 
     found = {entry.name: entry.value for entry in entry_points(group=f"gem_ma.{kind}")}
     # ours win: a package that is installed may not exchange what a shipped config means

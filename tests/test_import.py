@@ -59,7 +59,7 @@ def test_importing_gem_ma_loads_nothing_heavy_and_is_fast() -> None:
         "from gem_ma import Scenario, Ask, Game, make; Game(make('kuhn_poker'))",
         "from gem_ma import make; make('kuhn_poker', wrappers=[{'retry': 1}, 'hide_names'])",
         "from gem_ma import make_vec; make_vec('guess_number', 2).reset()",
-        "import gem_ma.driver.rollout, gem_ma.engines.base, gem_ma.runs.store",
+        "import gem_ma.driver.rollout, gem_ma.engines.base",
     ],
 )
 def test_playing_needs_neither_numpy_nor_a_library_of_models(code: str) -> None:

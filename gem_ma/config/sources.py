@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import gem_ma
 from gem_ma import registry
 from gem_ma.config.document import Document, Fault, read, write
 from gem_ma.config.paths import locate
@@ -78,7 +79,6 @@ def _scenario_text(name: str) -> str:
 
 
 def shipped_configs() -> Iterator[Path]:
-    import gem_ma
 
     for folder in gem_ma.__path__:
         yield from sorted(Path(folder, "configs").glob("*.yaml"))

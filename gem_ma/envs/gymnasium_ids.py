@@ -10,7 +10,6 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -27,7 +26,7 @@ def register_when_there() -> None:
         sys.meta_path.insert(0, _Waiting())
 
 
-class _Waiting(MetaPathFinder):
+class _Waiting:
     """Finds one module, once, as the other finders do, and registers after it has run."""
 
     def find_spec(

@@ -4,19 +4,21 @@ asks the person, and where, it does not know."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from gem_ma.config.fit_scenario import single
+from gem_ma.config.loading import Loaded
+from gem_ma.config.loading import load
+from gem_ma.config.settings import Config
+from gem_ma.runs.plans import scenario_of
+import random
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
-    from gem_ma.config.loading import Loaded
-    from gem_ma.config.settings import Config
 
 SEEDS = 10**6  # starts to draw from; a short number can be typed again
 
 
 def drawn_seed() -> int:
     """A start that nobody has chosen."""
-    import random
 
     return random.SystemRandom().randrange(SEEDS)
 
@@ -26,7 +28,6 @@ def with_person(
 ) -> Loaded:
     """The config of some plays with a person as `agent`; `words` are overrides. Raises ConfigError
     and DataError as `load` does."""
-    from gem_ma.config.loading import load
 
     config = load(source, words).without_training().config
     # baselines are for scores, and nobody waits for them after a game
@@ -37,10 +38,7 @@ def with_person(
 def _tasks(config: Config, words: Sequence[str], plays: int, seed: int) -> list[str]:
     """Which tasks are played: those that were typed, else some that the seed draws; in a scenario
     of one task the seed alone makes the difference."""
-    import random
 
-    from gem_ma.config.fit_scenario import single
-    from gem_ma.runs.plans import scenario_of
 
     if config.scenario is None or any(word.startswith("scenario.tasks=") for word in words):
         return []

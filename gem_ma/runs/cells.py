@@ -4,19 +4,40 @@ for each. What is done is never played again."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from gem_ma.config.loading import Loaded, LoadedStudy
+from gem_ma.driver.rollout import Plan
+from gem_ma.driver.rollout import play
+from gem_ma.engines.base import Policy
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.episode import Limits, Seat
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Scenario
+from gem_ma.kernel.spelling import nearest
+from gem_ma.runs.costs import costs_of, other_models
+from gem_ma.runs.folder import open_folder
+from gem_ma.runs.plans import budget_of
+from gem_ma.runs.plans import evaluation_plans
+from gem_ma.runs.plans import open_policies
+from gem_ma.runs.playing import play_into
+from gem_ma.runs.store import run_path
+from gem_ma.runs.store import write_file
+from gem_ma.runs.worlds import World, Worlds
+from gem_ma.runs.worlds import worlds_of
+from gem_ma.scores.judge import Judge
+from gem_ma.scores.kinds import SUCCESS
+from gem_ma.scores.studies import Cell
+from gem_ma.scores.studies import cell_of
+from gem_ma.scores.studies import study_summary
+from gem_ma.scores.verdicts import noting
+from gem_ma.system.files import make_folder
+from gem_ma.wrappers.around import rules_of
+from pathlib import Path
+import asyncio
+import json
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
 
-    from gem_ma.config.loading import Loaded, LoadedStudy
-    from gem_ma.runs.worlds import World, Worlds
-    from gem_ma.driver.rollout import Plan
-    from gem_ma.engines.base import Policy
-    from gem_ma.kernel.episode import Episode
-    from gem_ma.kernel.scenario import Scenario
-    from gem_ma.scores.judge import Judge
-    from gem_ma.scores.studies import Cell
 
 Names = tuple[str, ...]  # of a cell, one per axis
 _NO_SEATS: dict[str, Any] = {"agents": {}, "scenarios": {}}
@@ -24,7 +45,6 @@ _NO_SEATS: dict[str, Any] = {"agents": {}, "scenarios": {}}
 
 def cell_path(path: Path, names: Sequence[str], loaded: Loaded) -> Path:
     """The run folder of a cell."""
-    from gem_ma.runs.store import run_path
 
     # a file system takes 255 bytes a name; the digest tells apart what is cut alike
     return run_path("-x-".join(names)[:120], loaded.identity(), root=path)
@@ -33,7 +53,6 @@ def cell_path(path: Path, names: Sequence[str], loaded: Loaded) -> Path:
 def study_path(loaded: LoadedStudy) -> Path:
     """The folder of a study: named by what all of its cells share, so that a grid that grows
     keeps its folder."""
-    from gem_ma.runs.store import run_path
 
     # without the grid: a cell more or less is the same study
     return run_path(
@@ -43,9 +62,7 @@ def study_path(loaded: LoadedStudy) -> Path:
 
 def keep_config(loaded: LoadedStudy, path: Path) -> None:
     """Writes the study's config into its folder, what was typed beside it in comments."""
-    import json
 
-    from gem_ma.runs.store import write_file
 
     text = loaded.text if loaded.text.endswith("\n") else loaded.text + "\n"
     # as comments: the file stays what was written, and says what was typed beside it
@@ -62,10 +79,7 @@ def keep_comparison(
 ) -> dict[str, Any]:
     """Compares the cells as the sections of the study want them, and writes study.json; `about` are
     the first keys of what it gives."""
-    import json
 
-    from gem_ma.runs.store import write_file
-    from gem_ma.scores.studies import study_summary
 
     tests = loaded.sections.report.tests
     compared = study_summary(
@@ -91,7 +105,6 @@ class Policies:
 
     def __init__(self, cells: Sequence[Loaded], *, offline: bool = False) -> None:
         """`offline`: nothing will be sampled, so no key is read."""
-        from gem_ma.runs.plans import budget_of
 
         self.open: dict[str, Policy] = {}
         self.options: dict[str, Any] = {"offline": True} if offline else {}
@@ -101,7 +114,6 @@ class Policies:
 
     def of(self, loaded: Loaded) -> dict[str, Policy]:
         """The policies that this cell samples from, the next of the cells."""
-        from gem_ma.runs.plans import open_policies
 
         keys = self._keys(loaded)
         needed = set().union(*self.left)
@@ -137,7 +149,6 @@ class Policies:
 
 def worlds_of_cells(loaded: LoadedStudy) -> dict[Names, Worlds]:
     """The worlds of every cell; cells with the same options share one scenario, and its data."""
-    from gem_ma.runs.worlds import worlds_of
 
     made: dict[str, Scenario] = {}
     return {
@@ -152,9 +163,6 @@ def check_measures(names: Sequence[str], worlds: Mapping[Names, Worlds]) -> None
     What a scenario measures is known from a play: one of two decision points, with silent
     agents, which is not kept.
     """
-    from gem_ma.kernel.errors import ConfigError
-    from gem_ma.kernel.spelling import nearest
-    from gem_ma.wrappers.around import rules_of
 
     if not names:
         return
@@ -180,8 +188,6 @@ def check_measures(names: Sequence[str], worlds: Mapping[Names, Worlds]) -> None
 
 def _scores_of(world: World) -> list[str]:
     """The names of the scores that plays of a world will have."""
-    from gem_ma.scores.judge import Judge
-    from gem_ma.scores.kinds import SUCCESS
 
     judge = Judge.of(world.scenario)
     measures = judge.measures(_tried(world)) if judge.measures is not None else {}
@@ -192,12 +198,7 @@ def _scores_of(world: World) -> list[str]:
 
 
 def _tried(world: World) -> Episode:
-    import asyncio
-    from dataclasses import replace
 
-    from gem_ma.runs.plans import evaluation_plans
-    from gem_ma.driver.rollout import play
-    from gem_ma.kernel.episode import Limits, Seat
 
     plan = next(evaluation_plans(world.config, world.scenario))
     silent = dict.fromkeys(world.scenario.agents, Seat("silent"))
@@ -226,11 +227,6 @@ class Playing:
         self, loaded: Loaded, path: Path, worlds: Worlds, policies: Mapping[str, Policy]
     ) -> Cell:
         """Plays what this cell's run folder lacks and gives what came of it."""
-        from gem_ma.runs.folder import open_folder
-        from gem_ma.runs.playing import play_into
-        from gem_ma.scores.studies import cell_of
-        from gem_ma.scores.verdicts import noting
-        from gem_ma.system.files import make_folder
 
         make_folder(path, path.parent)  # no link below the study's folder
         with open_folder("run", loaded, worlds, policies, path, self.fresh) as folder:
@@ -265,7 +261,6 @@ class Playing:
 
 def _world(worlds: Worlds) -> str:
     """Which tasks and data a cell plays on: only cells of the same world are compared by task."""
-    import json
 
     facts = []
     for world in worlds.played:
@@ -278,7 +273,6 @@ def _world(worlds: Worlds) -> str:
 
 
 def _summary(cell: Cell, loaded: Loaded, episodes: Any, planned: int) -> dict[str, Any]:
-    from gem_ma.runs.costs import costs_of, other_models
 
     return {
         "planned": planned,

@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.runs.store import read_episodes
+from gem_ma.runs.store import read_manifest
+from gem_ma.runs.store.lines import read_resolved
+from gem_ma.runs.store.names import changed_keys
+from gem_ma.runs.stored import Say
+from gem_ma.runs.stored import open_record
+from gem_ma.scores.comparison import compare_cells
+from gem_ma.scores.copies import Copies
+from gem_ma.scores.judge import Judge
+from gem_ma.scores.studies import Cell
+from gem_ma.scores.studies import Cell, scores_of
+from gem_ma.system.files import damage
+import json
 
-if TYPE_CHECKING:
-    from gem_ma.runs.stored import Say
-    from gem_ma.scores.judge import Judge
-    from gem_ma.scores.studies import Cell
 
 
 def compare_runs(first: Path, second: Path, say: Say, scores: Sequence[str] = ()) -> dict[str, Any]:
@@ -18,9 +28,6 @@ def compare_runs(first: Path, second: Path, say: Say, scores: Sequence[str] = ()
 
     Raises ConfigError for a training and where no play is in both, StoreError for damage.
     """
-    from gem_ma.kernel.errors import ConfigError
-    from gem_ma.runs.store import read_manifest
-    from gem_ma.runs.stored import open_record
 
     for path in (first, second):
         if read_manifest(path).get("command") == "train":
@@ -36,11 +43,6 @@ def compared(
     first: Path, second: Path, before: Cell, after: Cell, scores: Sequence[str] = ()
 ) -> dict[str, Any]:
     """What `compare_runs` gives, of two folders whose cells are made already."""
-    from gem_ma.kernel.errors import ConfigError
-    from gem_ma.runs.store.lines import read_resolved
-    from gem_ma.runs.store.names import changed_keys
-    from gem_ma.scores.comparison import compare_cells
-    from gem_ma.system.files import damage
 
     # returns may each be finite, and their differences not
     with damage(Path(f"{first} or {second}")):
@@ -57,10 +59,6 @@ def compared(
 def judged_cell(path: Path, judge: Judge) -> Cell:
     """The scores of a run folder's plays, each judged now; without a summary but for the names of
     the measures. Raises StoreError for damage."""
-    from gem_ma.runs.store import read_episodes
-    from gem_ma.scores.copies import Copies
-    from gem_ma.scores.studies import Cell, scores_of
-    from gem_ma.system.files import damage
 
     copies = Copies()
     with damage(path / "episodes.jsonl"):
@@ -71,9 +69,7 @@ def judged_cell(path: Path, judge: Judge) -> Cell:
 
 def world_of(path: Path) -> str:
     """The scenario's settings of a run folder: equal where equal tasks are the same problems."""
-    import json
 
-    from gem_ma.runs.store.lines import read_resolved
 
     resolved = read_resolved(path)
     scenario = resolved.get("scenarios") or resolved.get("scenario") or {}

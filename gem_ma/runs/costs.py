@@ -8,14 +8,17 @@ an engine that is code of the folder is not loaded then, and is what the run sai
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from gem_ma.config.playing import PolicySettings
+from gem_ma.config.settings import Config
+from gem_ma.engines.api.budget import Price
+from gem_ma.engines.capabilities import Priced, Weighs, declares
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.types import Usage
+from gem_ma.registry import known, load
+from gem_ma.scores.costs import costs
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
-    from gem_ma.config.playing import PolicySettings
-    from gem_ma.config.settings import Config
-    from gem_ma.kernel.episode import Episode
-    from gem_ma.kernel.types import Usage
 
 
 def costs_of(
@@ -30,14 +33,12 @@ def costs_of(
     is_bought = any(_is_bought(policy, recorded is None) for policy in config.policies.values())
     if not any(priced.values()) and not is_bought and "costs" not in (recorded or {}):
         return {}
-    from gem_ma.scores.costs import costs
 
     return {"costs": costs(episodes(), prices_of(config))}
 
 
 def prices_of(config: Config) -> dict[str, Callable[[Usage], float | None]]:
     """What a reply of each policy with a price cost, in USD."""
-    from gem_ma.engines.api.budget import Price
 
     priced = {name: policy.options.get("price") for name, policy in config.policies.items()}
     prices = {name: Price.of(price, f"policy {name!r}") for name, price in priced.items()}
@@ -73,8 +74,6 @@ def other_models(
 def _is_bought(policy: PolicySettings, runs_code: bool) -> bool:
     """Whether a policy samples for money from weights that are somebody else's; False for an
     engine that could not be asked without running what a config names, unless that is wanted."""
-    from gem_ma.engines.capabilities import Priced, Weighs, declares
-    from gem_ma.registry import known, load
 
     kind = policy.model.partition("/")[0]
     if not runs_code and not known("engines", kind):

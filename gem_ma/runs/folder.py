@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import warnings
 from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from functools import partial
+from gem_ma.config.loading import Loaded
+from gem_ma.engines.base import Policy
+from gem_ma.engines.capabilities import Weighs
+from gem_ma.kernel.scenario import Scenario
+from gem_ma.runs.store import RunFolder
+from gem_ma.runs.used import files_used
+from gem_ma.runs.worlds import Worlds
+from gem_ma.scores.verdicts import heads_of, success_row
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
-    from gem_ma.config.loading import Loaded
-    from gem_ma.runs.worlds import Worlds
-    from gem_ma.engines.base import Policy
-    from gem_ma.kernel.scenario import Scenario
-    from gem_ma.runs.store import RunFolder
 
 
 def open_folder(
@@ -26,11 +29,7 @@ def open_folder(
 ) -> RunFolder:
     """The run folder, made or taken up. Its manifest holds digests of data and weights: a run
     may not go on with others."""
-    from functools import partial
 
-    from gem_ma.runs.used import files_used
-    from gem_ma.runs.store import RunFolder
-    from gem_ma.scores.verdicts import heads_of, success_row
 
     config = loaded.config
     resolved = loaded.resolved()
@@ -96,7 +95,6 @@ def _exams(worlds: Worlds) -> dict[str, Any]:
 
 def _digest(policy: Policy) -> Any:
     """What tells these weights from others; None where an engine cannot say."""
-    from gem_ma.engines.capabilities import Weighs
 
     engine = policy.core
     return engine.fingerprint() if isinstance(engine, Weighs) else None

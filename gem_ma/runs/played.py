@@ -7,18 +7,20 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from gem_ma.kernel.episode import End
+from gem_ma.kernel.episode import Episode
+from gem_ma.runs.costs import prices_of
+from gem_ma.runs.export.tables import flat_row
+from gem_ma.runs.store.lines import read_resolved
+from gem_ma.runs.stored import Recorded
+from gem_ma.scores.costs import costs
+from gem_ma.scores.groups import CAUSES, labels_if_any, values_of
 
-if TYPE_CHECKING:
-    from gem_ma.kernel.episode import Episode
-    from gem_ma.runs.stored import Recorded
 
 
 class Played:
     """Rows of the plays of a run folder."""
 
     def __init__(self, record: Recorded) -> None:
-        from gem_ma.runs.costs import prices_of
-        from gem_ma.runs.store.lines import read_resolved
 
         self.judge = record.judge
         self.prices = prices_of(record.config) if record.config is not None else {}
@@ -27,8 +29,6 @@ class Played:
 
     def row(self, episode: Episode) -> dict[str, Any]:
         """The columns of one play, as `gem_ma.Run.rows` names them."""
-        from gem_ma.runs.export.tables import flat_row
-        from gem_ma.scores.costs import costs
 
         row = flat_row(episode, self.judge.success or (lambda one: None))
         for agent, seat in episode.cast.items():
@@ -38,7 +38,6 @@ class Played:
         return {**row, **dict(self._findings(episode))}
 
     def _findings(self, episode: Episode) -> Iterator[tuple[str, Any]]:
-        from gem_ma.scores.groups import CAUSES, labels_if_any, values_of
 
         if self.judge.measures is not None and episode.end.scored:
             for name, value in values_of(episode, self.judge.measures).items():

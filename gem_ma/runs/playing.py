@@ -6,14 +6,27 @@ Knows no command line and prints no score.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+from gem_ma.driver.many import play_many
+from gem_ma.driver.rollout import Plan
+from gem_ma.engines.base import Policy
+from gem_ma.engines.capabilities import Priced
+from gem_ma.engines.small.human import asks_person
+from gem_ma.engines.small.replay import Remembered
+from gem_ma.kernel.episode import End
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import BudgetError
+from gem_ma.runs.store import RunFolder
+from gem_ma.runs.store.interrupted import forget_replies
+from gem_ma.runs.store.interrupted import keep_reply, read_replies
+from gem_ma.runs.store.interrupted import remove_replies
+from itertools import takewhile
+import asyncio
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
-    from gem_ma.driver.rollout import Plan
-    from gem_ma.engines.base import Policy
-    from gem_ma.kernel.episode import Episode
-    from gem_ma.runs.store import RunFolder
 
 TICK_S = 1.0  # between two drawings of the progress line while no play ends
 
@@ -32,11 +45,7 @@ async def play_into(
     come (`interrupted.jsonl`) until their play has ended: whatever stops it, SIGKILL too,
     playing on buys none of them twice.
     """
-    import asyncio
 
-    from gem_ma.engines.small.human import asks_person
-    from gem_ma.kernel.errors import BudgetError
-    from gem_ma.runs.store.interrupted import remove_replies
 
     people = asks_person(policies)
     if people:
@@ -67,18 +76,13 @@ def outcome(episode: Episode) -> str:
 
 def _paid(policies: Mapping[str, Policy]) -> dict[str, Policy]:
     """The policies whose replies cost something: those at an endpoint."""
-    from gem_ma.engines.capabilities import Priced
 
     return {name: policy for name, policy in policies.items() if isinstance(policy.engine, Priced)}
 
 
 def _remembering(folder: RunFolder, paid: Mapping[str, Policy]) -> dict[str, Policy]:
     """The policies, with engines that write each reply down and answer from what is written."""
-    from dataclasses import replace
-    from functools import partial
 
-    from gem_ma.engines.small.replay import Remembered
-    from gem_ma.runs.store.interrupted import keep_reply, read_replies
 
     if not paid:
         return {}
@@ -100,13 +104,7 @@ async def _record(
     is_paid: bool,
 ) -> str:
     """Appends the episodes as they end; gives why the budget refused one, or ""."""
-    from contextlib import aclosing
-    from functools import partial
-    from itertools import takewhile
 
-    from gem_ma.driver.many import play_many
-    from gem_ma.kernel.episode import End
-    from gem_ma.runs.store.interrupted import forget_replies
 
     refusal = ""
     # asked before each plan is begun: after a refusal none is, and those that run may end
@@ -134,7 +132,6 @@ async def _one_after_another(
 ) -> Any:
     """The episodes of these batches of plans; a batch is begun when the episodes of the one before
     have been taken."""
-    from contextlib import aclosing
 
     for plans in batches:
         # closed by hand: an abandoned async generator is closed by the loop, some time later
@@ -144,7 +141,6 @@ async def _one_after_another(
 
 
 async def _tick(progress: Any) -> None:
-    import asyncio
 
     while True:
         await asyncio.sleep(TICK_S)

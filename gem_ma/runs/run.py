@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.system.extras import install
+from gem_ma.kernel.episode import Episode
+from gem_ma.runs.export.tables import turn_rows
+from gem_ma.runs.played import Played
+from gem_ma.runs.store import read_episodes
+from gem_ma.runs.store import read_manifest, read_summary
+from gem_ma.runs.stored import Recorded
+from gem_ma.runs.stored import open_record
+from gem_ma.scores.summary_rows import table
 
-if TYPE_CHECKING:
-    from gem_ma.kernel.episode import Episode
-    from gem_ma.runs.stored import Recorded
 
 
 class Run(dict[str, Any]):
@@ -32,7 +37,6 @@ class Run(dict[str, Any]):
     def of(cls, path: str | Path) -> Run:
         """The run of a folder, as its summary.json has it; of a run that has none yet, the score of
         what was played so far. Raises StoreError where it is no run folder, or damaged."""
-        from gem_ma.runs.store import read_manifest, read_summary
 
         path = Path(path)
         # a link that leads nowhere is damage, and told below
@@ -45,7 +49,6 @@ class Run(dict[str, Any]):
 
     def episodes(self) -> Iterator[Episode]:
         """Every episode, the last attempt of each, one at a time."""
-        from gem_ma.runs.store import read_episodes
 
         return read_episodes(self.path)
 
@@ -75,8 +78,6 @@ class Run(dict[str, Any]):
         success end turn step agent text parsed calls reward policy version tokens`. Raises
         ConfigError for another `of`.
         """
-        from gem_ma.runs.played import Played
-        from gem_ma.runs.export.tables import turn_rows
 
         if of not in ("episodes", "turns"):
             raise ConfigError(f"rows are episodes or turns; got {of!r}")
@@ -95,7 +96,6 @@ class Run(dict[str, Any]):
         return pandas.DataFrame(list(self.rows(rows)))
 
     def _record(self) -> Recorded:
-        from gem_ma.runs.stored import open_record
 
         # a program reads no stderr; a run that nobody judges has no success
         return open_record(self.path, lambda line: None)
@@ -110,7 +110,6 @@ class Run(dict[str, Any]):
 
     def _repr_html_(self) -> str:
         """The score as a table: names of agents and measures come from others, and are escaped."""
-        from gem_ma.scores.summary_rows import table
 
         rows = []
         if "returns" in self:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from gem_ma.config.loading import Loaded
+from gem_ma.runs.costs import costs_of, other_models
+from gem_ma.runs.store import RunFolder
+from gem_ma.runs.worlds import Worlds
+from gem_ma.scores.verdicts import noting
 
-if TYPE_CHECKING:
-    from gem_ma.config.loading import Loaded
-    from gem_ma.runs.worlds import Worlds
-    from gem_ma.runs.store import RunFolder
 
 
 def score_of(loaded: Loaded, worlds: Worlds, folder: RunFolder) -> dict[str, Any]:
     """The summary of all episodes of the folder, whichever command played them; what the
     scenarios said of each is kept beside it."""
-    from gem_ma.runs.costs import costs_of, other_models
-    from gem_ma.scores.verdicts import noting
 
     rows: dict[Any, Any] = {id_: {"id": list(id_)} for id_ in folder.done()}
     summary = {

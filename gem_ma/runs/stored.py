@@ -9,12 +9,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gem_ma.kernel.errors import ConfigError, DataError, StoreError
+from gem_ma import registry
+from gem_ma.config.playing import ScenarioSettings
+from gem_ma.config.settings import Config
+from gem_ma.runs.costs import costs_of, other_models
+from gem_ma.runs.folder import world_facts
+from gem_ma.runs.store import read_ends, read_episodes, read_summary
+from gem_ma.runs.store import read_ends, read_manifest, read_summary, read_verdicts
+from gem_ma.runs.store import read_manifest
+from gem_ma.runs.store.lines import read_resolved
+from gem_ma.runs.store.names import with_changes
+from gem_ma.runs.store.used import changed_data, changed_rules
+from gem_ma.runs.store.used import differing
+from gem_ma.runs.worlds import Worlds
+from gem_ma.runs.worlds import worlds_of
+from gem_ma.scores.judge import Judge
+from gem_ma.scores.verdicts import repeating
+from gem_ma.system.files import damage
 
-if TYPE_CHECKING:
-    from gem_ma.config.playing import ScenarioSettings
-    from gem_ma.config.settings import Config
-    from gem_ma.runs.worlds import Worlds
-    from gem_ma.scores.judge import Judge
 
 Say = Callable[[str], None]
 
@@ -39,9 +51,6 @@ class Recorded:
     def summary(self) -> dict[str, Any]:
         """The score of all episodes of the folder, computed anew without a model: the keys of
         summary.json, less `baselines`, which other plays gave. Raises StoreError for damage."""
-        from gem_ma.runs.costs import costs_of, other_models
-        from gem_ma.runs.store import read_ends, read_episodes, read_summary
-        from gem_ma.system.files import damage
 
         summary = self.judge.summarise(read_episodes(self.path))
         if self.config is None or self.worlds is None:
@@ -66,7 +75,6 @@ def open_record(
     episodes there are, for whoever has read their file anyway. Raises ConfigError or DataError
     where that cannot be made or has other data, StoreError for damage.
     """
-    from gem_ma.runs.store.used import differing
 
     changed = differing(path)
     if scenario is not None:
@@ -95,9 +103,6 @@ def open_record(
 
 def _check_data(path: Path, worlds: Worlds) -> None:
     """Raises DataError where rules or data of these worlds are others than those of the run."""
-    from gem_ma.runs.folder import world_facts
-    from gem_ma.runs.store import read_manifest
-    from gem_ma.runs.store.used import changed_data, changed_rules
 
     manifest = read_manifest(path)
     facts = world_facts(worlds)
@@ -108,10 +113,6 @@ def _check_data(path: Path, worlds: Worlds) -> None:
 def _recorded_judge(path: Path, count: Callable[[], int] | None) -> tuple[Judge, bool]:
     """The judge that repeats what was said when the plays were played, and whether that is all
     that there is to say of them."""
-    from gem_ma.scores.judge import Judge
-    from gem_ma.scores.verdicts import repeating
-    from gem_ma.runs.store import read_ends, read_manifest, read_summary, read_verdicts
-    from gem_ma.system.files import damage
 
     manifest = read_manifest(path)
     rows = read_verdicts(path)
@@ -135,7 +136,6 @@ def record_for_page(
 ) -> Recorded:
     """`open_record` for a page, which shows what there is: where the record of how the plays came
     out is damaged, one line to `warn` names the file, and nothing is known of success."""
-    from gem_ma.scores.judge import Judge
 
     try:
         return open_record(path, say, scenario, count)
@@ -146,7 +146,6 @@ def record_for_page(
 
 def _trusted(config: Config) -> Worlds:
     """The worlds of a recorded config. Raises ConfigError where one is code of the folder."""
-    from gem_ma import registry
 
     blocks = [config.only] if config.scenario is not None else [*config.scenarios.values()]
     for name in (block.id for block in blocks):
@@ -170,7 +169,6 @@ def _wrappers(block: ScenarioSettings) -> Iterator[str]:
 
 
 def _made(config: Config, name: str) -> Worlds:
-    from gem_ma.runs.worlds import worlds_of
 
     # exams are not judged again, so that their worlds need not be there
     exams = config.evaluate.model_copy(update={"scenarios": {}})
@@ -197,10 +195,6 @@ def recorded_config(path: Path) -> Config:
     looked up. Raises StoreError."""
     from pydantic import ValidationError
 
-    from gem_ma.config.settings import Config
-    from gem_ma.runs.store import read_manifest
-    from gem_ma.runs.store.lines import read_resolved
-    from gem_ma.runs.store.names import with_changes
 
     try:
         return Config.model_validate(

@@ -33,10 +33,10 @@ from gem_ma.system.used import (
     note_plays,
     used_by,
 )
+from gem_ma.engines.base import Policy
+from gem_ma.engines.capabilities import Weighs
+from gem_ma.runs.store import RunFolder
 
-if TYPE_CHECKING:
-    from gem_ma.engines.base import Policy
-    from gem_ma.runs.store import RunFolder
 
 # what no play depends on, and what is digested elsewhere; `*` stands for any name
 _LEFT_OUT = {
@@ -196,7 +196,6 @@ def _names_in(value: Any) -> set[str]:
 
 
 def _take_model(used: UsedFiles, model: str, policy: Policy) -> None:
-    from gem_ma.engines.capabilities import Weighs
 
     engine, _, name = model.partition("/")
     module = module_behind(engine)

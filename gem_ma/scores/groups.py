@@ -19,6 +19,7 @@ from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ScenarioError
 from gem_ma.scores.copies import ONE_PLAY
 from gem_ma.scores.kinds import Kinds
+from gem_ma.scores.stats import mean_interval
 from gem_ma.system.decimals import decimal
 
 Measures = Callable[[Episode], Mapping[str, float | None]]
@@ -48,7 +49,6 @@ def interval(values: list[float], episodes: list[Episode], *, rate: bool) -> dic
     whether it lies in 0..1 by what it is."""
     if not values:
         return {"mean": None, "low": None, "high": None, "n": 0, "method": "none", "rate": rate}
-    from gem_ma.scores.stats import mean_interval
 
     mean, low, high, method, _ = mean_interval(values, units(episodes), rate=rate)
     return {

@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from gem_ma.scores.copies import ONE_PLAY
+from gem_ma.scores.stats import paired
 
 Id = tuple[str, int, int]  # task, seed, repeat
 
@@ -50,7 +51,6 @@ def paired_difference(
 ) -> dict[str, Any]:
     """The second value of each pair less the first, as JSON values; the key of a pair names its
     play. `rate`: as in `gem_ma.scores.stats.paired`."""
-    from gem_ma.scores.stats import paired
 
     keys, before, after = zip(*pairs, strict=True)
     result = paired(before, after, _units(keys), resamples=resamples, family=family, rate=rate)

@@ -28,6 +28,7 @@ from gem_ma.scores.pairs import (
     one_difference,
     paired_difference,
 )
+from gem_ma.scores.stats import holm, mean_interval, paired
 from gem_ma.system.decimals import decimal
 
 Names = tuple[str, ...]
@@ -208,7 +209,6 @@ def _compare(
 ) -> list[dict[str, Any]]:
     """Every other cell against the reference. Over these comparisons p is adjusted (Holm), and
     so is the second interval (Bonferroni)."""
-    from gem_ma.scores.stats import holm
 
     base = by_play(cells[reference].values.get(score, {}), paired_by)
     shared = {}  # names -> both values of every play that the cell has in common with the reference
@@ -281,7 +281,6 @@ def _margins(
 ) -> dict[str, dict[str, Any]]:
     """Axis -> name -> the mean over all cells with that name, over the units that every cell has
     played."""
-    from gem_ma.scores.stats import mean_interval
 
     values = _tensor(axes, cells, score)
     if values is None:
@@ -312,8 +311,6 @@ def _interactions(
     """For each pair of axes: by how much a cell differs from the sum of the effects of its row and
     its column, with its interval over units; `copied`: all units are one play again."""
     import numpy as np
-
-    from gem_ma.scores.stats import paired
 
     values = _tensor(axes, cells, score)
     if values is None:

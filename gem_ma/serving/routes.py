@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
+from gem_ma.driver.limits import Cut
 from gem_ma.kernel.errors import GemMaError
 from gem_ma.kernel.parsing import clean
 from gem_ma.kernel.types import Reply
@@ -261,7 +262,6 @@ def _waited(future: Future[Result], gone: Gone, loop: asyncio.AbstractEventLoop)
 
 def _failed(error: Exception) -> Refused:
     """A model call that raised: the play has failed with it, or was cut."""
-    from gem_ma.driver.limits import Cut
 
     if isinstance(error, Cut):
         return Refused(

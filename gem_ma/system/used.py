@@ -14,6 +14,8 @@ import ast
 import os
 import re
 import sys
+import sysconfig
+import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -318,7 +320,6 @@ def _is_near(path: str, reader: str) -> bool:
     or a setting of the library's own."""
     if path.startswith((os.path.dirname(reader) + os.sep, here() + os.sep)):
         return True
-    import tempfile
 
     strange = (*_MACHINE, tempfile.gettempdir() + os.sep, os.path.realpath(sys.prefix) + os.sep)
     return not path.startswith(strange) and "/." not in path
@@ -359,7 +360,6 @@ def _kind(file: str) -> str:
 
 @cache
 def _python() -> tuple[str, ...]:
-    import sysconfig
 
     paths = sysconfig.get_paths()
     return tuple(os.path.realpath(paths[name]) for name in ("stdlib", "platstdlib"))

@@ -17,6 +17,8 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, TypedDict, Unpack
 
+from gem_ma.envs.gym import gym_env
+from gem_ma.envs.parallel import parallel_env
 from gem_ma.kernel.episode import Limits
 from gem_ma.kernel.errors import ConfigError, ConformanceError
 from gem_ma.kernel.scenario import Game, Scenario
@@ -135,8 +137,6 @@ def _parts(
     """The factories of the environments by name, and the kernel."""
     # imported late: they bring pettingzoo and gymnasium
     from gem_ma.envs.aec import aec_env
-    from gem_ma.envs.gym import gym_env
-    from gem_ma.envs.parallel import parallel_env
 
     environments = {
         "AEC": aec or aec_env,

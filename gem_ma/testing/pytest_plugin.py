@@ -14,6 +14,10 @@ from typing import Any
 
 import pytest
 
+from gem_ma.kernel.errors import GemMaError
+from gem_ma.registry import catalog
+from gem_ma.testing.check import check_scenario
+
 OPTION = "--gem-ma-check"
 
 
@@ -42,7 +46,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def gem_ma_check() -> Callable[..., Any]:
     """`gem_ma.testing.check_scenario`: raises ConformanceError with every finding, gives a
     Report otherwise."""
-    from gem_ma.testing.check import check_scenario
 
     return check_scenario
 
@@ -51,7 +54,6 @@ class ScenarioItem(pytest.Item):
     """One scenario under the kit."""
 
     def runtest(self) -> None:
-        from gem_ma.testing.check import check_scenario
 
         report = check_scenario(self.name)
         self.add_report_section("call", "conformance", str(report))
@@ -59,7 +61,6 @@ class ScenarioItem(pytest.Item):
             pytest.fail("\n".join(report.doubts), pytrace=False)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        from gem_ma.kernel.errors import GemMaError
 
         # the findings are the message; a traceback into the kit helps nobody
         if isinstance(excinfo.value, GemMaError):
@@ -83,7 +84,6 @@ class Scenarios(pytest.Collector):
 
 
 def _registered() -> list[str]:
-    from gem_ma.registry import catalog
 
     return sorted(catalog("scenarios"))
 

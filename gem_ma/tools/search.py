@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Tool
 from gem_ma.tools.belt import Equipment, Use
+from gem_ma.tools.dense import Dense  # late: it brings torch
 from gem_ma.tools.passages import PASSAGE, Index, Passage, read
 from gem_ma.tools.retriever import Retriever
 
@@ -88,6 +89,5 @@ def _finder(
     passages = read(Path(folder))
     if model is None:
         return Index(passages)
-    from gem_ma.tools.dense import Dense  # late: it brings torch
 
     return Dense(passages, Path(model))

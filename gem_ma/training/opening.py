@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from gem_ma.config.loading import Loaded
-    from gem_ma.runs.worlds import Worlds
+from gem_ma.config.loading import Loaded
+from gem_ma.runs.worlds import Worlds, worlds_of
+from gem_ma.training.schedule.checks import checked
+from gem_ma.training.schedule.discounts import check_discounts
 
 
 def checked_worlds(loaded: Loaded) -> Worlds:
     """The worlds of a config that learns. Raises ConfigError, with file and line, where `train:`
     does not fit together: before a folder is made."""
-    from gem_ma.runs.worlds import worlds_of
-    from gem_ma.training.schedule.checks import checked
-    from gem_ma.training.schedule.discounts import check_discounts
 
     config = loaded.config
     # a fault gets the file and line of its key

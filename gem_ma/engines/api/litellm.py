@@ -14,22 +14,20 @@ import json
 import logging
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from gem_ma.engines.api.budget import Budget, Price
 from gem_ma.engines.api.client import Limiter
 from gem_ma.engines.api.endpoint import NO_KEY, Endpoint
 from gem_ma.engines.api.faults import Fault, of_status
+from gem_ma.engines.api.hiding import Secret
 from gem_ma.engines.api.openai import Dialect, OpenAI
 from gem_ma.engines.api.remote import Remote
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.system.env_file import variable
 from gem_ma.system.extras import install
 from gem_ma.system.value_objects import flat
-
-if TYPE_CHECKING:
-    from gem_ma.engines.api.hiding import Secret
 
 # its errors by name -> the code of OpenAI's that says the same, for `of_status`
 CODES = {

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from gem_ma.engines.local.template_budget import refill
+from gem_ma.engines.local.template_environment import COMPILED, compile_guarded
 
 
 def guard(template: Any) -> None:
@@ -21,8 +22,6 @@ def guard(template: Any) -> None:
     `apply_chat_template` of any tokenizer."""
     # imported here: engines without templates need neither jinja2 nor transformers
     from jinja2 import TemplateError
-
-    from gem_ma.engines.local.template_environment import COMPILED, compile_guarded
 
     for source in template.values() if isinstance(template, Mapping) else (template,):
         if isinstance(source, str) and source not in COMPILED:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gem_ma.engines.local.loading import import_stack, quiet
 from gem_ma.engines.local.scenario_texts import texts
 from gem_ma.engines.local.tiny_tokenizer import byte_tokenizer, word_tokenizer
 from gem_ma.engines.local.tiny_vision import vision_config, write_processor
@@ -80,7 +81,6 @@ def make_model(
     target = Path(path)
     _check(size, architecture, positions)
     check_new(target)
-    from gem_ma.engines.local.loading import import_stack
 
     import_stack()  # before the plays, which take longer than the refusal
     played = as_scenario(scenario)
@@ -116,7 +116,6 @@ def _check(size: str, architecture: str, positions: int | Callable[[Any], int]) 
 
 
 def _write(folder: Path, model: Any, tokenizer: Any, facts: dict[str, Any], version: int) -> None:
-    from gem_ma.engines.local.loading import import_stack, quiet
 
     with quiet(import_stack()[1]):
         model.save_pretrained(folder)

@@ -8,16 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gem_ma.engines.api.budget import Budget, Price
 from gem_ma.engines.api.endpoint import EACH, Endpoint, single
 from gem_ma.engines.vllm.backend import Backend, Parameters
+from gem_ma.engines.vllm.process import Process
+from gem_ma.engines.vllm.replicas import Replicas
+from gem_ma.engines.vllm.server import Server
 from gem_ma.engines.vllm.settings import Serving
 from gem_ma.kernel.errors import ConfigError
-
-if TYPE_CHECKING:
-    from gem_ma.engines.vllm.server import Server
 
 # nats that two servers may be apart on the same draws (`probing.apart`): some ten times what their
 # kernels round by, and far below what other weights do
@@ -40,7 +40,6 @@ def process_of(
         raise ConfigError(
             f"{where}: served_model is the name of a model at a server, and there is no base_url"
         )
-    from gem_ma.engines.vllm.process import Process
 
     options = {"dtype": serving.dtype, **(serving.engine or {})}
     return Process(where, path, parameters, options, rank)
@@ -61,7 +60,6 @@ def servers_of(
             f"{where}: engine starts vLLM in this process; with base_url, give these options to the"
             " server"
         )
-    from gem_ma.engines.vllm.server import Server
 
     return [
         Server(
@@ -82,7 +80,6 @@ def replicas_of(
     where: str, policy: str, servers: Sequence[Server], endpoint: Endpoint, bound: float
 ) -> Backend:
     """These servers as one, see `replicas`. `endpoint` tells how patiently a request is tried."""
-    from gem_ma.engines.vllm.replicas import Replicas
 
     # a request is tried as often as at a single server, over all of them
     tries = math.ceil(endpoint.attempts / EACH) if len(servers) > 1 else 1

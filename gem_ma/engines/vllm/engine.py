@@ -41,6 +41,7 @@ from gem_ma.engines.api.budget import Budget, Price
 from gem_ma.engines.api.endpoint import Endpoint
 from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.rendering import ChatOptions
+from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.local.vocabulary import Vocabulary
 from gem_ma.engines.vllm.adapters import plain_name, write_adapter, write_weights
 from gem_ma.engines.vllm.backend import HOTTEST, Adapter, Backend, Draw, Parameters, Several
@@ -275,7 +276,6 @@ class VLLM:
 
     @cached_property
     def _trained(self) -> Any:
-        from gem_ma.engines.local.transformers import Transformers
 
         lora: dict[str, Any] = {} if self.lora is None else {"lora": self.lora}
         return Transformers(

@@ -22,6 +22,7 @@ from gem_ma.pages.live.answers import (
     served,
     warning,
 )
+from gem_ma.pages.live.run import Run
 from gem_ma.pages.static.folder import manifest, stored_summary
 from gem_ma.pages.static.marks import axis_name
 from gem_ma.pages.static.page import Html, table, text
@@ -41,7 +42,6 @@ from gem_ma.scores.studies import Cell
 from gem_ma.system.files import damage
 
 if TYPE_CHECKING:
-    from gem_ma.pages.live.run import Run
     from gem_ma.pages.live.site import Site
 
 Scored = tuple[str, Mapping[str, Any]]  # a score by its name

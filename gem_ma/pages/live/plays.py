@@ -13,10 +13,10 @@ from functools import cache
 from pathlib import Path
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gem_ma import registry
-from gem_ma.config.loading import load
+from gem_ma.config.loading import Loaded, load
 from gem_ma.driver.behaviour import as_factory, needs_policy
 from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
 from gem_ma.pages.live.answers import warning, whole_number
@@ -29,9 +29,6 @@ from gem_ma.runs.folder import open_folder
 from gem_ma.runs.plans import try_seats
 from gem_ma.runs.store import run_path
 from gem_ma.runs.worlds import worlds_of
-
-if TYPE_CHECKING:
-    from gem_ma.config.loading import Loaded
 
 PATIENCE_S = 30 * 60.0  # a question that nobody answers so long ends its play
 # plays that run at once; plays that a server remembers

@@ -11,8 +11,9 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import replace
 from pathlib import Path
 from threading import Condition, Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gem_ma.config.loading import Loaded
 from gem_ma.driver.rollout import Plan, play
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.human import spoken_line, typed_reply, usage
@@ -24,11 +25,8 @@ from gem_ma.kernel.types import Message, Reply, Request, spoken
 from gem_ma.pages.static.report import write_report
 from gem_ma.pages.static.transcript import key_of, messages_shown, number
 from gem_ma.runs.score import score_of
-
-if TYPE_CHECKING:
-    from gem_ma.config.loading import Loaded
-    from gem_ma.runs.store import RunFolder
-    from gem_ma.runs.worlds import Worlds
+from gem_ma.runs.store import RunFolder
+from gem_ma.runs.worlds import Worlds
 
 ANSWER_S = 1.0  # how long a request waits for what comes next; mostly the others act at once
 MOST_TEXT = 1_000_000  # characters of a message: who plays must be able to read all of it

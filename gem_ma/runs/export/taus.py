@@ -14,6 +14,7 @@ from gem_ma.runs.export.chats import chat, seen_before
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import TOOL, Malformed, Message, ToolCall, Turn, spoken
+import json
 
 SIDES = ("assistant", "user")
 Won = Callable[[Episode], bool | None]
@@ -54,7 +55,6 @@ def tau1(episodes: Iterable[Episode], won: Won) -> list[dict[str, Any]]:
 
 def _tau1_message(message: dict[str, Any]) -> dict[str, Any]:
     """As the chat API has it: arguments of a call are a text of JSON there."""
-    import json
 
     for call in message.get("tool_calls", ()):
         arguments = call["function"]["arguments"]

@@ -24,6 +24,7 @@ from gem_ma.runs.store import read_episodes
 from gem_ma.runs.store.tables import DATA
 from gem_ma.scores.judge import Judge
 from gem_ma.system.files import oserror
+from gem_ma.runs.store import read_media
 
 # format -> how the name of its file ends; "" = a folder
 FORMATS = {
@@ -221,7 +222,6 @@ def _safe_names(splits: Iterable[str]) -> dict[str, str]:
 
 def _copy_images(run: Path, out: Path) -> None:
     """The run's images, under the digests that its messages name."""
-    from gem_ma.runs.store import read_media
 
     names: Sequence[str] = os.listdir(run / "media") if (run / "media").is_dir() else ()
     for name in names:

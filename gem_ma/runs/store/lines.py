@@ -18,6 +18,7 @@ from gem_ma.runs.store.disk import media_file
 from gem_ma.runs.store.sense import check_play
 from gem_ma.runs.store.tables import read_table, table_files
 from gem_ma.system.files import MOST_JSON, is_file, lines, oserror, read, read_json, stream
+from gem_ma.config.document import read as read_yaml
 
 EpisodeId = tuple[str, int, int]
 
@@ -306,7 +307,6 @@ def _quick(line: bytes) -> Any:
 def read_resolved(path: Path) -> dict[str, Any]:
     """resolved.yaml of a run folder as it was written; what changed at a resume stands in the
     manifest. Raises StoreError."""
-    from gem_ma.config.document import read as read_yaml
 
     file = path / "resolved.yaml"
     data = read(file, path, MOST_JSON)

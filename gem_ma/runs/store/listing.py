@@ -17,6 +17,7 @@ from typing import Any
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.runs.store.lines import read_manifest, read_resolved
 from gem_ma.system.files import MOST_JSON, MOST_LINE, is_file, oserror, read, stream
+from gem_ma.config.document import read as read_yaml
 
 MOST_FLOAT = sys.float_info.max
 
@@ -110,7 +111,6 @@ _ELSEWHERE = re.compile(r"^(?:(?:scenarios?|agents|policies)\b|[^\sa-z#-])", re.
 
 @lru_cache(maxsize=256)
 def _facts_of(text: str) -> Played:
-    from gem_ma.config.document import read as read_yaml
 
     document = read_yaml(text, "resolved.yaml")
     document.refuse()

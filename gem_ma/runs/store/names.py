@@ -14,6 +14,8 @@ from typing import Any
 
 from gem_ma.kernel.errors import StoreError
 from gem_ma.record.json_text import dump_json, load_json
+from gem_ma import __version__
+import subprocess
 
 # Settings that may differ between the writers of one folder, because no episode depends on them;
 # `*` stands for any name.
@@ -257,7 +259,6 @@ def differs(old: Any, new: Any) -> str:
 
 
 def versions() -> dict[str, Any]:
-    from gem_ma import __version__
 
     return {
         "versions": {"gem_ma": __version__, "python": ".".join(map(str, sys.version_info[:3]))},
@@ -272,7 +273,6 @@ def _git(folder: Path) -> dict[str, Any] | None:
     # asked in another folder, git would look above it, and name a repository of somebody else
     if not (folder / ".git").exists():
         return None
-    import subprocess
 
     def ask(*words: str) -> str | None:
         # a hook that the checkout names would be run otherwise

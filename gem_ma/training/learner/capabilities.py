@@ -6,18 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Weighs
 from gem_ma.training.learner.critic import Critic
 from gem_ma.training.learner.rows import Turns
 from gem_ma.training.processes.teams import Team
-
-if TYPE_CHECKING:
-    from gem_ma.engines.base import Policy
 
 
 @runtime_checkable

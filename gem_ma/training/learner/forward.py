@@ -13,22 +13,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.engines.local.constrained import IdSet
 from gem_ma.engines.local.sight import PIXELS
+from gem_ma.engines.local.transformers import Transformers
 from gem_ma.training.learner import parity
 from gem_ma.training.learner.head import Choice, behind, chosen
 from gem_ma.training.learner.layers import recomputed
 from gem_ma.training.learner.packing import PASS_TOKENS, Pack, packs
 from gem_ma.training.learner.rows import Allowed, Row
 from gem_ma.training.processes.teams import SOLO, Team
-
-if TYPE_CHECKING:
-    from gem_ma.engines.local.transformers import Transformers
 
 # logits that stand at once: 128 MiB in float32, of which there are two copies, three under an
 # entropy bonus

@@ -14,17 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gem_ma.engines.local.decoding import Decoder
 from gem_ma.engines.local.sampling import Source
 from gem_ma.engines.local.settings import Memory
+from gem_ma.engines.local.transformers import Transformers
 from gem_ma.kernel.errors import EngineError
 from gem_ma.kernel.types import Sampling
 from gem_ma.training.learner.trained import Trained
-
-if TYPE_CHECKING:
-    from gem_ma.engines.local.transformers import Transformers
 
 # nats; numbers that differ, differ by more
 LAST_BIT = {"float32": 1e-8, "bfloat16": 1e-5, "float16": 1e-6}

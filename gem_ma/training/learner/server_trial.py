@@ -9,18 +9,15 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gem_ma.engines.local.vocabulary import Vocabulary
 from gem_ma.engines.tinker.client import Adam, Clients, Pull
+from gem_ma.engines.tinker.engine import Tinker
 from gem_ma.engines.vllm.probing import blocking
 from gem_ma.kernel.types import Sampling
 from gem_ma.training.learner.server_scale import PLAIN_EPS, Scale, measured
-
-if TYPE_CHECKING:
-    from gem_ma.engines.tinker.engine import Tinker
 
 LENGTH = 8  # predicted tokens of the short row; a server compiles for each length
 DRIFTED = 1e-3  # nats

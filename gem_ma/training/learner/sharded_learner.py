@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from gem_ma.engines.local.transformers import Transformers
 from gem_ma.kernel.errors import EngineError, GemMaError
 from gem_ma.kernel.types import Sampling
 from gem_ma.training.learner.forward import Scorer
@@ -24,9 +25,6 @@ from gem_ma.training.learner.torch_critic import TorchCritic
 from gem_ma.training.learner.torch_learner import TorchLearner
 from gem_ma.training.learner.weights import note_of
 from gem_ma.training.processes.teams import Team, lost
-
-if TYPE_CHECKING:
-    from gem_ma.engines.local.transformers import Transformers
 
 T = TypeVar("T")
 

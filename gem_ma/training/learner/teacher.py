@@ -8,19 +8,17 @@ stands for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.engines.base import Policy
+from gem_ma.engines.local.transformers import Transformers
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.training.learner.forward import Scorer
 from gem_ma.training.learner.rows import Row
 from gem_ma.training.processes.teams import Team
-
-if TYPE_CHECKING:
-    from gem_ma.engines.local.transformers import Transformers
 
 
 class Teacher:
@@ -31,7 +29,6 @@ class Teacher:
     """
 
     def __init__(self, policy: Policy, learner: Transformers) -> None:
-        from gem_ma.engines.local.transformers import Transformers
 
         self.policy = policy.name
         where = f"train.loss.reference: policy {policy.name!r}"

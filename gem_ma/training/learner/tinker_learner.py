@@ -17,7 +17,7 @@ import json
 import random
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.engines.base import stable_seed
 from gem_ma.engines.tinker.client import Adam, Lost, Pull
-from gem_ma.engines.tinker.engine import TRAINED, run_of
+from gem_ma.engines.tinker.engine import TRAINED, Tinker, run_of
 from gem_ma.engines.tinker.settings import adapter_of
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Sampling
@@ -45,9 +45,6 @@ from gem_ma.training.learner.rows import (
 from gem_ma.training.learner.sampled import Sampled
 from gem_ma.training.learner.server_checks import Checks
 from gem_ma.training.learner.server_trial import habits_of
-
-if TYPE_CHECKING:
-    from gem_ma.engines.tinker.engine import Tinker
 
 FILE = "tinker.json"
 SCHEMA = 1

@@ -12,7 +12,7 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from gem_ma.config.learning import CriticSettings
 from gem_ma.credit.table import TurnTable
 from gem_ma.driver.memory import remembered
 from gem_ma.engines.local.images import Picture
+from gem_ma.engines.local.transformers import Transformers
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import DataError
 from gem_ma.kernel.types import Tool
@@ -29,9 +30,6 @@ from gem_ma.training.learner.critic import Array, cut_views, fit_quality
 from gem_ma.training.learner.layers import recomputed
 from gem_ma.training.learner.packing import PASS_TOKENS
 from gem_ma.training.learner.rows import Rows, pictures_of, rows
-
-if TYPE_CHECKING:
-    from gem_ma.engines.local.transformers import Transformers
 
 # ids of a sequence, and its (position, row of the table) to be read
 Sequenced = tuple[NDArray[np.int64], list[tuple[int, int]]]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.engines.base import Policy
+from gem_ma.engines.local.transformers import Transformers
 from gem_ma.kernel.types import Message, Sampling
 from gem_ma.training.learner import replay
 from gem_ma.training.learner.cloning import clone
@@ -47,9 +48,6 @@ from gem_ma.training.learner.torch_critic import TorchCritic
 from gem_ma.training.learner.trained import PROBES, Sampler, Trained
 from gem_ma.training.learner.weights import restore, saved, tensors_of
 from gem_ma.training.processes.teams import Team
-
-if TYPE_CHECKING:
-    from gem_ma.engines.local.transformers import Transformers
 
 
 class TorchLearner(Trained):

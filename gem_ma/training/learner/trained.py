@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.engines.local.images import Picture
+from gem_ma.engines.local.transformers import Transformers
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Message, Sampling, Tool
 from gem_ma.training.learner.adam import BETAS
@@ -23,9 +24,6 @@ from gem_ma.training.learner.forward import Scorer
 from gem_ma.training.learner.mismatch import check_sampling
 from gem_ma.training.learner.rows import Row, Turns, pictures_of
 from gem_ma.training.learner.small_moments import small_adamw
-
-if TYPE_CHECKING:
-    from gem_ma.engines.local.transformers import Transformers
 
 PROBES = 4  # different prompts that a publish is checked on
 REMEMBERED = 1 << 30  # bytes of the weights of the last publish; larger ones are not copied

@@ -3,6 +3,7 @@ its files lie in `wandb/` of the run folder."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from gem_ma.training.tracking import PROJECT, Facts
@@ -14,7 +15,6 @@ LOGIN_S = 30  # an unattended run must not wait for somebody to log in
 def open_tracker(facts: Facts, **options: Any) -> LibraryRun:
     """A run of its own, or the one of this folder again. A project is the option, else
     WANDB_PROJECT, else gem_ma."""
-    import os
 
     import wandb
 
