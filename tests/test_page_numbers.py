@@ -23,7 +23,7 @@ from gem_ma.config.playing import RunSettings, ToolOptions
 from gem_ma.config.training import CurriculumSettings
 from gem_ma.driver import calling
 from gem_ma.engines.api import endpoint, hiding, remote
-from gem_ma.engines.local import template_budget, tool_grammar
+from gem_ma.engines.local import tool_grammar
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.vllm import probing, replica
 from gem_ma.kernel import types
@@ -125,7 +125,6 @@ NUMBERS: list[tuple[str, str, Callable[[], float]]] = [
     ("docs/worlds.md", "its own number of turns, else {}", lambda: gem.TURNS),
     ("docs/limits.md", "`run.max_said`, {} characters", lambda: types.MAX_SAID),
     ("docs/limits.md", "{} in a process", lambda: calling.MAX_HUNG),
-    ("docs/limits.md", "a budget of {} loop turns", lambda: template_budget.BUDGET),
     ("docs/serve.md", "for `--patience` seconds ({})", lambda: desk.PATIENCE_S),
     ("docs/serve.md", "waits up to {} seconds", lambda: routes.WAIT_S),
     ("docs/serve.md", "bodies over {} MB", lambda: door.MOST_BYTES / MIB),

@@ -26,11 +26,10 @@ the same ids tomorrow.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from itertools import groupby, product
 from typing import Any
 
-from gem_ma.engines.local.template_budget import TemplateLimit, refill
-from gem_ma.engines.local.template_guard import guard
 from gem_ma.engines.local.template_lines import (
     ImageRefused,
     Line,
@@ -46,6 +45,8 @@ from gem_ma.kernel.types import Image, Message, Tool
 
 # what templates that take a date print, where `template: {date_string: ...}` says nothing else
 DAY = "26 Jul 2024"
+NOW = datetime(2024, 7, 26)  # the same day, for templates that ask for the time
+MOST_TEXT = 5_000_000  # characters of a template, and of what it renders
 MOST_LAYOUTS = 4096  # layouts kept
 MANY = 1 << 30
 PLAIN = (  # `template: plain`, for models without a template of their own
@@ -88,9 +89,11 @@ class ChatTemplate:
                 f"{where}: there is no chat template, so messages cannot be rendered; use a chat"
                 " model, add chat_template.jinja, or write template: plain for roles as plain text"
             )
-        # a tokenizer may hold several templates by name, and its library picks one
-        guard(PLAIN if self.plain else getattr(tokenizer, "chat_template", None))
-        self._loading = True  # a template that is stopped now will never work
+        if len(self.source) > MOST_TEXT:
+            raise ConfigError(
+                f"{where}: the chat template has {len(self.source)} characters; {MOST_TEXT} are"
+                " read; use another model, or template: plain"
+            )
         self.options: dict[str, Any] = (
             {} if options is None or isinstance(options, str) else dict(options)
         )
@@ -105,7 +108,6 @@ class ChatTemplate:
         self._learn_texts()
         self.shows_tools = self._shows_tool()
         self.show_calls(False)
-        self._loading = False
 
     def _learn_texts(self) -> None:
         hello = Message("hello")
@@ -215,12 +217,22 @@ class ChatTemplate:
                 self._layouts[key] = layout
         return self._filled(layout, slots.contents, images)
 
+    def _stop_clock(self, tools: list[dict[str, Any]]) -> None:
+        """`strftime_now` gives one day: the same conversation has the same ids tomorrow."""
+        if "strftime_now" in self.source:
+            from transformers.utils import chat_template_utils
+
+            source = self.tokenizer.get_chat_template(None, tools or None)
+            # kept by the library, which turns a function among the options into its text
+            compiled = chat_template_utils._compile_jinja_template(source)
+            compiled.globals["strftime_now"] = NOW.strftime
+
     def _layout(
         self, chat: list[dict[str, Any]], tools: list[dict[str, Any]], slots: Slots
     ) -> Layout:
         """The rendered template, cut at its placeholders."""
         template = {"chat_template": PLAIN} if self.plain else {}
-        refill()
+        self._stop_clock(tools)
         try:
             text = self.tokenizer.apply_chat_template(
                 chat,
@@ -231,21 +243,15 @@ class ChatTemplate:
                 **template,
                 **self.options,
             )
-        except (TemplateLimit, MemoryError) as error:
-            why = (
-                f"{self.where}: the chat template was stopped:"
-                f" {error or 'it takes more memory than there is'}"
-            )
-            raise (
-                ConfigError(f"{why}; use another model, or template: plain")
-                if self._loading
-                else TemplateLimit(why)
-            ) from error
         except Exception as error:  # templates raise what they like
             raise EngineError(
                 f"{self.where}: the chat template refused the conversation: {type(error).__name__}:"
                 f" {error}"
             ) from error
+        if len(text) > MOST_TEXT:
+            raise EngineError(
+                f"{self.where}: the chat template makes {len(text)} characters; {MOST_TEXT} fit"
+            )
         layout = layout_of(text, len(slots.contents))
         if layout is None:
             raise EngineError(
