@@ -1,5 +1,5 @@
 """A scenario on its way into another process: the name of its class, the file of its module and its
-attributes as JSON; a class inside a function travels as its source.
+attributes as JSON. A class inside a function does not travel: nothing imports it there.
 
 What it holds travels alike: the scenario that a wrapper stands around, and dataclasses. Nothing
 is pickled: that would run the author's code to read, and hide what differs.
@@ -11,9 +11,7 @@ import ast
 import dataclasses
 import importlib
 import importlib.util
-import inspect
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +37,11 @@ def described(holder: Any, module: str | None = None, *, state: bool = True) -> 
         "id": getattr(holder, "id", ""),
         "state": None,
     }
-    # nothing can be imported out of a function that is not running
     if "<locals>" in attribute:
-        order |= {"sources": _sources(cls), "attribute": cls.__name__}
-    elif order["file"] is None:
+        raise NotImportable(
+            f"{cls.__name__} is a class inside a function, which no other process can import"
+        )
+    if order["file"] is None:
         raise NotImportable(f"its module {name} has no file; name an importable class in module=")
     if state:
         try:
@@ -67,39 +66,6 @@ def _state(holder: Any) -> dict[str, Any]:
 
 def _is_data(value: Any) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
-
-
-def _sources(cls: type) -> dict[str, Any]:
-    """Source texts of a class that is defined inside a function, bases first, and the plain
-    values that its methods close over."""
-    texts = []
-    closed = {}
-    for base in reversed(cls.__mro__):
-        if "<locals>" not in base.__qualname__:
-            continue
-        try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
-        except (OSError, TypeError, SyntaxError) as error:
-            raise NotImportable(
-                f"the source of {base.__qualname__} cannot be read ({error})"
-            ) from error
-        # decorators stand outside of the class, and their names may mean nothing in the child
-        tree.body[0].decorator_list = []  # type: ignore[attr-defined]
-        texts.append(ast.unparse(tree))
-        for member in vars(base).values():
-            if inspect.isfunction(member):
-                closed.update(_plain_cells(member))
-    return {"texts": texts, "closed": closed}
-
-
-def _plain_cells(function: Any) -> dict[str, Any]:
-    values = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            values[name] = packed(cell.cell_contents)
-        except (TypeError, ValueError):
-            continue  # missed in the child, which then says so
-    return values
 
 
 def packed(value: Any) -> Any:
@@ -163,15 +129,6 @@ def rebuilt(order: dict[str, Any]) -> Any:
             else:
                 spec.loader.exec_module(module)
         cls: Any = module
-        if "sources" in order:
-            names = {
-                **vars(module),
-                **{name: unpacked(value) for name, value in order["sources"]["closed"].items()},
-            }
-            for text in order["sources"]["texts"]:
-                exec(text, names)  # the author's own class, as it stands in the file above
-            # a holder, so that the attributes can be walked as those of a module are
-            cls = type("found", (), {order["attribute"]: names[order["attribute"]]})
         for part in order["attribute"].split("."):
             cls = getattr(cls, part)
         # without __init__: its arguments are not known, its result is

@@ -7,14 +7,13 @@ import inspect
 import json
 import re
 import sys
-from contextlib import AbstractContextManager, nullcontext, suppress
-from functools import cache, lru_cache
+from contextlib import suppress
+from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
 from gem_ma.worlds.guest import guest, library
 from gem_ma.worlds.ordered import in_order
-from gem_ma.worlds.purity import is_pure
 
 Data = tuple[str, int, int, str]  # task, size, seed, options as JSON
 _EVALUATES = re.compile(r"\b(?:eval|exec|parse_expr|sympify)\(")
@@ -31,7 +30,7 @@ def data_of(name: str, size: int, seed: int, options: str) -> Any:
 @lru_cache(maxsize=1024)  # a fork asks again, and some questions take .2 s to make
 def item_of(data: Data, index: int) -> Any:
     made = data_of(*data)
-    with turn(type(made), "__getitem__", data[2] + index):  # a few draw from the global state
+    with guest(data[2] + index):  # a few draw from the global state
         return made[index]
 
 
@@ -41,20 +40,10 @@ def score(data: Data, item: Any, answer: str) -> float:
         return 0.0
     made = data_of(*data)
     # an answer that a grader cannot read is wrong, and any of them raise
-    with suppress(Exception), turn(type(made), "score_answer", 0):
+    with suppress(Exception), guest(0):
         paid = float(made.score_answer(answer, item))
         return paid if 0 <= paid <= 1 else 0.0
     return 0.0
-
-
-def turn(task: type, method: str, seed: int) -> AbstractContextManager[None]:
-    """What a method of a task runs in: a guest's turn takes ten times as long as most of them."""
-    return nullcontext() if _is_pure(task, method) else guest(seed)
-
-
-@cache
-def _is_pure(task: type, method: str) -> bool:
-    return is_pure(getattr(task, method), task)
 
 
 def evaluates(name: str) -> bool:

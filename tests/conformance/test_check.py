@@ -59,30 +59,38 @@ def test_a_fault_of_a_kernel_is_caught(game, base, rules):
     assert rules & found(scenario=base, game=game, skip=set(RULES) - rules)
 
 
-def local_scenario(separator):
-    class Local(shapes.Haggle):
-        def opening(self, agent, secret):
-            words = {"apple", "pear", "plum", "fig", "cherry"}
-            return super().opening(agent, secret) + separator.join(
-                sorted(words) if separator == " " else words
-            )
+class Salted(shapes.Haggle):
+    """Opens with words in the order of their hashes."""
+
+    def opening(self, agent, secret):
+        words = {"apple", "pear", "plum", "fig", "cherry"}
+        return super().opening(agent, secret) + "-".join(words)
+
+
+def test_fresh_processes_are_tried_for_ids_classes_and_instances():
+    only_first = set(RULES) - {1}
+    assert found(scenario=Salted, skip=only_first) == {1}
+    for scenario in (shapes.Alone, "kuhn_poker", shapes.Alone()):
+        assert 1 not in check_scenario(scenario, seeds=SEEDS, skip=only_first).untested
+
+
+def made_in_a_function():
+    class Local(shapes.Alone):
+        pass
 
     return Local
 
 
-def test_fresh_processes_are_tried_for_classes_inside_functions_too():
-    only_first = set(RULES) - {1}
-    assert found(scenario=local_scenario("-"), skip=only_first) == {1}
-    for scenario in (local_scenario(" "), local_scenario(" ")(), "kuhn_poker", shapes.Alone()):
-        assert 1 not in check_scenario(scenario, seeds=SEEDS, skip=only_first).untested
-
-
-def test_what_cannot_travel_to_a_fresh_process_is_said_to_be_untested():
+def with_a_helper_of_its_own():
     made = type("Made", (shapes.Alone,), {})()
     made.helper = object()
-    assert (
-        "fresh processes" in check_scenario(made, seeds=SEEDS, skip=set(RULES) - {1}).untested[1][0]
-    )
+    return made
+
+
+@pytest.mark.parametrize("make_one", [made_in_a_function, with_a_helper_of_its_own])
+def test_what_cannot_travel_to_a_fresh_process_is_said_to_be_untested(make_one):
+    untested = check_scenario(make_one(), seeds=SEEDS, skip=set(RULES) - {1}).untested
+    assert "fresh processes" in untested[1][0]
 
 
 def test_a_finding_names_rule_agent_step_and_the_smallest_seed():
