@@ -123,7 +123,6 @@ ALLOWED: dict[str, dict[str, str]] = {
     "gem_ma/engines/local/tiny.py": dict.fromkeys(("save_pretrained", "write_text"), SAVED),
     "gem_ma/engines/local/transformers.py": {"save_pretrained": SAVED},
     "gem_ma/engines/local/tiny_vision.py": {"write_text": SAVED},
-    "gem_ma/engines/local/gguf.py": {"memmap": "a file unpacked a moment ago from a known wheel"},
     "gem_ma/engines/local/packaged.py": {
         "open": "a wheel that the user names, after a look at its kind",
         **dict.fromkeys(("mkdir", "write_bytes", "write_text", "save_pretrained"), SAVED),

@@ -207,27 +207,21 @@ def test_what_is_there_stays_and_a_wrong_file_leaves_nothing(tmp_path: Path, whe
     assert not (tmp_path / "model").exists()
 
 
-@pytest.mark.parametrize(
-    ("cut", "reason"),
-    [
-        (0, "no GGUF file"),
-        (4, "no GGUF file"),
-        (300, "no GGUF file"),
-        (-9, "ends within output_norm"),
-    ],
-)
-def test_a_file_that_is_no_model_is_named(tmp_path: Path, cut: int, reason: str) -> None:
+@pytest.mark.parametrize("cut", [0, 4, 300, -40])
+def test_a_file_that_is_no_model_is_named(tmp_path: Path, cut: int) -> None:
     (tmp_path / "cut.gguf").write_bytes(small_model()[0][:cut])
-    with pytest.raises(DataError, match=rf"cut\.gguf: {reason}"):
+    with pytest.raises(
+        DataError, match=r"cut\.gguf: not a GGUF file that can be read here, or cut"
+    ):
         list(Gguf(tmp_path / "cut.gguf").weights())
 
 
-def test_kinds_that_are_not_known_are_named(tmp_path: Path) -> None:
+def test_weights_that_are_not_known_are_named(tmp_path: Path) -> None:
     values = np.zeros((1, 32), np.float32)
     (tmp_path / "new.gguf").write_bytes(
-        gguf([("blk.0.attn_q.weight", 12, values, bytes(99))], FACTS)
+        gguf([("blk.0.ssm_in.weight", 0, values, values.tobytes())], FACTS)
     )
-    with pytest.raises(DataError, match=r"blk\.0\.attn_q\.weight, of kind 12, is not known"):
+    with pytest.raises(DataError, match=r"blk\.0\.ssm_in\.weight is not known"):
         list(Gguf(tmp_path / "new.gguf").weights())
 
 
