@@ -44,7 +44,7 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import SCENARIO, SYSTEM, TOOL
 from gem_ma.system.value_objects import flat
 
-CERTAIN = 0.8  # confidence from which a transfer is no offer any more: it is under way
+CERTAIN = 0.8  # confidence from which a transfer is not an offer any more: it is under way
 _MONEY = re.compile(
     r"[$€£]\s?\d|\d\.\d\d\b|\b(?:no|without) (?:price )?(?:difference|charge|extra cost)\b"
 )
@@ -300,7 +300,7 @@ class Customer:
         if goal.place in self.unclear:
             return []
         self.unclear.add(goal.place)
-        # its own question is no fault of the other side
+        # its own question is not a fault of the other side
         self.agenda.idle = max(0, self.agenda.idle - 1)
         labels = dict.fromkeys(self.phrasebook.label(name) for name in missing)
         lacks = [f"{self.voice.bank('lacks')} {', '.join(labels)}."] if labels else []

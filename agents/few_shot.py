@@ -61,7 +61,7 @@ class FewShot:
         working folder; a config names the fields of `selection` (`shots: 3`). Raises ConfigError
         where there are too few such episodes, DataError for a file that is missing or damaged."""
         shots = selection.shots
-        # True is no count.
+        # True is not a count.
         if isinstance(shots, bool) or not isinstance(shots, int) or shots < 0:
             raise ConfigError(
                 f"agent {agent!r}: shots is a whole number of at least 0; got {shots!r}"

@@ -52,7 +52,7 @@ def response(text: str) -> str | None:
 
 def verdict(text: str) -> bool | None:
     """True or false by whole words: behind the last verdict label, or else the only one of the two
-    in the text. None where that is no verdict.
+    in the text. None where that is not a verdict.
 
     >>> verdict("Reason: all right.\\nVerdict: true"), verdict("untrue"), verdict("true or false?")
     (True, None, None)
@@ -114,8 +114,8 @@ def action(text: str) -> tuple[ToolCall | Malformed | None, str]:
 
 
 def action_text(text: str) -> str | None:
-    """The line behind the last `Action:` label, for choices that are no calls; None where there
-    is no label."""
+    """The line behind the last `Action:` label, for choices that are not calls; None where there
+    is not a label."""
     labels = list(_ACTION_LABEL.finditer(text))
     if not labels:
         return None

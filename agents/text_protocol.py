@@ -72,7 +72,7 @@ class Act:
         whole = "\n\n".join(part for part in (self.instructions, self._format(asked)) if part)
         prompt = self.thread.prompt(asked, whole)
         messages = prompt
-        # Each retry sees the same prompt: faulty drafts are no history.
+        # Each retry sees the same prompt: faulty drafts are not history.
         for left in reversed(range(1 + RETRIES)):
             reply: Reply = await self.sample(messages, legal=asked.legal)
             acted, words, fault = read(reply, asked)

@@ -293,13 +293,13 @@ def _mistyped(parameters: Mapping[str, Parameter], options: Mapping[str, Any]) -
         fits = _PLAIN.get(kind.removesuffix(" | None"))
         if fits is None or (value is None and kind.endswith(" | None")):
             continue
-        # a type is no value of its own, though it has that value's methods
+        # a type is not a value of its own, though it has that value's methods
         if isinstance(value, type) or not fits(value):
             return f"{name} is {kind}; got {value!r}"
     return ""
 
 
-# numpy's numbers too, and paths for texts. `yes` is no number, though Python's True is one
+# numpy's numbers too, and paths for texts. `yes` is not a number, though Python's True is one
 _PLAIN: dict[str, Callable[[Any], bool]] = {
     "int": lambda value: hasattr(value, "__index__") and not isinstance(value, bool),
     "float": lambda value: hasattr(value, "__float__") and not isinstance(value, bool),

@@ -89,7 +89,7 @@ class Arithmetic(Scenario):
         yield Reward({"solver": float(right)}, why="answer")
 
     def success(self, episode: Episode) -> bool | None:
-        # what a tool cost or paid is no part of the answer
+        # what a tool cost or paid is not part of the answer
         if not episode.end.scored:
             return None
         return any(entry.why == "answer" and entry.value == 1.0 for entry in episode.ledger)

@@ -120,7 +120,7 @@ class GuessNumber(Scenario):
         for turn in range(turns):
             actions = yield Ask({"player": prompt}, legal=choices)
             parts = FORM.read(actions["player"])
-            # 0 is no number at all, as in GEM
+            # 0 is not a number at all, as in GEM
             guess = (int(parts[0]) or None) if parts else None
             readable = guess is not None and low <= guess <= high
             if self.rewards == "gem":

@@ -65,7 +65,7 @@ def reveal(square: int, board: Sequence[Sequence[str]]) -> str:
 
 
 def clues_of(board: Sequence[Sequence[str]]) -> list[Clue]:
-    """What each number says about the closed squares around it. A flag is no proof."""
+    """What each number says about the closed squares around it. A flag is not proof."""
     around = neighbours(len(board), len(board[0]))
     marks = marks_of(board)
     clues = []

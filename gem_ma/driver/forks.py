@@ -69,7 +69,7 @@ async def take_over(seats: Seats, turns: Sequence[Turn], branch: Branch) -> None
         asked = Asked(turn.observed, Transcript(view), turn.legal, turn.tools, turn.step, before)
         answer = await seats.repeat(turn.agent, asked, turn.replies)
         action = read(answer, Pending(turn.legal, turn.tools), seats.max_said)
-        # a clock, a global generator or a hidden counter: then what follows is no branch
+        # a clock, a global generator or a hidden counter: then what follows is not a branch
         if action not in (turn.action, _without_thought(turn.action, action.parsed)):
             raise ReplayError(
                 f"agent {turn.agent!r}, step {turn.step}: its behaviour does not repeat what it"

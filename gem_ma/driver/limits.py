@@ -1,6 +1,6 @@
 """The driver's limits on one play: how long it may go on, and how much a model may say.
 
-They are no rules of the scenario: a play that they cut is a truncation (`End.bootstraps`).
+They are not rules of the scenario: a play that they cut is a truncation (`End.bootstraps`).
 """
 
 from __future__ import annotations

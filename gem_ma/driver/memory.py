@@ -150,7 +150,7 @@ class Remembering:
                 Message.system(ORDER),
                 Message(f"{before}The player is {self._agent}. What followed:\n{lines}"),
             )
-            # a thread of its own: it is no part of the conversation that the agent has
+            # a thread of its own: it is not part of the conversation that the agent has
             reply = await self._sample(prompt, thread=f"{thread}/summary", policy=SUMMARY)
             folded = old
             text = reply.text.strip()

@@ -25,7 +25,7 @@ def open_engine(policy: str, model: str, **options: Any) -> Engine:
     kind, _, name = model.partition("/")
     factory = load("engines", kind)
     # one config serves several engines (`policies.main.model=...` on the command line), and an
-    # option that asks for nothing is no reason to refuse one of them
+    # option that asks for nothing is not a reason to refuse one of them
     known = signature(factory).parameters
     options = {
         key: value for key, value in options.items() if key in known or not asks_nothing(key, value)

@@ -63,8 +63,8 @@ class ChatAEC(Projection, pettingzoo.AECEnv[str, dict[str, Any], "str | Action |
     def step(self, action: str | Action | None) -> None:
         """Takes the action of `agent_selection`. The last one of a decision point commits them all.
 
-        Raises ActionError, and changes nothing, for what is no action; ScenarioError where the
-        scenario's code fails.
+        Raises ActionError, and changes nothing, for anything that is not an action; ScenarioError
+        where the scenario's code fails.
         """
         session = self._session
         game = session.playing()

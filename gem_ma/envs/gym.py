@@ -87,8 +87,8 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
         """Acts, and plays the others until the agent is asked again, has left, or the play is over.
         The reward is all it was paid meanwhile.
 
-        Raises ActionError, and changes nothing, for what is no action; ScenarioError where the
-        scenario's code fails.
+        Raises ActionError, and changes nothing, for anything that is not an action; ScenarioError
+        where the scenario's code fails.
         """
         session = self._session
         agent = self.agent
@@ -99,7 +99,7 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
         if agent in game.pending:
             actions: dict[str, str | Action] = {agent: action}
             if len(game.pending) > 1:
-                # read first, so that nobody acts beside what is no action
+                # read first, so that nobody acts beside a fault
                 actions = {agent: self._read(action, game)}
                 # all others of a simultaneous step act before anything is committed
                 actions |= self._others.act(game)

@@ -58,7 +58,7 @@ class ChatParallel(Projection, pettingzoo.ParallelEnv[str, dict[str, Any], "str 
         session = self._session
         game = session.playing()
         if not self.agents:
-            # what PettingZoo's own test wants: a step without agents is no error
+            # what PettingZoo's own test wants: a step without agents is not an error
             warnings.warn(
                 f"{session.name}: the episode is over; call reset()", UserWarning, stacklevel=2
             )

@@ -174,7 +174,7 @@ class Session:
             for turn in game.turns[-len(actions) :]:
                 action = turn.action
                 self.turns[turn.agent] += 1
-                # a tool call in place of a move is no illegal one
+                # a tool call in place of a move is not an illegal one
                 self.illegal[turn.agent] = (
                     turn.legal is not None and action.parsed is None and not action.tool_calls
                 )

@@ -260,7 +260,7 @@ def _seeds(seed: Any, count: int) -> list[int | None]:
     """A seed for each environment. None draws one when it is reset."""
     if seed is None:
         return [None] * count
-    # a set has no order, and the letters of a text are no numbers
+    # a set has no order, and the letters of a text are not numbers
     listed = isinstance(seed, Iterable) and not isinstance(
         seed, (str, bytes, Mapping, set, frozenset)
     )

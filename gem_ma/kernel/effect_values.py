@@ -44,7 +44,7 @@ class Pending:
 # Every play of a scenario comes with the same tuple.
 @lru_cache(maxsize=512)
 def agents_problem(agents: tuple[str, ...] | None) -> str:
-    """Why these are no names of agents; "" where they are."""
+    """Why these are not names of agents; "" where they are."""
     if not agents or not all(isinstance(agent, str) and agent for agent in agents):
         return "agents must be a tuple of names"
     if len(set(agents)) != len(agents) or RESERVED_SENDERS & set(agents):
@@ -88,7 +88,8 @@ def closed_choice(legal: tuple[str, ...]) -> Pending:
 
 
 def offer(legal: Any, tools: Any) -> Pending:
-    """What one agent is asked for. Raises ValueError for what is no choice or no tool."""
+    """What one agent is asked for. Raises ValueError for anything that is neither a choice nor a
+    tool."""
     return Pending(_choices(legal), _offered(tools))
 
 
@@ -105,7 +106,7 @@ def _are_clean(choices: tuple[Any, ...]) -> bool:
 def _choices(legal: Any) -> tuple[str, ...] | None:
     if legal is None:
         return None
-    # the order of a set is no function of the seed
+    # the order of a set is not a function of the seed
     choices = () if isinstance(legal, (str, set, frozenset)) else tuple(legal)
     if not choices or not _are_clean(choices):
         raise ValueError(f"legal must be a non-empty tuple of strings; got {legal!r}")
@@ -120,7 +121,7 @@ def _offered(tools: Any) -> tuple[Tool, ...]:
 
 
 def amount(value: Any) -> float:
-    """A reward as a float. Raises ValueError for what is no finite number."""
+    """A reward as a float. Raises ValueError for anything that is not a finite number."""
     kind = type(value)
     if kind is float and isfinite(value):
         return value

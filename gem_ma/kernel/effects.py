@@ -118,7 +118,7 @@ class Scenario:
     # -- secrets ----------------------------------------------------------------------------------
     # agent -> fields of the task that only it may come to know
     private: Mapping[str, Sequence[str]] = {}
-    # decision points after which what `deal` drew is no secret any more
+    # decision points after which what `deal` drew is not a secret any more
     reveals_after: int | None = None
 
     # -- casts: who plays where nobody says -------------------------------------------------------

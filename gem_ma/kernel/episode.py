@@ -70,7 +70,7 @@ class End(Enum):
     def bootstraps(self) -> bool:
         """True for a truncation: the play could have gone on, so a value may stand in for the
         rest."""
-        # an interrupted play is no truncation: it will be played again from its start
+        # an interrupted play is not a truncation: it will be played again from its start
         return self not in (End.TERMINATED, End.INTERRUPTED, End.FAILED)
 
     @property

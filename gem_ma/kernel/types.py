@@ -19,7 +19,7 @@ from gem_ma.kernel.sampling import Attempt as Attempt
 from gem_ma.kernel.sampling import Sampling as Sampling
 from gem_ma.kernel.sampling import Usage as Usage
 
-# senders that are no agents
+# senders that are not agents
 SCENARIO = "scenario"
 SYSTEM = "system"
 TOOL = "tool"

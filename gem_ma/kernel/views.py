@@ -71,7 +71,8 @@ class Views:
 
     def offers(self, to: Mapping[str, Any], legal: Any, tools: Any) -> dict[str, Pending]:
         """What each of these agents is asked for; `legal` and `tools` are one value for all, or by
-        agent. Raises Misfit for a stranger, ValueError for what is no choice or no tool."""
+        agent. Raises Misfit for a stranger, ValueError for anything that is neither a choice nor a
+        tool."""
         if not to:
             raise Misfit("asks nobody: Ask({})")
         if isinstance(legal, tuple) and not tools:  # the common case, checked once

@@ -345,7 +345,7 @@ def load_episode(line: str | bytes) -> Episode:
 def digest(episode: Episode) -> str:
     """SHA-256 (hex) of the episode's canonical JSON without token counts, retries and names of
     servers: equal plays have equal digests."""
-    # every prompt in full: how a line saves room is no part of what was played
+    # every prompt in full: how a line saves room is not part of what was played
     data = _plain_values(episode)
     for turn in data["turns"]:
         for reply in turn.get("replies", ()):
@@ -353,7 +353,7 @@ def digest(episode: Episode) -> str:
             reply.pop("usage", None)
             reply.pop("attempts", None)
             reply.pop("model", None)
-    # keys sorted: the order in which a scenario names things is no part of what was played
+    # keys sorted: the order in which a scenario names things is not part of what was played
     return hashlib.sha256(
         json.dumps(data, sort_keys=True, allow_nan=False, separators=(",", ":")).encode()
     ).hexdigest()

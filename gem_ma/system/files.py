@@ -371,7 +371,7 @@ def _check(path: Path, status: os.stat_result, flags: int) -> None:
 
 
 def _in_words(path: Path, error: OSError, wanted: str = "no regular file") -> OSError:
-    """The error in words where something that is no file stands there; itself otherwise."""
+    """The error in words where something that is not a file stands there; itself otherwise."""
     try:
         there = _KINDS.get(stat.S_IFMT(os.lstat(path).st_mode), "of an unknown kind")
     except OSError:

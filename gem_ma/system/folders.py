@@ -13,7 +13,7 @@ from pathlib import Path
 from gem_ma.kernel.errors import StoreError
 from gem_ma.system.files import is_file, is_folder, names, oserror, stream, whole
 
-# Names of ours. Whatever else lies in the folder is not ours, is never opened, and is no fault.
+# Names of ours. Whatever else lies in the folder is not ours, is never opened, and is not a fault.
 FILES = (
     "config.yaml",
     "resolved.yaml",

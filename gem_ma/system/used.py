@@ -53,7 +53,7 @@ _opened: dict[str, dict[str, None]] = {}  # file of code -> what it has opened f
 _digests: dict[str, str | None] = {}  # of what was opened, as it was then
 _begun: set[str] = set()  # what was used when a run began
 _played: set[str] = set()  # what only plays have used
-_written: set[str] = set()  # what this process makes itself is no data of a run
+_written: set[str] = set()  # what this process makes itself is not data of a run
 _local = threading.local()
 
 

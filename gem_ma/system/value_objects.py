@@ -22,8 +22,8 @@ def flat(constructor: Callable[..., T]) -> Callable[..., T]:
 
     A value object is a parameter by keyword whose default is a dataclass instance. A field that a
     caller names replaces that of the object, which is the default where it is not passed; a field
-    with the metadata `{"option": False}` is no option. Raises TypeError for an object of another
-    class, and on import where two parameters have one name.
+    with the metadata `{"option": False}` is not an option. Raises TypeError for an object of
+    another class, and on import where two parameters have one name.
     """
     signature = inspect.signature(constructor)
     objects = {

@@ -68,7 +68,7 @@ def _intercepted(scenario: Scenario, instead: Instead) -> Scenario:
     def wrapped(rng: random.Random, task: Any) -> Any:
         start = f"{rng.getstate()!r} {task!r}"
         inner = play(rng, task)
-        # a `play` that is no generator goes through as it is, so that the kernel names the fault
+        # a `play` that is not a generator goes through as it is, so that the kernel names the fault
         return _passing(inner, instead, str(hash(start))) if hasattr(inner, "send") else inner
 
     return differing(scenario, play=wrapped)

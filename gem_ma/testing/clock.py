@@ -21,8 +21,8 @@ def time_limit(seconds: float, computing: float | None = None) -> Limit:
     """Raises TooSlow inside the block after so many seconds of `computing` (processor time, by
     default as many as `seconds`), or after `seconds` in which it computed next to nothing.
 
-    A busy machine stretches neither: what waits for a processor is no hang. Without effect off the
-    main thread, where no signal can be caught.
+    A busy machine stretches neither: what waits for a processor is not a hang. Without effect off
+    the main thread, where no signal can be caught.
     """
     return Limit(seconds, seconds if computing is None else computing)
 

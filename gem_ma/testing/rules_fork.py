@@ -205,7 +205,7 @@ def _compare(kit: Kit, still: _Still, other: Any, step: int, seed: int, rule: st
 def _play_out(kit: Kit, parent: Any, other: Any, step: int, seed: int, last: _Still) -> None:
     """The fork, given its parent's later actions, becomes its parent; calls after the step run
     anew and may answer otherwise."""
-    # a call of the outside world may answer otherwise now, and that is no fault
+    # a call of the outside world may answer otherwise now, and that is not a fault
     if last.calls and last.calls[-1][0] >= step:
         return
     turns = [turn for turn in parent.turns if turn.step >= step]

@@ -24,7 +24,8 @@ _REFUSAL = re.compile(
     r"|(?:that|this) (?:is not?|isn't) |wrong (?:format|move|answer)",
     re.IGNORECASE,
 )
-# As often these tell what is true in the game ("X is no wolf"): a refusal where they name the act.
+# As often these tell what is true in the game ("X is not a wolf"):
+# a refusal where they name the act.
 _OF_THE_ACT = re.compile(
     r"is not? |isn't|cannot|can't|refus|unknown|unclear|once more|must be", re.IGNORECASE
 )

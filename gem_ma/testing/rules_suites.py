@@ -23,7 +23,7 @@ CYCLES = 60
 # Gymnasium takes that for a fault; where others act first, a limit of decision points may do so
 CUT_AT_ONCE = "Environment truncates after 1 step"
 # Warnings that any chat environment gets, word by word what the suites say about observations and
-# actions that are no arrays.
+# actions that are not arrays.
 EXPECTED = (
     "Observation is not a NumPy array",
     "Observation space for each agent probably should be",

@@ -63,7 +63,7 @@ class Watch:
         if not self.env.observation_space(agent).contains(observation):
             self.fail(3, "an observation lies in its space", agent)
         try:
-            # a NaN is no JSON, although Python writes it
+            # a NaN is not JSON, although Python writes it
             text = json.dumps(observation, allow_nan=False)
             json.dumps(observation, ensure_ascii=False).encode("utf-8")
             if json.loads(text) != _listed(observation):

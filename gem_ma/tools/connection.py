@@ -34,7 +34,7 @@ OPEN: set[Connection] = set()
 # words of the SDK
 FORGOTTEN = "Session terminated"  # by a server that was started anew: it has not taken the call
 NO_STATUS = "Server returned an error response"
-# the SDK tells every line that is no message with a traceback, on stderr where nobody listens
+# the SDK tells every line that is not a message with a traceback, on stderr where nobody listens
 logging.getLogger("mcp").addHandler(logging.NullHandler())
 
 
@@ -165,7 +165,7 @@ class Connection:
             command=sys.executable,
             args=["-I", "-S", *keeper, *self.target.command],
             env={name: self.target.key.value} if (name := self.target.key_name) else None,
-            # a byte that is no UTF-8 spoils its own line, and no other one
+            # a byte that is not UTF-8 spoils its own line, and no other one
             encoding_error_handler="replace",
         )
         self.pipe, theirs = os.pipe()
@@ -191,7 +191,7 @@ class Connection:
                     asyncio.get_running_loop().remove_reader(self.pipe)
 
     async def _heard(self, message: Any) -> None:
-        if isinstance(message, Exception):  # a line that is no message; it may have been an answer
+        if isinstance(message, Exception):  # not a message; it may have been an answer
             self.odd = f"; it sent what is no message: {_short(message)}"
 
     async def ready(self) -> Any:

@@ -243,7 +243,7 @@ def _end(pids: set[int]) -> None:
     for pid in pids:
         _signal(pid)
     reaped = True
-    while reaped:  # whoever is no child of ours is one when its parent is gone
+    while reaped:  # whoever is not a child of ours is one when its parent is gone
         reaped = False
         for pid in pids:
             with contextlib.suppress(ChildProcessError):

@@ -146,7 +146,7 @@ def _plain_name(name: str) -> str:
 
 
 def _text(data: bytes) -> str:
-    """Raises ValueError for what is no text."""
+    """Raises ValueError for anything that is not text."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16")
     if b"\0" in data:

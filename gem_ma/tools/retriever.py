@@ -46,7 +46,8 @@ class Retriever:
     """The server at one address. May be asked from several threads."""
 
     def __init__(self, url: str, key_name: str | None = None, timeout_s: float = 30.0) -> None:
-        """Raises ConfigError for what is no address, or a variable that holds no key."""
+        """Raises ConfigError for anything that is not an address, or a variable that holds no
+        key."""
         endpoint = Endpoint(base_url=url, api_key_env=key_name, timeout_s=timeout_s)
         try:
             # an address may hold no password and no query, which would be logged

@@ -46,7 +46,7 @@ class Session(sessions.Session):
         packed = {
             path: (*file[:2], base64.b64encode(file[2]).decode()) for path, file in files.items()
         }
-        # in ASCII: the name of a file may be bytes that are no UTF-8
+        # in ASCII: the name of a file may be bytes that are not UTF-8
         begin = f"_bash = Bash(os.path.join(os.getcwd(), 'home'), {packed!a})"
         super().__init__(wall, timeout_s, (_driver(), begin))
 

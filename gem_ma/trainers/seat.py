@@ -121,7 +121,7 @@ class Play:
     def run(self, answer: Callable[[list[dict[str, Any]]], str | Mapping[str, Any]]) -> None:
         """Plays to the end: `answer(messages)` gives a text, or an assistant's message. What it
         raises fails this play, and is printed; a tool may have ended the play meanwhile, and what
-        is raised then is no fault."""
+        is raised then is not a fault."""
         try:
             while not self.over:
                 message = answer(self.messages)

@@ -144,8 +144,8 @@ def chosen(names: Sequence[str], mask: Any) -> list[int]:
 
 
 def row_of(places: Sequence[Place], text: str) -> list[float] | None:
-    """The numbers in an answer; None where they are no action. Beyond the bounds of a Box a number
-    means the bound."""
+    """The numbers in an answer; None where they are not an action. Beyond the bounds of a Box a
+    number means the bound."""
     # one more than there should be is enough to see that they are too many
     numbers = [float(match[0]) for match in islice(_NUMBER.finditer(text), len(places) + 1)]
     if len(numbers) != len(places):

@@ -62,7 +62,7 @@ class Foreign(Scenario):
         raise NotImplementedError
 
     def read(self, agent: str, text: str) -> Any:
-        """The move in an answer where none are listed for this agent; None where it is no move.
+        """The move in an answer where none are listed for this agent; None where it is not a move.
         Without it the library reads the text itself."""
         return text
 

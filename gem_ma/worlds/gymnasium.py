@@ -105,7 +105,7 @@ class Gymnasium(Solo):
         return state
 
     def _action(self, env: Any, choice: Any) -> Any:
-        """What is meant by the place of a name, or by an answer; None where it is no action."""
+        """What is meant by the place of a name, or by an answer; None where it is not an action."""
         space = env.action_space
         if isinstance(choice, int) and kind_of(space) == "Discrete":
             return int(space.start) + choice

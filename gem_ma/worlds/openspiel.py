@@ -36,7 +36,7 @@ class OpenSpiel(Foreign):
         types = library("pyspiel", "openspiel").GameType
         # of these games the outcomes cannot be listed: the game draws them with a seed of its own
         self.seeded = kind.chance_mode == types.ChanceMode.SAMPLED_STOCHASTIC
-        draws = self.seeded or loaded.max_chance_outcomes() > 1  # one outcome is no draw
+        draws = self.seeded or loaded.max_chance_outcomes() > 1  # one outcome is not a draw
         self.chance = draws and kind.chance_mode != types.ChanceMode.DETERMINISTIC
         self.zero_sum = kind.utility == types.Utility.ZERO_SUM
         self.cooperative = kind.utility == types.Utility.IDENTICAL

@@ -23,7 +23,7 @@ TURNS = 1000  # decision points; the games of `classic` end by their rules long 
 
 
 class PettingZoo(Foreign):
-    """An environment of PettingZoo in text, AEC or Parallel. Actions that are no listed
+    """An environment of PettingZoo in text, AEC or Parallel. Actions that are not listed
     choice are read out of the answer as numbers or text."""
 
     def __init__(

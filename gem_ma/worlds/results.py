@@ -43,7 +43,8 @@ def amount(paid: Any) -> float:
 
 
 def flag(value: Any, name: str) -> bool:
-    """Whether a step says that the play is over. Raises TypeError for what is no answer."""
+    """Whether a step says that the play is over. Raises TypeError for anything that is not an
+    answer."""
     with suppress(ValueError, RuntimeError):
         if not isinstance(value, (Mapping, str)):
             return bool(value)

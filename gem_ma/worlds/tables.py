@@ -126,7 +126,7 @@ def _true(which: Mapping[str, Any]) -> set[str]:
 
 
 def _named(values: Any, what: str) -> dict[str, Any]:
-    """Values by the names of agents. Raises TypeError for what is no dict."""
+    """Values by the names of agents. Raises TypeError for anything that is not a dict."""
     if not isinstance(values, Mapping):
         raise TypeError(f"{what} have to be a dict of agents; got {type(values).__name__}")
     return {str(agent): value for agent, value in values.items()}

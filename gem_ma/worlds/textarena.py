@@ -1,7 +1,7 @@
 """TextArena's games as scenarios: `textarena:SimpleNegotiation-v0`, `textarena:TicTacToe-v0`.
 
 An answer is free text with the move in [brackets], which the game reads. Beside the game's options:
-`players`, `turns`, `chance`. Some rules are wrong: its scores are no ground truth.
+`players`, `turns`, `chance`. Some rules are wrong: its scores are not ground truth.
 """
 
 from __future__ import annotations

@@ -241,7 +241,8 @@ def called(program: Program, entry: str, args: list[Any], wanted: Any) -> Score:
 
 
 def same(result: Any, wanted: Any) -> bool:
-    """Equality of plain data. A list is a tuple, since JSON has no tuples; a bool is no number."""
+    """Equality of plain data. A list is a tuple, since JSON has no tuples; a bool is not a
+    number."""
     if isinstance(result, bool) or isinstance(wanted, bool):
         return result is wanted
     if isinstance(result, float) or isinstance(wanted, float):

@@ -157,7 +157,7 @@ def room(size: Size, rng: random.Random) -> Room:
     away."""
     best = _pulled(size, rng)
     tries = 1
-    # one box at least: a room that is solved already is no play
+    # one box at least: a room that is solved already is not a play
     while (off := len(best.boxes - best.goals)) < size.boxes and (tries < TRIES or not off):
         made = _pulled(size, rng)
         tries = tries + 1

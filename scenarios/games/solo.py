@@ -89,7 +89,7 @@ class Form:
         if "\\boxed" in text:
             for match in self._boxed.finditer(text):  # noqa: B007
                 pass
-            # no move stands in a box: words around it are no answer
+            # no move stands in a box: words around it are not an answer
             if match is None and parsed is not None:
                 match = self._whole.fullmatch(parsed)
         else:

@@ -5,9 +5,9 @@ r"""The answer in what a model wrote, by a declared rule.
 2. what the last `<answer>...</answer>` holds;
 3. what follows the last "Answer:", "the answer is", "the correct option is" or "####", on its line
    or the next, but for a "wrong answer";
-4. the last line.
-Two different answers on one line or on neighbouring lines are a list, and a list is no answer; of
-answers that stand apart the last one counts, because whoever reasons may correct itself.
+4. the last line. Two different answers on one line or on neighbouring lines are a list, and a list
+is not an answer; of answers that stand apart the last one counts, because whoever reasons may
+correct itself.
 """
 
 from __future__ import annotations

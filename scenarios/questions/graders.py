@@ -59,7 +59,7 @@ def is_right(item: Item, answer: str) -> bool:
 
 def read(item: Item, text: str, take: str = "auto") -> str:
     """The answer in a text (`answers.py`). Where nothing marks it and there are choices, lines
-    that name different ones are a list, which is no answer."""
+    that name different ones are a list, which is not an answer."""
     answer = answer_of(text, take)
     lines = text.strip().rsplit("\n", MOST_CHOICES)
     if item.choices and answer and answer == lines[-1].strip():

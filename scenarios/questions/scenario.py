@@ -73,7 +73,7 @@ class Questions(Scenario):
         answer at attempt k pays its score / k. Further options name columns: `question: prompt`,
         `answer: target`, `choices: options`, `kind: subject`.
 
-        Raises ConfigError, and DataError for the row that is no question.
+        Raises ConfigError, and DataError for the row that is not a question.
         """
         if grader and grader not in NAMES:
             raise ConfigError(f"scenario.grader: one of {', '.join(NAMES)}; got {grader!r}")

@@ -34,7 +34,7 @@ def bare(text: str, around: str = "") -> str:
 
 
 def edged(text: str) -> str:
-    """A text for comparison. An end that is no word at all, as in `C++`, stays."""
+    """A text for comparison. An end that is not a word at all, as in `C++`, stays."""
     folded = fold(normalize("NFC", text))
     if wrapped := _WRAPPED.fullmatch(folded.strip(". ")):
         folded = (wrapped[1] or wrapped[2] or "").strip()

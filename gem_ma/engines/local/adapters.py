@@ -70,7 +70,7 @@ class Adapters:
         """Adds an adapter that changes nothing yet, and gives its key. `seed` (0 = none) tells runs
         apart where the settings name no seed of its own.
 
-        Raises ConfigError where a target is no linear layer of this model.
+        Raises ConfigError where a target is not a linear layer of this model.
         """
         where = f"policies.{policy}.lora"
         names = sorted(set(map(_short, self.linear)))

@@ -63,8 +63,8 @@ def _behind_question(pieces: Sequence[Piece]) -> list[Piece]:
 
 def _added(prompt: Sequence[Piece], talk: Sequence[Piece]) -> list[Piece] | None:
     """What stands in a talk behind its prompt; None where it does not begin as the prompt does,
-    both from the question on. A thought that either opens or closes is no part of what they have in
-    common."""
+    both from the question on. A thought that either opens or closes is not part of what they have
+    in common."""
     asked = text_of(prompt)
     whole = text_of(talk)
     if whole.startswith(asked):

@@ -27,7 +27,7 @@ WAYS = (None, "auto", "legal", "tools")
 
 
 def check_constrain(constrain: object, policy: str) -> None:
-    """Raises ConfigError for what is no value of the option `constrain`."""
+    """Raises ConfigError for anything that is not a value of the option `constrain`."""
     if constrain not in WAYS:
         raise ConfigError(
             f"policy {policy!r}: constrain is `auto`, `legal`, `tools` or null; got {constrain!r}"

@@ -117,7 +117,7 @@ class Chat(Rendering):
     # -- going on ---------------------------------------------------------------------------------
 
     def _suffix(self, before: _Conversation, request: Request) -> tuple[int, ...] | None:
-        """Ids of what came after the sampled tokens, or None where this is no continuation."""
+        """Ids of what came after the sampled tokens, or None where this is not a continuation."""
         new = self._new_messages(before, request)
         if new is None:
             return None

@@ -62,7 +62,7 @@ class IdSet:
 
 
 class Walk(Protocol):
-    """What may come next in one answer, where that is no tree. `among()`: the ids, None = any.
+    """What may come next in one answer, where that is not a tree. `among()`: the ids, None = any.
     `after(id)` goes on past an id."""
 
     def among(self) -> IdSet | None: ...
@@ -100,7 +100,7 @@ def allowed_along(tree: Tree, ids: Sequence[int]) -> tuple[tuple[int, ...], ...]
     """
     allowed = []
     for token in ids:
-        # An answer that was sampled before the policy was bound, or is no legal string.
+        # An answer that was sampled before the policy was bound, or is not a legal string.
         if token not in tree:
             return None
         allowed.append(tuple(tree))

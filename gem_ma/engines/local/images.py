@@ -95,11 +95,11 @@ class Images:
 
     def ids(self, image: Image) -> tuple[int, ...]:
         """What stands for the image in a prompt: its token, once for each patch that the model
-        sees. Raises EngineError for what is no image."""
+        sees. Raises EngineError for anything that is not an image."""
         return (self.token,) * self.picture(image).patches
 
     def picture(self, image: Image) -> Picture:
-        """The image, opened. Raises EngineError for what is no image."""
+        """The image, opened. Raises EngineError for anything that is not an image."""
         with self._lock:
             known = self._open.get(seen_id(image.digest))
             if known is None:

@@ -94,8 +94,8 @@ def find_model(name: str, policy: str, kind: str = "model") -> Path:
 
 
 def _may_be_on_hub(name: str) -> bool:
-    """Whether a name that is no folder may be one of the hub's. `models/mine` in a folder that has
-    `models/` is a typing error, and the hub is not asked for it."""
+    """Whether a name that is not a folder may be one of the hub's. `models/mine` in a folder that
+    has `models/` is a typing error, and the hub is not asked for it."""
     owner = name.partition("/")[0]
     if not _HUB.fullmatch(name) or owner in _NO_OWNER:
         return False

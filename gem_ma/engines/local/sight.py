@@ -43,14 +43,14 @@ class Sight:
 
     def open(self, images: Sequence[Image]) -> list[Picture]:
         """These images, opened. Whoever goes on to use their ids must hold the result. Raises
-        EngineError for what is no image."""
+        EngineError for anything that is not an image."""
         return [self.images.picture(image) for image in images]
 
     def with_pictures(
         self, ids: Sequence[int], messages: Sequence[Message]
     ) -> tuple[tuple[int, ...], list[Picture]]:
         """The prompt of these messages, with seen ids; and its images, to be held. Raises
-        EngineError for what is no image."""
+        EngineError for anything that is not an image."""
         pictures = self.open(images_of(messages))
         return self.seen(ids, [picture.image.digest for picture in pictures]), pictures
 

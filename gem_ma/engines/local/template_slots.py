@@ -70,7 +70,7 @@ class Slots:
         return [{"type": "text", "text": text}] if self.shape.parts else text
 
     def name(self, text: str, *, needed: bool = False) -> str:
-        """Names of tools stand as they are, since templates look at them; one that is no plain
+        """Names of tools stand as they are, since templates look at them; one that is not a plain
         name is a content."""
         plain = not text or _PLAIN_NAME.fullmatch(text)
         return text if plain else self.put(text, escaped=True, needed=needed)

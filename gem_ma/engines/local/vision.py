@@ -61,7 +61,8 @@ class Vision(Transformers):
         return self.sight.token
 
     def image_ids(self, image: Image) -> tuple[int, ...]:
-        """What stands for the image in a prompt. Raises EngineError for what is no image."""
+        """What stands for the image in a prompt. Raises EngineError for anything that is not an
+        image."""
         return self.sight.images.ids(image)
 
     def score(

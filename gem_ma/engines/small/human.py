@@ -2,7 +2,7 @@
 one line, off the event loop.
 
 A line is an answer, or a tool call: `/look_up word=seat`, `/look_up seat`, or the call as JSON.
-`/help` shows the tools again. A typing error is no move: a line that opens with `/` and is no
+`/help` shows the tools again. A typing error is not a move: a line that opens with `/` and is no
 call, that names none of the legal moves, or that holds an arrow key is asked for again. What
 other agents said is untrusted: control characters are shown, never sent to the terminal. One
 question stands at a time, and whoever drives the plays keeps the terminal free while a person
@@ -37,7 +37,7 @@ _BIDIRECTIONAL = frozenset(
 class Human:
     """`human/<any name>`. Reads stdin and writes stderr, so that stdout stays the run's result.
 
-    Refuses an input that is no terminal, where nobody would answer, unless `force` is set.
+    Refuses an input that is not a terminal, where nobody would answer, unless `force` is set.
     `input` and `output` replace the streams.
     """
 

@@ -44,7 +44,7 @@ def parse_action(
     """An Action out of plain text: legal strings where a choice is closed, tool calls where
     tools are offered. What was thought in it (`split_reasoning`) is not a part of the action."""
     text = split_reasoning(clean(text))[1]
-    # tools first: an answer with a call in it is no choice among legal strings
+    # tools first: an answer with a call in it is not a choice among legal strings
     if tools:
         rest, calls = parse_tool_calls(text)
         if calls:

@@ -262,7 +262,7 @@ def json_arguments(
         why = error if isinstance(error, ValueError) else f"nested deeper than {MAX_DEPTH}"
         raw = f"{name}({text[position : position + EXCERPT]}"
         return Malformed(clean(raw[:EXCERPT]), f"bad_json: {why}"), position
-    # not for `read_call`: a server's "" is no arguments, a model's is unreadable
+    # not for `read_call`: a server's "" means no arguments, a model's is unreadable
     if not isinstance(value, (dict, str)) or value == "":
         why = f"not_object: 'arguments' is an object, got {type(value).__name__}"
         return Malformed(clean(f"{name}({value!a})"[:EXCERPT]), why), end

@@ -23,7 +23,7 @@ _JSON_WORDS = {"true": True, "false": False, "null": None}
 
 
 class _Refused(Exception):
-    """What is no literal; its text is the reason."""
+    """Anything that is not a literal; its text is the reason."""
 
 
 def python_literal(text: str) -> Any:
@@ -35,8 +35,8 @@ def python_literal(text: str) -> Any:
 
 
 def python_calls(text: str, *, drop: str = "") -> tuple[ToolCall | Malformed, ...]:
-    """The calls in the list that `text` is; one `Malformed` where it is no list of calls.
-    `drop`: an ending of names that is no part of them."""
+    """The calls in the list that `text` is; one `Malformed` where it is not a list of calls.
+    `drop`: an ending of names that is not part of them."""
     try:
         # An escape that Python does not know is a backslash and a letter; written so, the parser
         # warns of nothing.
@@ -93,7 +93,7 @@ def _call(node: ast.expr, number: int, drop: str) -> ToolCall:
         raise _Refused(f"bad_arguments: {name} takes named arguments only, as {name}(key=value)")
     arguments: dict[str, Any] = {}
     for keyword in node.keywords:
-        # what ** would unpack is no literal
+        # what ** would unpack is not a literal
         if keyword.arg is None:
             raise _Refused("bad_arguments: ** names no argument")
         if keyword.arg in arguments:

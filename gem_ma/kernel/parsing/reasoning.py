@@ -250,7 +250,7 @@ def _of_tags(text: str, opened: bool) -> tuple[str, str]:
                 number = number + 1
             end = _end_of_thought(text, place, pieces[number : number + _NESTED], kind)
             if end is None:
-                # what was said before is no answer: the model had not made up its mind
+                # what was said before is not an answer: the model had not made up its mind
                 return _joined([*thoughts, *speech, text[place:]]), ""
             thoughts.append(text[place : pieces[number + end].start])
             place = pieces[number + end].end
@@ -260,7 +260,7 @@ def _of_tags(text: str, opened: bool) -> tuple[str, str]:
         piece = pieces[number]
         number += 1
         if piece.what in ("fence", "call"):
-            # what stands in a code block or a tool call is no mark; one without an end is none
+            # what stands in a code block or a tool call is not a mark; one without an end is none
             end_of_block = "fence" if piece.what == "fence" else "called"
             if last.get(end_of_block, -1) >= number:
                 while pieces[number].what != end_of_block:
@@ -389,7 +389,7 @@ def _bare_channels(text: str) -> Iterator[_Channel]:
 def _of_channels(messages: Sequence[_Channel]) -> tuple[str, str]:
     cut = messages[-1].name not in _SPEECH and not messages[-1].ended
     thoughts = [message.text for message in messages if message.name not in _SPEECH]
-    # a preamble is said, but is no answer where the thought behind it never ended
+    # a preamble is said, but is not an answer where the thought behind it never ended
     texts = [
         message.text
         for message in messages
