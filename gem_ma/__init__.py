@@ -54,19 +54,23 @@ _MOVED = {
     **{
         name: f"gem_ma.{room}.{name}"
         for room, names in {
-            "kernel": "effect_values effects episode errors parsing png sampling scenario spelling"
+            "kernel": "effect_values effects episode errors parsing sampling scenario spelling"
             " transcript types",
             "record": "choices codec json_text shapes",
             "system": "decimals digests env_file files folders import_folders used",
-            "driver": "admission behaviour calling hearing limits memory policy_faults"
-            " rollout seats together",
+            "driver": "behaviour calling limits memory rollout seats",
             "credit": "estimators",
             "training": "tracking",
         }.items()
         for name in names.split()
     },
     "exchange": "gem_ma.kernel.views",
-    "script": "gem_ma.kernel.replay",
+    "png": "gem_ma.kernel.types",
+    "admission": "gem_ma.driver.many",
+    "hearing": "gem_ma.driver.seats",
+    "together": "gem_ma.driver.seats",
+    "policy_faults": "gem_ma.driver.limits",
+    "script": "gem_ma.kernel.scenario",
     "frozen": "gem_ma.kernel.fast_dataclass",
     "lanes": "gem_ma.kernel.notebook",
     "conversations": "gem_ma.record.token_chains",

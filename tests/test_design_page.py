@@ -37,9 +37,9 @@ HOUSE = ("gem_ma", "scenarios", "agents")
 BESIDE_A_TURN = {
     "text in, and a legal string, a cut or a clean text out": ["gem_ma/kernel/parsing/"],
     "checks a value of an effect, and gives it back": ["gem_ma/kernel/effect_values.py"],
-    "refuses, or does nothing": ["gem_ma/driver/policy_faults.py", "gem_ma/driver/limits.py"],
+    "refuses, or does nothing": ["gem_ma/driver/limits.py", "gem_ma/driver/limits.py"],
     "returns at once where the scenario calls nothing": ["gem_ma/driver/calling.py"],
-    "returns at once where no behaviour wants to hear": ["gem_ma/driver/hearing.py"],
+    "returns at once where no behaviour wants to hear": ["gem_ma/driver/seats.py"],
     "a tuple that is not copied": ["gem_ma/kernel/transcript.py"],
     "fields with names: the record that is made of it": ["gem_ma/kernel/episode.py"],
     "before the first turn: names to objects": ["gem_ma/driver/behaviour.py", "gem_ma/registry.py"],

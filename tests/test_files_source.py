@@ -87,7 +87,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         ("open", "makedirs", "os.unlink"), "inside the wall: the home of a session"
     ),
     "gem_ma/tools/belt.py": {"open": "a tool"},
-    "gem_ma/tools/connection.py": {"fdopen": "a pipe to a process"},
+    "gem_ma/tools/mcp.py": {"fdopen": "a pipe to a process"},
     "gem_ma/tools/keeper.py": {"open": "/dev/null", "read_text": "/proc"},
     "gem_ma/tools/inside.py": dict.fromkeys(
         ("open", "os.unlink", "rmtree"), "inside the wall: what a call left, and /proc"
@@ -103,7 +103,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "read_text": "a file of the package",
     },
     "gem_ma/tools/walls.py": {"read_bytes": "code of the package"},
-    "gem_ma/tools/dense.py": {"from_pretrained": "after `check_named`"},
+    "gem_ma/tools/search.py": {"from_pretrained": "after `check_named`"},
     "gem_ma/cli/demo.py": {"open": "/dev/null"},
     "gem_ma/cli/list.py": {"read_text": "configs of the package"},
     "gem_ma/cli/main.py": {
@@ -131,7 +131,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "gem_ma/engines/local/vision.py": {"open": "the same"},
     "gem_ma/training/learner/rows.py": {"open": "the same"},
     "gem_ma/training/processes/edition.py": {"read_bytes": "code of the package"},
-    "gem_ma/envs/lane.py": {"move": "a move of an environment"},
+    "gem_ma/envs/vector.py": {"move": "a move of an environment"},
     "gem_ma/engines/local/images.py": {
         "from_pretrained": "after `check_folder`",
         "open": "an image out of bytes in memory",
@@ -160,8 +160,8 @@ ALLOWED: dict[str, dict[str, str]] = {
     },
     "gem_ma/testing/fresh.py": {
         "json.load": "a stream of a process",
+        "read_text": "the source of the author's own script",
     },
-    "gem_ma/testing/travel.py": {"read_text": "the source of the author's own script"},
     "gem_ma/training/learner/warm_model.py": dict.fromkeys(
         ("read_text", "write_text"), "the note of a model that was written a moment ago"
     ),

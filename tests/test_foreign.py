@@ -16,7 +16,7 @@ from gem_ma.kernel.effects import Reward
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Game
 from gem_ma.testing import check_scenario
-from gem_ma.worlds import line, option_values, trial
+from gem_ma.worlds import line, openspiel, option_values
 from gem_ma.worlds.foreign import FOUL, MISREAD, Foreign
 from gem_ma.worlds.guest import library, quiet
 from gem_ma.worlds.line import Stop
@@ -239,22 +239,22 @@ def test_a_library_that_ends_its_process_is_asked_in_another_one(monkeypatch) ->
         "import no_such_module": "",
         "1": "",
     }
-    assert {code: trial._fault(code) for code in ends} == ends
-    monkeypatch.setattr(trial, "OPENSPIEL", "import os; os.abort()")
+    assert {code: openspiel._fault(code) for code in ends} == ends
+    monkeypatch.setattr(openspiel, "OPENSPIEL", "import os; os.abort()")
     with pytest.raises(
         ConfigError, match=r"^openspiel:x: .* ends its process .signal 6. with y: 1$"
     ):
-        trial.openspiel_survives("x", {"y": 1})
-    trial.openspiel_survives("x", {})  # of a plain game nothing is asked
+        openspiel.openspiel_survives("x", {"y": 1})
+    openspiel.openspiel_survives("x", {})  # of a plain game nothing is asked
 
 
 def test_a_library_that_hangs_is_one_line(monkeypatch) -> None:
-    monkeypatch.setattr(trial, "OPENSPIEL", "while True: pass")
-    monkeypatch.setattr(trial, "TRIAL_S", 0.1)
+    monkeypatch.setattr(openspiel, "OPENSPIEL", "while True: pass")
+    monkeypatch.setattr(openspiel, "TRIAL_S", 0.1)
     with pytest.raises(
         ConfigError, match=r"^openspiel:x: the library does not come back within 0.1 s with z: 1$"
     ):
-        trial.openspiel_survives("x", {"z": 1})
+        openspiel.openspiel_survives("x", {"z": 1})
 
 
 def test_a_number_of_tasks_is_bounded() -> None:

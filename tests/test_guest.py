@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy
 import pytest
 
-from gem_ma.worlds import numpy_state
+from gem_ma.worlds import guest as guests
 from gem_ma.worlds.guest import guest
 
 
@@ -25,7 +25,7 @@ def unchanged() -> Iterator[None]:
 @pytest.fixture(params=["another generator", "a copy"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "a copy":
-        monkeypatch.setattr(numpy_state, "_is_quick", lambda random: False)
+        monkeypatch.setattr(guests, "_is_quick", lambda random: False)
     return str(request.param)
 
 
@@ -34,7 +34,7 @@ def draws() -> list[float]:
 
 
 def test_this_numpy_takes_the_short_way() -> None:
-    assert numpy_state._is_quick(numpy.random)
+    assert guests._is_quick(numpy.random)
 
 
 @pytest.mark.parametrize("drawn", [0, 1, 2])  # after one normal a second waits in the state
@@ -96,4 +96,4 @@ def test_a_numpy_with_other_insides_is_told_apart() -> None:
         MT19937 = numpy.random.MT19937
         RandomState = numpy.random.Generator
 
-    assert not numpy_state._is_quick(Other)
+    assert not guests._is_quick(Other)

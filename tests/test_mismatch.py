@@ -14,7 +14,7 @@ import pytest
 
 from gem_ma import config
 from gem_ma.config.settings import Config
-from gem_ma.driver.policy_faults import DRAWS
+from gem_ma.driver.limits import DRAWS
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Action, Asked, Reply, Request

@@ -20,8 +20,7 @@ from click.testing import CliRunner
 
 from gem_ma.cli.new import command
 from gem_ma.engines.local import packaged
-from gem_ma.engines.local.gguf import Gguf
-from gem_ma.engines.local.packaged import PACKAGED, Package, fetch, unpack_model
+from gem_ma.engines.local.packaged import PACKAGED, Gguf, Package, fetch, unpack_model
 from gem_ma.kernel.errors import ConfigError, DataError
 
 torch = pytest.importorskip("torch", reason="needs the train extra")

@@ -22,7 +22,7 @@ from gem_ma.kernel.errors import ConfigError, ScenarioError
 
 pytest.importorskip("torch", reason="needs the train extra")
 
-from gem_ma.engines.local import scenario_texts, tiny, tiny_tokenizer
+from gem_ma.engines.local import tiny, tiny_tokenizer
 from gem_ma.engines.local.chat import Chat
 from gem_ma.training.learner import positions
 from gem_ma.training.learner.positions import LEAST, Measured, length, plans, talks_of
@@ -40,7 +40,7 @@ def few_tasks() -> Iterator[None]:
     """Words are collected from a few tasks, since making two thousand of retail takes seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            scenario_texts,
+            tiny,
             "_tasks",
             lambda scenario, split: (
                 list(islice(scenario.tasks(split), 20)) if positions._tasks(scenario, split) else []
@@ -56,7 +56,7 @@ def known() -> Callable[[str], list[str]]:
 
     def of(scenario: str) -> list[str]:
         if scenario not in kept:
-            kept[scenario] = [*islice(scenario_texts.texts(registry.make(scenario), 0), HEARD)]
+            kept[scenario] = [*islice(tiny.texts(registry.make(scenario), 0), HEARD)]
         return kept[scenario]
 
     return of
@@ -96,7 +96,7 @@ def new_model(path: Path, *words: str) -> Any:
 def test_the_command_writes_and_says_how_long_a_talk_may_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scenario_texts, "ENOUGH", 20_000)  # characters that the tokenizer hears
+    monkeypatch.setattr(tiny, "ENOUGH", 20_000)  # characters that the tokenizer hears
     made = new_model(tmp_path / "model", "--scenario", "retail", "--size", "nano")
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     assert (

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from gem_ma.kernel.errors import CallError, ConfigError
-from gem_ma.tools import sandbox, syscalls, walls
+from gem_ma.tools import sandbox, walls
 from gem_ma.tools.sandbox import grade, run
 from gem_ma.tools.walls import Wall
 
@@ -345,11 +345,11 @@ def asked(calls: dict[str, tuple[int, int, list[list[Any]]]], machine: str, name
 
 def filtered(machine: str, number: int, *arguments: int, arch: int | None = None) -> int:
     """What the filter says to a call, run as the kernel runs it."""
-    fields = [number, syscalls.MACHINES[machine] if arch is None else arch, 0, 0]
+    fields = [number, walls.MACHINES[machine] if arch is None else arch, 0, 0]
     for argument in (*arguments, *[0] * (6 - len(arguments))):
         fields += [argument & 0xFFFFFFFF, argument >> 32 & 0xFFFFFFFF]
     line = value = 0
-    text = syscalls.program(machine)
+    text = walls.program(machine)
     while True:
         code, true, false, constant = struct.unpack_from("HBBI", text, 8 * line)
         line += 1

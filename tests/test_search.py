@@ -303,7 +303,7 @@ def test_a_vector_is_the_mean_of_its_own_tokens_whatever_stands_beside(model: Pa
     import torch
     import transformers
 
-    from gem_ma.tools.dense import Embedder
+    from gem_ma.tools.search import Embedder
 
     texts = ["a cat", "a river ends sea a cat sleeps"]
     together = Embedder(model).vectors(texts, "passage")
@@ -321,7 +321,7 @@ def test_a_folder_says_how_it_pools_and_what_stands_before_a_query(
 ) -> None:
     import shutil
 
-    from gem_ma.tools.dense import Embedder
+    from gem_ma.tools.search import Embedder
 
     plain = Embedder(model).vectors(["a cat"], "query")
     folder = Path(shutil.copytree(model, tmp_path / "model"))

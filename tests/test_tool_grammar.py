@@ -39,8 +39,8 @@ from tests.chat_templates import XML
 torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("llguidance", reason="needs the grammar extra")
 
-from gem_ma.engines.local.call_grammar import arguments_schema, grammar_of  # noqa: E402
 from gem_ma.engines.local.tiny import make_model  # noqa: E402
+from gem_ma.engines.local.tool_grammar import arguments_schema, grammar_of  # noqa: E402
 from gem_ma.training.learner.rows import Demonstration, rows  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
 

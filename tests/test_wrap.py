@@ -18,7 +18,7 @@ from gem_ma.kernel.episode import Limits
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Game
 from gem_ma.testing import check_scenario
-from gem_ma.testing.travel import described, rebuilt
+from gem_ma.testing.fresh import described, rebuilt
 from gem_ma.worlds import line, wrap
 from gem_ma.worlds.copies import whole_copy
 from gem_ma.worlds.foreign import FOUL

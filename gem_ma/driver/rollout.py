@@ -16,10 +16,8 @@ from typing import Any
 from gem_ma.driver.behaviour import Factory
 from gem_ma.driver.calling import run_calls
 from gem_ma.driver.forks import Branch, branched_game, take_over
-from gem_ma.driver.hearing import ended
-from gem_ma.driver.limits import NO_LIMITS, Cut, SampledTokens, check_limits
-from gem_ma.driver.policy_faults import silence
-from gem_ma.driver.seats import Seats
+from gem_ma.driver.limits import NO_LIMITS, Cut, SampledTokens, check_limits, silence
+from gem_ma.driver.seats import Seats, ended
 from gem_ma.engines.base import Policy
 from gem_ma.kernel.episode import End, Episode, Limits, Seat, placed
 from gem_ma.kernel.errors import BudgetError, ConfigError, DataError, EndpointError, ScenarioError

@@ -32,7 +32,6 @@ from gem_ma.testing import (
     rules_play,
     rules_repeat,
     rules_secrecy,
-    rules_suites,
 )
 from gem_ma.testing.calls import remembering
 from gem_ma.testing.kit import Failed, Kit
@@ -172,9 +171,9 @@ def _run(
         ({1, 2, 3, 4, 5, 6, 7, 9}, lambda: rules_environments.environments(kit, factories)),
         ({4}, lambda: rules_secrecy.in_environments(kit, factories)),
         ({1, 3, 5, 7, 9, 12}, lambda: rules_gym.gym(kit, factories["Gymnasium"])),
-        ({12}, lambda: rules_suites.suites(kit, factories)),
+        ({12}, lambda: rules_environments.suites(kit, factories)),
         ({1}, lambda: rules_repeat.tasks_untouched(kit)),
-        ({13}, lambda: figures.update(rules_suites.speed(kit, factories))),
+        ({13}, lambda: figures.update(rules_environments.speed(kit, factories))),
     ]
     for rules, stage in stages:
         # each further stage would wait for the same endless play

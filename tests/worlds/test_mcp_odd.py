@@ -131,7 +131,7 @@ def session(*way: str, **options: Any) -> Any:
 
 
 def test_a_call_that_nobody_waits_for_any_more_never_was(tmp_path: Path) -> None:
-    from gem_ma.tools.connection import McpError
+    from gem_ma.tools.mcp import McpError
 
     use = session("silent at first", str(tmp_path / "asked"), timeout_s=120)
     use.plan("count", {})

@@ -53,7 +53,7 @@ def test_a_paraphrase_without_a_common_word_is_found(
 
 
 def test_a_paraphrase_is_near_and_anything_else_is_far(model: Path) -> None:
-    from gem_ma.tools.dense import Embedder
+    from gem_ma.tools.search import Embedder
 
     vectors = Embedder(model).vectors(["A feline is napping.", *TEXTS.values()], "passage")
     near, *far = (vectors[1:] @ vectors[0]).tolist()

@@ -28,7 +28,6 @@ from typing import Any, NamedTuple
 
 from gem_ma.kernel.parsing.calls import Read, cut_off, numbered, too_many
 from gem_ma.kernel.parsing.gemma_calls import GEMMA, gemma_call
-from gem_ma.kernel.parsing.glm_calls import GLM, glm_call
 from gem_ma.kernel.parsing.json_calls import (
     MARKED,
     PYTHON_TAG,
@@ -43,7 +42,7 @@ from gem_ma.kernel.parsing.json_calls import (
     mistral,
     opens_llama,
 )
-from gem_ma.kernel.parsing.named_calls import DEEPSEEK, HARMONY, KIMI, SOLAR
+from gem_ma.kernel.parsing.named_calls import DEEPSEEK, GLM, HARMONY, KIMI, SOLAR, glm_call
 from gem_ma.kernel.parsing.python_calls import list_end, python_calls
 from gem_ma.kernel.parsing.strict_json import MAX_CALLS
 from gem_ma.kernel.parsing.text import after_space

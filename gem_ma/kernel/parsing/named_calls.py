@@ -11,7 +11,68 @@ from typing import Any, NamedTuple
 from gem_ma.kernel.parsing.calls import EXCERPT, Read
 from gem_ma.kernel.parsing.json_calls import json_arguments
 from gem_ma.kernel.parsing.text import after_space
+from gem_ma.kernel.parsing.xml_calls import Parameter, add_typed
 from gem_ma.kernel.types import Malformed, ToolCall
+
+# One call of the GLM family: `<tool_call>name`, then `<arg_key>key</arg_key>` and
+# `<arg_value>value</arg_value>` in turn, then `</tool_call>`. Values are text, typed by the tool's
+# schema.
+
+# some write `<tool_call:suffix>`, with the suffix in all tags
+_SUFFIX = r"(?::\w{1,30})?"
+GLM = re.compile(rf"(?:<tool_calls{_SUFFIX}>\s*+)?<tool_call{_SUFFIX}>(?!\s*+\{{)")
+_NAME = re.compile(rf"\s*+([^\s<>{{}}]++)\s*+(?:<tool_sep{_SUFFIX}>\s*+)?")
+_KEY = re.compile(rf"<arg_key{_SUFFIX}>(?P<key>[^<]*+)</arg_key{_SUFFIX}>\s*+<arg_value{_SUFFIX}>")
+# a value ends where the next one or the call does
+_VALUE_END = re.compile(
+    rf"</arg_value{_SUFFIX}>\s*+(?=<arg_key{_SUFFIX}>|</tool_call{_SUFFIX}>|\Z)"
+)
+_END = re.compile(rf"</tool_call{_SUFFIX}>(?:\s*+</tool_calls{_SUFFIX}>)?")
+_NO_END = "bad_xml: a call holds <arg_key>, <arg_value> and </tool_call>"
+
+
+def glm_call(
+    text: str, opening: re.Match[str], number: int, schemas: Mapping[str, Mapping[str, Any]]
+) -> Read:
+    """The call that `opening` (of `GLM`) begins. `schemas`: tool -> its parameters."""
+    raw = text[opening.start() : opening.end() + EXCERPT]
+    following = GLM.search(text, opening.end())
+    # a call without an end may not swallow the one behind it
+    limit = following.start() if following else len(text)
+    name = _NAME.match(text, opening.end(), limit)
+    if name is None:
+        return _broken(text, opening.end(), limit, raw, "missing_name: a call opens with its name")
+    position = name.end()
+    if text.startswith("{", position):
+        call, end = json_arguments(text, name[1], position, number)
+        closing = _END.match(text, after_space(text, end))
+        if closing is None and isinstance(call, Malformed):
+            return _broken(text, end, limit, call.text, call.reason)
+        return Read(call, closing.end() if closing else end, closing is not None)
+    properties = schemas.get(name[1], {}).get("properties")
+    arguments: dict[str, Any] = {}
+    fault = ""
+    while True:
+        closing = _END.match(text, position)
+        if closing is not None or (position >= len(text) and not fault):
+            whole = ToolCall(f"call_{number}", name[1], arguments)
+            end = closing.end() if closing else position
+            return Read(Malformed(raw, fault) if fault else whole, end, closing is not None)
+        key = _KEY.match(text, position)
+        value_end = _VALUE_END.search(text, key.end()) if key else None
+        if key is None or value_end is None:
+            return _broken(text, position, limit, raw, fault or _NO_END)
+        schema = properties.get(key["key"]) if isinstance(properties, Mapping) else None
+        position = value_end.end()
+        value = Parameter(key["key"], text[key.end() : value_end.start()], position)
+        wrong = add_typed(arguments, value, schema)
+        fault = fault or wrong
+
+
+def _broken(text: str, position: int, limit: int, raw: str, reason: str) -> Read:
+    closing = _END.search(text, position, max(position, limit))
+    end = closing.end() if closing else max(position, limit)
+    return Read(Malformed(raw, reason), end, closing is not None)
 
 
 class Named(NamedTuple):

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from gem_ma.config.settings import Config
-from gem_ma.driver.admission import ADMITTED, Admission
+from gem_ma.driver.many import ADMITTED, Admission
 from gem_ma.engines.base import Policy
 from gem_ma.engines.batching import Batched
 from gem_ma.engines.capabilities import Batches, Pins
