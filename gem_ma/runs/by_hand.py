@@ -3,16 +3,13 @@ asks the person, and where, it does not know."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import random
 from collections.abc import Sequence
+
 from gem_ma.config.fit_scenario import single
-from gem_ma.config.loading import Loaded
-from gem_ma.config.loading import load
+from gem_ma.config.loading import Loaded, load
 from gem_ma.config.settings import Config
 from gem_ma.runs.plans import scenario_of
-import random
-
-
 
 SEEDS = 10**6  # starts to draw from; a short number can be typed again
 
@@ -38,7 +35,6 @@ def with_person(
 def _tasks(config: Config, words: Sequence[str], plays: int, seed: int) -> list[str]:
     """Which tasks are played: those that were typed, else some that the seed draws; in a scenario
     of one task the seed alone makes the difference."""
-
 
     if config.scenario is None or any(word.startswith("scenario.tasks=") for word in words):
         return []

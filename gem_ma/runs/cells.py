@@ -3,41 +3,32 @@ for each. What is done is never played again."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 from gem_ma.config.loading import Loaded, LoadedStudy
-from gem_ma.driver.rollout import Plan
-from gem_ma.driver.rollout import play
+from gem_ma.driver.rollout import Plan, play
 from gem_ma.engines.base import Policy
-from gem_ma.kernel.episode import Episode
-from gem_ma.kernel.episode import Limits, Seat
+from gem_ma.kernel.episode import Episode, Limits, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.spelling import nearest
 from gem_ma.runs.costs import costs_of, other_models
 from gem_ma.runs.folder import open_folder
-from gem_ma.runs.plans import budget_of
-from gem_ma.runs.plans import evaluation_plans
-from gem_ma.runs.plans import open_policies
+from gem_ma.runs.plans import budget_of, evaluation_plans, open_policies
 from gem_ma.runs.playing import play_into
-from gem_ma.runs.store import run_path
-from gem_ma.runs.store import write_file
-from gem_ma.runs.worlds import World, Worlds
-from gem_ma.runs.worlds import worlds_of
+from gem_ma.runs.store import run_path, write_file
+from gem_ma.runs.worlds import World, Worlds, worlds_of
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.kinds import SUCCESS
-from gem_ma.scores.studies import Cell
-from gem_ma.scores.studies import cell_of
-from gem_ma.scores.studies import study_summary
+from gem_ma.scores.studies import Cell, cell_of, study_summary
 from gem_ma.scores.verdicts import noting
 from gem_ma.system.files import make_folder
 from gem_ma.wrappers.around import rules_of
-from pathlib import Path
-import asyncio
-import json
-
-
 
 Names = tuple[str, ...]  # of a cell, one per axis
 _NO_SEATS: dict[str, Any] = {"agents": {}, "scenarios": {}}
@@ -63,7 +54,6 @@ def study_path(loaded: LoadedStudy) -> Path:
 def keep_config(loaded: LoadedStudy, path: Path) -> None:
     """Writes the study's config into its folder, what was typed beside it in comments."""
 
-
     text = loaded.text if loaded.text.endswith("\n") else loaded.text + "\n"
     # as comments: the file stays what was written, and says what was typed beside it
     typed = "".join(f"# override {json.dumps(override)}\n" for override in loaded.overrides)
@@ -79,7 +69,6 @@ def keep_comparison(
 ) -> dict[str, Any]:
     """Compares the cells as the sections of the study want them, and writes study.json; `about` are
     the first keys of what it gives."""
-
 
     tests = loaded.sections.report.tests
     compared = study_summary(
@@ -198,7 +187,6 @@ def _scores_of(world: World) -> list[str]:
 
 
 def _tried(world: World) -> Episode:
-
 
     plan = next(evaluation_plans(world.config, world.scenario))
     silent = dict.fromkeys(world.scenario.agents, Seat("silent"))

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.runs.store import read_episodes
-from gem_ma.runs.store import read_manifest
+from gem_ma.runs.store import read_episodes, read_manifest
 from gem_ma.runs.store.lines import read_resolved
 from gem_ma.runs.store.names import changed_keys
-from gem_ma.runs.stored import Say
-from gem_ma.runs.stored import open_record
+from gem_ma.runs.stored import Say, open_record
 from gem_ma.scores.comparison import compare_cells
 from gem_ma.scores.copies import Copies
 from gem_ma.scores.judge import Judge
-from gem_ma.scores.studies import Cell
 from gem_ma.scores.studies import Cell, scores_of
 from gem_ma.system.files import damage
-import json
-
 
 
 def compare_runs(first: Path, second: Path, say: Say, scores: Sequence[str] = ()) -> dict[str, Any]:
@@ -69,7 +66,6 @@ def judged_cell(path: Path, judge: Judge) -> Cell:
 
 def world_of(path: Path) -> str:
     """The scenario's settings of a run folder: equal where equal tasks are the same problems."""
-
 
     resolved = read_resolved(path)
     scenario = resolved.get("scenarios") or resolved.get("scenario") or {}

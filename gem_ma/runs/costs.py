@@ -7,8 +7,9 @@ an engine that is code of the folder is not loaded then, and is what the run sai
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
 from gem_ma.config.playing import PolicySettings
 from gem_ma.config.settings import Config
 from gem_ma.engines.api.budget import Price
@@ -17,8 +18,6 @@ from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.types import Usage
 from gem_ma.registry import known, load
 from gem_ma.scores.costs import costs
-
-
 
 
 def costs_of(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
+from typing import Any
+
 from gem_ma.config.loading import Loaded
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Weighs
@@ -14,9 +16,6 @@ from gem_ma.runs.store import RunFolder
 from gem_ma.runs.used import files_used
 from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.verdicts import heads_of, success_row
-from pathlib import Path
-
-
 
 
 def open_folder(
@@ -29,7 +28,6 @@ def open_folder(
 ) -> RunFolder:
     """The run folder, made or taken up. Its manifest holds digests of data and weights: a run
     may not go on with others."""
-
 
     config = loaded.config
     resolved = loaded.resolved()

@@ -4,17 +4,15 @@ and what it cost."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gem_ma.kernel.episode import End
-from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.episode import End, Episode
 from gem_ma.runs.costs import prices_of
 from gem_ma.runs.export.tables import flat_row
 from gem_ma.runs.store.lines import read_resolved
 from gem_ma.runs.stored import Recorded
 from gem_ma.scores.costs import costs
 from gem_ma.scores.groups import CAUSES, labels_if_any, values_of
-
 
 
 class Played:

@@ -5,28 +5,24 @@ Knows no command line and prints no score.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
+from typing import Any
+
 from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Priced
 from gem_ma.engines.small.human import asks_person
 from gem_ma.engines.small.replay import Remembered
-from gem_ma.kernel.episode import End
-from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import BudgetError
 from gem_ma.runs.store import RunFolder
-from gem_ma.runs.store.interrupted import forget_replies
-from gem_ma.runs.store.interrupted import keep_reply, read_replies
-from gem_ma.runs.store.interrupted import remove_replies
-from itertools import takewhile
-import asyncio
-
-
+from gem_ma.runs.store.interrupted import forget_replies, keep_reply, read_replies, remove_replies
 
 TICK_S = 1.0  # between two drawings of the progress line while no play ends
 
@@ -45,7 +41,6 @@ async def play_into(
     come (`interrupted.jsonl`) until their play has ended: whatever stops it, SIGKILL too,
     playing on buys none of them twice.
     """
-
 
     people = asks_person(policies)
     if people:
@@ -83,7 +78,6 @@ def _paid(policies: Mapping[str, Policy]) -> dict[str, Policy]:
 def _remembering(folder: RunFolder, paid: Mapping[str, Policy]) -> dict[str, Policy]:
     """The policies, with engines that write each reply down and answer from what is written."""
 
-
     if not paid:
         return {}
     bought = read_replies(folder.path)
@@ -104,7 +98,6 @@ async def _record(
     is_paid: bool,
 ) -> str:
     """Appends the episodes as they end; gives why the budget refused one, or ""."""
-
 
     refusal = ""
     # asked before each plan is begun: after a refusal none is, and those that run may end

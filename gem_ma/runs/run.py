@@ -6,19 +6,16 @@ import os
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gem_ma.kernel.errors import ConfigError, StoreError
-from gem_ma.system.extras import install
 from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.runs.export.tables import turn_rows
 from gem_ma.runs.played import Played
-from gem_ma.runs.store import read_episodes
-from gem_ma.runs.store import read_manifest, read_summary
-from gem_ma.runs.stored import Recorded
-from gem_ma.runs.stored import open_record
+from gem_ma.runs.store import read_episodes, read_manifest, read_summary
+from gem_ma.runs.stored import Recorded, open_record
 from gem_ma.scores.summary_rows import table
-
+from gem_ma.system.extras import install
 
 
 class Run(dict[str, Any]):

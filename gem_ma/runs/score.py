@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
 from gem_ma.config.loading import Loaded
 from gem_ma.runs.costs import costs_of, other_models
 from gem_ma.runs.store import RunFolder
 from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.verdicts import noting
-
 
 
 def score_of(loaded: Loaded, worlds: Worlds, folder: RunFolder) -> dict[str, Any]:

@@ -6,27 +6,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gem_ma.kernel.errors import ConfigError, DataError, StoreError
 from gem_ma import registry
 from gem_ma.config.playing import ScenarioSettings
 from gem_ma.config.settings import Config
+from gem_ma.kernel.errors import ConfigError, DataError, StoreError
 from gem_ma.runs.costs import costs_of, other_models
 from gem_ma.runs.folder import world_facts
-from gem_ma.runs.store import read_ends, read_episodes, read_summary
-from gem_ma.runs.store import read_ends, read_manifest, read_summary, read_verdicts
-from gem_ma.runs.store import read_manifest
+from gem_ma.runs.store import read_ends, read_episodes, read_manifest, read_summary, read_verdicts
 from gem_ma.runs.store.lines import read_resolved
 from gem_ma.runs.store.names import with_changes
-from gem_ma.runs.store.used import changed_data, changed_rules
-from gem_ma.runs.store.used import differing
-from gem_ma.runs.worlds import Worlds
-from gem_ma.runs.worlds import worlds_of
+from gem_ma.runs.store.used import changed_data, changed_rules, differing
+from gem_ma.runs.worlds import Worlds, worlds_of
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.verdicts import repeating
 from gem_ma.system.files import damage
-
 
 Say = Callable[[str], None]
 
@@ -194,7 +189,6 @@ def recorded_config(path: Path) -> Config:
     """The config of a run as resolved.yaml and the manifest have it; nothing that it names is
     looked up. Raises StoreError."""
     from pydantic import ValidationError
-
 
     try:
         return Config.model_validate(

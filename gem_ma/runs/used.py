@@ -18,10 +18,13 @@ from hashlib import sha256
 from inspect import getsource
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gem_ma import registry
+from gem_ma.engines.base import Policy
+from gem_ma.engines.capabilities import Weighs
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.runs.store import RunFolder
 from gem_ma.system.digests import digest_of
 from gem_ma.system.used import (
     begin,
@@ -33,10 +36,6 @@ from gem_ma.system.used import (
     note_plays,
     used_by,
 )
-from gem_ma.engines.base import Policy
-from gem_ma.engines.capabilities import Weighs
-from gem_ma.runs.store import RunFolder
-
 
 # what no play depends on, and what is digested elsewhere; `*` stands for any name
 _LEFT_OUT = {

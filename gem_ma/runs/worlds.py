@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gem_ma.config.paths import located
-from gem_ma.runs.plans import count, evaluation_plans, with_tools
 from gem_ma.config.playing import AgentSettings, ExamSettings, ScenarioSettings, WorldSettings
 from gem_ma.config.seating import is_pattern, seats_of
 from gem_ma.config.settings import Config
@@ -22,6 +21,7 @@ from gem_ma.driver.rollout import Plan
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.registry import make
+from gem_ma.runs.plans import count, evaluation_plans, with_tools
 from gem_ma.scores.judge import Judge
 
 

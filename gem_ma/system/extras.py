@@ -8,7 +8,7 @@ import os
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parents[1]
+CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def install(*extras: str) -> str:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from gem_ma.runs.export.chats import chat, identity, seen_before, speakers
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.types import Turn, spoken
+from gem_ma.runs.export.chats import chat, identity, seen_before, speakers
 
 Won = Callable[[Episode], bool | None]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.credit import credit
-from gem_ma.runs.export.chats import identity, tokens
 from gem_ma.kernel.episode import Episode
 from gem_ma.record.codec import dump_episode
+from gem_ma.runs.export.chats import identity, tokens
 from gem_ma.runs.store.tables import RECORD, arrow
 
 Won = Callable[[Episode], bool | None]

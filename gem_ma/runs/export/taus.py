@@ -7,14 +7,14 @@ score is that of the scenario here, and no recomputed one of theirs.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gem_ma.runs.export.chats import chat, seen_before
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import TOOL, Malformed, Message, ToolCall, Turn, spoken
-import json
+from gem_ma.runs.export.chats import chat, seen_before
 
 SIDES = ("assistant", "user")
 Won = Callable[[Episode], bool | None]

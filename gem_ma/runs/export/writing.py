@@ -12,19 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gem_ma.runs.export.chats import conversation, identity, speakers
-from gem_ma.runs.export.preference import pairs
-from gem_ma.runs.export.tables import write_table
-from gem_ma.runs.export.taus import tau1, tau2
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.record.codec import dump_episode
 from gem_ma.record.json_text import dump_json
-from gem_ma.runs.store import read_episodes
+from gem_ma.runs.export.chats import conversation, identity, speakers
+from gem_ma.runs.export.preference import pairs
+from gem_ma.runs.export.tables import write_table
+from gem_ma.runs.export.taus import tau1, tau2
+from gem_ma.runs.store import read_episodes, read_media
 from gem_ma.runs.store.tables import DATA
 from gem_ma.scores.judge import Judge
 from gem_ma.system.files import oserror
-from gem_ma.runs.store import read_media
 
 # format -> how the name of its file ends; "" = a folder
 FORMATS = {

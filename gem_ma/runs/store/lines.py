@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from gem_ma.config.document import read as read_yaml
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ConfigError, SchemaError, StoreError
 from gem_ma.record.codec import ENDS, check_schema, load_episode
@@ -18,7 +19,6 @@ from gem_ma.runs.store.disk import media_file
 from gem_ma.runs.store.sense import check_play
 from gem_ma.runs.store.tables import read_table, table_files
 from gem_ma.system.files import MOST_JSON, is_file, lines, oserror, read, read_json, stream
-from gem_ma.config.document import read as read_yaml
 
 EpisodeId = tuple[str, int, int]
 

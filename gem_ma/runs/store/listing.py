@@ -14,10 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from gem_ma.config.document import read as read_yaml
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.runs.store.lines import read_manifest, read_resolved
 from gem_ma.system.files import MOST_JSON, MOST_LINE, is_file, oserror, read, stream
-from gem_ma.config.document import read as read_yaml
 
 MOST_FLOAT = sys.float_info.max
 

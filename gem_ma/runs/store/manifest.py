@@ -1,8 +1,8 @@
 """What a run was made with: the files that a run folder begins with, and the check that whoever
 goes on with it asks for the same.
 
-The episodes are the business of `gem_ma.runs.store.folder`; which settings change results, and which may
-change at resume, of `gem_ma.runs.store.names`.
+The episodes are the business of `gem_ma.runs.store.folder`; which settings change results, and
+which may change at resume, of `gem_ma.runs.store.names`.
 """
 
 from __future__ import annotations

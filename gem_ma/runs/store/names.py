@@ -6,16 +6,16 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Container, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gem_ma import __version__
 from gem_ma.kernel.errors import StoreError
 from gem_ma.record.json_text import dump_json, load_json
-from gem_ma import __version__
-import subprocess
 
 # Settings that may differ between the writers of one folder, because no episode depends on them;
 # `*` stands for any name.
@@ -262,7 +262,7 @@ def versions() -> dict[str, Any]:
 
     return {
         "versions": {"gem_ma": __version__, "python": ".".join(map(str, sys.version_info[:3]))},
-        "git": _git(Path(__file__).parents[2]),
+        "git": _git(Path(__file__).parents[3]),
     }
 
 
