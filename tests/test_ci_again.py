@@ -31,7 +31,7 @@ def again(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     (folder / ".venv" / "bin").mkdir(parents=True)
     (folder / ".venv" / "bin" / "python").symlink_to(sys.executable)
     words = [sys.executable, str(ROOT / ".ci" / "again.py"), *command]
-    site = os.pathsep.join(path for path in sys.path if "site-packages" in path)
+    site = os.pathsep.join([str(ROOT), *(path for path in sys.path if "site-packages" in path)])
     environment = {**os.environ, "PYTHONPATH": site}
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, env=environment)
 
