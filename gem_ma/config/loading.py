@@ -40,6 +40,7 @@ from gem_ma.config.document import (
 from gem_ma.config.fit import check_fit
 from gem_ma.config.grid import Grid, take_grid
 from gem_ma.config.paths import locate, locate_code, located
+from gem_ma.config.removed import check_removed
 from gem_ma.config.schema import validate
 from gem_ma.config.secrets import check_comments, check_secrets
 from gem_ma.config.settings import Config
@@ -259,6 +260,7 @@ def _open(
 def _finish(document: Document, path: Path | None) -> Config | None:
     """The config of a document, or None after adding faults to it."""
     spell_worlds(document)  # a cell of a study may have brought a short form
+    check_removed(document)
     name_policies(document)
     if path is None:
         seat_defaults(document)

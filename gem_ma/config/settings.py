@@ -21,6 +21,7 @@ from gem_ma.config.playing import (
     Settings,
     WorldSettings,
 )
+from gem_ma.config.removed import REMOVED
 from gem_ma.config.training import TrainSettings
 from gem_ma.kernel.errors import ConfigError
 
@@ -94,12 +95,16 @@ NO_DEFAULT = object()  # of a key that must be written, or that no section has
 
 def default_of(key: str) -> Any:
     """What holds where a config does not name this dotted key, as a JSON value; else `NO_DEFAULT`.
+    Of a key that went it is the value that asked for nothing.
 
     >>> default_of("train.loss.clip"), default_of("agents.buyer.policy")
     (0.2, None)
     >>> default_of("policies.main.model") is NO_DEFAULT
     True
     """
+    for removed in REMOVED:
+        if removed.key == key:
+            return removed.off[0]
     section: type[BaseModel] | None = Config
     default: Any = NO_DEFAULT
     parts = iter(key.split("."))
