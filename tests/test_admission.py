@@ -175,14 +175,12 @@ def test_with_tables_the_record_is_that_of_steps_that_wait_for_each_other(tmp_pa
     assert truth(tmp_path / "broken") == truth(tmp_path / "steps")
 
 
-@pytest.mark.parametrize("more", [(), ("train.on_collapse=rollback",)])
-def test_with_a_league_a_killed_run_ends_bit_for_bit_as_an_unbroken_one(tmp_path, more):
+def test_with_a_league_a_killed_run_ends_bit_for_bit_as_an_unbroken_one(tmp_path):
     settings = small(
         *MIXED,
         "train.overlap=2",
         "train.opponents={latest: 0.5, prioritised: 0.5}",
         "train.pool={every: 2, loaded: 2}",
-        *more,
         name="kuhn_table",
     )
     trained(tmp_path / "whole", settings)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gem_ma import config, credit
+from gem_ma import config
 from gem_ma.config.settings import Config
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table, view_key
@@ -21,19 +21,18 @@ from gem_ma.kernel.types import Action, Malformed, Message, Reply, Turn
 from gem_ma.pages.static.learning import alarms_told
 from gem_ma.registry import make
 from gem_ma.runs.plans import open_policies, scenario_of
-from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
+from gem_ma.runs.store import RunFolder, read_metrics
 from gem_ma.runs.worlds import worlds_of
 from gem_ma.scores.exploitability import engine_strategy, exploitability
-from gem_ma.training.entry import run_training, train
+from gem_ma.training.entry import train
 from gem_ma.training.loop.local import play_all
 from gem_ma.training.loop.opening import open_learner
+from gem_ma.training.loop.resuming import checked_state
 from gem_ma.training.loop.step import Step
 from gem_ma.training.schedule.exam_plans import exam_plans
-from gem_ma.training.schedule.plans import training_plans
 from gem_ma.training.selfplay import collapse
 from gem_ma.training.selfplay.collapse import Watch
 from gem_ma.training.selfplay.guard import Guard
-from gem_ma.training.selfplay.league import League
 from gem_ma.training.selfplay.signs import first_share, health, private_effect
 
 KUHN = ("train.episodes=64", "evaluate.episodes=128", "train.save_every=10")
@@ -347,35 +346,17 @@ def _teach(table: Table, card: str) -> None:
 FAST = ("train.steps=40", "train.lr=400.0", "train.lr_final=1.0", "train.loss.entropy=0.0")
 
 
-def test_a_learning_rate_that_is_too_high_is_told_and_a_rollback_recovers(tmp_path):
-    left = trained(tmp_path / "warn", kuhn(*FAST))
-    saved = trained(tmp_path / "rollback", kuhn(*FAST, "train.on_collapse=rollback"))
+def test_a_learning_rate_that_is_too_high_is_told(tmp_path):
+    trained(tmp_path / "warn", kuhn(*FAST))
     told = alarms(tmp_path / "warn")
     assert told[0]["signal"] == "entropy" and told[0]["step"] <= 5
-    assert not any("rolled_back_to" in line for line in told)
-    back = [line for line in alarms(tmp_path / "rollback") if "rolled_back_to" in line]
-    assert back and all(line["rolled_back_to"] < line["step"] for line in back)
-    rates = [
-        line["policies"]["main"]["lr"]
-        for line in read_metrics(tmp_path / "rollback")
-        if line["kind"] == "train"
-    ]
-    assert rates[0] == 400.0 and rates[-1] == 400.0 / 2 ** len({line["step"] for line in back})
-    versions = [
-        line["policies"]["main"]["version"]
-        for line in read_metrics(tmp_path / "rollback")
-        if line["kind"] == "train"
-    ]
-    assert versions == sorted(set(versions))  # weights that were put back are a new version
-    assert saved["after"]["nash_conv"] < left["after"]["nash_conv"]
 
 
 def guarded(*overrides: str) -> Guard:
     settings = kuhn(*overrides)
     policies = open_policies(settings)
     learners = {"main": open_learner(policies["main"])}
-    league = League(settings, settings.train, policies, None)
-    return Guard(settings.train, worlds_of(settings), learners, league)
+    return Guard(settings.train, worlds_of(settings), learners)
 
 
 def test_an_alarm_is_said_once_and_its_other_steps_at_the_end():
@@ -437,44 +418,6 @@ def test_a_model_that_was_cloned_deaf_is_told_so_before_it_learns(kuhn_model, tm
     assert ("deaf", 0) in [(line["signal"], line["step"]) for line in alarms(tmp_path / "run")]
 
 
-def test_a_language_model_is_put_back_too_and_its_version_goes_on(kuhn_model):
-    settings = kuhn(
-        f"policies.main.model=transformers/{kuhn_model}",
-        "policies.main.max_tokens=3",
-        "train.on_collapse=rollback",
-        "train.episodes=8",
-    )
-    policies = open_policies(settings)
-    learner = open_learner(policies["main"])
-    guard = Guard(
-        settings.train,
-        worlds_of(settings),
-        {"main": learner},
-        League(settings, settings.train, policies, None),
-    )
-    assert guard.settle(0) == []
-    first = learner.fingerprint()
-    episodes = asyncio.run(
-        play_all(settings, training_plans(worlds_of(settings), settings.train, 0), policies)
-    )
-    table = credit.turns(episodes, "main")
-    learner.update(
-        table,
-        np.arange(len(table)) - 3.0,
-        lr=1e-2,
-        settings=settings.train.loss,
-        rng=random.Random(0),
-    )
-    learner.publish()
-    assert learner.fingerprint() != first and learner.version == 1
-    guard._alarms = [collapse.Alarm("entropy", "main", 0.0, 0.05, "gone")]
-    assert guard.settle(7)[0]["rolled_back_to"] == 0
-    assert learner.fingerprint() == first and learner.version == 2 and guard.brake == {"main": 0.5}
-    other = Guard(settings.train, worlds_of(settings), {"main": learner}, guard.league)
-    other.load(guard.state(), guard.files())
-    assert other.state() == guard.state() and other.files() == guard.files()
-
-
 def test_a_healthy_run_is_silent(tmp_path):
     notes: list[str] = []
     summary = trained(
@@ -501,29 +444,29 @@ def test_decision_entropy_of_a_table_is_near_the_exact_one(tmp_path):
             assert found["decision_entropy"] == pytest.approx(found["entropy"], abs=0.1)
 
 
-def test_mix_pool_gives_half_of_the_games_to_the_pool(tmp_path):
-    opponents = (
-        "train.opponents={latest: 1.0}",
-        "train.pool.every=1",
-        "train.on_collapse=mix_pool",
-    )
-    settings = kuhn(*FAST, *opponents, "train.steps=10")
-    trained(tmp_path / "run", settings)
-    told = [line for line in alarms(tmp_path / "run") if line.get("mixed_pool")]
-    assert len(told) == 1
-    met = [
-        any("@" in (seat.policy or "") for seat in episode.cast.values())
-        for episode in read_episodes(tmp_path / "run")
-    ]
-    before = 64 * told[0]["step"]
-    assert not any(met[:before]) and 0.3 < sum(met[before:]) / len(met[before:]) < 0.7
-
-
-def test_off_measures_nothing_and_a_pool_must_be_there_to_be_mixed(tmp_path):
+def test_off_measures_nothing(tmp_path):
     summary = trained(tmp_path / "run", kuhn(*FAST, "train.steps=6", "train.on_collapse=off"))
     assert alarms(tmp_path / "run") == [] and "first_share" not in summary["after"]
-    with pytest.raises(ConfigError, match=r"train.on_collapse: mix_pool .* wants train.opponents"):
-        run_training(kuhn("train.on_collapse=mix_pool"))
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("train.on_collapse=rollback", "train.on_collapse: rollback is gone; take warn, and a"),
+        ("train.on_collapse=mix_pool", "train.on_collapse: mix_pool is gone; take warn, and give"),
+        ("train.loss.moments=int8", "train.loss.moments: 8-bit moments are gone; remove the key"),
+    ],
+)
+def test_an_option_that_is_gone_is_one_line_with_what_to_use_instead(override, line):
+    with pytest.raises(ConfigError, match=re.escape(line)):
+        kuhn(override)
+
+
+def test_a_checkpoint_of_a_version_that_could_go_back_is_read():
+    guard = guarded()
+    older = {**guard.state(), "brake": {"main": 1.0}, "kept": {}}
+    guard.load(checked_state(older, Guard.shape))
+    assert guard.state() == {"past": {}, "active": {}, "told": {}}
 
 
 def test_the_exact_bound_of_card_blind_play_is_what_the_test_above_says():
@@ -563,7 +506,6 @@ def test_answers_that_cannot_be_read_ring_from_the_first_updates_on(
         for alarm in watch.after_update("p", {"turns": 64.0, "invalid": share}, None)
     ]
     assert [alarm.signal for alarm in alarms] == ["unreadable"] * rings
-    assert watch.calm("p")  # it has not become worse: no reason to put weights back
 
 
 def test_every_alarm_says_what_to_type() -> None:

@@ -1,4 +1,4 @@
-"""Playing ahead: k publishes of lag, exact resumes, what a rollback discards; and episodes that
+"""Playing ahead: k publishes of lag, exact resumes; and episodes that
 are too old are left out whole."""
 
 from __future__ import annotations
@@ -193,35 +193,6 @@ def test_damaged_episodes_of_a_checkpoint_are_refused():
     for data in (b"", b"{}\n", b'{"step": 1, "plays": 1, "forks": null}\n{"id"\n', b"\xff"):
         with pytest.raises(DataError, match="the episodes that a checkpoint holds cannot be read"):
             Played.load(data)
-
-
-@pytest.mark.parametrize("ahead", [1, 2])
-def test_a_rollback_discards_what_the_lost_weights_have_played(tmp_path, monkeypatch, ahead):
-    from gem_ma.training.selfplay.collapse import Alarm, Watch
-
-    calls = []
-
-    def alarm(self, policy, measured, paid):
-        calls.append(policy)
-        return (
-            [Alarm("entropy", policy, 0.0, 1.0, "it has stopped choosing")]
-            if len(calls) == 3
-            else []
-        )
-
-    monkeypatch.setattr(Watch, "after_update", alarm)
-    settings = small(
-        "train.policies=[speaker]", "train.on_collapse=rollback", f"train.overlap={ahead}"
-    )
-    trained(tmp_path / "run", settings)
-    (line,) = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "alarm"]
-    assert (line["step"], line["rolled_back_to"], line["discarded"]) == (3, 0, 8 * ahead)
-    lags = [step["policies"]["speaker"]["lags"] for step in steps_of(tmp_path / "run")]
-    # the steps after 3 were played again
-    behind = {1: [0, 1, 1, 0, 1, 1], 2: [0, 1, 2, 0, 1, 2]}[ahead]
-    assert lags == [{str(count): 8} for count in behind]
-    episodes = list(read_episodes(tmp_path / "run"))
-    assert len(episodes) == len({episode.id for episode in episodes}) == 48
 
 
 # -- language models -----------------------------------------------------------------------------

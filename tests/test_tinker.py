@@ -401,7 +401,6 @@ REFUSED = {
     "entropy": ({}, {}, {"entropy": 0.01}, "set loss.entropy: 0"),
     "kl": ({}, {}, {"kl": 0.1}, "set loss.kl: 0"),
     "pairs": ({}, {}, {"surrogate": "dpo"}, "surrogate dpo needs the weights of the start"),
-    "moments": ({}, {}, {"moments": "int8"}, "remove loss.moments: int8"),
 }
 
 

@@ -221,12 +221,8 @@ class TrainSettings(Settings):
     )
     pool: PoolSettings = PoolSettings()
     # a warning changes nothing of a run, so that it may be the default
-    on_collapse: Literal["off", "warn", "rollback", "mix_pool"] = Field(
-        "warn",
-        description=(
-            "When a detector fires: say so; go back to the last healthy weights at half the lr; or"
-            " give half of `latest` to the pool."
-        ),
+    on_collapse: Literal["off", "warn"] = Field(
+        "warn", description="When a detector fires: say so, with what to try."
     )
 
     # true is 1, and stays what it was in the folders of older runs
@@ -290,6 +286,17 @@ class TrainSettings(Settings):
             return {**value, "loss": {**loss, "tis": OVERLAP_TIS}}
         if isinstance(loss, LossSettings) and "tis" not in loss.model_fields_set:
             return {**value, "loss": loss.model_copy(update={"tis": OVERLAP_TIS})}
+        return value
+
+    @field_validator("on_collapse", mode="before")
+    @classmethod
+    def _only_told(cls, value: Any) -> Any:
+        advice = {
+            "rollback": "take warn, and a lower lr or an entropy bonus (loss.entropy)",
+            "mix_pool": "take warn, and give the pool a share: opponents.uniform",
+        }
+        if isinstance(value, str) and value in advice:
+            raise ValueError(f"{value} is gone; {advice[value]}")
         return value
 
     @model_validator(mode="after")

@@ -109,18 +109,16 @@ def open_parts(
     place = place_of(config, settings, folder, teams.play)
     writes = teams.play.first or place.root is None  # without a folder each has a pool of its own
     league = League(config, settings, policies, place.root, worlds=worlds, writes=writes)
-    guard = Guard(settings, worlds, learners, league, policies)
     averages = Averages(worlds, learners)
     # of the estimators; `Updates` and `Run` share these very dicts, so a resume fills both
     states: dict[str, dict[str, float]] = {name: {} for name in settings.policies}
-    # `Beginning` first: its exam is that of before. The guard before the league: after a rollback
-    # the pool gets the weights that came back. `Run.save` and `resume` go through the same list.
+    # `Beginning` first: its exam is that of before. `Run.save` and `resume` go through this list.
     attendants: list[Attendant] = [
         Beginning(policies, settings.policies),
         Taught(config, settings.policies, without_critic=_blind(settings, critics)),
         StalenessNotes(),
         averages,
-        guard,
+        Guard(settings, worlds, learners, policies),
         league,
         PaddingShares(learners),
     ]
@@ -140,7 +138,7 @@ def open_parts(
         players=players_of(config, worlds, policies, league.opened, teams),
         learners=learners,
         publisher=LocalPublisher(learners),
-        updates=Updates(config, settings, worlds, learners, critics, states, guard),
+        updates=Updates(config, settings, worlds, learners, critics, states),
         league=league,
         averages=averages,
         curriculum=curriculum,

@@ -98,8 +98,8 @@ class Trainer:
         # the last exam is held by `finish`, which needs its scores for the summary
         examined = every and step.number % every == 0 and step.number < self.total
         saved = step.number % self.settings.save_every == 0 or step.number == self.total
-        # exams ask the same engines, a checkpoint holds whole steps, a rollback discards them
-        if examined or saved or self.settings.on_collapse == "rollback":
+        # exams ask the same engines, and a checkpoint holds whole steps
+        if examined or saved:
             await step.ahead.settled()
         if examined:
             await self.examine(step)

@@ -51,7 +51,7 @@ def has_league(settings: Mapping[str, Any]) -> bool:
     train = settings.get("train")
     if not isinstance(train, Mapping):
         return False
-    return bool(train.get("opponents")) or train.get("on_collapse") == "mix_pool"
+    return bool(train.get("opponents"))
 
 
 def league_page(site: Site, asked: Asked) -> Answer:

@@ -10,11 +10,6 @@ OF_ADAM = ("betas", "eps")
 
 def check_table_keys(policy: str, optimizer: str, settings: LossSettings) -> None:
     """Raises ConfigError for a key that would change nothing."""
-    if settings.moments != "float32":
-        raise ConfigError(
-            f"train.loss.moments: {settings.moments} is for language models, and policy {policy!r}"
-            " is a table; remove it"
-        )
     for key in OF_ADAM if optimizer == "sgd" else ():
         if getattr(settings, key) != LossSettings.model_fields[key].default:
             raise ConfigError(

@@ -58,10 +58,6 @@ def refuse(settings: LossSettings, where: str) -> None:
             f"{where}: the Tinker API gives probabilities of the sampled tokens alone, so no"
             " entropy bonus; set loss.entropy: 0"
         )
-    if settings.moments != "float32":
-        raise ConfigError(
-            f"{where}: the optimiser is the server's; remove loss.moments: {settings.moments}"
-        )
     if settings.surrogate in PAIRED:
         raise ConfigError(
             f"{where}: loss.surrogate {settings.surrogate} needs the weights of the start beside"

@@ -150,11 +150,7 @@ class TorchLearner(Trained):
         }
 
     def bound(self, settings: LossSettings) -> None:
-        """Takes how much memory a pass may have, and the moments."""
-        small = settings.moments == "int8"
-        if small != self.small_moments:
-            self.small_moments = small
-            self.optimizer = self.new_optimizer(0.0)
+        """Takes how much memory a pass may have."""
         self.scorer.pass_tokens = settings.pass_tokens
         self.scorer.pass_logits = settings.pass_logits
         self.scorer.recompute = settings.recompute

@@ -23,7 +23,6 @@ from gem_ma.training.learner.adam import BETAS
 from gem_ma.training.learner.forward import Scorer
 from gem_ma.training.learner.mismatch import check_sampling
 from gem_ma.training.learner.rows import Row, Turns, pictures_of
-from gem_ma.training.learner.small_moments import small_adamw
 
 PROBES = 4  # different prompts that a publish is checked on
 REMEMBERED = 1 << 30  # bytes of the weights of the last publish; larger ones are not copied
@@ -104,7 +103,6 @@ class Trained:
             for name, weight in self.parameters.items()
         }
         self.rounded = [name for name, weight in self.parameters.items() if weight.dtype != full]
-        self.small_moments = False  # see `small_moments`
         self.optimizer = self.new_optimizer(0.0)
         self.probes: list[tuple[int, ...]] = []
         # what images in the rows and probes of now stand for
@@ -283,8 +281,6 @@ class Trained:
 
     def new_optimizer(self, weight_decay: float) -> Any:
         """AdamW over what is learned, without moments."""
-        if self.small_moments:
-            return small_adamw(self.masters.values(), 1e-3, BETAS, weight_decay)
         return self.torch.optim.AdamW(
             # the rate is set before every step; fused: one kernel instead of one per weight
             self.masters.values(),

@@ -12,7 +12,6 @@ from typing import Any
 from gem_ma.kernel.errors import DataError
 from gem_ma.training.learner.probes import check
 from gem_ma.training.learner.shards import read_shards, shapes_of
-from gem_ma.training.learner.small_moments import kept_shapes
 from gem_ma.training.learner.trained import Trained
 
 
@@ -234,8 +233,6 @@ def _optimizer(learner: Trained, read: _Files) -> Any:
         }
         shape = expected.get(name, ())
         shapes = {"exp_avg": shape, "exp_avg_sq": shape}
-        if learner.small_moments:
-            shapes = kept_shapes(shape)
         if name not in expected or _shapes(moments) != shapes:
             raise DataError(
                 f"policy {learner.policy!r}: its checkpoint's optimizer does not fit the model:"

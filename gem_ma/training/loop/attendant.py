@@ -8,13 +8,9 @@ every step, and may add rows to the record and notes for the user.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from gem_ma.training.loop.step import Step
-
-# read-only, since it is the default of every `load`
-NO_FILES: Mapping[str, bytes] = MappingProxyType({})
 
 
 class Attendant:
@@ -46,10 +42,6 @@ class Attendant:
         """All that a resume needs, as JSON values."""
         return {}
 
-    def files(self) -> Mapping[str, bytes]:
-        """The same, as files of the checkpoint. Names are this attendant's alone."""
-        return {}
-
-    def load(self, state: Any, files: Mapping[str, bytes] = NO_FILES) -> None:
-        """The inverse of `state` and `files`; `files` are all of the checkpoint's that no learner
-        owns. `state` is {} in a checkpoint of a version that did not have this attendant."""
+    def load(self, state: Any) -> None:
+        """The inverse of `state`, which is {} in a checkpoint of a version that did not have this
+        attendant."""

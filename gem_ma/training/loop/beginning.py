@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Weighs
 from gem_ma.kernel.errors import EngineError
-from gem_ma.training.loop.attendant import NO_FILES, Attendant
+from gem_ma.training.loop.attendant import Attendant
 from gem_ma.training.loop.step import Step
 
 
@@ -71,7 +71,7 @@ class Beginning(Attendant):
         """See `Attendant.state`."""
         return {"scores": self.scores, "weights": self.weights}
 
-    def load(self, state: Any, files: Mapping[str, bytes] = NO_FILES) -> None:
+    def load(self, state: Any) -> None:
         """See `Attendant.load`."""
         self.scores = state["scores"]
         self.weights = state["weights"]

@@ -11,7 +11,7 @@ from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Weighs
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.store import RunFolder
-from gem_ma.training.loop.attendant import NO_FILES, Attendant
+from gem_ma.training.loop.attendant import Attendant
 from gem_ma.training.loop.exports import write_model
 from gem_ma.training.loop.step import Step
 
@@ -81,6 +81,6 @@ class Best(Attendant):
         """See `Attendant.state`."""
         return self.exam
 
-    def load(self, state: Any, files: Mapping[str, bytes] = NO_FILES) -> None:
+    def load(self, state: Any) -> None:
         """See `Attendant.load`."""
         self.exam = dict(state)

@@ -10,7 +10,7 @@ from gem_ma.config.settings import Config
 from gem_ma.config.training import CurriculumSettings
 from gem_ma.kernel.episode import placed
 from gem_ma.runs.worlds import Worlds
-from gem_ma.training.loop.attendant import NO_FILES, Attendant
+from gem_ma.training.loop.attendant import Attendant
 from gem_ma.training.loop.step import Step
 from gem_ma.training.schedule.curriculum import Choices, Tally
 
@@ -51,6 +51,6 @@ class Curriculum(Attendant):
         """See `Attendant.state`."""
         return self.tallies
 
-    def load(self, state: Any, files: Mapping[str, bytes] = NO_FILES) -> None:
+    def load(self, state: Any) -> None:
         """See `Attendant.load`."""
         self.tallies = {task: list(tally) for task, tally in state.items()}

@@ -94,11 +94,6 @@ def check_processes(config: Config, processes: int, policies: Mapping[str, Polic
     """Raises ConfigError for what several processes cannot share."""
     if processes == 1:
         return
-    if config.train is not None and config.train.shard and config.train.on_collapse == "rollback":
-        raise ConfigError(
-            "train.on_collapse: rollback keeps whole weights, and train.shard divides them; take"
-            " warn or mix_pool"
-        )
     if budget_of(config) is not None:
         raise ConfigError(
             f"limits: each of {processes} processes would spend the whole budget; train with one"

@@ -96,12 +96,6 @@ class Ahead:
         """Takes what was played before a run went on."""
         self._ended |= {played.step: played for played in ended}
 
-    def drop(self) -> int:
-        """Forgets all that has ended; the number of its episodes."""
-        count = sum(len(played.episodes) for played in self._ended.values())
-        self._ended.clear()
-        return count
-
     async def __aenter__(self) -> Ahead:
         return self
 

@@ -196,7 +196,7 @@ def resume(run: Run, folder: RunFolder | None, checkpoint: Checkpoint | None) ->
         if folder is not None:
             folder.rewind(trainer["mark"])  # lines of steps that are done once more
         run.states.update(trainer["estimators"])
-        _resume_attendants(run, trainer, checkpoint)
+        _resume_attendants(run, trainer)
         # learners last: what they load goes to samplers too, and nothing should fail after that
         shards = [checkpoint.files[file] for file in checkpoint.files if file.startswith(SHARD)]
         for name, part in run.learned().items():
@@ -218,9 +218,7 @@ def _ahead(folder: RunFolder | None, checkpoint: Checkpoint) -> list[Played]:
     return ended if folder is None else [one.with_images(folder.media) for one in ended]
 
 
-def _resume_attendants(run: Run, trainer: Mapping[str, Any], checkpoint: Checkpoint) -> None:
-    known = ("trainer.json", AHEAD, SHARD, *(f"{name}." for name in run.learned()))
-    files = {file: checkpoint.read(file) for file in checkpoint.files if not file.startswith(known)}
+def _resume_attendants(run: Run, trainer: Mapping[str, Any]) -> None:
     for attendant in run.attendants:
         if not attendant.name:
             continue
@@ -228,4 +226,4 @@ def _resume_attendants(run: Run, trainer: Mapping[str, Any], checkpoint: Checkpo
         if attendant.name not in trainer and not attendant.optional:
             raise ValueError(f"{attendant.name}: Field required")
         state = trainer.get(attendant.name, {})
-        attendant.load(checked_state(state, attendant.shape), files)
+        attendant.load(checked_state(state, attendant.shape))

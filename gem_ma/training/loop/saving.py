@@ -53,7 +53,6 @@ class Run:
         for attendant in self.attendants:
             if attendant.name:
                 trainer[attendant.name] = attendant.state()
-                files |= attendant.files()
         for played in step.ahead.ended():
             # the record does not hold these episodes yet, so neither does the folder their images
             folder.keep_images(played.episodes)

@@ -13,7 +13,7 @@ from typing import Any
 
 from gem_ma.config.settings import Config
 from gem_ma.kernel.episode import End, Episode
-from gem_ma.training.loop.attendant import NO_FILES, Attendant
+from gem_ma.training.loop.attendant import Attendant
 from gem_ma.training.loop.step import Step
 
 # share of a step's episodes; more cut ones than that bias what is learned, and the user is warned
@@ -189,7 +189,7 @@ class Taught(Attendant):
         """For a checkpoint, as JSON values."""
         return {name: dict(count) for name, count in self.counts.items()}
 
-    def load(self, state: Any, files: Mapping[str, bytes] = NO_FILES) -> None:
+    def load(self, state: Any) -> None:
         """The inverse of `state`. Checkpoints of older versions have none; their policies count as
         taught."""
         for name, count in self.counts.items():

@@ -32,7 +32,6 @@ from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.discounts import discounts, logged
 from gem_ma.training.schedule.rates import learning_rate
 from gem_ma.training.schedule.staleness import fresh, warning
-from gem_ma.training.selfplay.guard import Guard
 
 
 class Updates:
@@ -46,12 +45,10 @@ class Updates:
         learners: Mapping[str, Learner],
         critics: Mapping[str, Critic],
         states: dict[str, dict[str, float]],
-        guard: Guard,
     ) -> None:
         self.config = config
         self.settings = settings
         self.worlds = worlds
-        self.guard = guard
         self.learners = learners
         self.critics = critics
         self.states = states
@@ -92,7 +89,7 @@ class Updates:
         }
         # a seed of its own, so that a policy learns the same with or without others beside it
         rng = random.Random(stable_seed(self.config.run.seed, "update", name, played.step))
-        lr = learning_rate(settings, played.step) * self.guard.brake[name]
+        lr = learning_rate(settings, played.step)
         return Lesson(
             policy=name,
             settings=settings,

@@ -34,11 +34,6 @@ def check_loss(config: Config, settings: TrainSettings, where: str) -> None:
             surrogate(settings.loss.surrogate)
         except ConfigError as error:
             raise ConfigError(f"{where}.surrogate: {error}") from error
-    if settings.shard and settings.loss.moments != "float32":
-        raise ConfigError(
-            f"{where}.moments: {settings.loss.moments} is kept in blocks, which train.shard would"
-            " cut; remove one of the two"
-        )
     _check_divergence(settings, where)
     _check_teacher(config, settings, where)
     _check_nothing(settings, where)

@@ -21,7 +21,7 @@ from gem_ma.kernel.scenario import Scenario
 from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.exploitability import ScoresTexts, TokenStrategy, decisions
 from gem_ma.scores.mixture import Mixture
-from gem_ma.training.loop.attendant import NO_FILES, Attendant
+from gem_ma.training.loop.attendant import Attendant
 from gem_ma.training.loop.step import Step
 
 # The largest game that is averaged, since every publication asks the model at all its decisions.
@@ -93,7 +93,7 @@ class Averages(Attendant):
         """For a checkpoint, as JSON values."""
         return {name: mixture.state() for name, mixture in self.mixtures.items()}
 
-    def load(self, state: Any, files: Mapping[str, bytes] = NO_FILES) -> None:
+    def load(self, state: Any) -> None:
         """The inverse of `state`."""
         for name in self.mixtures.keys() & state.keys():
             self.mixtures[name].load(state[name])

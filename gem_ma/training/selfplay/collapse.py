@@ -40,8 +40,6 @@ INVALID = 0.05
 UNREADABLE = 0.5
 # signals that are judged by their last updates alone
 RECENT = ("entropy", "one_action", "invalid", "length", "unreadable")
-# A run may begin like this, so it is no collapse, and older weights would not cure it.
-HARMLESS = frozenset({"unreadable"})
 SLOWER = "learn more slowly, train.lr a third"
 EXPLORING = "keep it exploring, train.loss.entropy=0.01"
 BOUND = "bind it to what can be read, policies.{policy}.constrain=legal (closed choices) or tools"
@@ -270,33 +268,7 @@ class Watch:
 
     def after_probe(self, policy: str, effect: float | None) -> list[Alarm]:
         """The new alarm, if any, of how much the private part of a view changes."""
-        # kept for good: a policy that never listened has nothing to be rolled back to
-        if effect is not None and effect >= DEAF:
-            self.past[f"{policy}/heard"] = [True]
         return self._new({"deaf": deaf(effect, policy)}, policy)
-
-    def heard(self, policy: str) -> bool:
-        """Whether an exam found the policy to read what only it is shown."""
-        return bool(self._of("heard", policy))
-
-    def calm(self, policy: str) -> bool:
-        """Whether no alarm of the policy stands that says it has become worse."""
-        return not any(
-            name.startswith(f"{policy}/") and name.rpartition("/")[2] not in HARMLESS
-            for name in self.active
-        )
-
-    def forget(self, policy: str) -> None:
-        """Drops what is known of a policy, after its weights were put back."""
-        # but not that it listened: that is true of the weights that came back
-        self.past = {
-            name: values
-            for name, values in self.past.items()
-            if not name.startswith(f"{policy}/") or name == f"{policy}/heard"
-        }
-        self.active = {
-            name: left for name, left in self.active.items() if not name.startswith(f"{policy}/")
-        }
 
     def _new(self, judged: Mapping[str, Alarm | None], policy: str) -> list[Alarm]:
         alarms = []

@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -35,7 +35,7 @@ from gem_ma.runs.plans import cast_of
 from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.ratings import games, points
 from gem_ma.system.files import kind, place
-from gem_ma.training.loop.attendant import NO_FILES, Attendant
+from gem_ma.training.loop.attendant import Attendant
 from gem_ma.training.loop.step import Step
 from gem_ma.training.schedule.plans import Opponents
 from gem_ma.training.selfplay.opponents import anchor_seat, prioritised
@@ -63,7 +63,7 @@ class LeagueState(TypedDict):
 
     members: list[tuple[str, int, int, str]]
     games: list[tuple[str, str, float, float]]
-    mixed: bool
+    mixed: NotRequired[bool]  # in checkpoints of older versions
 
 
 class League(Attendant):
@@ -106,7 +106,6 @@ class League(Attendant):
         self.members: list[Member] = []
         self.won: dict[Pair, float] = {}  # (i, j) -> wins of i over j, half the ties included
         self.recent: dict[Pair, float] = {}  # the same, older games counting less
-        self.mixed = False  # half of `latest` goes to the pool
         self._steps = 0
         self._open: dict[str, tuple[Policy, str]] = {}
 
@@ -134,11 +133,7 @@ class League(Attendant):
     def snapshot(self, step: int) -> None:
         """Adds the present weights of every learned policy, where they are due and new. Raises
         StoreError where they cannot be written."""
-        wanted = (
-            self.shares.uniform + self.shares.prioritised > 0
-            or self.settings.on_collapse == "mix_pool"
-        )
-        if step % self.pool.every or not wanted:
+        if step % self.pool.every or not self.shares.uniform + self.shares.prioritised > 0:
             return
         for name in self.settings.policies:
             engine = _weights(self.policies[name])
@@ -255,14 +250,11 @@ class League(Attendant):
         return seats
 
     def _shares(self) -> dict[str, float]:
-        """The share of the starts by way: those of the config, moved towards the pool under
-        `mix_pool`."""
+        """The share of the starts by way."""
         shares = self.shares
-        # taken from `latest` alone, so that the shares still sum to 1
-        moved = shares.latest / 2 if self.mixed else 0.0
         return {
-            "latest": shares.latest - moved,
-            "uniform": shares.uniform + moved,
+            "latest": shares.latest,
+            "uniform": shares.uniform,
             "prioritised": shares.prioritised,
             **shares.anchors,
         }
@@ -344,14 +336,13 @@ class League(Attendant):
             for member in self.members
         ]
         counts = [[*pair, won, self.recent.get(pair, 0.0)] for pair, won in self.won.items()]
-        return {"members": members, "games": counts, "mixed": self.mixed}
+        return {"members": members, "games": counts}
 
-    def load(self, state: Any, files: Mapping[str, bytes] = NO_FILES) -> None:
+    def load(self, state: Any) -> None:
         """The inverse of `state`."""
         self.members = [Member(*values) for values in state["members"]]
         self.won = {(i, j): won for i, j, won, _ in state["games"]}
         self.recent = {(i, j): recent for i, j, _, recent in state["games"]}
-        self.mixed = state["mixed"]
 
 
 def _weights(policy: Policy) -> Weighs:

@@ -43,11 +43,6 @@ def check_opponents(config: Config, settings: TrainSettings, casts: Sequence[Sea
     world that it plays."""
     wanted = settings.opponents
     if wanted is None:
-        if settings.on_collapse == "mix_pool":
-            raise ConfigError(
-                "train.on_collapse: mix_pool gives a share of train.opponents.latest to the pool,"
-                " so it wants train.opponents"
-            )
         return
     for name in wanted.anchors:
         if name in settings.policies:
@@ -73,8 +68,7 @@ def check_opponents(config: Config, settings: TrainSettings, casts: Sequence[Sea
             f"policies.{odd[0]}: with train.opponents, a name with @ is that of a snapshot"
         )
     learned = max(sum(seat.policy in settings.policies for seat in cast.values()) for cast in casts)
-    pooled = wanted.uniform + wanted.prioritised > 0 or settings.on_collapse == "mix_pool"
-    if pooled and learned < 2:
+    if wanted.uniform + wanted.prioritised > 0 and learned < 2:
         raise ConfigError(
             "train.opponents: the pool holds snapshots of learned policies, and no other agent is"
             " played by one; use anchors"
