@@ -37,7 +37,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "lora": {"lora": {"rank": 1, "targets": ["q_proj", "down_proj"]}},
 }
 SETTINGS = {
-    "many passes": (LossSettings(pass_tokens=32, pass_logits=999, entropy=0.05), 7),
+    "many passes": (LossSettings(pass_tokens=32, entropy=0.05), 7),
     "fewer rows than processes": (LossSettings(recompute=True), 1),
 }
 

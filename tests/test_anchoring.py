@@ -1,10 +1,8 @@
-"""The divergence from reference weights in the reward, an adaptive weight of it, a reference that
-is renewed; tables and language models alike."""
+"""The divergence from reference weights in the reward; tables and language models alike."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -20,10 +18,9 @@ from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.plans import open_policies
-from gem_ma.runs.store import read_metrics
 from gem_ma.runs.worlds import worlds_of
-from gem_ma.training.entry import run_training, train
-from gem_ma.training.loop.anchoring import Anchoring, check_anchored
+from gem_ma.training.entry import train
+from gem_ma.training.loop.anchoring import charged, check_anchored
 from gem_ma.training.loop.local import play_all
 from gem_ma.training.loop.opening import open_learner
 from gem_ma.training.schedule.checks import checked
@@ -78,7 +75,7 @@ def test_rewards_returns_and_totals_are_those_of_exact_fractions(thin_model):
     _, turns = played(kuhn("table", thin_model))
     costs = np.arange(1, len(turns) + 1) / 8  # eighths are exact in floats
     fake = SimpleNamespace(divergence=lambda table: (costs, len(costs)), hold=lambda: None)
-    made, numbers = Anchoring(fake, LossSettings(**PAID), {}).charged(turns, 0.5)
+    made, numbers = charged(fake, LossSettings(**PAID), turns, 0.5)
     for n in range(len(turns)):
         mine = [
             m
@@ -140,45 +137,7 @@ def test_in_the_reward_it_is_learned_to_the_optimum_that_theory_names(place):
         assert np.abs(chances - wanted / wanted.sum()).max() < 0.06
 
 
-@pytest.mark.parametrize("place", ["loss", "reward"])
-def test_an_adaptive_weight_brings_the_divergence_to_its_target(place):
-    def run(*words: str) -> float:
-        told = []
-        small = ("train.steps=30", "train.episodes=32", "train.lr=0.3", "train.on_collapse=off")
-        quiet = ("evaluate.episodes=2", "evaluate.every=null", "run.baselines=false")
-        kept = ("train.loss={}", f"train.loss.kl_in={place}", "train.loss.kl=0.2")
-        settings = config.load("guess_number_table", [*small, *quiet, *kept, *words]).config
-        run_training(settings, on_step=lambda step, row: told.append(row["policies"]))
-        numbers = [next(iter(row.values())) for row in told]
-        return float(np.mean([n["kl_reference"] for n in numbers[-8:]]))
-
-    assert run() > 0.25
-    assert run("train.loss.kl_target=0.1") < 0.2
-
-
-def test_the_weight_moves_by_a_fifth_at_most_and_not_without_a_target():
-    loss = LossSettings(kl=0.5, kl_target=0.1)
-    for away, factor in ((10.0, 1.2), (0.0, 0.8), (0.1, 1.0), (0.11, 1.1)):
-        state = Anchoring(SimpleNamespace(), loss, {}).after({"kl_reference": away})
-        assert math.isclose(state["weight"], 0.5 * factor) and state["updates"] == 1
-    fixed = Anchoring(SimpleNamespace(), LossSettings(kl=0.5), {"weight": 0.5, "updates": 3.0})
-    assert fixed.after({"kl_reference": 9.0}) == {"weight": 0.5, "updates": 4.0}
-    assert Anchoring(SimpleNamespace(), loss, {}).after({}) == {"weight": 0.5, "updates": 1.0}
-
-
-@pytest.mark.parametrize("kind", ["table", "torch"])
-def test_a_reference_is_renewed_every_so_many_updates(kind, thin_model):
-    """Of one minibatch the divergence is measured before the step: 0 where the reference is what
-    is learned from."""
-    words = ("train.loss.kl=0.1", "train.loss.minibatches=1", "train.loss.kl_refresh=2")
-    told = []
-    settings = kuhn(kind, thin_model, *words, "train.lr=0.05", "train.steps=5")
-    run_training(settings, on_step=lambda step, row: told.append(row["policies"]["main"]))
-    fresh = [numbers["kl_reference"] < 1e-9 for numbers in told]
-    assert fresh == [True, False, True, False, True]
-
-
-WORDS = ("kl=0.1", "kl_in=reward", "kl_target=0.02", "kl_refresh=2")
+WORDS = ("kl=0.1", "kl_in=reward")
 
 
 @pytest.mark.parametrize("kind", ["table", "lora"])
@@ -190,8 +149,6 @@ def test_a_killed_run_ends_as_an_unbroken_one(tmp_path, kind, thin_model):
 
     killed_and_resumed(tmp_path / "broken", settings)
     trained(tmp_path / "whole", settings)
-    rows = [row for row in read_metrics(tmp_path / "whole") if row["kind"] == "train"]
-    assert len({row["policies"]["main"]["kl_weight"] for row in rows}) > 2
     for file in ("metrics.jsonl", "checkpoints/step-000004/DONE"):
         assert (tmp_path / "broken" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
@@ -200,8 +157,6 @@ def test_a_killed_run_ends_as_an_unbroken_one(tmp_path, kind, thin_model):
     ("words", "line"),
     [
         (("train.loss.kl_in=reward",), "kl_in: .* train.loss.kl is 0"),
-        (("train.loss.kl_target=0.1",), "kl_target: .* train.loss.kl is 0"),
-        (("train.loss.kl_refresh=2",), "kl_refresh: .* train.loss.kl is 0"),
         (
             ("train.loss.kl=1", "train.loss.kl_in=reward", "train.estimator.name=team_grpo"),
             "kl_in: team_grpo reads the ledger",
@@ -218,7 +173,6 @@ def test_what_would_do_nothing_is_refused_in_one_line(words, line, thin_model):
 
 def test_a_learner_without_a_reference_is_refused_by_name():
     bare = SimpleNamespace(policy="main")
-    for loss in (LossSettings(**PAID), LossSettings(kl=1, kl_refresh=2)):
-        with pytest.raises(ConfigError, match="'main': SimpleNamespace keeps no reference"):
-            check_anchored(SimpleNamespace(loss=loss), bare)
+    with pytest.raises(ConfigError, match="'main': SimpleNamespace keeps no reference"):
+        check_anchored(SimpleNamespace(loss=LossSettings(**PAID)), bare)
     check_anchored(SimpleNamespace(loss=LossSettings(kl=1)), bare)

@@ -110,7 +110,7 @@ def acts(episode: Episode, until: int) -> list[tuple]:
 
 def test_branches_share_the_recorded_prefix_and_differ_afterwards():
     trunks, branches, metrics = grown(width=6, at=4)
-    assert metrics == {"points": 4, "branches": 24, "failed": 0, "off_policy": 0.0}
+    assert metrics == {"points": 4, "branches": 24, "failed": 0}
     for trunk in trunks:
         mine = [branch for branch in branches if branch.seed == trunk.seed]
         assert len(mine) == 6 and len({branch.group for branch in mine}) == 1
@@ -291,27 +291,8 @@ def test_only_decision_points_of_policies_that_learn_at_this_step_are_forked():
     assert [asyncio.run(points(step)) for step in range(4)] == [buyer, seller, seller, buyer]
 
 
-def test_the_selector_says_which_play_is_forked_next():
-    trunks, branches, metrics = grown(width=4, at="every", depth=2, selector="policy")
-    by_seed = {trunk.seed: trunk for trunk in trunks}
-    later = [branch for branch in branches if branch.forks[-1][0] == 2]
-    assert all(
-        acts(branch, 2) == acts(by_seed[branch.seed], 2) and len(branch.forks) == 1
-        for branch in later
-    )
-    assert metrics["off_policy"] == 0
-    _, branches, metrics = grown(width=4, at="every", depth=2, selector="greedy")
-    assert metrics["off_policy"] == 0.5  # the second of two levels
-    for seed in {branch.seed for branch in branches}:
-        mine = [branch for branch in branches if branch.seed == seed]
-        first, later = mine[:4], mine[4:]
-        best = max(first, key=lambda branch: branch.returns()["buyer"])
-        assert all(
-            acts(branch, 2) == acts(best, 2) and branch.forks[0] == best.forks[0]
-            for branch in later
-        )
-    _, branches, metrics = grown(width=4, at="every", depth=2, selector="random")
-    assert metrics["off_policy"] == 0
+def test_a_drawn_branch_is_forked_next():
+    _, branches, _ = grown(width=4, at="every", depth=2)
     assert all(len(branch.forks) == 2 for branch in branches if branch.forks[-1][0] == 2)
 
 
@@ -329,7 +310,6 @@ def test_what_forks_cost_is_said_and_capped():
         {"width": 2, "depth": 33},
         {"width": 2, "at": -1},
         {"width": 2, "at": "some"},
-        {"width": 2, "selector": "best"},
     ):
         with pytest.raises(ValueError):
             ForkSettings.model_validate(wrong)

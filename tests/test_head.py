@@ -322,15 +322,11 @@ def test_cloning_and_critic_have_the_memory_that_the_loss_sets(byte_model: Path)
             "train": {
                 "policies": ["main"],
                 "steps": 1,
-                "loss": {"pass_tokens": 64, "pass_logits": 999, "recompute": True},
+                "loss": {"pass_tokens": 64, "recompute": True},
             },
         }
     )
     assert settings.train is not None
     Updates(settings, settings.train, None, {"main": learner}, {"main": critic}, {}, None)  # type: ignore[arg-type]
-    assert (learner.scorer.pass_tokens, learner.scorer.pass_logits, critic.pass_tokens) == (
-        64,
-        999,
-        64,
-    )
+    assert (learner.scorer.pass_tokens, critic.pass_tokens) == (64, 64)
     assert learner.scorer.recompute and critic.recompute

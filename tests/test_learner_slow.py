@@ -9,7 +9,6 @@ ratios are not 1 and some are clipped.
 from __future__ import annotations
 
 import asyncio
-import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -41,9 +40,8 @@ from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
 CLIP, ENTROPY, KL, CAP, LONGEST = 0.02, 0.03, 0.2, 1.15, 4
 # each with the keys that it may disturb
 MORE: tuple[dict[str, Any], ...] = (
-    {"clip_high": 0.05, "dual_clip": 1.02},
+    {"clip_high": 0.05},
     {"surrogate": "cispo", "clip_high": 0.03},
-    {"sequence_mask": 1.2, "clip_high": 0.05},
 )
 
 
@@ -148,12 +146,6 @@ def slow_loss(
         drift = sum(above(m, at) - below(m, at) for m, at in tokens)
         return (drift / len(tokens) if ratio.endswith("mean") else drift).exp()
 
-    def sure(n: int) -> bool:
-        """Whether the agent's part in the episode is near enough to its engine."""
-        gaps = [old[m][at] - sampled[m][at] for m in mine[n] for at in range(len(old[m]))]
-        most = how.sequence_mask
-        return most is None or 1 / most <= math.exp(sum(gaps)) <= most
-
     def objective(n: int, token: int) -> Any:
         tokens = unit(n, token)
         rho = ratio_of(tokens, lambda m, at: now[m][at][0], lambda m, at: old[m][at])
@@ -165,15 +157,12 @@ def slow_loss(
             ),
             CAP,
         )
-        worth = float(advantages[n]) * weight * sure(n)
+        worth = float(advantages[n]) * weight
         if how.surrogate == "cispo":
             drift = sum(now[m][at][0] - (ratio != "token") * old[m][at] for m, at in tokens)
             length = len(tokens) if ratio.endswith("mean") else 1
             return rho.detach().clamp(max=1 + high) * worth * drift / length
-        gain = torch.minimum(rho * worth, rho.clamp(1 - how.clip, 1 + high) * worth)
-        if how.dual_clip and worth < 0:
-            gain = torch.maximum(gain, torch.tensor(how.dual_clip * worth))
-        return gain
+        return torch.minimum(rho * worth, rho.clamp(1 - how.clip, 1 + high) * worth)
 
     terms = [[objective(n, token) for token in range(len(old[n]))] for n in range(len(old))]
     count, tokens = len(terms), sum(map(len, terms))

@@ -111,9 +111,7 @@ def test_a_rate_falls_along_half_a_cosine() -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("surrogate: cispo, dual_clip: 3", "dual_clip: does nothing under surrogate cispo"),
         ("surrogate: none, kl: 1, clip_high: 0.3", "clip_high: does nothing under surrogate none"),
-        ("surrogate: none, kl: 1, sequence_mask: 2", "sequence_mask: does nothing"),
         ("surrogate: none, entropy: 1, ratio: episode", "ratio: does nothing"),
         ("ratio: turn_mean, aggregation: token_mean", "aggregation: does .* ratio turn_mean"),
         ("surrogate: dpo, aggregation: turn_mean", "aggregation: does .* surrogate dpo"),

@@ -27,7 +27,6 @@ OPTIONS = {
     "tries": ("evaluate.tries=2",),
     "best": ("train.checkpoints.best=sampled.return.player_0",),
     "reward": ("train.loss.kl=.1", "train.loss.kl_in=reward"),
-    "refresh": ("train.loss.kl=.1", "train.loss.kl_refresh=1"),
     "pairs": ("train.loss.surrogate=dpo", "train.group_size=4", "train.estimator={name: grpo}"),
     "teacher": ("policies.t={model: table/softmax}", "train.loss={reference: t, kl: .5}"),
     "moving": ("train.estimator={name: rae}",),

@@ -20,7 +20,6 @@ from pydantic import BaseModel
 from gem_ma.cli import baselines
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.playing import RunSettings, ToolOptions
-from gem_ma.config.training import CurriculumSettings
 from gem_ma.driver import calling
 from gem_ma.engines.api import endpoint, hiding, remote
 from gem_ma.engines.local import tool_grammar
@@ -36,6 +35,7 @@ from gem_ma.testing.check import RULES
 from gem_ma.tools import sandbox, sessions, walls
 from gem_ma.training.learner import parity
 from gem_ma.training.processes import chunks
+from gem_ma.training.schedule import curriculum
 from gem_ma.worlds import foreign, gem, gymnasium, pettingzoo, textarena, wordlists
 from tests.benchmarks import faults
 from tests.talks.script import talks
@@ -174,7 +174,7 @@ NUMBERS: list[tuple[str, str, Callable[[], float]]] = [
         "padding included | {} |",
         lambda: signature(Transformers).parameters["padded_tokens"].default,
     ),
-    ("docs/training.md", "`decay` ({}) off", lambda: default(CurriculumSettings, "decay")),
+    ("docs/training.md", "counts {} of itself", lambda: curriculum.DECAY),
     ("docs/training.md", "`train.loss.pair_beta` ({})", lambda: default(LossSettings, "pair_beta")),
     ("docs/training.md", "`train.chunk` ({} where it is absent)", lambda: chunks.SIZE),
     ("docs/vllm.md", "fixed\nprompts of {} ids", lambda: probing.PROBE_IDS),

@@ -26,8 +26,8 @@ CoMLRL's slice of tokens: trained tokens are the sampled ones, the end of turn i
     test_learner.py: test_the_sampled_end_of_turn_is_trained
 CoMLRL's replacement of a NaN loss: the update fails with the episode's id
     test_learner.py: test_a_number_that_is_not_finite_is_refused_with_its_episode
-PettingLLMs's best branch for all: the selector is named; a branch that failed is not branch 0
-    test_forking.py: test_the_selector_says_which_play_is_forked_next
+PettingLLMs's best branch for all: a branch is drawn; a branch that failed is not branch 0
+    test_forking.py: test_a_drawn_branch_is_forked_next
     test_a_failed_branch_is_counted_and_no_other_takes_its_place
 PettingLLMs's discount by turn index: a final reward is paid once and whole
     test_a_final_reward_is_paid_whole_whatever_the_turn

@@ -57,9 +57,9 @@ def test_the_gradient_in_numpy_is_the_one_that_torch_finds(name: str, ratio: Any
     worth, old = rng.normal(size=6)[turn], -3 * rng.random(20)
     new = old + rng.normal(size=20) * 0.9
     how = LossSettings(
-        surrogate=name, ratio=ratio, aggregation="turn_mean", clip=0.1, clip_high=0.2, dual_clip=1.5
+        surrogate=name, ratio=ratio, aggregation="turn_mean", clip=0.1, clip_high=0.2
     )
-    clip = Clip(0.1, 0.2, 1.5)
+    clip = Clip(0.1, 0.2)
     tokens = Sampled(worth, old, turn, part)
     step = pull(new, old, tokens, how, 1)
 

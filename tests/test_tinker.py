@@ -150,10 +150,10 @@ def test_a_server_that_divides_by_something_else_is_refused(served, monkeypatch)
     [
         {"epochs": 3},
         {"surrogate": "cispo", "epochs": 2},
-        {"clip_high": 0.4, "dual_clip": 2.0, "epochs": 2},
+        {"clip_high": 0.4, "epochs": 2},
         {"ratio": "turn_sum", "epochs": 2},
         {"ratio": "episode_mean", "tis": 2.0},
-        {"aggregation": "token_mean", "tis": 1.5, "sequence_mask": 1.2},
+        {"aggregation": "token_mean", "tis": 1.5},
         {"target_kl": 1e-9, "epochs": 3},
     ],
 )

@@ -184,13 +184,6 @@ class LossSettings(Settings):
             " absent = clip."
         ),
     )
-    dual_clip: float | None = Field(
-        None,
-        gt=1,
-        description=(
-            "The largest ratio that counts against a token of negative advantage; absent = none."
-        ),
-    )
     ratio: Ratio = Field(
         "token",
         description=(
@@ -208,14 +201,6 @@ class LossSettings(Settings):
         description=(
             "Cap of the truncated importance weight between engine and learner; null = none."
             " Absent: 2 under overlap, else null."
-        ),
-    )
-    sequence_mask: float | None = Field(
-        None,
-        gt=1,
-        description=(
-            "An agent's part in an episode teaches nothing where its importance weight between"
-            " engine and learner, of all its tokens, lies outside of 1/x to x; absent = none."
         ),
     )
     kl: float = Field(
@@ -242,23 +227,6 @@ class LossSettings(Settings):
         description=(
             "Where the divergence counts: as a term of the loss, or taken off the reward of each"
             " turn, so that earlier turns answer for it too."
-        ),
-    )
-    # Ziegler et al., arXiv 1909.08593, section 2.2
-    kl_target: float | None = Field(
-        None,
-        gt=0,
-        description=(
-            "Nats a token that the weight kl adapts itself to, by a fifth an update at most;"
-            " absent = it stays."
-        ),
-    )
-    kl_refresh: int | None = Field(
-        None,
-        ge=1,
-        description=(
-            "Updates of a policy after which the reference becomes the weights of then; absent ="
-            " those at the start stay."
         ),
     )
     entropy: float = Field(0.0, ge=0, description="Weight of the bonus for entropy.")
@@ -293,14 +261,6 @@ class LossSettings(Settings):
         ),
     )
 
-    pass_logits: int = Field(
-        1 << 25,
-        ge=1,
-        description=(
-            "Logits (tokens x vocabulary) that stand in memory at once, two float32 copies of them;"
-            " memory alone changes."
-        ),
-    )
     recompute: bool = Field(
         False,
         description=(

@@ -81,13 +81,7 @@ class PoolSettings(Settings):
     prioritised: Literal["hard", "even"] = Field(
         "hard",
         description=(
-            "Weight at win rate p: hard (1-p)^q, the ones it loses to; even p(1-p), the ones like"
+            "Weight at win rate p: hard (1-p)^2, the ones it loses to; even p(1-p), the ones like"
             " itself."
         ),
-    )
-    q: float = Field(2.0, ge=0, description="Exponent of `prioritised: hard`.")
-    prior: float = Field(2.0, gt=0, description="Drawn games that every win rate starts from.")
-    # old games tell little of a learner that has changed since
-    decay: float = Field(
-        0.98, gt=0, le=1, description="What a game counts for one step later, in these win rates."
     )

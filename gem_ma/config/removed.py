@@ -71,9 +71,9 @@ def check_removed(document: Document) -> None:
             else:
                 document.fault(path, f"this key is no longer there; {removed.instead}")
     for (key, value), instead in VALUES.items():
-        path: Keys = tuple(key.split("."))
-        if document.get(*path) == value:
-            document.fault(path, f"{value} is no longer there; {instead}")
+        keys: Keys = tuple(key.split("."))
+        if document.get(*keys) == value:
+            document.fault(keys, f"{value} is no longer there; {instead}")
 
 
 def _places(document: Document, path: Keys) -> Iterator[Keys]:

@@ -69,13 +69,6 @@ class ForkSettings(Settings):
         le=32,
         description="Forks of a play at most, one after the other; absent: 1, under `every` 8.",
     )
-    selector: Literal["random", "policy", "greedy"] = Field(
-        "random",
-        description=(
-            "Which play is forked next: a drawn branch, the play itself, or the best branch"
-            " (off-policy)."
-        ),
-    )
 
     @field_validator("at")
     @classmethod
@@ -90,34 +83,15 @@ class ForkSettings(Settings):
 
 
 class CurriculumSettings(Settings):
-    """Which tasks a step plays, by how often plays of them succeeded so far."""
+    """Which tasks a step plays, by how often plays of them succeeded so far: those that are neither
+    mastered nor out of reach."""
 
-    band: list[float] = Field(
-        [0.1, 0.9],
-        min_length=2,
-        max_length=2,
-        description=(
-            "Tasks whose estimated success p lies in it are drawn, by p (1 - p): those that are"
-            " neither mastered nor out of reach. A task not met yet has p 1/2."
-        ),
-    )
     explore: float = Field(
         0.2,
         ge=0,
         lt=1,
         description="Share of the starts that take the tasks in turn, as all do without it.",
     )
-    # a task that was out of reach may be none for a policy that has learned since
-    decay: float = Field(
-        0.98, gt=0, le=1, description="What a play counts for one step later, in these estimates."
-    )
-
-    @field_validator("band")
-    @classmethod
-    def _low_to_high(cls, value: list[float]) -> list[float]:
-        if not 0 <= value[0] < value[1] <= 1:
-            raise ValueError("wants two shares in 0..1, the lower one first")
-        return value
 
 
 class CheckpointSettings(Settings):

@@ -36,7 +36,6 @@ ROWS: dict[str, dict[str, Any]] = {  # replies of a batch, and settings of the l
     "one reply, entropy bonus": {"replies": 1, "loss": {"entropy": 0.01}},
     "one reply, kl to the start": {"replies": 1, "loss": {"kl": 0.1}},
     "one reply, bfloat16": {"replies": 1, "dtype": "bfloat16"},
-    "one reply, a quarter of the logits at once": {"replies": 1, "loss": {"pass_logits": 1 << 23}},
     "one reply, cloned": {"replies": 1, "clone": True},
 }
 

@@ -35,18 +35,16 @@ from gem_ma.training.learner.unit_ratios import unit_pull
 
 
 class Clip(NamedTuple):
-    """How far a ratio may go: down to 1 - low, up to 1 + high; `dual`: the largest that counts
-    against a token of negative advantage, None = any."""
+    """How far a ratio may go: down to 1 - low, up to 1 + high."""
 
     low: float
     high: float
-    dual: float | None = None
 
     @classmethod
     def of(cls, how: LossSettings) -> Clip:
         """The clip of a config."""
         high = how.clip if how.clip_high is None else how.clip_high
-        return cls(how.clip, high, how.dual_clip)
+        return cls(how.clip, high)
 
 
 # (logprobs, old, advantages, clip), all [n] but the last -> (objective [n] to be maximised, whether
@@ -57,22 +55,12 @@ Surrogate = Callable[[Any, Any, Any, Clip], tuple[Any, Any]]
 def clipped(logprobs: Any, old: Any, advantages: Any, clip: Clip) -> tuple[Any, Any]:
     """min(rho A, clip(rho, 1 - low, 1 + high) A) with rho = exp(logprobs - old), of PPO (arXiv
     1707.06347, eq. 7): no token gains by going further than the clip. A `high` above `low` is of
-    DAPO (arXiv 2503.14476): a rare token may rise further than a likely one may fall.
-
-    With `dual`, max(that, dual A) where A < 0 (arXiv 1912.09729, eq. 5): a token that has become
-    much likelier and was bad pulls no harder than one at that ratio.
-    """
+    DAPO (arXiv 2503.14476): a rare token may rise further than a likely one may fall."""
     ratio = (logprobs - old).exp()
     # a minimum, not the clipped one alone: a token that has gone the wrong way is still pulled back
     free = ratio * advantages
     bound = ratio.clamp(1 - clip.low, 1 + clip.high) * advantages
-    gain = free.minimum(bound)
-    cut = bound < free
-    if clip.dual is None:
-        return gain, cut
-    # 0 where the advantage is not negative: there the gain is not below it either
-    floor = (advantages < 0) * advantages * clip.dual
-    return gain.maximum(floor), cut | (gain < floor)
+    return free.minimum(bound), bound < free
 
 
 def cispo(logprobs: Any, old: Any, advantages: Any, clip: Clip) -> tuple[Any, Any]:

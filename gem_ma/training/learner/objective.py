@@ -52,9 +52,6 @@ class Objective:
         # counted over the whole step: a chunk does not know how many turns there are
         self.weight = self.sampled.weights(settings, longest)
         self.clip = Clip.of(settings)
-        # a mask of whole parts: a chunk may hold half of one. `old` is known, see `_steps`.
-        masked = settings.sequence_mask is not None
-        self.worth = self.sampled.worth(old, settings) if masked else None
         self.pull: Array | None = None
         # loss, entropy, k3 of old to new, clipped tokens, k3 to the reference; of the chunks of
         # this process
@@ -90,7 +87,7 @@ class Objective:
             loss = loss - bonus
         if self.anchor is not None:
             anchor = self.tensor(self.anchor[order])
-            # in nats whatever the form, since `kl_target` is
+            # in nats whatever the form
             self.sums[4] += float(k3(logprobs.detach(), anchor).sum())
             if how.kl:  # a loss of pairs has its anchor for itself
                 away = DIVERGENCES[how.kl_form](logprobs, anchor).sum()
@@ -102,10 +99,7 @@ class Objective:
 
     def _surrogate(self, logprobs: Any, before: Any, order: NDArray[np.int64]) -> Any:
         # without gradient: the correction for the sampler is a weight, not a part of the objective
-        if self.worth is not None:
-            worth = self.worth[order]
-        else:
-            worth = self.sampled.take(order).worth(self.old[order], self.settings)
+        worth = self.sampled.take(order).worth(self.old[order], self.settings)
         objective = surrogate(self.settings.surrogate)
         gain, clipped = objective(logprobs, before, self.tensor(worth), self.clip)
         self.sums[3] += float(clipped.sum())

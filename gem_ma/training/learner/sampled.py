@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gem_ma.config.learning import LossSettings
 from gem_ma.kernel.episode import Episode
 from gem_ma.training.learner.pairs import Pairs
-from gem_ma.training.learner.token_weights import token_weights, truncated_weight, trusted
+from gem_ma.training.learner.token_weights import token_weights, truncated_weight
 
 
 class Sampled(NamedTuple):
@@ -33,7 +33,7 @@ class Sampled(NamedTuple):
         """The advantages [n], corrected for a sampler whose numbers are not the learner's `old`."""
         gap = old - self.logprob  # learner to engine; under overlap also newer to older weights
         weight = truncated_weight(gap, self.turn, self.part, how.ratio, how.tis)
-        return self.advantage * weight * trusted(gap, self.part, how.sequence_mask)
+        return self.advantage * weight
 
     def pairs(self) -> Pairs:
         """See `Pairs.of`."""

@@ -100,7 +100,7 @@ class TableRows:
             # a loss of pairs has its anchor for itself, and kl is 0
             slope = slope + how.kl * away.slope / len(new)
             loss += how.kl * float(away.value.mean())
-            # in nats whatever the form, since `kl_target` is
+            # in nats whatever the form
             metrics["kl_reference"] = float(k3(Slope.of(new), held).value.mean())
         gradient = np.zeros_like(chances)
         # a view is met several times, so the pulls on it add up: plain indexing would keep one

@@ -79,20 +79,3 @@ def truncated_weight(
         drift = np.bincount(unit, gap).astype(np.float64)
         gap = np.asarray((drift / length if ratio.endswith("mean") else drift)[unit], np.float64)
     return np.asarray(np.minimum(np.exp(gap), cap))
-
-
-def trusted(
-    gap: NDArray[np.float64], part: NDArray[np.int64], most: float | None
-) -> NDArray[np.float64]:
-    """Sequence-level importance mask [n]: 1 where the importance weight of all tokens of a `part`
-    [n], from engine to learner, lies in 1/most to most, else 0; 1 without `most`. gap [n] as in
-    `truncated_weight`, of whole parts.
-
-    >>> trusted(np.log([1.5, 1.5, 1.5]), np.array([0, 0, 1]), 2.0).tolist()
-    [0.0, 0.0, 1.0]
-    """
-    if most is None:
-        return np.ones(len(gap))
-    _, unit = np.unique(part, return_inverse=True)
-    # in logarithms: the weight of a long part may be too large for a float
-    return np.asarray(np.abs(np.bincount(unit, gap)[unit]) <= np.log(most), np.float64)

@@ -152,7 +152,6 @@ class TorchLearner(Trained):
     def bound(self, settings: LossSettings) -> None:
         """Takes how much memory a pass may have."""
         self.scorer.pass_tokens = settings.pass_tokens
-        self.scorer.pass_logits = settings.pass_logits
         self.scorer.recompute = settings.recompute
 
     def divergence(self, table: Turns) -> tuple[NDArray[np.float64], int]:
@@ -209,7 +208,7 @@ class TorchLearner(Trained):
         rng: random.Random,
     ) -> tuple[dict[str, float], NDArray[np.float64]]:
         """(metrics, log-probabilities [n] before the update). A ratio of tokens needs no pass
-        ahead for the first minibatch: its own is of before. A mask of whole sequences does."""
+        ahead for the first minibatch: its own is of before."""
         cuts = np.split(
             np.arange(len(every.turn)), np.cumsum([int(row.mask.sum()) for row in all_rows])[:-1]
         )
@@ -219,9 +218,8 @@ class TorchLearner(Trained):
         for group in self.optimizer.param_groups:  # the schedule is ours, not the optimiser's
             group |= {"lr": lr, "betas": tuple(settings.betas), "eps": settings.eps}
             group["weight_decay"] = settings.weight_decay
-        ahead_of_first = whole(settings) or settings.sequence_mask is not None
         for number, chosen in enumerate(minibatches(all_rows, settings, rng)):
-            fresh = number == 0 and not ahead_of_first
+            fresh = number == 0 and not whole(settings)
             if number == 0:
                 ahead = sorted(set(range(len(all_rows))) - set(chosen if fresh else ()))
                 if ahead:

@@ -12,7 +12,7 @@ from gem_ma.kernel.episode import placed
 from gem_ma.runs.worlds import Worlds
 from gem_ma.training.loop.attendant import Attendant
 from gem_ma.training.loop.step import Step
-from gem_ma.training.schedule.curriculum import Choices, Tally
+from gem_ma.training.schedule.curriculum import DECAY, Choices, Tally
 
 
 class Curriculum(Attendant):
@@ -38,7 +38,7 @@ class Curriculum(Attendant):
     def played(self, step: Step) -> None:
         """Counts the plays of a step; what failed or is judged by nobody says nothing."""
         for tally in self.tallies.values():
-            tally[:] = [number * self.how.decay for number in tally]
+            tally[:] = [number * DECAY for number in tally]
         # branches go on from the middle of a play, so they are no plays of its task
         for episode in (*step.plays.plays, *step.plays.refills):
             won = self.worlds.success(episode) if episode.end.scored else None

@@ -7,15 +7,12 @@ sampled itself is trained on (`credit.turns`), so no token is trained twice. The
 point share a `group`, `<group of the trunk>@<decision point>`. Everything is a function of (config,
 step, episodes).
 
-The *selector* chooses which play is forked at the next level. `policy` stays on the trunk and
-`random` draws a branch: under both, states are met as often as in plays of the policies. `greedy`
-takes the branch that paid the learners most: what is forked from it is off-policy, and is counted
-as that.
+At the next level a drawn branch is forked, so that states are met as often as in plays of the
+policies.
 """
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -85,7 +82,7 @@ async def grow(
         if by_id[plan.id].end.scored
     ]
     played: list[Episode] = []
-    points = off_policy = 0
+    points = 0
     for level in range(fork.levels):
         wanted = [(line, branches) for line in lines if (branches := line.branches(level))]
         if not wanted:
@@ -94,7 +91,6 @@ async def grow(
         level_plans = [plan for _, branches in wanted for plan in branches]
         episodes = await players.play(level_plans, learning=True)
         points += len(wanted)
-        off_policy += sum(len(branches) for line, branches in wanted if line.greedy)
         number = 0  # episodes come in the order of their plans, so each line has a slice of them
         for line, branches in wanted:
             line.select(episodes[number : number + len(branches)])
@@ -102,11 +98,7 @@ async def grow(
         played += episodes
     _check_replays(played)
     failed = sum(not episode.end.scored for episode in played)
-    share = off_policy / len(played) if played else 0.0
-    return Grown(
-        tuple(played),
-        {"points": points, "branches": len(played), "failed": failed, "off_policy": share},
-    )
+    return Grown(tuple(played), {"points": points, "branches": len(played), "failed": failed})
 
 
 def _check_replays(branches: Sequence[Episode]) -> None:
@@ -118,8 +110,7 @@ def _check_replays(branches: Sequence[Episode]) -> None:
 
 
 class _Line:
-    """One trunk and where it is forked. The play that is followed changes from level to level, as
-    the selector chooses."""
+    """One trunk and where it is forked. The play that is followed changes from level to level."""
 
     def __init__(
         self,
@@ -137,7 +128,6 @@ class _Line:
         self.learned = learned
         self.followed = trunk
         self.last = -1  # the decision point of the last fork
-        self.greedy = False  # the followed play was chosen by what it was paid
         self.rng = random.Random(stable_seed(seed, "fork", step, *plan.id))
         # for `at: random`: without replacement and sorted, since the next level forks further on
         self.drawn = (
@@ -200,18 +190,5 @@ class _Line:
     def select(self, branches: Sequence[Episode]) -> None:
         """Which play the next level forks."""
         alive = [episode for episode in branches if episode.end.scored]  # others cannot be replayed
-        if self.fork.selector == "policy" or not alive:
-            return
-        if self.fork.selector == "random":
+        if alive:
             self.followed = self.rng.choice(alive)
-        else:
-            # `max` takes the first of equals, so the choice does not hang on anything else
-            self.followed = max(alive, key=lambda episode: _paid(episode, self.learned))
-            self.greedy = True
-
-
-def _paid(episode: Episode, learned: set[str]) -> float:
-    """What an episode paid the agents of the policies that learn now."""
-    return math.fsum(
-        entry.value for entry in episode.ledger if episode.cast[entry.agent].policy in learned
-    )

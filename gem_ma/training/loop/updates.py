@@ -21,7 +21,7 @@ from gem_ma.kernel.episode import Episode
 from gem_ma.runs.worlds import Worlds
 from gem_ma.training.learner.critic import Critic, valued
 from gem_ma.training.learner.mismatch import check_fresh
-from gem_ma.training.loop.anchoring import Anchoring, check_anchored
+from gem_ma.training.loop.anchoring import charged, check_anchored, is_charged
 from gem_ma.training.loop.lessons import Lesson
 from gem_ma.training.loop.metrics import policy_measures
 from gem_ma.training.loop.played import Played
@@ -142,9 +142,8 @@ class Updates:
             )
             numbers["return_shaped"] = mean_return(turns)
         learner = self.learners[name]
-        held = Anchoring(learner, settings.loss, self.states.get(f"{name}@kl", {}))
-        turns, charged = held.charged(turns, lesson.gamma)
-        numbers |= charged
+        turns, away = charged(learner, settings.loss, turns, lesson.gamma)
+        numbers |= away
         if name in self.critics:
             turns = valued(turns, self.critics[name])
         key = key_among_worlds(how.name, how.key, how.groups) if self.worlds.several else how.key
@@ -154,11 +153,10 @@ class Updates:
             how.name, turns, key, state, gamma=lesson.gamma, cut=cut, **options
         )
         phases.lap("credit")
-        numbers |= learner.update(
-            turns, advantages, lr=lesson.lr, settings=held.loss, rng=lesson.rng
-        )
-        if settings.loss.kl or settings.loss.kl_refresh:
-            self.states[f"{name}@kl"] = held.after(numbers)
+        loss = settings.loss
+        if is_charged(loss):  # not twice
+            loss = loss.model_copy(update={"kl": 0.0})
+        numbers |= learner.update(turns, advantages, lr=lesson.lr, settings=loss, rng=lesson.rng)
         # raises before anything is published: the checkpoint holds the weights of before
         check_fresh(name, lesson.step + 1, numbers.get("fresh_gap"), learner.parity)
         if name in self.critics:

@@ -16,6 +16,9 @@ from gem_ma.config.training import CurriculumSettings
 from gem_ma.engines.base import stable_seed
 from gem_ma.kernel.episode import placed
 
+BAND = (0.1, 0.9)  # the estimated success of tasks that are drawn, by p (1 - p)
+# a task that was out of reach may be within it for a policy that has learned since
+DECAY = 0.98  # what a play counts for one step later
 PRIOR = 1.0  # plays of success 1/2 that every estimate begins with
 Tally = list[float]  # plays of a task, and those that succeeded; older ones count less
 
@@ -42,9 +45,9 @@ def chance(tally: Tally | None) -> float:
     return (won + PRIOR / 2) / (plays + PRIOR)
 
 
-def worth(p: float, how: CurriculumSettings) -> float:
+def worth(p: float) -> float:
     """The weight of a task in the draw; 0 outside of the band."""
-    return p * (1 - p) if how.band[0] <= p <= how.band[1] else 0.0
+    return p * (1 - p) if BAND[0] <= p <= BAND[1] else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ class Choices:
         """The task at a place (0 to 1) of all their weights, laid end to end: those that were met,
         then the others. None where all are 0."""
         weights = self._weights(world, known)
-        fresh = worth(chance(None), self.how)
+        fresh = worth(chance(None))
         rest = known - len(weights)
         left = place * (sum(weights.values()) + rest * fresh)
         last = None
@@ -117,9 +120,7 @@ class Choices:
             # another world may be called like the beginning of this one's tasks
             met = sorted(int(number) for number in numbers if number.isdigit())
             self.weights[world] = {
-                task: worth(chance(self.tallies[f"{begin}{task}"]), self.how)
-                for task in met
-                if task < known
+                task: worth(chance(self.tallies[f"{begin}{task}"])) for task in met if task < known
             }
         return self.weights[world]
 
@@ -131,6 +132,6 @@ class Choices:
             "band": sum(choice.why == "band" for choice in self.made),
             "turn": sum(choice.why == "turn" for choice in self.made),
             "met": len(known),
-            "in_band": sum(worth(p, self.how) > 0 for p in known),
+            "in_band": sum(worth(p) > 0 for p in known),
             "starts": [[one.task, one.why, round(one.success, 4)] for one in self.made],
         }

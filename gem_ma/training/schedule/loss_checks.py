@@ -19,8 +19,7 @@ from gem_ma.training.learner.pairs import PAIRED
 
 # of each surrogate of the house: the keys that it does not read; a loss of one's own may read all
 IDLE = {
-    "cispo": ("dual_clip",),
-    "none": ("clip_high", "dual_clip", "sequence_mask", "ratio", "aggregation"),
+    "none": ("clip_high", "ratio", "aggregation"),
     **dict.fromkeys(PAIRED, ("aggregation",)),
 }
 
@@ -60,8 +59,7 @@ def _check_divergence(settings: TrainSettings, where: str) -> None:
     name = settings.estimator.name
     paired = loss.surrogate in PAIRED
     # pairs are compared with a reference whatever the weight of the divergence
-    needs = ("kl_target",) if paired else ("kl_target", "kl_refresh", "reference")
-    idle = [key for key in needs if getattr(loss, key) is not None]
+    idle = ["reference"] if loss.reference is not None and not paired else []
     idle += ["kl_in"] if loss.kl_in == "reward" else []
     idle += ["kl_form"] if loss.kl_form != "k3" else []
     if not loss.kl and idle:
@@ -110,8 +108,8 @@ def _check_pairs(settings: TrainSettings, where: str) -> None:
         )
     idle = [f"ratio: {loss.ratio}"] * (loss.ratio != "token")
     idle += [f"kl_in: {loss.kl_in}"] * (loss.kl_in != "loss")
-    keys = ("clip_high", "dual_clip", "sequence_mask")
-    idle += [f"{key}: {getattr(loss, key)}" for key in keys if getattr(loss, key) is not None]
+    if loss.clip_high is not None:
+        idle.append(f"clip_high: {loss.clip_high}")
     if idle:
         raise ConfigError(f"{what} knows no {idle[0]}; remove it")
 
@@ -131,11 +129,6 @@ def _check_teacher(config: Config, settings: TrainSettings, where: str) -> None:
         raise ConfigError(
             f"{place}: {loss.reference!r} learns itself, and a reference stays as it is; name a"
             " policy that is not in train.policies"
-        )
-    if loss.kl_refresh is not None:
-        raise ConfigError(
-            f"{where}.kl_refresh: the reference is the policy {loss.reference!r}, which stays as it"
-            " is; remove one of the two"
         )
     teacher = config.policies[loss.reference]
     if key := unlearnable(teacher.sampling):

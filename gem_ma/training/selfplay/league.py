@@ -41,6 +41,9 @@ from gem_ma.training.schedule.plans import Opponents
 from gem_ma.training.selfplay.opponents import anchor_seat, prioritised
 
 FOLDER = "league"
+# old games tell little of a learner that has changed since
+DECAY = 0.98  # what a game counts for one step later, in the win rates
+PRIOR = 2.0  # drawn games that every win rate starts from
 Pair = tuple[str, str]
 
 
@@ -301,7 +304,7 @@ class League(Attendant):
         """Counts the games of a step's recorded episodes."""
         if not self.active:
             return
-        self.recent = {pair: value * self.pool.decay for pair, value in self.recent.items()}
+        self.recent = {pair: value * DECAY for pair, value in self.recent.items()}
         for game in games(episodes):
             # both ways round: a tie is half a win of each
             for i, j, score in ((*game.players, game.score), (*game.players[::-1], 1 - game.score)):
@@ -309,12 +312,12 @@ class League(Attendant):
                 self.recent[i, j] = self.recent.get((i, j), 0.0) + score
 
     def win_rate(self, player: str, rival: str) -> float:
-        """The player's share of wins against the rival, old games counting less, `pool.prior`
+        """The player's share of wins against the rival, old games counting less, `PRIOR`
         ties added."""
         # the prior keeps a rival that was met once from being drawn always or never
         won = self.recent.get((player, rival), 0.0)
         lost = self.recent.get((rival, player), 0.0)
-        return (won + self.pool.prior / 2) / (won + lost + self.pool.prior)
+        return (won + PRIOR / 2) / (won + lost + PRIOR)
 
     def standing(self, step: int) -> dict[str, Any]:
         """For the record: ratings in points of all who met, and how many snapshots there are; {}

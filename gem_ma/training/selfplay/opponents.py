@@ -20,15 +20,13 @@ Seated = Mapping[str, AgentSettings]
 
 
 def prioritised(rates: Sequence[float], settings: PoolSettings) -> list[float]:
-    """The weight of each rival by the learner's win rate p against it: (1-p)^q under `hard`, p(1-p)
+    """The weight of each rival by the learner's win rate p against it: (1-p)^2 under `hard`, p(1-p)
     under `even`; all alike where all are 0.
 
-    >>> prioritised([0.5, 1.0], PoolSettings(q=2.0)), prioritised([1.0, 1.0], PoolSettings())
+    >>> prioritised([0.5, 1.0], PoolSettings()), prioritised([1.0, 1.0], PoolSettings())
     ([0.25, 0.0], [1.0, 1.0])
     """
-    weights = [
-        (1 - p) ** settings.q if settings.prioritised == "hard" else p * (1 - p) for p in rates
-    ]
+    weights = [(1 - p) ** 2 if settings.prioritised == "hard" else p * (1 - p) for p in rates]
     return weights if sum(weights) > 0 else [1.0] * len(weights)
 
 
