@@ -48,16 +48,16 @@ models/smollm2: .venv/train.done
 # two threads: more wait for each other on products of this size
 demo-model: models/smollm2  ## a real model of 135M parameters learns in 3 to 5 CPU minutes; 93 MB are fetched once
 	OMP_NUM_THREADS=2 $(BIN)/gem-ma train configs/smollm2_guess_number.yaml --out runs/demo-model
-	$(BIN)/python tests/benchmarks/model_curves.py runs/demo-model
+	$(BIN)/python benchmarks/model_curves.py runs/demo-model
 
 model-curves: models/smollm2  ## learning curves of that model, one agent and two, two seeds each; 3 CPU minutes a curve
 	for name in guess_number dilemma; do for seed in 0 1; do \
 	  OMP_NUM_THREADS=2 $(BIN)/gem-ma train configs/smollm2_$$name.yaml run.seed=$$seed --out runs/curves/$$name-$$seed || exit 1; \
 	done; done
-	$(BIN)/python tests/benchmarks/model_curves.py runs/curves/*
+	$(BIN)/python benchmarks/model_curves.py runs/curves/*
 
 test-model: .venv/dev.done models/smollm2  ## that model plays every scenario and both sides of the shop, and is trained; minutes
-	$(BIN)/python tests/benchmarks/model_plays.py models/smollm2 --tasks 2
+	$(BIN)/python benchmarks/model_plays.py models/smollm2 --tasks 2
 	GEM_MA_PRETRAINED=models/smollm2 GEM_MA_PRETRAINED_STEPS=4 $(BIN)/python -m pytest -q tests/test_pretrained.py -k false_stop
 
 test: .venv/dev.done sandbox  ## the suite, without the tests that take over .7 CPU seconds each
@@ -97,7 +97,7 @@ worlds:          ## the tables of docs/worlds.md; minutes. One alone: make world
 	@$(call each,worlds,reasoning_gym $(TABLES))
 
 $(TABLES:%=worlds-%): worlds-%: .venv-%/world.done
-	.venv-$*/bin/python -m tests.benchmarks.worlds $*
+	.venv-$*/bin/python -m benchmarks.worlds $*
 
 worlds-reasoning_gym: .venv-reasoning_gym/world.done | sandbox
 	.venv-reasoning_gym/bin/python -m tests.worlds.trivial_answers
@@ -124,7 +124,7 @@ docs: .venv/dev.done  ## the site of docs/, into site/; its made pages and pictu
 	$(SITE)
 
 benchmark: .venv/dev.done  ## the tables of docs/benchmarks.md; minutes
-	for name in $(BENCHMARKS); do $(BIN)/python tests/benchmarks/$$name.py || exit 1; done
+	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 test-trl: .venv-trl/done  ## TRL trains on plays of this library, in an environment of its own; minutes
 	.venv-trl/bin/python -m pytest -q -m trl tests/trl
@@ -152,17 +152,17 @@ test-verl: .venv-verl/done  ## verl's own classes take the outputs of our agent 
 
 test-ray: .venv-ray/done  ## workers of Ray play, workers and machines are lost, faults are one line, two beside one process; minutes
 	.venv-ray/bin/python -m pytest -q -m ray tests/on_ray
-	.venv-ray/bin/python tests/benchmarks/ray_play.py
+	.venv-ray/bin/python benchmarks/ray_play.py
 
 benchmark-games: .venv-gem/world.done  ## what a step of our games costs beside GEM's, into docs/worlds.md; a minute
-	.venv-gem/bin/python tests/benchmarks/games.py --write
+	.venv-gem/bin/python benchmarks/games.py --write
 
 benchmark-trl: .venv-trl/done  ## the learner's update beside TRL's, in an environment of its own; minutes
-	.venv-trl/bin/python tests/benchmarks/trl_update.py
+	.venv-trl/bin/python benchmarks/trl_update.py
 
 benchmark-gpu: .venv-gpu/done  ## the table of docs/gpu.md, on a machine with an NVIDIA GPU; models are fetched, minutes each
 	test -d models/medium || .venv-gpu/bin/gem-ma new model models/medium --scenario guess_number --size medium
-	HF_HUB_OFFLINE=0 .venv-gpu/bin/python tests/benchmarks/gpu.py --write
+	HF_HUB_OFFLINE=0 .venv-gpu/bin/python benchmarks/gpu.py --write
 
 # before gigabytes are fetched
 gpu:

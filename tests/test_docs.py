@@ -403,9 +403,9 @@ def test_make_benchmark_runs_the_scripts_of_its_page() -> None:
         r"^BENCHMARKS := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
     )
     page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    assert set(names.split()) == set(re.findall(r"python tests/benchmarks/(\w+)\.py", page)) - {
+    assert set(names.split()) == set(re.findall(r"python benchmarks/(\w+)\.py", page)) - {
         "trl_update"
     }
     for name in names.split():
-        text = (ROOT / "tests" / "benchmarks" / f"{name}.py").read_text(encoding="utf-8")
+        text = (ROOT / "benchmarks" / f"{name}.py").read_text(encoding="utf-8")
         assert not re.search(r'add_argument\("\w', text), name

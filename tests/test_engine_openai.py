@@ -22,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gem_ma
+from benchmarks import faults
 from gem_ma import Action, Ask, Scenario
 from gem_ma.config.loading import Loaded, load
 from gem_ma.driver.many import play_many
@@ -48,7 +49,6 @@ from gem_ma.kernel.types import (
     ToolCall,
     Usage,
 )
-from tests.benchmarks import faults
 from tests.fault_server import (
     EVENTS,
     HTML,

@@ -1,5 +1,5 @@
 """Real talks of a tau-bench checkout, where there is one: what is called certain of them is
-true. `tests/benchmarks/few_shot_talks.py` prints all."""
+true. `benchmarks/few_shot_talks.py` prints all."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 import torch
 
 import gem_ma.config as configs
-from tests.benchmarks import gpu
+from benchmarks import gpu
 
 SMALL = gpu.How("cpu", True, "transformers")
 

@@ -18,6 +18,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from benchmarks.learner import talks
 from gem_ma import credit
 from gem_ma.cli.main import group
 from gem_ma.config.learning import LossSettings
@@ -26,7 +27,6 @@ from gem_ma.engines.local.tiny import make_model
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.runs.store import read_metrics
 from gem_ma.training.learner.torch_learner import TorchLearner
-from tests.benchmarks.learner import talks
 from tests.chat_templates import FAMILIES
 
 CONFIGS = Path(__file__).parents[1] / "configs"

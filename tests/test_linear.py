@@ -2,7 +2,7 @@
 against it, every reader on runs of each character.
 
 Growth, not seconds: a text of twice the length may cost three times as much, and what is fast is
-no suspect. `tests/benchmarks/clock.py` has seconds.
+no suspect. `benchmarks/clock.py` has seconds.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import gem_ma
-from tests.benchmarks.model_curves import answers, cut, judged, row
+from benchmarks.model_curves import answers, cut, judged, row
 
 SHORT = ["train.steps=18", "train.lr=0.3", "train.episodes=192", "evaluate.episodes=64"]
 

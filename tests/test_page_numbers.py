@@ -17,6 +17,7 @@ from gem_ma.agents.customer_traits import PRESETS, Traits
 from gem_ma.scenarios.retail.knobs import Knobs
 from pydantic import BaseModel
 
+from benchmarks import faults
 from gem_ma.cli import baselines
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.playing import RunSettings, ToolOptions
@@ -37,7 +38,6 @@ from gem_ma.training.learner import parity
 from gem_ma.training.processes import chunks
 from gem_ma.training.schedule import curriculum
 from gem_ma.worlds import foreign, gem, gymnasium, pettingzoo, textarena, wordlists
-from tests.benchmarks import faults
 from tests.talks.script import talks
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -18,9 +18,7 @@ MODEL = os.environ.get("GEM_MA_PRETRAINED", "")
 pytestmark = pytest.mark.skipif(not MODEL, reason="GEM_MA_PRETRAINED names no model folder")
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
-from gem_ma.runs.store import read_metrics  # noqa: E402
-from gem_ma.training.learner.probes import measure  # noqa: E402
-from tests.benchmarks.parity import (  # noqa: E402
+from benchmarks.parity import (  # noqa: E402
     FAULTS,
     OF_ADAPTERS,
     opened,
@@ -28,6 +26,8 @@ from tests.benchmarks.parity import (  # noqa: E402
     prompts,
     step,
 )
+from gem_ma.runs.store import read_metrics  # noqa: E402
+from gem_ma.training.learner.probes import measure  # noqa: E402
 
 STEPS = int(os.environ.get("GEM_MA_PRETRAINED_STEPS", "40"))
 CONFIG = """

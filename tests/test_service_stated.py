@@ -195,7 +195,7 @@ def won(assistant: str, **options: object) -> int:
 @pytest.mark.parametrize("cheat", ["Flood", "ReadsAloud"])
 def test_who_reads_data_aloud_refuses_nothing(cheat: str) -> None:
     """On tasks that are to be refused, where the careful assistant is paid for each."""
-    from tests.benchmarks.hacks import REFUSALS, shop_of, talks
+    from benchmarks.hacks import REFUSALS, shop_of, talks
 
     shop = shop_of(knobs=REFUSALS)
     cheated = talks(shop, (f"tests.retail_hacks:{cheat}", {}), 12)

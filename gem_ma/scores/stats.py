@@ -9,7 +9,7 @@ so tasks are the units. Which interval `mean_interval` takes:
   (`clustered_wilson`)
 - else: Student's t over tasks, corrected for skewness (`skewed_t`); of a rate within 0..1
 Whether values are a rate is declared by the caller: payoffs that happen to be 0 or 1 are no rate.
-`tests/benchmarks/coverage.py` measures how often they cover, and how wide they are.
+`benchmarks/coverage.py` measures how often they cover, and how wide they are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`tests/benchmarks/gpu.py` with vLLM's CPU build in its process: our driver beside vLLM's own
+"""`benchmarks/gpu.py` with vLLM's CPU build in its process: our driver beside vLLM's own
 `generate`, the learner and its publish to that vLLM."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tests.vllm.serving import ENVIRONMENT, PYTHON, ROOT
 
 
 def test_its_numbers_come_of_the_same_code_on_a_processor() -> None:
-    script = ROOT / "tests" / "benchmarks" / "gpu.py"
+    script = ROOT / "benchmarks" / "gpu.py"
     small = ["--one", "--device", "cpu", "--small", "--engine", "vllm"]
     done = subprocess.run(
         [PYTHON, script, "gpu_dilemma_17b", *small],

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import Any
 
+from benchmarks.worlds import write
 from gem_ma import Game, make
 from gem_ma.registry import task_of
-from tests.benchmarks.worlds import write
 
 CONSTANTS = ("0", "1", "2", "True", "False", "yes", "No", "A", "NaN", "inf", "[]", "x", "1/2")
 Answers = Callable[[int], str]
