@@ -10,7 +10,7 @@ TABLES := openspiel gymnasium pettingzoo textarena gem textworld
 # Playwright's server of tools; its version names the versions of all that it brings
 MCP_BROWSER := .venv-browser/node_modules/.package-lock.json
 MCP_BROWSER_VERSION := 0.0.83
-SHARDED := tests/test_processes.py tests/test_sharded.py
+SHARDED := tests/training/test_processes.py tests/training/test_sharded.py
 VLLM := tests/vllm
 BENCHMARKS := kernel speed scheduling faults retail reuse learner memory sandbox driver coverage
 # how an environment begins: `$(call begin,FOLDER)`. What pip wrote in part, when it was interrupted, has no INSTALLER; it is
@@ -58,7 +58,7 @@ model-curves: models/smollm2  ## learning curves of that model, one agent and tw
 
 test-model: .venv/dev.done models/smollm2  ## that model plays every scenario and both sides of the shop, and is trained; minutes
 	$(BIN)/python benchmarks/model_plays.py models/smollm2 --tasks 2
-	GEM_MA_PRETRAINED=models/smollm2 GEM_MA_PRETRAINED_STEPS=4 $(BIN)/python -m pytest -q tests/test_pretrained.py -k false_stop
+	GEM_MA_PRETRAINED=models/smollm2 GEM_MA_PRETRAINED_STEPS=4 $(BIN)/python -m pytest -q tests/engines/test_pretrained.py -k false_stop
 
 test: .venv/dev.done sandbox  ## the suite, without the tests that take over .7 CPU seconds each
 	$(SUITE) -m "not long and $(HERE)"
@@ -67,11 +67,11 @@ test-all: .venv/dev.done sandbox  ## the suite with these
 	$(SUITE) -m "$(HERE)"
 
 test-browser: .venv/dev.done chromium  ## every page in a real Chromium; without one these tests fail, where make test skips them; two minutes
-	$(BIN)/python -m pytest -q -m browser $$(grep -lw "browser: Browser" tests/test_*.py)
+	$(BIN)/python -m pytest -q -m browser $$(grep -rlw --include="test_*.py" "browser: Browser" tests)
 
 test-learning: .venv/dev.done  ## learning bars over several seeds; minutes
 	$(BIN)/python -m pytest -q -n 2 -m learning tests
-	HYPOTHESIS_PROFILE=many $(BIN)/python -m pytest -q -n 2 tests/test_estimators_slow.py
+	HYPOTHESIS_PROFILE=many $(BIN)/python -m pytest -q -n 2 tests/credit/test_estimators_slow.py
 
 test-sharded: .venv/dev.done  ## several processes train as one, or share a learner: one update, checkpoints, kills, another number of processes, memory; minutes
 	$(BIN)/python -m pytest -q -m sharded $(SHARDED)
@@ -114,7 +114,7 @@ check: .venv/dev.done   ## lint, format, types, floors, counts
 	rm -rf .mypy_cache/tree && mkdir -p .mypy_cache/tree/gem_ma
 	ln -s $(CURDIR)/gem_ma/* $(CURDIR)/scenarios $(CURDIR)/agents .mypy_cache/tree/gem_ma/  # under the names that they are imported by
 	cd .mypy_cache/tree && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir .. gem_ma
-	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_glossary.py
+	$(BIN)/python -m pytest -q tests/test_layers.py tests/house/test_glossary.py
 	$(BIN)/python .ci/pages.py --check
 	$(SITE) --site-dir .mypy_cache/site --quiet
 

@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from gem_ma import Action, Plan, play_many
 from gem_ma.kernel.episode import Seat
 from gem_ma.registry import make
+from tests.house.test_linear import READERS, TALKS, played, readers_of_talk, run
 from tests.pumps import UNITS
-from tests.test_linear import READERS, TALKS, played, readers_of_talk, run
 
 MEGABYTE, WORD, PLAYS = 1_000_000, 32_000, 32
 

@@ -394,7 +394,7 @@ FAMILIES = {
     ),
 }
 
-# those of tests/test_round_trips.py; the first two controls of "glm" and "channels" end a turn
+# those of tests/engines/test_round_trips.py; the first two controls of "glm" and "channels" end a turn
 NEWER = {
     "glm": Family(GLM, ("<|user|>", "<|observation|>", "<|assistant|>", "<|system|>"), "glm"),
     "channels": Family(

@@ -89,7 +89,7 @@ def whole(tensor: Any) -> Any:
 
 def compare(model: str, folder: Path, team: Team) -> dict[str, float]:
     """How far gradients in parts lie from whole ones, by kind of learner and settings."""
-    from tests.test_head import apart, some_rows
+    from tests.training.test_head import apart, some_rows
 
     result = {}
     for kind in KINDS:
@@ -122,7 +122,7 @@ class Server:
 def elsewhere(model: str, folder: Path, team: Team) -> dict[str, Any]:
     """A publish to a server by a learner in parts, in full and as an adapter, and to one that
     keeps its old weights."""
-    from tests.test_head import some_rows
+    from tests.training.test_head import some_rows
 
     result: dict[str, Any] = {}
     for kind, deaf in (("full", False), ("lora", False), ("full", True)):
@@ -147,7 +147,7 @@ def elsewhere(model: str, folder: Path, team: Team) -> dict[str, Any]:
 def steps(model: str, folder: Path, team: Team) -> dict[str, Any]:
     """Two optimiser steps, the files of a checkpoint, and two more; or, where the files are there,
     these two from them. Gives the weights at the end."""
-    from tests.test_head import some_rows
+    from tests.training.test_head import some_rows
 
     result = {}
     for kind in KINDS:
@@ -173,7 +173,7 @@ def steps(model: str, folder: Path, team: Team) -> dict[str, Any]:
 
 def memory(model: str, folder: Path, team: Team) -> dict[str, Any]:
     """Bytes of weights, gradients and moments of this process's learner, after a step."""
-    from tests.test_head import some_rows
+    from tests.training.test_head import some_rows
 
     learner = learner_of(model, "full", team)
     rows, bytes_of = some_rows(learner.engine), {"weights": 0, "gradients": 0, "moments": 0}
@@ -224,7 +224,7 @@ if __name__ == "__main__":
     from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: F401
     from transformers.models.qwen3 import modeling_qwen3  # noqa: F401
 
-    import tests.test_head  # noqa: F401
+    import tests.training.test_head  # noqa: F401
 
     processes, given = int(sys.argv[1]), (sys.argv[2], sys.argv[3], Path(sys.argv[4]))
     children = []

@@ -1,7 +1,7 @@
 """Student's t distribution: its quantiles, without a library of statistics.
 
 By the continued fraction of the incomplete beta function; equal to the printed tables in all
-their digits (tests/test_stats.py).
+their digits (tests/scores/test_stats.py).
 """
 
 from __future__ import annotations

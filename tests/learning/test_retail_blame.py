@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_service_blame import INJECTED, sides
+from tests.service_desk.test_service_blame import INJECTED, sides
 
 LEAST = 0.95
 

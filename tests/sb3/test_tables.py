@@ -17,7 +17,7 @@ from gem_ma.runs.export.writing import Wish, export
 from gem_ma.runs.store.tables import table_files
 from gem_ma.scores.judge import Judge
 from tests.drawn_plays import Drawn
-from tests.test_export import exported, played
+from tests.runs.test_export import exported, played
 
 pytestmark = pytest.mark.sb3
 parquet = pytest.importorskip("pyarrow.parquet", reason="make test-sb3 has it")
