@@ -327,6 +327,6 @@ def test_cloning_and_critic_have_the_memory_that_the_loss_sets(byte_model: Path)
         }
     )
     assert settings.train is not None
-    Updates(settings, settings.train, None, {"main": learner}, {"main": critic}, {}, None)  # type: ignore[arg-type]
+    Updates(settings, settings.train, None, {"main": learner}, {"main": critic}, {})  # type: ignore[arg-type]
     assert (learner.scorer.pass_tokens, critic.pass_tokens) == (64, 64)
     assert learner.scorer.recompute and critic.recompute

@@ -17,7 +17,7 @@ from gem_ma.config.learning import LossSettings
 from gem_ma.config.settings import Config
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.plans import open_policies
-from gem_ma.runs.store import RunFolder, read_metrics
+from gem_ma.runs.store import RunFolder
 from gem_ma.runs.worlds import worlds_of
 from gem_ma.training.entry import open_parts, run_training
 from gem_ma.training.learner.pairs import PAIRED, Pairs, pair_pull
@@ -263,9 +263,6 @@ def test_a_killed_run_ends_as_an_unbroken_one(tmp_path: Path, kind: str, thin_mo
         trained(tmp_path / "broken", on_step=kill)
     trained(tmp_path / "broken")
     trained(tmp_path / "whole")
-    lines = [row for row in read_metrics(tmp_path / "whole") if row["kind"] == "train"]
-    away = [row["policies"]["main"]["kl_reference"] for row in lines]
-    assert away[1] > away[2]  # the reference is renewed before the third update
     for file in ("metrics.jsonl", "checkpoints/step-000004/DONE"):
         assert (tmp_path / "broken" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
