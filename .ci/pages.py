@@ -21,8 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # the code of this checkout, whatever is installed
 
 import gem_ma  # noqa: E402
-from gem_ma.config.settings import Config  # noqa: E402
-from gem_ma.config.studies import StudySections  # noqa: E402
+from gem_ma.config.settings import Config, StudySections  # noqa: E402
 from gem_ma.engines.api import openai  # noqa: E402
 from gem_ma.registry import load  # noqa: E402
 

@@ -87,8 +87,8 @@ def _plans(loaded: Loaded, scenario: Scenario, most: int) -> tuple[list[Plan], i
 
 def _seated(loaded: Loaded, scenario: Scenario, path: Path) -> Iterator[Baseline]:
     from gem_ma.cli.terminal import progress_line
-    from gem_ma.config.casts import cast_with
     from gem_ma.kernel.errors import ConfigError
+    from gem_ma.runs.plans import cast_with
     from gem_ma.runs.store import run_path
 
     for name, cast in scenario.baseline_casts.items():

@@ -24,7 +24,7 @@ def schema(as_json: bool) -> int:
     `# yaml-language-server: $schema=gem_ma.schema.json`.
     """
     from gem_ma.cli.terminal import emit_json
-    from gem_ma.config.json_schema import config_schema
+    from gem_ma.config.settings import config_schema
 
     emit_json(config_schema())
     return 0

@@ -83,10 +83,10 @@ def examine(
 def _examination(loaded: Loaded, scenario: Scenario, agent: str) -> Config:
     """The config with examiners in all seats but the agent's, one try each. Raises ConfigError
     where there are none."""
-    from gem_ma.config.casts import cast_with
-    from gem_ma.config.seating import seats_of
+    from gem_ma.config.seats import seats_of
     from gem_ma.kernel.errors import ConfigError
     from gem_ma.kernel.spelling import nearest
+    from gem_ma.runs.plans import cast_with
 
     if agent not in scenario.agents:
         raise ConfigError(

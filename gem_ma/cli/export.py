@@ -114,7 +114,7 @@ def _why_few(made: dict[str, Any], agents: tuple[str, ...]) -> str:
 
 def _facts(path: Path) -> dict[str, Any]:
     """What a format says of the whole run."""
-    from gem_ma.config.seating import key_of
+    from gem_ma.config.seats import key_of
     from gem_ma.runs.export.taus import SIDES
     from gem_ma.runs.store import read_manifest
     from gem_ma.runs.store.lines import read_resolved

@@ -166,7 +166,7 @@ def _seats(made: Scenario, learners: list[str]) -> str:
 
 
 def _plays(made: Scenario) -> int:
-    from gem_ma.config.fit_scenario import single
+    from gem_ma.config.check import single
 
     tasks = made.tasks("test")
     return 50 if single(tasks) else min(50, len(tasks))

@@ -76,7 +76,7 @@ def _is_study(path: Path) -> bool:
 
 
 def _study(path: Path, target: Path | None) -> Path:
-    from gem_ma.config.studies import StudyReportSettings
+    from gem_ma.config.settings import StudyReportSettings
     from gem_ma.kernel.errors import ConfigError
     from gem_ma.pages.static.study import write_study
     from gem_ma.system.files import damage, read_json

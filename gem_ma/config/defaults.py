@@ -10,12 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma import registry
+from gem_ma.config.check import agents_of, check_used, single, together
 from gem_ma.config.document import COMMAND_LINE, Document, Keys, section
-from gem_ma.config.fit_keys import check_used
-from gem_ma.config.fit_scenario import agents_of, single
-from gem_ma.config.fit_training import together
-from gem_ma.config.seating import fits, is_partial, is_pattern, key_of, keys_of
-from gem_ma.config.worlds_written import seats, worlds
+from gem_ma.config.seats import fits, is_partial, is_pattern, key_of, keys_of, seats, worlds
 from gem_ma.engines.capabilities import Configured, Findable, Settles, declares
 from gem_ma.kernel.errors import ConfigError
 

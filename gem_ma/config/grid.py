@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 from gem_ma.config.document import Document, Keys, Place, dotted
 from gem_ma.config.schema import validate
-from gem_ma.config.settings import Config
-from gem_ma.config.studies import StudySections
-from gem_ma.config.worlds_written import give_own_seat, placed_keys
+from gem_ma.config.seats import give_own_seat, placed_keys
+from gem_ma.config.settings import Config, StudySections
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.spelling import nearest
 

@@ -2,8 +2,8 @@
 `file:line: key.path: what (did you mean ...)`.
 
 Knows files, overrides, `extends:` and the schema; whether a config fits its scenario, behaviours
-and engines is asked of `gem_ma.config.fit`. Secrets are named, never read here: `${env:NAME}` stays
-as written until an engine is opened.
+and engines is asked of `gem_ma.config.check`. Secrets are named, never read here: `${env:NAME}`
+stays as written until an engine is opened.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma import registry
+from gem_ma.config.check import check_fit
 from gem_ma.config.defaults import (
     engine_defaults,
     name_credited,
@@ -37,16 +38,12 @@ from gem_ma.config.document import (
     refuse,
     write,
 )
-from gem_ma.config.fit import check_fit
 from gem_ma.config.grid import Grid, take_grid
-from gem_ma.config.paths import locate, locate_code, located
-from gem_ma.config.removed import check_removed
-from gem_ma.config.schema import validate
+from gem_ma.config.schema import check_removed, validate
+from gem_ma.config.seats import give_own_seat, placed_keys, spell_worlds
 from gem_ma.config.secrets import check_comments, check_secrets
-from gem_ma.config.settings import Config
-from gem_ma.config.sources import extend, source_of
-from gem_ma.config.studies import StudySections
-from gem_ma.config.worlds_written import give_own_seat, placed_keys, spell_worlds
+from gem_ma.config.settings import Config, StudySections
+from gem_ma.config.sources import extend, locate, locate_code, located, source_of
 from gem_ma.kernel.errors import ConfigError, DataError
 
 Overrides = Sequence[str] | Mapping[str, Any]

@@ -1,14 +1,15 @@
 """A whole config file as one validated model: `Config`, whose sections stand in `playing` and
-`training`. `gem_ma.config.loading` reads files into it.
+`training`; and `StudySections`, which make it a study. `gem_ma.config.loading` reads files into
+them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from gem_ma.config.playing import (
     AgentSettings,
@@ -21,9 +22,76 @@ from gem_ma.config.playing import (
     Settings,
     WorldSettings,
 )
-from gem_ma.config.removed import REMOVED
+from gem_ma.config.schema import REMOVED
 from gem_ma.config.training import TrainSettings
 from gem_ma.kernel.errors import ConfigError
+
+
+class StudySettings(Settings):
+    """How the cells of a study are played and compared."""
+
+    name: str | None = Field(
+        None, description="What the folder is called; the name of the file where absent."
+    )
+    design: Literal["grid", "cross_play"] | None = Field(
+        None, description="Which section names the cells; the one that is there where absent."
+    )
+    repeats: int | None = Field(None, ge=1, description="run.episodes_per_task of every cell.")
+    # not the repeat: what is sampled in the third try of one cell has nothing in common with
+    # another's third
+    paired_by: list[Literal["task", "seed", "repeat"]] = Field(
+        ["task", "seed"], description="What two episodes share that are compared."
+    )
+    reference: dict[str, str] = Field(
+        default_factory=dict,
+        description="By axis: the cell that the others are compared with; else the first.",
+    )
+
+    @field_validator("paired_by")
+    @classmethod
+    def _by_task(cls, value: list[str]) -> list[str]:
+        if "task" not in value:
+            raise ValueError("must hold `task`: only plays of one task are compared")
+        return value
+
+
+class CrossPlaySettings(Settings):
+    """Who may sit where; every combination is a cell."""
+
+    population: dict[str, dict[str, Any] | list[Any]] = Field(
+        description="By agent: named seats, or a list of behaviours."
+    )
+
+
+class DifferenceSettings(Settings):
+    """How differences are tested."""
+
+    method: Literal["paired_cluster_bootstrap"] = "paired_cluster_bootstrap"
+    # the bounds of an interval move by about 1 % of its width from one draw of these to the next
+    n: int = Field(10_000, ge=100, le=1_000_000, description="Resamples.")
+    correct: Literal["holm", "none"] = "holm"
+
+
+class StudyReportSettings(Settings):
+    """What a study shows."""
+
+    measures: list[str] | None = Field(
+        None, description="Scores to print beside the first; the page has all."
+    )
+    tables: list[Literal["success_matrix", "paired_diff"]] = ["success_matrix", "paired_diff"]
+    plots: list[Literal["heatmap", "interaction"]] = ["heatmap", "interaction"]
+    tests: DifferenceSettings = DifferenceSettings()
+
+
+class StudySections(Settings):
+    """The sections of a config that make it a study; all others are those of its cells."""
+
+    study: StudySettings = StudySettings()
+    grid: dict[str, dict[str, Any] | list[Any]] = Field(
+        default_factory=dict, description="Dotted path -> name -> value."
+    )
+    cross_play: CrossPlaySettings | None = None
+    report: StudyReportSettings = StudyReportSettings()
 
 
 class EvaluateSettings(Settings):
@@ -136,3 +204,54 @@ def _heads(annotation: Any) -> set[Any]:
     None."""
     options = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
     return {get_origin(option) or option for option in options}
+
+
+Schema = dict[str, Any]
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+TEXT: Schema = {"type": "string"}
+
+
+def config_schema() -> Schema:
+    """The schema of a config that plays, learns or is a study."""
+    schema = Config.model_json_schema()
+    study = StudySections.model_json_schema()
+    sections: Schema = schema["properties"] | study["properties"]
+    # what an `extends:` brings is not seen here, so no section is wanted
+    sections["extends"] = {
+        **TEXT,
+        "description": "A config in this folder, which this one changes.",
+    }
+    blocks: Schema = schema["$defs"] | study["$defs"]
+    _agents(blocks["AgentSettings"])
+    sections["scenario"] = _or_text(sections["scenario"], "The id of a scenario.")
+    named = sections["scenarios"]
+    listed: Schema = {"type": "array", "items": {"anyOf": [TEXT, {"type": "object"}]}}
+    sections["scenarios"] = {"anyOf": [named, listed]}
+    for holder in (sections, blocks["WorldSettings"]["properties"]):
+        if "agents" in holder:
+            inner = holder["agents"]["additionalProperties"]
+            # a behaviour, a model or `human`
+            holder["agents"]["additionalProperties"] = _or_text(inner, "Who plays it.")
+    return {
+        "$schema": DIALECT,
+        "title": "A config of gem_ma",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": sections,
+        "$defs": blocks,
+    }
+
+
+def _agents(block: Schema) -> None:
+    """The short forms of a seat: `model:` for a policy of its own, tools by their names."""
+    block["properties"]["model"] = {
+        **TEXT,
+        "description": "ENGINE/NAME: short for a frozen policy of its own.",
+    }
+    tools = block["properties"]["tools"]
+    # `python`, or {python: {options}} with nothing or some below it
+    tools["items"] = {"anyOf": [TEXT, {"type": "object"}]}
+
+
+def _or_text(schema: Schema, meaning: str) -> Schema:
+    return {"anyOf": [{**TEXT, "description": meaning}, schema]}

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from gem_ma.config.fit_scenario import single
+from gem_ma.config.check import single
 from gem_ma.config.loading import Loaded, load
 from gem_ma.config.settings import Config
 from gem_ma.runs.plans import scenario_of

@@ -8,15 +8,17 @@ A config of one `scenario:` is one world without a name. Names stand in the reco
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import floor
 from pathlib import Path
+from typing import NamedTuple
 
-from gem_ma.config.paths import located
 from gem_ma.config.playing import AgentSettings, ExamSettings, ScenarioSettings, WorldSettings
-from gem_ma.config.seating import is_pattern, seats_of
+from gem_ma.config.seats import is_pattern, seats_of
 from gem_ma.config.settings import Config
-from gem_ma.config.shares import due
+from gem_ma.config.sources import located
 from gem_ma.driver.rollout import Plan
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.scenario import Scenario
@@ -186,3 +188,41 @@ def _seated(
     # an exam is held in each world with as many plays
     weight = block.weight if isinstance(block, WorldSettings) else 1.0
     return World(name, config.model_copy(update=alone), scenario, weight)
+
+
+class Due(NamedTuple):
+    """Whose turn it is, and how many turns this one had before."""
+
+    name: str
+    before: int
+
+
+def due(weights: Mapping[str, float], number: int) -> Due:
+    """Whose turn the one of this number (from 0) is, so that each world has its share of every
+    stretch: a function of the weights and of a number alone, so a resumed run has nothing to
+    remember.
+
+    The worlds are taken one by one. Of the numbers that the worlds before left over, a world takes
+    those at which `share * n`, rounded, grows; the rest is numbered anew and goes to the next ones.
+    So a world is never more than a few turns from its due.
+
+    >>> "".join(due({"a": 3, "b": 1}, number).name for number in range(8))
+    'aabaaaba'
+    """
+    # by name: the order in which a config names its scenarios is no part of its digest
+    names = sorted(weights)
+    # fractions, since a share of .1 that is added a million times is another number in floats
+    left = sum(Fraction(str(weights[name])) for name in names)
+    for name in names[:-1]:
+        share = Fraction(str(weights[name])) / left
+        before = _turns_before(share, number)
+        if _turns_before(share, number + 1) > before:
+            return Due(name, before)
+        number = number - before
+        left = left - Fraction(str(weights[name]))
+    return Due(names[-1], number)
+
+
+def _turns_before(share: Fraction, number: int) -> int:
+    """How many of the first so many are its own."""
+    return floor(share * number + Fraction(1, 2))

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gem_ma.config.document import COMMAND_LINE
 from gem_ma.config.loading import load
-from gem_ma.config.paths import locate
 from gem_ma.config.secrets import reveal
+from gem_ma.config.sources import locate
 from gem_ma.kernel.errors import ConfigError, DataError, GemMaError
 from gem_ma.kernel.scenario import Ask, Play, Scenario
 from gem_ma.registry import catalog

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gem_ma.config.loading import load
-from gem_ma.config.removed import REMOVED, VALUES
+from gem_ma.config.schema import REMOVED, VALUES
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.store.names import changed_keys
 

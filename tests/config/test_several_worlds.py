@@ -13,9 +13,8 @@ import pytest
 from gem_ma import Ask, Reward, Scenario, credit
 from gem_ma.cli.main import main
 from gem_ma.config.loading import load, load_study
-from gem_ma.config.seating import key_of, seats_of
+from gem_ma.config.seats import key_of, seats_of
 from gem_ma.config.settings import Config
-from gem_ma.config.shares import due
 from gem_ma.credit.estimators import groups, key_among_worlds
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Play
@@ -23,7 +22,7 @@ from gem_ma.pages.static.learning import place_of
 from gem_ma.record.codec import dump_episode, load_episode
 from gem_ma.runs.plans import open_policies
 from gem_ma.runs.store import RunFolder, read_episodes, read_manifest, read_metrics, read_summary
-from gem_ma.runs.worlds import Worlds, worlds_of
+from gem_ma.runs.worlds import Worlds, due, worlds_of
 from gem_ma.scores.groups import units
 from gem_ma.scores.judge import Judge
 from gem_ma.training.entry import run_training

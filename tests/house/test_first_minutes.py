@@ -14,8 +14,8 @@ import pytest
 from gem_ma.cli.main import main
 from gem_ma.cli.seats import seated
 from gem_ma.config.document import read
-from gem_ma.config.json_schema import config_schema
 from gem_ma.config.loading import load
+from gem_ma.config.settings import config_schema
 from gem_ma.config.sources import shipped_configs
 from gem_ma.system.env_file import variable
 from tests.cli.test_cli_human import typed

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from gem_ma import Ask, Reward, Scenario, config, credit
-from gem_ma.config.opponents import PoolSettings
 from gem_ma.config.settings import Config
-from gem_ma.config.training import TrainSettings
+from gem_ma.config.training import PoolSettings, TrainSettings
 from gem_ma.engines.base import Policy
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError, DataError

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from gem_ma.config.studies import StudyReportSettings
+from gem_ma.config.settings import StudyReportSettings
 from gem_ma.kernel.errors import GemMaError, StoreError
 from gem_ma.pages.live.answers import (
     Answer,

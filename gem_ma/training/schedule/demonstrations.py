@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gem_ma.config.seating import seats_of
-from gem_ma.config.shares import due
+from gem_ma.config.seats import seats_of
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.driver.memory import remembered
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.types import Message, Request, spoken
-from gem_ma.runs.worlds import World, Worlds
+from gem_ma.runs.worlds import World, Worlds, due
 from gem_ma.training.learner.rows import Demonstration
 from gem_ma.training.loop.playing import check_some
 from gem_ma.training.loop.roles import Players

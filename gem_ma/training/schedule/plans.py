@@ -8,14 +8,13 @@ from dataclasses import replace
 from typing import Protocol
 
 from gem_ma.config.settings import Config
-from gem_ma.config.shares import due
 from gem_ma.config.training import TrainSettings
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import stable_seed
 from gem_ma.kernel.episode import Seat, placed
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.runs.plans import cast_of
-from gem_ma.runs.worlds import World, Worlds
+from gem_ma.runs.worlds import World, Worlds, due
 from gem_ma.training.schedule.curriculum import Tasks, in_turn
 from gem_ma.training.selfplay.seats import casts, plays_per_start
 

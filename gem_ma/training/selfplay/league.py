@@ -22,9 +22,8 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from gem_ma.config.opponents import OpponentSettings
 from gem_ma.config.settings import Config
-from gem_ma.config.training import TrainSettings
+from gem_ma.config.training import OpponentSettings, TrainSettings
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.capabilities import Weighs

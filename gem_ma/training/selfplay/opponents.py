@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gem_ma import registry
-from gem_ma.config.opponents import PoolSettings
 from gem_ma.config.playing import AgentSettings
 from gem_ma.config.settings import Config
-from gem_ma.config.training import TrainSettings
+from gem_ma.config.training import PoolSettings, TrainSettings
 from gem_ma.driver.behaviour import needs_policy
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError
