@@ -36,8 +36,7 @@ from gem_ma.training.loop.taught import Taught
 from gem_ma.training.loop.updates import Updates
 from gem_ma.training.processes.teams import ALONE, Team, Teams
 from gem_ma.training.schedule.alternation import settings_of
-from gem_ma.training.schedule.checks import checked
-from gem_ma.training.schedule.discounts import check_discounts
+from gem_ma.training.schedule.checks import check_discounts, checked
 from gem_ma.training.selfplay.averaging import Averages
 from gem_ma.training.selfplay.guard import Guard
 from gem_ma.training.selfplay.league import League

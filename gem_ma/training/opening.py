@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from gem_ma.config.loading import Loaded
 from gem_ma.runs.worlds import Worlds, worlds_of
-from gem_ma.training.schedule.checks import checked
-from gem_ma.training.schedule.discounts import check_discounts
+from gem_ma.training.schedule.checks import check_discounts, checked
 
 
 def checked_worlds(loaded: Loaded) -> Worlds:

@@ -12,8 +12,7 @@ import pytest
 from gem_ma.config.loading import load
 from gem_ma.credit.estimators import ESTIMATORS, columns
 from gem_ma.runs.worlds import worlds_of
-from gem_ma.training.schedule.checks import checked
-from gem_ma.training.schedule.discounts import check_discounts
+from gem_ma.training.schedule.checks import check_discounts, checked
 from gem_ma.training.train import Trainer
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "training.md").read_text(encoding="utf-8")

@@ -21,7 +21,8 @@ from gem_ma.runs.store import read_episodes, read_metrics
 from gem_ma.runs.worlds import Worlds, worlds_of
 from gem_ma.training.entry import run_training
 from gem_ma.training.schedule.alternation import settings_of
-from gem_ma.training.schedule.discounts import check_discounts, discounts
+from gem_ma.training.schedule.checks import check_discounts
+from gem_ma.training.schedule.discounts import discounts
 from tests.broken_runs import Killed, trained
 
 SMALL = (

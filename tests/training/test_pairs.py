@@ -26,8 +26,7 @@ from gem_ma.training.learner.slopes import Slope
 from gem_ma.training.loop.anchoring import check_anchored
 from gem_ma.training.loop.plays import plays
 from gem_ma.training.processes.teams import ALONE
-from gem_ma.training.schedule.checks import checked
-from gem_ma.training.schedule.loss_checks import check_loss
+from gem_ma.training.schedule.checks import check_loss, checked
 from tests.broken_runs import Killed
 
 torch = pytest.importorskip("torch", reason="needs the train extra")

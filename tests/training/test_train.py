@@ -25,7 +25,7 @@ from gem_ma.runs.worlds import Worlds, worlds_of
 from gem_ma.training.entry import run_training, train
 from gem_ma.training.loop.local import LocalPlayers, play_all
 from gem_ma.training.loop.opening import open_learner
-from gem_ma.training.schedule.discounts import check_discounts
+from gem_ma.training.schedule.checks import check_discounts
 from gem_ma.training.schedule.plans import TRAINING_SEEDS, training_plans
 from gem_ma.training.schedule.rates import learning_rate
 from tests.broken_runs import Killed, opened, trained, truth

@@ -9,7 +9,7 @@ from typing import Any
 from gem_ma.config.document import Document, Place, dotted
 from gem_ma.config.playing import Settings
 from gem_ma.config.schema import validate
-from gem_ma.config.training import PolicyTrainSettings, TrainSettings
+from gem_ma.config.training import TrainSettings
 from gem_ma.kernel.errors import ConfigError
 
 SECTIONS = ("credit", "estimator", "loss", "critic")
@@ -65,24 +65,6 @@ def settings_of(settings: TrainSettings, policy: str) -> TrainSettings:
             )
     # a copy without validation: what could be wrong was checked by `_merged`
     return settings.model_copy(update=changed)
-
-
-def check_names(settings: TrainSettings) -> None:
-    """Raises ConfigError for a policy of `alternate` or `per_policy` that does not learn, and for
-    settings in `per_policy` that are not valid."""
-    named: dict[str, Mapping[str, int | PolicyTrainSettings]] = {
-        "alternate": settings.alternate,
-        "per_policy": settings.per_policy,
-    }
-    for key, policies in named.items():
-        for name in policies:
-            if name not in settings.policies:
-                raise ConfigError(
-                    f"train.{key}.{name}: no policy of train.policies has this name; they are"
-                    f" {', '.join(settings.policies) or 'none'}"
-                )
-    for name in settings.per_policy:
-        settings_of(settings, name)  # raises; a schema alone cannot see the merged section
 
 
 def _merged(

@@ -11,13 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gem_ma.config.learning import SCHEDULE
-from gem_ma.config.settings import Config
-from gem_ma.config.training import TrainSettings
 from gem_ma.credit import Gamma, discount_of
-from gem_ma.kernel.errors import ConfigError
-from gem_ma.kernel.scenario import Scenario
-from gem_ma.runs.worlds import Worlds
-from gem_ma.training.schedule.alternation import settings_of
 
 
 def discounts(gamma: Any, step: int) -> Gamma:
@@ -58,47 +52,3 @@ def logged(gamma: Gamma, agents: list[str]) -> float | dict[str, float]:
         if isinstance(gamma, Mapping)
         else gamma
     )
-
-
-def check_discounts(worlds: Worlds, settings: TrainSettings) -> None:
-    """Raises ConfigError where an agent would learn without a discount, or with another one than
-    the shaping of its rewards assumes."""
-    for world in worlds.played:
-        _check_world(world.config, settings, world.scenario)
-
-
-def _check_world(config: Config, settings: TrainSettings, scenario: Scenario) -> None:
-    for agent in scenario.agents:
-        for policy in _learners(config, settings, agent):
-            gamma = settings_of(settings, policy).credit.gamma
-            if isinstance(gamma, Mapping) and not is_schedule(gamma) and agent not in gamma:
-                raise ConfigError(
-                    f"train.credit.gamma: gamma names no value for agent {agent!r}; it has"
-                    f" {', '.join(gamma)}"
-                )
-            # potential-based shaping leaves the best policy alone only under its own discount
-            wanted = scenario.discounts.get(agent)
-            value = gamma[agent] if isinstance(gamma, Mapping) and not is_schedule(gamma) else gamma
-            # a schedule fits only where it stands still: both of its ends must be the discount
-            ends = {value["from"], value["to"]} if isinstance(value, Mapping) else {value}
-            if wanted is not None and ends != {wanted}:
-                learned = (
-                    f"{value['from']:g} to {value['to']:g}"
-                    if isinstance(value, Mapping)
-                    else f"{value:g}"
-                )
-                what = (
-                    f"{scenario.id} shapes the rewards of {agent!r} for a discount of {wanted:g},"
-                    f" and it would learn with {learned}"
-                )
-                raise ConfigError(
-                    f"train.credit.gamma: {what}; make the two equal (scenario.gamma)"
-                )
-
-
-def _learners(config: Config, settings: TrainSettings, agent: str) -> list[str]:
-    """The learned policies that may play an agent: its own, or every seated one where players
-    change seats."""
-    seated = list(config.agents) if settings.seats != "fixed" else [agent]
-    names = [config.agents[seat].policy for seat in seated if seat in config.agents]
-    return [name for name in dict.fromkeys(names) if name is not None and name in settings.policies]
