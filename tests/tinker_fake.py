@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gem_ma.engines.base import stable_seed
-from gem_ma.training.learner.server_scale import divisor
+from gem_ma.training.learner.server_checks import divisor
 
 BASE = "models/referential"
 

@@ -19,8 +19,8 @@ from gem_ma.engines.capabilities import CAPABILITIES, Remembers, declared
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.training.entry import open_critic, open_learner
 from gem_ma.training.learner import capabilities as of_learners
-from gem_ma.training.loop.opening import open_critic, open_learner
 from gem_ma.training.loop.roles import Learner
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -29,8 +29,7 @@ from gem_ma.registry import load
 from gem_ma.training.learner.losses import pull
 from gem_ma.training.learner.rows import Tokens, minibatches, rows
 from gem_ma.training.learner.sampled import Sampled
-from gem_ma.training.learner.server_scale import WAYS
-from gem_ma.training.learner.server_trial import HABITS
+from gem_ma.training.learner.server_checks import HABITS, WAYS
 from tests import tinker_fake
 from tests.tinker_fake import BASE, FAULTS, Server
 

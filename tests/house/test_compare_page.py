@@ -16,8 +16,7 @@ from gem_ma.pages.live.site import Site
 from gem_ma.runs.comparing import compare_runs, judged_cell
 from gem_ma.runs.store import read_episodes
 from gem_ma.scores import lost
-from gem_ma.scores.repeated import MANY
-from gem_ma.scores.stats import paired
+from gem_ma.scores.stats import MANY, paired
 from tests.command_line import gem_ma
 
 PLAYS = 30

@@ -130,7 +130,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "gem_ma/engines/local/sight.py": {"open": "images out of bytes in memory"},
     "gem_ma/engines/local/vision.py": {"open": "the same"},
     "gem_ma/training/learner/rows.py": {"open": "the same"},
-    "gem_ma/training/processes/edition.py": {"read_bytes": "code of the package"},
+    "gem_ma/training/processes/ray_workers.py": {"read_bytes": "code of the package"},
     "gem_ma/envs/vector.py": {"move": "a move of an environment"},
     "gem_ma/engines/local/images.py": {
         "from_pretrained": "after `check_folder`",

@@ -17,7 +17,7 @@ import pytest
 
 from gem_ma.cli.main import main
 from gem_ma.training.processes import ray_workers
-from gem_ma.training.processes.ray_cluster import LOOPBACK
+from gem_ma.training.processes.ray_workers import LOOPBACK
 from tests.on_ray.watching import alive, children, equal, until, write_busy
 
 pytestmark = pytest.mark.ray

@@ -14,7 +14,7 @@ import pytest
 from gymnasium import spaces
 
 import gem_ma
-from gem_ma.training.processes.ray_cluster import LOOPBACK, open_cluster
+from gem_ma.training.processes.ray_workers import LOOPBACK, open_cluster
 
 pytestmark = pytest.mark.rllib
 for name, value in LOOPBACK.items():  # Ray reads them when it is imported

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_ma.scores.intervals import clustered_wilson, skewed_t, wilson
+from gem_ma.scores.intervals import clustered_wilson, skewed_t, t_quantile, wilson
 from gem_ma.scores.stats import (
     holm,
     mean_interval,
@@ -24,7 +24,6 @@ from gem_ma.scores.stats import (
     pass_hat_k_interval,
     sign_flip,
 )
-from gem_ma.scores.student_t import t_quantile
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from gem_ma import Action, Plan, Seat, ToolCall, make, play
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.scores.tallies import Tallies
+from gem_ma.scores.metrics import Tallies
 
 TALK = (
     ("user", "Hello, I want to cancel order #W1000001."),

@@ -276,7 +276,7 @@ def test_a_policy_whose_publish_waits_is_refused_by_its_key():
 
 
 def test_several_processes_and_workers_are_refused():
-    from gem_ma.training.loop.opening import check_processes
+    from gem_ma.training.entry import check_processes
     from gem_ma.training.loop.remote import check_remote
 
     settings = loaded("train.overlap=1")

@@ -24,15 +24,13 @@ from gem_ma.runs.plans import open_policies, scenario_of
 from gem_ma.runs.store import RunFolder, read_metrics
 from gem_ma.runs.worlds import worlds_of
 from gem_ma.scores.exploitability import engine_strategy, exploitability
-from gem_ma.training.entry import train
+from gem_ma.training.entry import open_learner, train
+from gem_ma.training.loop.exams import exam_plans
 from gem_ma.training.loop.local import play_all
-from gem_ma.training.loop.opening import open_learner
 from gem_ma.training.loop.resuming import checked_state
 from gem_ma.training.loop.step import Step
-from gem_ma.training.schedule.exam_plans import exam_plans
 from gem_ma.training.selfplay import collapse
-from gem_ma.training.selfplay.collapse import Watch
-from gem_ma.training.selfplay.guard import Guard
+from gem_ma.training.selfplay.collapse import Guard, Watch
 from gem_ma.training.selfplay.signs import first_share, health, private_effect
 
 KUHN = ("train.episodes=64", "evaluate.episodes=128", "train.save_every=10")

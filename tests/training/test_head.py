@@ -21,10 +21,15 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from gem_ma.engines.local.transformers import Transformers  # noqa: E402
 from gem_ma.training.learner.divergences import entropy  # noqa: E402
-from gem_ma.training.learner.forward import Scored  # noqa: E402
-from gem_ma.training.learner.head import Choice, chosen  # noqa: E402
-from gem_ma.training.learner.objective import Objective  # noqa: E402
-from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
+from gem_ma.training.learner.forward import (  # noqa: E402
+    Choice,
+    Scored,
+    chosen,
+)
+from gem_ma.training.learner.torch_learner import (  # noqa: E402
+    Objective,
+    TorchLearner,
+)
 
 SHAPE: dict[str, Any] = {
     "hidden_size": 32,

@@ -29,9 +29,9 @@ from gem_ma.engines.opening import open_engine
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.types import Sampling, Turn
+from gem_ma.training.learner.losses import RATIOS
+from gem_ma.training.learner.sampled import AGGREGATIONS
 from gem_ma.training.learner.table_learner import TableLearner
-from gem_ma.training.learner.token_weights import AGGREGATIONS
-from gem_ma.training.learner.unit_ratios import RATIOS
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 

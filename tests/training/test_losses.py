@@ -10,13 +10,12 @@ import pytest
 
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.learner.divergences import entropy, k3
-from gem_ma.training.learner.losses import Clip, cispo, clipped
-from gem_ma.training.learner.token_weights import (
+from gem_ma.training.learner.losses import RATIOS, Clip, cispo, clipped, unit_pull
+from gem_ma.training.learner.sampled import (
     AGGREGATIONS,
     token_weights,
     truncated_weight,
 )
-from gem_ma.training.learner.unit_ratios import RATIOS, unit_pull
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 

@@ -17,7 +17,7 @@ from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.types import Action, Reply, Turn
 from gem_ma.pages.static.learning import own_curves, place_of
 from gem_ma.training.loop.metrics import COMPONENTS, policy_measures, sampled_tokens, tokens_of
-from gem_ma.training.loop.timings import PHASES, Phases
+from gem_ma.training.loop.step import PHASES, Phases
 from gem_ma.training.selfplay.signs import decision_tokens, health
 
 
@@ -155,7 +155,7 @@ def test_tokens_are_those_of_everybody_and_a_server_may_count_them() -> None:
 def test_phases_share_out_the_whole_step(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter((10.0, 12.0, 12.5, 13.5, 14.0, 15.0, 15.25))
     monkeypatch.setattr(
-        "gem_ma.training.loop.timings.time",
+        "gem_ma.training.loop.step.time",
         SimpleNamespace(perf_counter=lambda: next(times), time=lambda: 99.0),
     )
     phases = Phases()

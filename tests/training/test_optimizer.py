@@ -17,9 +17,9 @@ from gem_ma.config.training import TrainSettings
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.entry import run_training
-from gem_ma.training.learner.adam import Moments
 from gem_ma.training.learner.table_learner import TableLearner
-from gem_ma.training.schedule.rates import learning_rate
+from gem_ma.training.learner.table_rows import Moments
+from gem_ma.training.schedule.discounts import learning_rate
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 

@@ -20,8 +20,8 @@ from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.loop.checkpoint import latest_checkpoint
 from gem_ma.training.loop.overlap import Ahead
 from gem_ma.training.loop.played import FILE, Played
+from gem_ma.training.loop.updates import fresh, lag, warning
 from gem_ma.training.schedule.alternation import settings_of
-from gem_ma.training.schedule.staleness import fresh, lag, warning
 from tests.broken_runs import Killed, trained, truth
 
 SMALL = (

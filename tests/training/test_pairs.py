@@ -23,8 +23,8 @@ from gem_ma.training.entry import open_parts, run_training
 from gem_ma.training.learner.pairs import PAIRED, Pairs, pair_pull
 from gem_ma.training.learner.rows import minibatches, rows
 from gem_ma.training.learner.slopes import Slope
-from gem_ma.training.loop.anchoring import check_anchored
 from gem_ma.training.loop.plays import plays
+from gem_ma.training.loop.updates import check_anchored
 from gem_ma.training.processes.teams import ALONE
 from gem_ma.training.schedule.checks import check_loss, checked
 from tests.broken_runs import Killed

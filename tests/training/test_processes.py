@@ -348,7 +348,7 @@ def test_a_process_that_is_killed_ends_all_with_one_line_and_the_same_command_go
 def test_what_several_processes_cannot_share_is_refused():
     from gem_ma import config
     from gem_ma.engines.base import Policy
-    from gem_ma.training.loop.opening import check_processes
+    from gem_ma.training.entry import check_processes
 
     class Elsewhere:
         name, base_url, silence_fails = "model", "http://127.0.0.1:1/v1", False
@@ -395,7 +395,7 @@ def test_weights_that_drift_apart_are_told_by_name():
 
 
 def test_an_error_of_another_process_is_raised_as_what_it_was():
-    from gem_ma.training.processes.reports import error_of
+    from gem_ma.training.processes.orders import error_of
 
     assert isinstance(error_of({"kind": "ConfigError", "fault": "no such task"}), ConfigError)
     assert str(error_of({"kind": "KeyError", "fault": "'x'"})) == "KeyError: 'x'"

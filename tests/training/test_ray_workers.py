@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 from gem_ma.kernel.errors import ConfigError, EngineError
-from gem_ma.training.processes import ray_cluster, ray_workers
+from gem_ma.training.processes import ray_workers
 from gem_ma.training.processes.chunks import Gone
-from gem_ma.training.processes.edition import edition
-from gem_ma.training.processes.ray_workers import RayWorker, ray_hands
+from gem_ma.training.processes.ray_workers import RayWorker, edition, ray_hands
 from tests.virtual_clock import run as run_virtually
 
 
@@ -175,7 +174,7 @@ def test_nobody_waits_for_a_cluster_that_is_not_there(
     kind: str, said: bytes | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace())  # type: ignore[arg-type]
-    monkeypatch.setattr(ray_cluster, "KNOCK_S", 0.2)
+    monkeypatch.setattr(ray_workers, "KNOCK_S", 0.2)
     handler = type("Handler", (Answers,), {"said": said})
     with socketserver.TCPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.handle_request)
@@ -195,7 +194,7 @@ def test_an_answer_that_comes_in_pieces_is_read_whole(monkeypatch: pytest.Monkey
     class Slow(Answers):
         def handle(self) -> None:
             self.request.recv(100)
-            for byte in ray_cluster.PREFACE[-9:]:  # the empty frame of settings
+            for byte in ray_workers.PREFACE[-9:]:  # the empty frame of settings
                 self.request.sendall(bytes([byte]))
                 time.sleep(0.01)
 
@@ -203,7 +202,7 @@ def test_an_answer_that_comes_in_pieces_is_read_whole(monkeypatch: pytest.Monkey
     with socketserver.TCPServer(("127.0.0.1", 0), Slow) as server:
         thread = threading.Thread(target=server.handle_request)
         thread.start()
-        ray_cluster.knock(f"127.0.0.1:{server.server_address[1]}")
+        ray_workers.knock(f"127.0.0.1:{server.server_address[1]}")
         thread.join()
 
 
@@ -211,7 +210,7 @@ def test_a_cluster_that_encrypts_is_not_asked_in_the_open(monkeypatch: pytest.Mo
     monkeypatch.setenv("RAY_USE_TLS", "1")
     with socketserver.TCPServer(("127.0.0.1", 0), Answers) as silent:
         _, port = silent.server_address
-        ray_cluster.knock(f"127.0.0.1:{port}")
+        ray_workers.knock(f"127.0.0.1:{port}")
 
 
 @pytest.mark.parametrize(

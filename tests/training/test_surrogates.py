@@ -14,11 +14,9 @@ from gem_ma.config.loading import load
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.entry import run_training
 from gem_ma.training.learner.divergences import k3
-from gem_ma.training.learner.losses import SURROGATES, Clip, Surrogate, clipped, pull
-from gem_ma.training.learner.sampled import Sampled
+from gem_ma.training.learner.losses import RATIOS, SURROGATES, Clip, Surrogate, clipped, pull
+from gem_ma.training.learner.sampled import AGGREGATIONS, Sampled
 from gem_ma.training.learner.slopes import Slope
-from gem_ma.training.learner.token_weights import AGGREGATIONS
-from gem_ma.training.learner.unit_ratios import RATIOS
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 DOCS = Path(__file__).parents[2] / "docs" / "training.md"

@@ -21,8 +21,7 @@ from gem_ma.runs.plans import open_policies
 from gem_ma.runs.store import read_metrics, read_timings
 from gem_ma.runs.store.names import result_digest
 from gem_ma.system.extras import install
-from gem_ma.training.tracking import Facts, Tracking, options_of
-from gem_ma.training.tracking.names import flat
+from gem_ma.training.tracking import Facts, Tracking, flat, options_of
 from tests.broken_runs import opened, trained
 
 SMALL = (

@@ -22,12 +22,11 @@ from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.runs.plans import open_policies, scenario_of
 from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
 from gem_ma.runs.worlds import Worlds, worlds_of
-from gem_ma.training.entry import run_training, train
+from gem_ma.training.entry import open_learner, run_training, train
 from gem_ma.training.loop.local import LocalPlayers, play_all
-from gem_ma.training.loop.opening import open_learner
 from gem_ma.training.schedule.checks import check_discounts
+from gem_ma.training.schedule.discounts import learning_rate
 from gem_ma.training.schedule.plans import TRAINING_SEEDS, training_plans
-from gem_ma.training.schedule.rates import learning_rate
 from tests.broken_runs import Killed, opened, trained, truth
 from tests.command_line import environment
 from tests.warm import Command, start

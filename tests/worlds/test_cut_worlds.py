@@ -29,7 +29,7 @@ from gem_ma.kernel.types import Sampling
 from gem_ma.record.codec import from_json, to_json
 from gem_ma.testing import check_scenario
 from gem_ma.training.learner.critic import TableCritic
-from gem_ma.training.loop.tails import still_here
+from gem_ma.training.loop.updates import still_here
 from gem_ma.worlds import wrap
 
 

@@ -7,30 +7,153 @@ Axis: N choices sampled in a batch.
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import WarmStartSettings
-from gem_ma.engines.small.table import Array, Table, fingerprint, softmax
-from gem_ma.kernel.errors import EngineError
+from gem_ma.engines.small.table import Array, Table, decode, encode, fingerprint, softmax, view_key
+from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.kernel.parsing import parse_legal
 from gem_ma.kernel.types import Sampling
+from gem_ma.record.json_text import load_json
 from gem_ma.training.learner.critic import TableCritic
 from gem_ma.training.learner.divergences import k3
 from gem_ma.training.learner.mismatch import check_sampling, fresh_gap
 from gem_ma.training.learner.pairs import PAIRED, ranking
 from gem_ma.training.learner.rows import Demonstration, Turns
 from gem_ma.training.learner.slopes import Slope
-from gem_ma.training.learner.table_average import accumulate, averaged
-from gem_ma.training.learner.table_batch import Batch, batch_of, checked_advantages
-from gem_ma.training.learner.table_cloning import shares_of_choices
-from gem_ma.training.learner.table_files import TableState, loaded, saved
-from gem_ma.training.learner.table_keys import check_table_keys
 from gem_ma.training.learner.table_reference import TableReference
-from gem_ma.training.learner.table_rows import Moment, TableRows
+from gem_ma.training.learner.table_rows import (
+    Batch,
+    Moment,
+    Path,
+    TableRows,
+    accumulate,
+    averaged,
+    batch_of,
+    checked_advantages,
+)
+
+# Which keys of a loss a table cannot follow.
+
+OF_ADAM = ("betas", "eps")
+
+
+def check_table_keys(policy: str, optimizer: str, settings: LossSettings) -> None:
+    """Raises ConfigError for a key that would change nothing."""
+    for key in OF_ADAM if optimizer == "sgd" else ():
+        if getattr(settings, key) != LossSettings.model_fields[key].default:
+            raise ConfigError(
+                f"train.loss.{key}: is of Adam, and policy {policy!r} learns by sgd; set"
+                f" policies.{policy}.optimizer=adam, or remove it"
+            )
+
+
+# The files of a table's learner in a checkpoint, as JSON; floats survive bit for bit.
+
+
+class TableState(NamedTuple):
+    """Everything that a resume needs, by view; see `TableLearner`."""
+
+    weights: dict[int, Array]
+    moments: dict[int, Moment]
+    reference: dict[int, Array] | None
+    paths: dict[int, Path]
+    sums: dict[int, Array]
+    version: int
+
+
+def saved(state: TableState) -> dict[str, bytes]:
+    """Files of a checkpoint: table.json, learner.json and, where the loss holds to one,
+    reference.json."""
+    # sorted, so that the same table is the same bytes; `tolist` writes every float in full
+    moments = {
+        str(key): [m.tolist(), v.tolist(), n] for key, (m, v, n) in sorted(state.moments.items())
+    }
+    rest = {
+        "version": state.version,
+        "moments": moments,
+        "paths": {str(key): path for key, path in sorted(state.paths.items())},
+        "sums": {str(key): row.tolist() for key, row in sorted(state.sums.items())},
+    }
+    # a file of its own, since most losses hold to nothing
+    held = {"reference.json": encode(state.reference)} if state.reference is not None else {}
+    return {
+        **held,
+        "table.json": encode(state.weights),
+        "learner.json": json.dumps(rest).encode(),
+    }
+
+
+def loaded(files: Mapping[str, bytes], policy: str) -> TableState:
+    """The inverse of `saved`. Raises ValueError or DataError for what is damaged, KeyError for a
+    missing file."""
+    weights = decode(files["table.json"], f"policy {policy!r}: table.json")
+    rest = load_json(files["learner.json"])
+    held = files.get("reference.json")
+    reference = decode(held, f"policy {policy!r}: reference.json") if held is not None else None
+    moments = {int(key): (_row(m), _row(v), float(n)) for key, (m, v, n) in rest["moments"].items()}
+    paths = {
+        int(key): tuple((int(view), int(choice)) for view, choice in path)
+        for key, path in rest["paths"].items()
+    }
+    sums = {int(key): _row(row) for key, row in rest["sums"].items()}
+    rows = [
+        *sums.items(),
+        *((key, row) for key, (*pair, _) in moments.items() for row in pair),
+    ]
+    # files of two checkpoints, each whole in itself, must not be mixed
+    shapes = {key: row.shape for key, row in weights.items()}
+    if any(row.shape != shapes.get(key) for key, row in rows):
+        raise ValueError("learner.json: its rows are not those of table.json")
+    return TableState(weights, moments, reference, paths, sums, int(rest["version"]))
+
+
+def _row(values: Any) -> Array:
+    return np.array(values, np.float64)
+
+
+# Behaviour cloning of a table: maximum likelihood in closed form.
+
+
+def shares_of_choices(
+    demonstrations: Sequence[Demonstration],
+) -> tuple[dict[int, Array], dict[str, float]]:
+    """(logits by view: the log of each choice's share, with one uniform choice added; metrics).
+    Texts that name no legal string are counted in `unreadable`."""
+    counts: dict[int, Array] = {}
+    unreadable = 0
+    for demonstration in demonstrations:
+        request = demonstration.request
+        choice = parse_legal(demonstration.text, request.legal) if request.legal else None
+        if request.legal is None or choice is None:
+            unreadable += 1
+            continue
+        key = view_key(request.agent, request.messages, request.legal)
+        # without the added choice one that nobody showed would have a logit of minus infinity
+        counts.setdefault(key, np.full(len(request.legal), 1 / len(request.legal)))[
+            request.legal.index(choice)
+        ] += 1
+    logits = {}
+    loss = 0.0
+    for key, row in counts.items():
+        logits[key] = np.log(row / row.sum())
+        # the added choice was not demonstrated, so it is taken off again
+        loss -= float(((row - 1 / len(row)) * logits[key]).sum())
+    cloned = len(demonstrations) - unreadable
+    return logits, {
+        "demonstrations": float(cloned),
+        "unreadable": float(unreadable),
+        "views": float(len(counts)),
+        "nll": loss / max(1, cloned),
+    }
+
 
 PROBED = 256  # views that a publish compares; a table may have millions
 PARITY = 1e-5  # nats; both sides are float64 softmaxes of the same numbers

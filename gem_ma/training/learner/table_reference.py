@@ -13,9 +13,7 @@ from gem_ma.engines.small.table import Array, Table
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Sampling
 from gem_ma.training.learner.rows import Turns
-from gem_ma.training.learner.table_average import Path
-from gem_ma.training.learner.table_batch import Batch, batch_of
-from gem_ma.training.learner.table_rows import TableRows
+from gem_ma.training.learner.table_rows import Batch, Path, TableRows, batch_of
 
 
 class TableReference:

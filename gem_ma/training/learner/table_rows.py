@@ -7,19 +7,104 @@ view is (onehot(a) - p) / temperature.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.config.learning import LossSettings
-from gem_ma.training.learner.adam import Moments
+from gem_ma.engines.small.table import Array, softmax
+from gem_ma.kernel.errors import EngineError
+from gem_ma.kernel.types import Sampling
 from gem_ma.training.learner.divergences import DIVERGENCES, k3
 from gem_ma.training.learner.losses import pull
+from gem_ma.training.learner.rows import Turns
+from gem_ma.training.learner.sampled import Sampled, start_of
 from gem_ma.training.learner.slopes import Slope
-from gem_ma.training.learner.table_batch import Batch
 
-Array = NDArray[np.float64]
+# Adam's numbers, for all learners, and its step in numpy. Knows gradients; knows no policy.
+
+
+# the second is below the usual .999: a policy's gradients change within tens of steps
+BETAS = (0.9, 0.95)
+EPSILON = 1e-8
+
+
+class Moments:
+    """The moments of rows [V, C] that are visited unevenly: `steps` [V, 1] counts each row's own
+    visits."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.first = np.zeros(shape)
+        self.second = np.zeros(shape)
+        self.steps = np.zeros((shape[0], 1))
+
+    def step(
+        self,
+        gradient: Array,
+        lr: float,
+        betas: Sequence[float] = BETAS,
+        epsilon: float = EPSILON,
+    ) -> Array:
+        """Takes a gradient [V, C] in; gives the step [V, C] along it, of about `lr` an entry. A
+        row without gradient was not visited: it keeps its moments and stays."""
+        # as if each view had an Adam of its own: otherwise a view that is not met would drift on
+        # by its old moments, and these would fade
+        visited = np.abs(gradient).sum(axis=1, keepdims=True) > 0
+        self.steps += visited
+        first = betas[0] * self.first + (1 - betas[0]) * gradient
+        second = betas[1] * self.second + (1 - betas[1]) * gradient**2
+        self.first = np.where(visited, first, self.first)
+        self.second = np.where(visited, second, self.second)
+        # the bias correction of Kingma and Ba (arXiv 1412.6980, algorithm 1): both start at 0
+        count = np.maximum(self.steps, 1)
+        mean = self.first / (1 - betas[0] ** count)
+        square = self.second / (1 - betas[1] ** count)
+        return np.where(visited, lr * mean / (np.sqrt(square) + epsilon), 0.0)
+
+
+# The average of all versions that a table published, in pure functions over its rows.
+# Version v has weight v times the agent's own reach of the view. That equals drawing one version
+# per episode (later ones are likelier) and playing it throughout. In self-play this average
+# approaches an equilibrium; the last iterate does not. It is exact because a view holds all that
+# its agent saw and did.
+
+Path = tuple[tuple[int, int], ...]  # the agent's own (view key, choice) pairs that lead to a view
+LEAST = 1e-300  # a probability of 0 has no logarithm
+
+
+def accumulate(
+    sums: dict[int, Array],
+    weights: Mapping[int, Array],
+    paths: Mapping[int, Path],
+    version: int,
+    sampling: Sampling,
+) -> None:
+    """Adds what these weights play, in place; `sums` hold version times reach times probabilities
+    by view."""
+    chances = {key: softmax(row, sampling) for key, row in weights.items()}
+    for key, row in chances.items():
+        # of the agent's own choices alone: those of others weigh all its versions alike
+        reach = 1.0
+        for view, choice in paths.get(key, ()):
+            reach *= float(chances[view][choice])
+        sums[key] = sums.get(key, 0.0) + version * reach * row
+
+
+def averaged(weights: Mapping[int, Array], sums: Mapping[int, Array]) -> dict[int, Array]:
+    """Logits that play the average; a view that no version reached keeps its present ones."""
+    logits = {}
+    for key, row in weights.items():
+        total = sums.get(key)
+        logits[key] = (
+            row.copy()
+            if total is None or not total.sum() > 0
+            else np.log(np.maximum(total / total.sum(), LEAST))
+        )
+    return logits
+
+
 # first and second moments of adam, and the number of steps, of one view
 Moment = tuple[Array, Array, float]
 LONGEST = 1  # tokens of a reply of the table engine
@@ -129,3 +214,93 @@ class TableRows:
             met = (gradient != 0).any(axis=1, keepdims=True) & np.isfinite(self.logits)
             self.logits *= np.where(met, 1 - lr * how.weight_decay, 1.0)
         self.logits += moved
+
+
+# Recorded replies of the table engine as arrays: each is one choice; its key names a row of logits,
+# its token the index (`gem_ma.engines.small.table`). Axis: N choices sampled in a batch.
+
+
+class Batch(NamedTuple):
+    """Sampled choices: `keys` names the V views, the arrays are [N]; `turn` counts the rows of
+    the turn table."""
+
+    keys: list[int]
+    view: NDArray[np.int64]
+    choice: NDArray[np.int64]
+    sampled: Array
+    advantage: Array
+    episode: NDArray[np.int64]
+    part: NDArray[np.int64]  # one agent's part in one episode
+    turn: NDArray[np.int64]
+    version: NDArray[np.int64]
+    start: NDArray[np.int64]
+    group: NDArray[np.int64]  # the parts of one agent from one start
+
+    def tokens(self) -> Sampled:
+        """The columns that a loss sees: each choice is one token."""
+        return Sampled(self.advantage, self.sampled, self.turn, self.part, self.group)
+
+
+def checked_advantages(policy: str, table: Turns, advantages: Array) -> Array:
+    """The advantages [N]. Raises ValueError where they do not fit or are not finite."""
+    worth = np.asarray(advantages, np.float64)
+    if worth.shape != (len(table.turns),):
+        raise ValueError(
+            f"there must be one advantage per turn; got shape {worth.shape} for"
+            f" {len(table.turns)} turns"
+        )
+    if not np.isfinite(worth).all():
+        bad = sorted({table.episodes[n].id for n in np.flatnonzero(~np.isfinite(worth))})
+        raise ValueError(f"policy {policy!r}: advantages are not finite in episodes {bad[:5]}")
+    return worth
+
+
+def batch_of(
+    policy: str,
+    table: Turns,
+    advantages: Array,
+    weights: dict[int, Array],
+    paths: dict[int, Path],
+) -> Batch | None:
+    """The choices that this policy made in these turns; None where it made none.
+
+    A view that is met for the first time gets logits of 0 in `weights`, and in `paths` the agent's
+    choices before it. Raises EngineError for a reply that the table engine did not sample.
+    """
+    choices: list[tuple[Any, ...]] = []
+    histories: dict[tuple[int, str], list[tuple[int, int]]] = {}
+    parts: dict[tuple[int, str], int] = {}
+    starts: dict[str, int] = {}
+    groups: dict[tuple[str, str], int] = {}
+    once = {id(episode): episode for episode in table.episodes}
+    numbers = {key: number for number, key in enumerate(once)}
+    # in the order of play, so that a history is complete when its view is met
+    for n in sorted(range(len(table.turns)), key=lambda n: table.turns[n].step):
+        turn = table.turns[n]
+        number = numbers[id(table.episodes[n])]
+        history = histories.setdefault((number, turn.agent), [])
+        part = parts.setdefault((number, turn.agent), len(parts))
+        for reply in (reply for reply in turn.replies if reply.policy == policy):
+            if {len(reply.prompt_ids), len(reply.token_ids), len(reply.logprobs)} != {1}:
+                raise EngineError(
+                    f"policy {policy!r}: a reply of episode {table.episodes[n].id} was not"
+                    " sampled by the table engine"
+                )
+            key = reply.prompt_ids[0]
+            choice = reply.token_ids[0]
+            # a recorded turn may lack its legal strings; then as many as its choice needs
+            if key not in weights:
+                weights[key] = np.zeros(len(turn.legal or ()) or choice + 1)
+            paths.setdefault(key, tuple(history))
+            history.append((key, choice))
+            sampled = (reply.logprobs[0], advantages[n], number, part, n, reply.version)
+            name = start_of(table.episodes[n])
+            start = starts.setdefault(name, len(starts))
+            group = groups.setdefault((name, turn.agent), len(groups))
+            choices.append((key, choice, *sampled, start, group))
+    if not choices:
+        return None
+    keys, *columns = zip(*choices, strict=True)
+    names = sorted(set(keys))
+    rows = {key: row for row, key in enumerate(names)}
+    return Batch(names, np.array([rows[key] for key in keys]), *map(np.array, columns))

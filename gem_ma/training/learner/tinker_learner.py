@@ -43,8 +43,7 @@ from gem_ma.training.learner.rows import (
     units_of,
 )
 from gem_ma.training.learner.sampled import Sampled
-from gem_ma.training.learner.server_checks import Checks
-from gem_ma.training.learner.server_trial import habits_of
+from gem_ma.training.learner.server_checks import Checks, habits_of
 
 FILE = "tinker.json"
 SCHEMA = 1

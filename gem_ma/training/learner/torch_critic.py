@@ -25,11 +25,11 @@ from gem_ma.engines.local.transformers import Transformers
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import DataError
 from gem_ma.kernel.types import Tool
-from gem_ma.training.learner.adam import BETAS
 from gem_ma.training.learner.critic import Array, cut_views, fit_quality
 from gem_ma.training.learner.layers import recomputed
 from gem_ma.training.learner.packing import PASS_TOKENS
 from gem_ma.training.learner.rows import Rows, pictures_of, rows
+from gem_ma.training.learner.table_rows import BETAS
 
 # ids of a sequence, and its (position, row of the table) to be read
 Sequenced = tuple[NDArray[np.int64], list[tuple[int, int]]]

@@ -11,7 +11,7 @@ Dropout is off, so no random state hides here: what is drawn comes from `rng`.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,14 @@ from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.engines.base import Policy
 from gem_ma.engines.local.transformers import Transformers
+from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Message, Sampling
 from gem_ma.training.learner import replay
 from gem_ma.training.learner.cloning import clone
-from gem_ma.training.learner.divergences import k3
-from gem_ma.training.learner.losses import whole
+from gem_ma.training.learner.divergences import DIVERGENCES, k3
+from gem_ma.training.learner.forward import Scored, Scorer
+from gem_ma.training.learner.losses import Clip, pull, surrogate, whole
 from gem_ma.training.learner.mismatch import fresh_gap
-from gem_ma.training.learner.objective import Objective
 from gem_ma.training.learner.pairs import PAIRED, Pairs, ranking
 from gem_ma.training.learner.parity import few
 from gem_ma.training.learner.probes import allowed_gap, check, noise_of
@@ -43,11 +44,167 @@ from gem_ma.training.learner.rows import (
     units_of,
 )
 from gem_ma.training.learner.sampled import Sampled
-from gem_ma.training.learner.teacher import Teacher
 from gem_ma.training.learner.torch_critic import TorchCritic
 from gem_ma.training.learner.trained import PROBES, Sampler, Trained
 from gem_ma.training.learner.weights import restore, saved, tensors_of
 from gem_ma.training.processes.teams import Team
+
+# What one minibatch maximises, as a function of log-probabilities that come a chunk at a time; it
+# keeps the sums that are logged.
+# Knows tokens and losses; knows no model and no optimiser.
+
+Array = NDArray[np.float64]
+
+
+class Objective:
+    """The loss of n tokens: called with a chunk of them it gives that part of the loss, to be
+    differentiated.
+
+    `old` [n]: log-probabilities before the update, filled in where they are `fresh`, since this
+    very pass gives them. `anchor` [n]: those of the reference weights. `longest`: the token limit
+    of a turn.
+    """
+
+    def __init__(
+        self,
+        sampled: Sampled,
+        old: Array,
+        settings: LossSettings,
+        tensor: Callable[[Array], Any],
+        *,
+        fresh: bool,
+        anchor: Array | None,
+        longest: int,
+    ) -> None:
+        self.sampled = sampled
+        self.old = old
+        self.anchor = anchor
+        self.fresh = fresh
+        self.settings = settings
+        self.tensor = tensor
+        self.longest = longest
+        self.count = len(sampled.turn)
+        # counted over the whole step: a chunk does not know how many turns there are
+        self.weight = self.sampled.weights(settings, longest)
+        self.clip = Clip.of(settings)
+        self.pull: Array | None = None
+        # loss, entropy, k3 of old to new, clipped tokens, k3 to the reference; of the chunks of
+        # this process
+        self.sums = np.zeros(5)
+        # what every process knows of the whole minibatch, so that it is counted once
+        self.whole = np.zeros(5)
+
+    def pull_units(self, logprobs: Array) -> None:
+        """Of a ratio of whole turns or episodes, and of pairs: what each token's log-probability
+        [n] is pulled by. A chunk may hold half a turn, so this needs a pass ahead."""
+        whole = pull(logprobs, self.old, self.sampled, self.settings, self.longest, self.anchor)
+        self.pull = whole.slope
+        self.whole[0] = whole.loss
+        self.whole[3] = whole.clipped.sum()
+
+    def __call__(self, scored: Scored) -> Any:
+        """The part of the loss that these tokens make, as a tensor."""
+        logprobs = scored.logprobs
+        order = scored.order
+        how = self.settings
+        if self.fresh:  # no step was taken yet: this pass gives the values of before the update
+            self.old[order] = logprobs.detach().double().cpu().numpy()
+        before = self.tensor(self.old[order])
+        if self.pull is not None:
+            # linear in the log-probabilities, with the gradient that the whole has
+            loss = (logprobs * self.tensor(self.pull[order])).sum()
+        else:
+            loss = self._surrogate(logprobs, before, order)
+            self.sums[0] += float(loss.detach())
+        if how.entropy:
+            bonus = how.entropy * scored.entropy.sum() / self.count
+            self.sums[0] -= float(bonus.detach())
+            loss = loss - bonus
+        if self.anchor is not None:
+            anchor = self.tensor(self.anchor[order])
+            # in nats whatever the form
+            self.sums[4] += float(k3(logprobs.detach(), anchor).sum())
+            if how.kl:  # a loss of pairs has its anchor for itself
+                away = DIVERGENCES[how.kl_form](logprobs, anchor).sum()
+                self.sums[0] += how.kl * float(away.detach()) / self.count
+                loss = loss + how.kl * away / self.count
+        self.sums[1] += float(scored.entropy.detach().sum())
+        self.sums[2] += float(k3(before, logprobs.detach()).sum())
+        return loss
+
+    def _surrogate(self, logprobs: Any, before: Any, order: NDArray[np.int64]) -> Any:
+        # without gradient: the correction for the sampler is a weight, not a part of the objective
+        worth = self.sampled.take(order).worth(self.old[order], self.settings)
+        objective = surrogate(self.settings.surrogate)
+        gain, clipped = objective(logprobs, before, self.tensor(worth), self.clip)
+        self.sums[3] += float(clipped.sum())
+        return -(gain * self.tensor(self.weight[order])).sum()
+
+
+# A frozen language model that says how likely it finds the tokens of a learner: the teacher of
+# on-policy distillation (`train.loss.reference`).
+# Knows passes and vocabularies; knows no loss. The two models may differ in everything but what an
+# id stands for.
+
+
+class Teacher:
+    """The model of a policy that stays as it is. It is asked at the temperature that the policy is
+    sampled with, among the ids that the learner chose among.
+
+    Raises ConfigError where it reads other ids than the `learner`, or cannot be asked here.
+    """
+
+    def __init__(self, policy: Policy, learner: Transformers) -> None:
+
+        self.policy = policy.name
+        where = f"train.loss.reference: policy {policy.name!r}"
+        if not isinstance(policy.core, Transformers):
+            raise ConfigError(
+                f"{where} has no weights in this process (its engine is"
+                f" {type(policy.core).__name__}); give it transformers/"
+            )
+        self.engine = policy.core
+        if self.engine.vocabulary.sight is not None or learner.vocabulary.sight is not None:
+            raise ConfigError(
+                f"{where}: of models that see images none can be a teacher or learn so"
+            )
+        _check_same_ids(self.engine.tokenizer, learner.tokenizer, where, learner.policy)
+        with self.engine.lock:
+            self.scorer = Scorer(self.engine, policy.sampling.temperature)
+            # an id that the learner never samples has no share in what it is compared with; rows
+            # of the head without a token are banned by each model for itself
+            both = set(learner.vocabulary.banned) & set(range(len(learner.tokenizer)))
+            padding = range(len(self.engine.tokenizer), self.engine.vocabulary.size)
+            self.scorer.never = self.scorer.index(np.array([*sorted(both), *padding], np.int64))
+
+    def logprobs(self, rows: Sequence[Row], team: Team) -> NDArray[np.float64]:
+        """Log-probability [n] of every trained token of these rows. All processes of the team ask
+        for it together. Raises EngineError where a row is longer than the model's context."""
+        longest = max(len(row.ids) for row in rows)
+        if longest > self.engine.positions:
+            raise EngineError(
+                f"train.loss.reference: policy {self.policy!r} reads {self.engine.positions}"
+                f" tokens, and a conversation of the learner has {longest}; take a teacher with a"
+                " longer context, or end plays earlier (run.max_turns)"
+            )
+        self.scorer.team = team
+        with self.engine.lock:
+            return self.scorer.logprobs(rows)
+
+
+def _check_same_ids(mine: Any, learners: Any, where: str, learner: str) -> None:
+    """Raises ConfigError where an id stands for another piece of text."""
+    words = mine.get_vocab()
+    others = learners.get_vocab()
+    if words == others:
+        return
+    apart = sum(others.get(word) != place for word, place in words.items())
+    apart += sum(word not in words for word in others)
+    raise ConfigError(
+        f"{where} has another vocabulary than {learner!r}, which learns from it ({apart} of"
+        f" {len(words)} and {len(others)} pieces differ): its probabilities are of other ids; take"
+        " a teacher with the same tokenizer"
+    )
 
 
 class TorchLearner(Trained):

@@ -19,10 +19,10 @@ from gem_ma.engines.local.images import Picture
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Message, Sampling, Tool
-from gem_ma.training.learner.adam import BETAS
 from gem_ma.training.learner.forward import Scorer
 from gem_ma.training.learner.mismatch import check_sampling
 from gem_ma.training.learner.rows import Row, Turns, pictures_of
+from gem_ma.training.learner.table_rows import BETAS
 
 PROBES = 4  # different prompts that a publish is checked on
 REMEMBERED = 1 << 30  # bytes of the weights of the last publish; larger ones are not copied

@@ -12,7 +12,7 @@ from gem_ma.config.settings import Config
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Exact
-from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.runs.plans import cast_of
@@ -24,15 +24,103 @@ from gem_ma.scores.exploitability import (
     exploitability,
 )
 from gem_ma.scores.game_tree import Strategy
+from gem_ma.scores.stats import best_of_k, pass_at_k
 from gem_ma.training.learner.capabilities import KeepsAverage
+from gem_ma.training.loop.local import check_some
 from gem_ma.training.loop.measures import measures
-from gem_ma.training.loop.playing import check_some
 from gem_ma.training.loop.roles import Players
-from gem_ma.training.loop.tries import tries_of
-from gem_ma.training.schedule.exam_plans import exam_plans, seatings, tried
+from gem_ma.training.schedule.plans import plan_of
 from gem_ma.training.selfplay.averaging import Averages, exact
-from gem_ma.training.selfplay.opponents import anchor_seat
+from gem_ma.training.selfplay.opponents import anchor_seat, casts
 from gem_ma.training.selfplay.signs import PROBES, first_share, private_effect
+
+# What the exams of a training play. Their seeds lie below 2^62, all others above, so no exam can
+# ask what was trained on.
+
+
+def exam_plans(config: Config, scenario: Scenario) -> list[Plan]:
+    """`evaluate.episodes` plays of the tasks that `scenario:` names, on seeds `evaluate.seed`
+    and following, from each side under `swap`."""
+    split = config.only.split
+    chosen = config.only.tasks
+    known = len(scenario.tasks(split))
+    tasks = chosen if isinstance(chosen, list) else range(min(chosen or known, known))
+    sides = seatings(config)
+    # rounded up; the last start may lack a side, so that an exam has exactly `episodes` plays
+    starts = range(-(-config.evaluate.episodes // len(sides)))
+    plans = [
+        plan_of(
+            config,
+            scenario,
+            cast_of(config),
+            f"{split}/{tasks[n % len(tasks)]}",
+            config.evaluate.seed + n,
+        )
+        for n in starts
+    ]
+    return [
+        replace(plan, cast=cast, repeat=side) for plan in plans for side, cast in enumerate(sides)
+    ][: config.evaluate.episodes]
+
+
+def tried(config: Config, plans: list[Plan]) -> list[Plan]:
+    """These plans `evaluate.tries` times over, told apart by `repeat`; luck alone differs, since
+    seeds stay."""
+    sides = len(seatings(config))
+    return [
+        replace(plan, repeat=plan.repeat + number * sides)
+        for number in range(config.evaluate.tries)
+        for plan in plans
+    ]
+
+
+def seatings(config: Config) -> list[dict[str, Seat]]:
+    """The casts of an exam: each rotation of the players where they exchange sides and are not
+    all the same, else the one of the config."""
+    cast = cast_of(config)
+    swapped = (
+        config.train is not None
+        and config.train.seats == "swap"
+        and len(set(map(str, cast.values()))) > 1  # among equals each rotation is the same play
+    )
+    return casts(cast, "swap" if swapped else "fixed", 0, 0)
+
+
+# Several tries of each start of an exam (`evaluate.tries`): the chance that one of k succeeds, and
+# what the best of k is paid. Reads records; failed tries are left out.
+
+
+def tries_of(episodes: Sequence[Episode], scenario: Scenario, tries: int) -> dict[str, Any]:
+    """`pass_at`: k -> pass@k, where the scenario knows success; `best_of`: agent -> k -> the mean
+    over starts of the best return of k tries. {} of one try.
+
+    k are the powers of two and the most tries that every start has.
+    """
+    if tries == 1:
+        return {}
+    starts: dict[tuple[object, ...], list[Episode]] = {}
+    for episode in episodes:
+        if episode.end.scored:
+            # who sits where is part of a start: under `swap` the sides are worth different things
+            seats = tuple(map(str, episode.cast.values()))
+            starts.setdefault((*episode.id[:2], seats), []).append(episode)
+    if not starts:
+        return {}
+    counts = [len(start) for start in starts.values()]
+    ks = sorted({1 << n for n in range(min(counts).bit_length())} | {min(counts)})
+    numbers: dict[str, Any] = {}
+    judged = [[scenario.success(episode) for episode in start] for start in starts.values()]
+    if all(verdict is not None for verdicts in judged for verdict in verdicts):
+        won = [sum(map(bool, verdicts)) for verdicts in judged]
+        numbers["pass_at"] = {str(k): pass_at_k(won, counts, k) for k in ks}
+    paid = {
+        agent: [[episode.returns()[agent] for episode in start] for start in starts.values()]
+        for agent in scenario.agents
+    }
+    numbers["best_of"] = {
+        agent: {str(k): best_of_k(returns, k) for k in ks} for agent, returns in paid.items()
+    }
+    return numbers
 
 
 async def exam(

@@ -21,9 +21,8 @@ from gem_ma.kernel.errors import ConfigError, GemMaError
 from gem_ma.runs.plans import open_policies
 from gem_ma.runs.worlds import worlds_of
 from gem_ma.system.import_folders import search_folder
-from gem_ma.training.loop.playing import heated, play_chunk
-from gem_ma.training.processes.orders import plan_of
-from gem_ma.training.processes.reports import reported
+from gem_ma.training.loop.local import heated, play_chunk
+from gem_ma.training.processes.orders import plan_of, reported
 
 
 class Playroom:

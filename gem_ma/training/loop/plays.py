@@ -9,9 +9,9 @@ from typing import Any
 
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.loop.forking import Grown, grow
+from gem_ma.training.loop.local import check_some
 from gem_ma.training.loop.parts import Parts
 from gem_ma.training.loop.played import Played
-from gem_ma.training.loop.playing import check_some
 from gem_ma.training.loop.refill import Refilled, refill
 from gem_ma.training.loop.roles import Players
 from gem_ma.training.loop.step import Step

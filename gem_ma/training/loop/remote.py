@@ -22,10 +22,8 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.worlds import Worlds
 from gem_ma.training.loop.local import LocalPlayers, Members
 from gem_ma.training.loop.roles import Players
-from gem_ma.training.processes.chunks import SIZE, cut, share_out
-from gem_ma.training.processes.hands import Hands, Job
-from gem_ma.training.processes.orders import order_of
-from gem_ma.training.processes.reports import episodes_of, error_of
+from gem_ma.training.processes.chunks import SIZE, Hands, Job, cut, share_out
+from gem_ma.training.processes.orders import episodes_of, error_of, order_of
 from gem_ma.training.processes.teams import Teams
 
 

@@ -3,15 +3,78 @@ updated, published, recorded."""
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.training.loop.lessons import Lesson
+from gem_ma.config.training import TrainSettings
+from gem_ma.credit.table import TurnTable
 from gem_ma.training.loop.metrics import tokens_of
 from gem_ma.training.loop.overlap import Ahead
 from gem_ma.training.loop.played import Played
-from gem_ma.training.loop.timings import Phases
+
+# Where the seconds of a training step go. Times are no part of the record of a run, since no two
+# runs agree on them.
+
+PHASES = ("play", "credit", "update", "publish", "record")
+
+
+class Phases:
+    """A clock of one step: the time since the last lap belongs to the phase that has ended."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+        self._last = time.perf_counter()  # the wall clock may be set back while a run goes on
+
+    def lap(self, phase: str) -> None:
+        """A phase has ended; a phase may come several times in a step."""
+        now = time.perf_counter()
+        self.seconds[phase] += now - self._last
+        self._last = now
+
+    def row(self, played: float = 0, learned: float = 0) -> dict[str, float]:
+        """Seconds by phase and in all, and tokens a second: of `played` sampled tokens while
+        playing, of `learned` trained ones in updates."""
+        rows: Mapping[str, float] = {
+            f"{phase}_s": round(seconds, 6) for phase, seconds in self.seconds.items()
+        }
+        rates = {
+            "play_tokens_per_s": (played, self.seconds["play"]),
+            "update_tokens_per_s": (learned, self.seconds["update"]),
+        }
+        times = {
+            name: round(tokens / seconds, 3)
+            for name, (tokens, seconds) in rates.items()
+            if tokens and seconds > 0  # a coarse clock may see no time pass
+        }
+        return {
+            "at": round(time.time(), 3),  # seconds since the epoch, when the step ended
+            "step_s": round(sum(self.seconds.values()), 6),
+            **rows,
+            **times,
+        }
+
+
+# A lesson: what one policy learns from at one step. Made by `gem_ma.training.loop.updates`; a
+# `Step` holds one for each policy whose turn it is.
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What one policy learns from at a step."""
+
+    policy: str
+    settings: TrainSettings  # with what `train.per_policy` says of this policy
+    gamma: Any  # the discount, or one by agent, that made the returns of `turns`
+    turns: TurnTable
+    numbers: dict[str, Any]  # logged, whatever the update adds
+    step: int  # from 0
+    rng: random.Random  # its own: what others draw beside it must not change its minibatches
+    lr: float  # of this step, schedule and brake applied
+    stale: bool  # all its episodes are too old, so it learns nothing
+    warning: str | None  # for the user
 
 
 @dataclass(slots=True)

@@ -8,30 +8,85 @@ with playing); `teach` computes, in whatever thread.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from gem_ma import credit
+from gem_ma.config.learning import LossSettings
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
+from gem_ma.credit import Gamma, discount_of
 from gem_ma.credit.estimators import estimate, key_among_worlds, mean_return, raw_gae, shaped
+from gem_ma.credit.estimators.groups import episodes
 from gem_ma.credit.table import TurnTable
 from gem_ma.engines.base import stable_seed
 from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Scenario, replay
+from gem_ma.registry import task_of
 from gem_ma.runs.worlds import Worlds
+from gem_ma.training.learner.capabilities import Anchors
 from gem_ma.training.learner.critic import Critic, valued
 from gem_ma.training.learner.mismatch import check_fresh
-from gem_ma.training.loop.anchoring import charged, check_anchored, is_charged
-from gem_ma.training.loop.lessons import Lesson
+from gem_ma.training.learner.pairs import PAIRED
 from gem_ma.training.loop.metrics import policy_measures
 from gem_ma.training.loop.played import Played
 from gem_ma.training.loop.roles import Learner
-from gem_ma.training.loop.tails import still_here
-from gem_ma.training.loop.timings import Phases
+from gem_ma.training.loop.step import Lesson, Phases
 from gem_ma.training.schedule.alternation import settings_of
-from gem_ma.training.schedule.discounts import discounts, logged
-from gem_ma.training.schedule.rates import learning_rate
-from gem_ma.training.schedule.staleness import fresh, warning
+from gem_ma.training.schedule.discounts import discounts, learning_rate, logged
+
+# What holds a policy to its reference weights beside the term of the loss: the divergence as a part
+# of the reward.
+# Knows columns and numbers; where the reference lies is the learner's matter.
+
+
+def is_charged(loss: LossSettings) -> bool:
+    """Whether the divergence is taken off the rewards, and is not a term of the loss."""
+    return bool(loss.kl) and loss.kl_in == "reward"
+
+
+def charged(
+    learner: Learner, loss: LossSettings, turns: TurnTable, gamma: Gamma
+) -> tuple[TurnTable, dict[str, float]]:
+    """The turns, where the reward has it with what each costs taken off; and what is logged.
+
+    A turn costs weight x (log p sampled - log p reference), summed over its tokens: an estimate
+    without bias of how far the policy is away there (arXiv 2009.01325, section 3.4).
+    """
+    if not is_charged(loss) or not len(turns) or not isinstance(learner, Anchors):
+        return turns, {}
+    away, tokens = learner.divergence(turns)
+    cost = loss.kl * away
+    reward = turns.reward - cost
+    gains = turns.ret.copy()
+    totals = turns.total.copy()
+    for rows in episodes(turns):
+        rate = discount_of(gamma, str(turns.agent[rows[0]]))
+        totals[rows] -= cost[rows].sum()
+        for n in rows:
+            # what comes after a turn is discounted over the agent's own turns, as its rewards
+            later = rows[turns.k[rows] >= turns.k[n]]
+            gaps = (turns.k[later] - turns.k[n]).astype(np.float64)
+            gains[n] -= float((cost[later] * np.power(rate, gaps)).sum())
+    numbers = {"kl_reference": float(away.sum() / max(tokens, 1))}
+    return replace(turns, reward=reward, ret=gains, total=totals), numbers
+
+
+def check_anchored(settings: TrainSettings, learner: Learner) -> None:
+    """Raises ConfigError where a learner cannot do what `train.loss` says of its reference."""
+    loss = settings.loss
+    asked = [f"kl_in: {loss.kl_in}"] * is_charged(loss)
+    asked += [f"surrogate: {loss.surrogate}"] * (loss.surrogate in PAIRED)
+    if asked and not isinstance(learner, Anchors):
+        raise ConfigError(
+            f"policy {learner.policy!r}: {type(learner).__name__} keeps no reference weights, which"
+            f" train.loss.{asked[0]} needs; remove it, or learn a local model"
+        )
 
 
 class Updates:
@@ -165,3 +220,103 @@ class Updates:
             numbers |= self.critics[name].fit(turns, targets, settings.critic, lesson.rng)
         phases.lap("update")
         return numbers
+
+
+# The values of what would have followed where a play was cut.
+
+
+def still_here(
+    scenario_of: Callable[[Episode], Scenario],
+    episodes: Sequence[Episode],
+    tails: Mapping[tuple[int, str], float],
+) -> dict[tuple[int, str], float]:
+    """The values of what follows, without those of agents whose part was over (`Leave`) before the
+    driver cut the play: nothing follows for them.
+
+    A record says whom the world cut, not who has left, so plays that the driver cut are replayed
+    from it.
+    """
+    gone: dict[int, set[str]] = {}
+    # once per episode: several agents of one play share a replay
+    for index in dict.fromkeys(i for i, agent in tails if agent not in episodes[i].cut):
+        cut = episodes[index]
+        scenario = scenario_of(cut)
+        game = replay(
+            scenario, task_of(scenario, cut.task), cut.seed, cut.turns, cut.calls, cut.forks
+        )
+        gone[index] = game.left - game.cut.keys()
+        game.close()  # a scenario may hold files or processes
+    return {
+        (index, agent): value
+        for (index, agent), value in tails.items()
+        if agent not in gone.get(index, ())
+    }
+
+
+# How old the weights are that an episode was played with, and which episodes are too old to learn
+# from.
+# The lag of an episode for a policy: the number of publishes since the oldest turn that this policy
+# sampled in it. An episode that is too old is left out as a whole: dropping single turns would
+# leave only the late turns of long episodes. Longer episodes tend to be older, so what is dropped
+# is counted by length.
+
+
+WARN = 0.05  # share of dropped episodes above which the user is warned
+
+
+class Fresh(NamedTuple):
+    """The episodes that a policy may learn from, and what is logged."""
+
+    episodes: list[Episode]
+    metrics: Mapping[str, Any]
+
+
+def lag(episode: Episode, policy: str, version: int) -> int | None:
+    """Publishes of the policy up to `version` since its oldest reply in this episode; None where
+    it sampled nothing in it."""
+    seen = [
+        reply.version for turn in episode.turns for reply in turn.replies if reply.policy == policy
+    ]
+    # the oldest turn decides: an episode may go on while its policy is published
+    return version - min(seen) if seen else None
+
+
+def fresh(episodes: Sequence[Episode], policy: str, version: int, bound: int | None) -> Fresh:
+    """Leaves out what is older than `bound` publishes (None: nothing).
+
+    Metrics: `lags` (episodes by lag), and with a bound `dropped_stale` (episodes) and
+    `dropped_turns` (those by the policy's turns in them).
+    """
+    usable = []
+    lags = Counter[int]()
+    dropped = Counter[int]()
+    for episode in episodes:
+        age = lag(episode, policy, version)
+        # None: only others sampled in it, so it is never too old, and counted nowhere
+        if age is not None:
+            lags[age] += 1
+        if age is not None and bound is not None and age > bound:
+            dropped[
+                sum(any(reply.policy == policy for reply in turn.replies) for turn in episode.turns)
+            ] += 1
+        else:
+            usable.append(episode)
+    # keys as text: the record is JSON, and a resume compares what it reads with what it writes
+    metrics: dict[str, Any] = {"lags": {str(age): count for age, count in sorted(lags.items())}}
+    if bound is not None:
+        by_length = {str(turns): count for turns, count in sorted(dropped.items())}
+        metrics |= {"dropped_stale": dropped.total(), "dropped_turns": by_length}
+    return Fresh(usable, metrics)
+
+
+def warning(policy: str, metrics: Mapping[str, Any], bound: int | None) -> str | None:
+    """One line where more than WARN of a step's episodes were too old."""
+    sampled = sum(metrics["lags"].values())
+    dropped = metrics.get("dropped_stale", 0)
+    if not dropped or dropped <= WARN * sampled:
+        return None
+    what = (
+        f"policy {policy}: {dropped} of {sampled} episodes were played with weights more than"
+        f" {bound} publishes old and are not learned from"
+    )
+    return f"{what}, long ones first; raise train.max_policy_lag, or set train.overlap: false"

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from gem_ma.kernel.errors import EngineError
 
@@ -19,7 +19,7 @@ TRIES = 3  # of a chunk that takes its worker along each time
 SIZE = 16  # plays of a chunk where nothing else is set
 
 T = TypeVar("T")
-Job = TypeVar("Job", contravariant=True)
+Work = TypeVar("Work", contravariant=True)
 Result = TypeVar("Result", covariant=True)
 
 
@@ -27,14 +27,14 @@ class Gone(Exception):
     """The worker died before it answered. Its words say how."""
 
 
-class Worker(Protocol[Job, Result]):
+class Worker(Protocol[Work, Result]):
     """Somebody who does one job at a time, and is there again after it died."""
 
     async def ready(self) -> None:
         """Waits until it can take a job. Raises EngineError where it never will."""
         ...
 
-    async def do(self, job: Job) -> Result:
+    async def do(self, job: Work) -> Result:
         """Raises Gone where the worker died; anything else ends all work."""
         ...
 
@@ -44,7 +44,7 @@ def cut(items: Sequence[T], size: int) -> list[Sequence[T]]:
     return [items[first : first + size] for first in range(0, len(items), size)]
 
 
-async def share_out(jobs: Sequence[Job], workers: Sequence[Worker[Job, Result]]) -> list[Result]:
+async def share_out(jobs: Sequence[Work], workers: Sequence[Worker[Work, Result]]) -> list[Result]:
     """The results of these jobs, in their order. A worker that is free takes the next job; one that
     was lost is done again by whoever is free.
 
@@ -56,7 +56,7 @@ async def share_out(jobs: Sequence[Job], workers: Sequence[Worker[Job, Result]])
     todo = deque(range(len(jobs)))
     changed = asyncio.Condition()
 
-    async def work(worker: Worker[Job, Result]) -> None:
+    async def work(worker: Worker[Work, Result]) -> None:
         while True:
             # before it takes one: others may do it while this worker is started again
             await worker.ready()
@@ -93,3 +93,25 @@ async def share_out(jobs: Sequence[Job], workers: Sequence[Worker[Job, Result]])
     except BaseExceptionGroup as several:  # the first one ended the others
         raise several.exceptions[0] from None
     return [results[number] for number in range(len(jobs))]
+
+
+# Workers that play for a training, and how weights come to them. What they are asked is in
+# `gem_ma.training.loop.remote`; those of Ray are in `gem_ma.training.processes.ray_workers`.
+
+
+# a chunk's order as JSON text, and the weights that it names
+Job = tuple[str, Sequence[Any]]
+
+
+class Hands:
+    """Workers of other processes. `put` hands weights over once for all of them, and gives what a
+    job names them by."""
+
+    def __init__(
+        self, workers: Sequence[Worker[Job, str]], put: Callable[[bytes], Any] = lambda data: data
+    ) -> None:
+        self.workers = workers
+        self.put = put
+
+    def close(self) -> None:
+        """Lets the workers go."""

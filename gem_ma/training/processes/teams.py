@@ -26,9 +26,9 @@ from gem_ma.driver.rollout import Plan
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, EngineError, GemMaError
 from gem_ma.system.extras import install
-from gem_ma.training.processes.hands import Hands
+from gem_ma.training.processes.chunks import Hands
 from gem_ma.training.processes.meeting import meet
-from gem_ma.training.processes.reports import episodes_of, error_of, reported
+from gem_ma.training.processes.orders import episodes_of, error_of, reported
 
 LAUNCHED = ("RANK", "WORLD_SIZE")  # what every launcher sets
 GONE = (

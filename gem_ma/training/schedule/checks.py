@@ -30,8 +30,7 @@ from gem_ma.training.learner.pairs import PAIRED
 from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.discounts import is_schedule
 from gem_ma.training.schedule.plans import TRAINING_SEEDS
-from gem_ma.training.selfplay.opponents import check_opponents
-from gem_ma.training.selfplay.seats import plays_per_start
+from gem_ma.training.selfplay.opponents import check_opponents, plays_per_start
 from gem_ma.training.tracking import options_of
 
 # of a learned policy: it is part of file names; @ belongs to snapshots and critics

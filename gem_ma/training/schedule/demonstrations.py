@@ -13,7 +13,7 @@ from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.types import Message, Request, spoken
 from gem_ma.runs.worlds import World, Worlds, due
 from gem_ma.training.learner.rows import Demonstration
-from gem_ma.training.loop.playing import check_some
+from gem_ma.training.loop.local import check_some
 from gem_ma.training.loop.roles import Players
 from gem_ma.training.schedule.plans import TRAINING_SEEDS, plan_of
 

@@ -1,4 +1,5 @@
-"""The discount of each step and agent: `train.credit.gamma` is a number or a schedule, for all
+"""The rates of a step: how fast it learns, and the discount of each agent. `train.credit.gamma` is
+a number or a schedule, for all
 agents together or for each by name.
 
 A schedule is a function of the step alone, so a run that goes on from a checkpoint has nothing
@@ -7,10 +8,12 @@ to remember.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from gem_ma.config.learning import SCHEDULE
+from gem_ma.config.training import TrainSettings
 from gem_ma.credit import Gamma, discount_of
 
 
@@ -52,3 +55,14 @@ def logged(gamma: Gamma, agents: list[str]) -> float | dict[str, float]:
         if isinstance(gamma, Mapping)
         else gamma
     )
+
+
+def learning_rate(settings: TrainSettings, step: int) -> float:
+    """The learning rate of a step (from 0): from lr to lr_final * lr, along a line or half a
+    cosine, times a linear rise over the first lr_warmup steps."""
+    passed = step / max(1, settings.steps - 1)
+    if settings.lr_decay == "cosine":
+        passed = (1 - math.cos(math.pi * passed)) / 2
+    share = 1 + (settings.lr_final - 1) * passed
+    # step + 1: a rate of 0 at step 0 would play that step for nothing
+    return settings.lr * share * min(1.0, (step + 1) / max(1, settings.lr_warmup))

@@ -16,7 +16,7 @@ from gem_ma.kernel.scenario import Scenario
 from gem_ma.runs.plans import cast_of
 from gem_ma.runs.worlds import World, Worlds, due
 from gem_ma.training.schedule.curriculum import Tasks, in_turn
-from gem_ma.training.selfplay.seats import casts, plays_per_start
+from gem_ma.training.selfplay.opponents import casts, plays_per_start
 
 # Seeds of exams lie below, all others above, so no exam can ask what was trained on. Below 2^63,
 # since a seed fits into int64.

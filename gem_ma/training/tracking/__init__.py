@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,8 +28,6 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.store import RunFolder, read_timings, result_settings
 from gem_ma.system.extras import install
 from gem_ma.system.files import append, read_json, replace_file
-from gem_ma.training.tracking.delivered import Delivered, label_of
-from gem_ma.training.tracking.names import flat
 
 # name -> options; each is a module here, a library and an extra of the package
 TRACKERS: Mapping[str, tuple[str, ...]] = {
@@ -300,3 +299,87 @@ def _no_stdout() -> Iterator[None]:
     """Trackers chat; stdout is the result of a command and stays clean."""
     with contextlib.redirect_stdout(io.StringIO()):
         yield
+
+
+# Rows of a run as flat names: what a curve is called wherever it is drawn. docs/watching.md lists
+# them.
+
+
+_APART = ("kind", "step", "policies", "at")
+
+
+def flat(row: Mapping[str, Any]) -> dict[str, float]:
+    """The finite numbers of one row, by name; words, gaps and the step itself are left out.
+
+    >>> flat({"kind": "train", "step": 3, "return": {"a": 1.0}, "policies": {"main": {"kl": 0.5}}})
+    {'policy/main/kl': 0.5, 'train/return/a': 1.0}
+    >>> flat({"kind": "evaluation", "step": 3, "sampled": {"success": None, "ok": 8}})
+    {'evaluation/sampled/ok': 8.0}
+    >>> alarm = {"kind": "alarm", "step": 3, "policy": "main", "signal": "deaf"}
+    >>> flat({**alarm, "value": 0.01, "limit": 0.05})
+    {'alarm/main/deaf': 0.01}
+    >>> flat({"step": 3, "at": 1.7e9, "play_s": 0.2})
+    {'time/play_s': 0.2}
+    """
+    # timings have no kind: they are rows of another file
+    kind = str(row.get("kind", "time"))
+    if kind == "alarm":
+        # one curve per signal; its limit is left to whoever draws
+        return dict(_numbers(row.get("value"), f"alarm/{row.get('policy')}/{row.get('signal')}"))
+    found = dict(_numbers(row.get("policies", {}), "policy"))
+    return found | dict(
+        _numbers({key: value for key, value in row.items() if key not in _APART}, kind)
+    )
+
+
+def _numbers(value: Any, name: str) -> list[tuple[str, float]]:
+    if isinstance(value, Mapping):
+        return [pair for key, item in value.items() for pair in _numbers(item, f"{name}/{key}")]
+    # a tracker may draw NaN as 0, so a gap stays a gap
+    if isinstance(value, (bool, int, float)) and math.isfinite(value):
+        return [(name, float(value))]
+    return []
+
+
+# Which rows of a run a tracker has, so that a resume sends it only those that it lacks.
+
+
+@dataclass(slots=True)
+class Delivered:
+    """Which rows a tracker has: all before `step`, and of `step` those with these labels."""
+
+    step: int = -1
+    labels: set[str] = field(default_factory=set)
+
+    def wants(self, step: int, label: str) -> bool:
+        """Whether the tracker lacks this row."""
+        # steps never decrease, so one number tells of all rows before it
+        return step > self.step or (step == self.step and label not in self.labels)
+
+    def got(self, step: int, label: str) -> None:
+        """Notes that the tracker has this row."""
+        if step > self.step:
+            self.step = step
+            self.labels = set()
+        self.labels.add(label)
+
+    def state(self) -> dict[str, Any]:
+        """As JSON values, for tracking.json."""
+        return {"step": self.step, "labels": sorted(self.labels)}
+
+    @classmethod
+    def read(cls, delivered: Any, name: str) -> Delivered:
+        """Of one tracker in tracking.json; a note that is damaged says nothing, so all is sent."""
+        state = delivered.get(name) if isinstance(delivered, dict) else None
+        if (
+            not isinstance(state, dict)
+            or not isinstance(state.get("step"), int)
+            or not isinstance(state.get("labels"), list)
+        ):
+            return cls()
+        return cls(state["step"], set(map(str, state["labels"])))
+
+
+def label_of(row: Mapping[str, Any]) -> str:
+    """What sets a row apart from the others of its step."""
+    return "/".join(str(row[key]) for key in ("kind", "policy", "signal") if key in row) or "time"
