@@ -7,12 +7,12 @@ What a model wrote is read by `gem_ma.kernel.parsing.strict_json`, which bounds 
 from __future__ import annotations
 
 import json
-import math
 import re
-from typing import Any, NoReturn
+from typing import Any
 
 from gem_ma.kernel.errors import StoreError
 from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.parsing.strict_json import KeyTwice, strict_decoder
 
 FLOAT_DIGITS = 300  # an integer of more may be beyond the range of floats
 # legal in JSON, but other readers split lines or drive terminals with them
@@ -52,39 +52,11 @@ def load_json(line: str | bytes, *, bounded: bool = False) -> Any:
         raise StoreError(f"not JSON at character {error.pos}: {error.msg}") from None
     except RecursionError:
         raise StoreError("nested too deep") from None
+    except KeyTwice as error:
+        raise StoreError(f"not strict JSON: duplicate key {error.key!r}") from None
     except ValueError as error:
         raise StoreError(f"not strict JSON: {error}") from None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)  # of two equal keys the last would win, and the first be lost
-    if len(result) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"duplicate key {next(name for name in names if names.count(name) > 1)!r}")
-    return result
-
-
-def _constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number of JSON")
-
-
-def _float(digits: str) -> float:
-    value = float(digits)
-    if not math.isfinite(value):
-        raise ValueError(f"{digits} is too large for a float")
-    return value
-
-
-def _integer_within(digits: str) -> int:
-    if len(digits) > FLOAT_DIGITS:
-        raise ValueError(f"a number of {len(digits)} digits is too large for a float")
-    return int(digits)
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant, parse_float=_float)
-_BOUNDED = json.JSONDecoder(
-    object_pairs_hook=_unique,
-    parse_constant=_constant,
-    parse_float=_float,
-    parse_int=_integer_within,
-)
+_DECODER = strict_decoder()
+_BOUNDED = strict_decoder(FLOAT_DIGITS)

@@ -8,18 +8,19 @@ impossible is read as none. Knows no Reply.
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
 from gem_ma.engines.api.faults import Fault, of_error_within
-from gem_ma.kernel.parsing.strict_json import depth_exceeds
+from gem_ma.kernel.parsing.strict_json import depth_exceeds, strict_decoder
 
 DEEPEST = 96  # levels of a reply: above those of arguments, which may stand in it as an object
 MOST_COUNT = 2**53
 MOST_ID = 2**31
 SLACK = 1e-3  # nats above 0 that rounding may add to a log-probability
 THOUGHTS = ("thinking", "reasoning", "reasoning_text")  # kinds of parts
+# a usage of 1e999 carries no answer, and is read as none
+_DECODER = strict_decoder(finite=False)
 _TYPES: dict[str, tuple[type, ...]] = {
     "content": (str, list),
     "refusal": (str,),
@@ -36,7 +37,7 @@ def parsed(text: str) -> dict[str, Any]:
     """The JSON object in a text. Raises Fault for what is none, names a key twice, or is nested
     deeper than `DEEPEST`."""
     try:
-        value = json.loads(text, parse_constant=_refuse, object_pairs_hook=_unique)
+        value = _DECODER.decode(text)
     except RecursionError:
         raise Fault("bad_reply", f"JSON nested too deep: {text[:100]}", status=200) from None
     except ValueError as error:
@@ -48,18 +49,6 @@ def parsed(text: str) -> dict[str, Any]:
     if depth_exceeds(value, DEEPEST):
         raise Fault("bad_reply", f"JSON nested too deep: {text[:100]}", status=200)
     return value
-
-
-def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # readers differ in which of two they take, so a proxy may have seen another answer than we
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise ValueError("an object names a key twice")
-    return result
 
 
 def part(holder: dict[str, Any], key: str) -> Any:

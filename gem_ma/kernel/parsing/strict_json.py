@@ -1,15 +1,13 @@
-"""JSON as a model may write it: strict, and bounded in depth and digits. `DECODER` raises
-ValueError or RecursionError, nothing else.
-
-Refused are NaN and infinities, numbers beyond the range of floats, integers of more than 64
-digits, and an object that names a key twice.
+"""Strict JSON: the one decoder of the house, `strict_decoder`, and `DECODER`, which reads what a
+model wrote: bounded in digits too. They raise ValueError or RecursionError, nothing else.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from math import isfinite
-from typing import Any
+from typing import Any, NoReturn
 
 from gem_ma.kernel.parsing.text import clean
 
@@ -47,15 +45,25 @@ def clean_json(value: Any) -> Any:
     return [clean_json(item) for item in value] if isinstance(value, list) else value
 
 
+class KeyTwice(ValueError):
+    """An object that names a key twice."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__("an object names a key twice")
+        self.key = key
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     # readers disagree which of two wins; an attack may live off that
     if len(result) != len(pairs):
-        raise ValueError("an object names a key twice")
+        names = [name for name, _ in pairs]
+        raise KeyTwice(next(name for name, count in Counter(names).items() if count > 1))
     return result
 
 
-def _constant(name: str) -> Any:
+def refuse_constant(name: str) -> NoReturn:
+    """What `parse_constant` of a decoder is, where NaN and infinities are refused."""
     raise ValueError(f"{name} is not JSON")
 
 
@@ -67,13 +75,22 @@ def _real(digits: str) -> float:
     return value
 
 
-def _integer(digits: str) -> int:
-    # converting digits takes the square of their number
-    if len(digits) > MAX_DIGITS:
-        raise ValueError(f"an integer of more than {MAX_DIGITS} digits")
-    return int(digits)
+def strict_decoder(digits: int | None = None, *, finite: bool = True) -> json.JSONDecoder:
+    """A decoder that refuses NaN, infinities and an object that names a key twice; integers of
+    more than so many `digits`, and, where `finite`, numbers beyond the range of floats."""
+
+    def integer(text: str) -> int:
+        # converting digits takes the square of their number
+        if digits is not None and len(text) > digits:
+            raise ValueError(f"an integer of more than {digits} digits")
+        return int(text)
+
+    return json.JSONDecoder(
+        object_pairs_hook=_unique,
+        parse_constant=refuse_constant,
+        parse_int=None if digits is None else integer,
+        parse_float=_real if finite else None,
+    )
 
 
-DECODER = json.JSONDecoder(
-    object_pairs_hook=_unique, parse_constant=_constant, parse_int=_integer, parse_float=_real
-)
+DECODER = strict_decoder(MAX_DIGITS)

@@ -8,11 +8,12 @@ import json
 import re
 from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from gem_ma.config.document import read as read_yaml
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ConfigError, SchemaError, StoreError
+from gem_ma.kernel.parsing.strict_json import refuse_constant
 from gem_ma.record.codec import ENDS, check_schema, load_episode
 from gem_ma.record.json_text import load_json
 from gem_ma.runs.store.disk import media_file
@@ -287,12 +288,8 @@ def _check_strict(file: Path, number: int, line: bytes) -> None:
         raise StoreError(f"{file}:{number}: {error}") from None
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number of JSON")
-
-
 # the fast decoder: on opening, every line of a long run is read once
-_QUICK = json.JSONDecoder(parse_constant=_refuse_constant)
+_QUICK = json.JSONDecoder(parse_constant=refuse_constant)
 
 
 def _quick(line: bytes) -> Any:
