@@ -15,7 +15,7 @@ from pathlib import Path
 from trl import GRPOConfig
 
 from gem_ma.trainers.trl import Rollouts, TurnTrainer
-from gem_ma.training.learner.warm_model import make_warm_model
+from gem_ma.training.learner.positions import make_warm_model
 
 CONFIG = """
 scenario: {id: stop_or_go, steps: 3, pay: -0.05, prize: 1}

@@ -80,7 +80,7 @@ _MOVED = {
     "crew": "gem_ma.driver.many",
     "branches": "gem_ma.driver.forks",
     "turn_table": "gem_ma.credit.table",
-    "observed": "gem_ma.credit.digests",
+    "observed": "gem_ma.credit.table",
     "evaluation": "gem_ma.scores",
     "store": "gem_ma.runs.store",
     "exporting": "gem_ma.runs.export",

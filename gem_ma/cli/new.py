@@ -237,7 +237,7 @@ def _clone(
     """A model that imitates scripted players; a warning where it has learned to ignore what it is
     shown."""
     from gem_ma.cli.terminal import progress_line
-    from gem_ma.training.learner.warm_model import DEAF, make_warm_model
+    from gem_ma.training.learner.positions import DEAF, make_warm_model
 
     made = make_warm_model(path, scenario, _cast(scenario, clones), agents, **options)
     # None: nothing that it was shown could be swapped for something else

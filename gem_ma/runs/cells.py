@@ -23,8 +23,8 @@ from gem_ma.runs.plans import budget_of, evaluation_plans, open_policies
 from gem_ma.runs.playing import play_into
 from gem_ma.runs.store import run_path, write_file
 from gem_ma.runs.worlds import World, Worlds, worlds_of
+from gem_ma.scores.groups import SUCCESS
 from gem_ma.scores.judge import Judge
-from gem_ma.scores.kinds import SUCCESS
 from gem_ma.scores.studies import Cell, cell_of, study_summary
 from gem_ma.scores.verdicts import noting
 from gem_ma.system.files import make_folder

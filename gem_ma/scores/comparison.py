@@ -16,7 +16,7 @@ from typing import Any
 
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.scores.copies import ONE_PLAY
-from gem_ma.scores.kinds import RETURN, SUCCESS
+from gem_ma.scores.groups import RETURN, SUCCESS
 from gem_ma.scores.pairs import NO_PAIR, by_play, one_difference, paired_difference
 from gem_ma.scores.stats import RESAMPLES, holm
 from gem_ma.scores.studies import Cell

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gem_ma.kernel.episode import End, Episode
-from gem_ma.scores.groups import Labels, Measures, labels_if_any, labels_of, values_of
-from gem_ma.scores.kinds import Kinds
+from gem_ma.scores.groups import Kinds, Labels, Measures, labels_if_any, labels_of, values_of
 from gem_ma.scores.pairs import Id
 
 MOST = 1_000  # rows of one run; `count` counts all

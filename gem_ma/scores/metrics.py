@@ -24,6 +24,8 @@ from gem_ma.kernel.episode import End, Entry, Episode
 from gem_ma.kernel.types import Malformed, Turn
 from gem_ma.scores.copies import Copies, as_one_play
 from gem_ma.scores.groups import (
+    RETURN,
+    Kinds,
     Labels,
     Measures,
     check_rate,
@@ -35,7 +37,6 @@ from gem_ma.scores.groups import (
     returns_of,
     values_of,
 )
-from gem_ma.scores.kinds import RETURN, Kinds
 from gem_ma.scores.lost import lost_episodes
 from gem_ma.scores.unheard import Voices
 

@@ -17,9 +17,8 @@ from typing import Any
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.scores.copies import ONE_PLAY, Copies, as_one_play
-from gem_ma.scores.groups import returns_of, values_of
+from gem_ma.scores.groups import SUCCESS, Kinds, returns_of, values_of
 from gem_ma.scores.judge import Judge
-from gem_ma.scores.kinds import SUCCESS, Kinds
 from gem_ma.scores.pairs import (
     NO_PAIR,
     Id,

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from gem_ma.kernel.episode import Episode
+from gem_ma.scores.groups import Kinds
 from gem_ma.scores.judge import Judge
-from gem_ma.scores.kinds import Kinds
 from gem_ma.scores.pairs import Id
 
 HOOKS = ("success", "measures", "labels")

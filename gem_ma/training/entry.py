@@ -24,18 +24,20 @@ from gem_ma.runs.worlds import Worlds, worlds_of
 from gem_ma.training.learner.capabilities import Follows, Joins, Values
 from gem_ma.training.learner.critic import Critic
 from gem_ma.training.loop.attendant import Attendant
-from gem_ma.training.loop.beginning import Beginning
-from gem_ma.training.loop.best import Best
-from gem_ma.training.loop.curriculum import Curriculum
+from gem_ma.training.loop.attendants import (
+    Beginning,
+    Best,
+    Curriculum,
+    PaddingShares,
+    StalenessNotes,
+)
+from gem_ma.training.loop.collector import Collector
 from gem_ma.training.loop.forking import cost
 from gem_ma.training.loop.local import LocalPublisher
-from gem_ma.training.loop.notes import PaddingShares, StalenessNotes
-from gem_ma.training.loop.overlap import Ahead
-from gem_ma.training.loop.parts import Parts
 from gem_ma.training.loop.remote import players_of
-from gem_ma.training.loop.resuming import place_of
 from gem_ma.training.loop.roles import Learner
-from gem_ma.training.loop.saving import Run
+from gem_ma.training.loop.rollouts import Ahead
+from gem_ma.training.loop.saving import Run, place_of
 from gem_ma.training.loop.taught import Taught
 from gem_ma.training.loop.updates import Updates
 from gem_ma.training.processes.teams import ALONE, SOLO, Team, Teams
@@ -45,7 +47,7 @@ from gem_ma.training.selfplay.averaging import Averages
 from gem_ma.training.selfplay.collapse import Guard
 from gem_ma.training.selfplay.league import League
 from gem_ma.training.tracking import Tracker, Tracking
-from gem_ma.training.train import OnStep, Trainer
+from gem_ma.training.train import OnStep, Parts, Trainer
 
 
 async def train(
@@ -125,12 +127,14 @@ def open_parts(
         league,
         PaddingShares(learners),
     ]
-    how = settings.curriculum
-    curriculum = Curriculum(how, config, worlds) if how is not None else None
-    attendants += [curriculum] if curriculum is not None else []
+    curriculum = None
+    if settings.curriculum is not None:
+        curriculum = Curriculum(settings.curriculum, config, worlds)
+        attendants.append(curriculum)
     if settings.checkpoints.best is not None:
         learned = {name: policies[name] for name in settings.policies}
         attendants.append(Best(settings.checkpoints.best, learned, folder))
+    players = players_of(config, worlds, policies, league.opened, teams)
     return Parts(
         config=config,
         settings=settings,
@@ -138,13 +142,13 @@ def open_parts(
         policies=policies,
         folder=folder,
         teams=teams,
-        players=players_of(config, worlds, policies, league.opened, teams),
+        players=players,
+        collector=Collector(config, settings, worlds, players, league, curriculum),
         learners=learners,
         publisher=LocalPublisher(learners),
         updates=Updates(config, settings, worlds, learners, critics, states),
         league=league,
         averages=averages,
-        curriculum=curriculum,
         attendants=attendants,
         run=Run(learners, critics, states, attendants, Ahead.of(config), place.root, teams.play),
         checkpoint=place.checkpoint,

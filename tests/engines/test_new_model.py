@@ -275,7 +275,7 @@ def test_a_warm_model_listens_where_its_demonstrators_do(tmp_path: Path) -> None
 
 
 def test_a_tokenizer_of_transcripts_knows_what_its_demonstrators_say(tmp_path: Path) -> None:
-    from gem_ma.training.learner.warm_model import make_warm_model
+    from gem_ma.training.learner.positions import make_warm_model
 
     cast = {"assistant": "one_order_clerk", "user": "one_order_customer"}
     made = make_warm_model(

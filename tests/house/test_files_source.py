@@ -162,7 +162,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "json.load": "a stream of a process",
         "read_text": "the source of the author's own script",
     },
-    "gem_ma/training/learner/warm_model.py": dict.fromkeys(
+    "gem_ma/training/learner/positions.py": dict.fromkeys(
         ("read_text", "write_text"), "the note of a model that was written a moment ago"
     ),
     "gem_ma/system/used.py": {"read_bytes": "the user's own code, which Python imports"},

@@ -19,8 +19,8 @@ from gem_ma.pages.static.chosen import EPISODES, MOST, REST, choose, kinds_of
 from gem_ma.pages.static.report import Section, write_report
 from gem_ma.pages.static.transcript import transcript
 from gem_ma.runs.store import RunFolder
+from gem_ma.scores.groups import Kinds
 from gem_ma.scores.judge import Judge
-from gem_ma.scores.kinds import Kinds
 
 SAID = {"kinds": ["won"], "causes": {}, "labels": {}, "measures": {}}
 

@@ -26,8 +26,8 @@ from gem_ma.kernel.types import Action, Turn
 from gem_ma.pages.static.study import write_study
 from gem_ma.runs.cells import Policies
 from gem_ma.runs.store import hold_folder
+from gem_ma.scores.groups import Kinds
 from gem_ma.scores.judge import Judge
-from gem_ma.scores.kinds import Kinds
 from gem_ma.scores.stats import paired
 from gem_ma.scores.studies import Cell, cell_of, study_summary
 from tests.command_line import SLOWLY, gem_ma, signalled

@@ -248,12 +248,12 @@ def test_the_last_long_plays_of_a_step_hold_up_no_other(monkeypatch):
 
 
 def test_a_play_that_fails_beside_others_ends_the_run_with_its_error(tmp_path, monkeypatch):
-    from gem_ma.training.loop import plays
+    from gem_ma.training.loop import collector
 
     async def broken(*given, **options):
         raise LookupError("grow")
 
-    monkeypatch.setattr(plays, "grow", broken)
+    monkeypatch.setattr(collector, "grow", broken)
     with pytest.raises(LookupError, match="grow"):
         trained(tmp_path / "run", small(*SHAPES["forks"], *MIXED))
 

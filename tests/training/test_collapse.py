@@ -27,7 +27,7 @@ from gem_ma.scores.exploitability import engine_strategy, exploitability
 from gem_ma.training.entry import open_learner, train
 from gem_ma.training.loop.exams import exam_plans
 from gem_ma.training.loop.local import play_all
-from gem_ma.training.loop.resuming import checked_state
+from gem_ma.training.loop.saving import checked_state
 from gem_ma.training.loop.step import Step
 from gem_ma.training.selfplay import collapse
 from gem_ma.training.selfplay.collapse import Guard, Watch

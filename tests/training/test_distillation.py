@@ -243,9 +243,7 @@ def parts_played(parts: Any) -> Any:
     """What is played for the first step."""
     import asyncio
 
-    from gem_ma.training.loop.plays import plays
-
-    return asyncio.run(plays(parts, 0, parts.players)())
+    return asyncio.run(parts.collector.planned(0, parts.players)())
 
 
 def test_a_language_model_comes_nearer_to_its_teacher(kuhn_model: Path, other: Path) -> None:

@@ -18,8 +18,7 @@ from gem_ma.kernel.types import Action, Reply, Turn
 from gem_ma.record.codec import dump_episode
 from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.loop.checkpoint import latest_checkpoint
-from gem_ma.training.loop.overlap import Ahead
-from gem_ma.training.loop.played import FILE, Played
+from gem_ma.training.loop.rollouts import FILE, Ahead, Rollouts
 from gem_ma.training.loop.updates import fresh, lag, warning
 from gem_ma.training.schedule.alternation import settings_of
 from tests.broken_runs import Killed, trained, truth
@@ -178,7 +177,7 @@ def test_the_checkpoint_holds_what_was_played_ahead_until_nothing_is_left_to_lea
     with pytest.raises(Killed):
         trained(tmp_path / "run", settings, on_step=kill)
     found = latest_checkpoint(tmp_path / "run" / "checkpoints")
-    ahead, later = (Played.load(found.read(f"{FILE}{number}.jsonl")) for number in ("", "-2"))
+    ahead, later = (Rollouts.load(found.read(f"{FILE}{number}.jsonl")) for number in ("", "-2"))
     assert (ahead.step, len(ahead.plays), ahead.branches, ahead.forks) == (4, 8, (), None)
     assert later.step == 5
     assert len(list(read_episodes(tmp_path / "run"))) == 32  # they are no part of the record yet
@@ -192,7 +191,7 @@ def test_the_checkpoint_holds_what_was_played_ahead_until_nothing_is_left_to_lea
 def test_damaged_episodes_of_a_checkpoint_are_refused():
     for data in (b"", b"{}\n", b'{"step": 1, "plays": 1, "forks": null}\n{"id"\n', b"\xff"):
         with pytest.raises(DataError, match="the episodes that a checkpoint holds cannot be read"):
-            Played.load(data)
+            Rollouts.load(data)
 
 
 # -- language models -----------------------------------------------------------------------------
@@ -272,12 +271,12 @@ def steps_of_plays(*, fail: int | None = None) -> tuple[Ahead, dict[int, asyncio
     ahead, may, begun = Ahead(), {step: asyncio.Event() for step in (1, 2, 3)}, []
 
     def playing(step: int):
-        async def play() -> Played:
+        async def play() -> Rollouts:
             begun.append(step)
             await may[step].wait()
             if step == fail:
                 raise KeyError(step)
-            return Played(step, ())
+            return Rollouts(step, ())
 
         return play
 
@@ -328,7 +327,7 @@ def test_what_is_stopped_has_ended():
 
 @pytest.mark.parametrize("fails", ["update", "play"])
 def test_whichever_fails_the_run_ends_with_its_error(tmp_path, monkeypatch, fails):
-    from gem_ma.training.loop import plays
+    from gem_ma.training.loop import collector
     from gem_ma.training.loop.updates import Updates
 
     def broken(*given, **options):
@@ -340,7 +339,7 @@ def test_whichever_fails_the_run_ends_with_its_error(tmp_path, monkeypatch, fail
     if fails == "update":
         monkeypatch.setattr(Updates, "teach", broken)
     else:
-        monkeypatch.setattr(plays, "grow", broken_play)
+        monkeypatch.setattr(collector, "grow", broken_play)
     with pytest.raises(LookupError, match=fails):
         trained(tmp_path / "run", small("train.overlap=2", *SHAPES["groups and forks"]))
 

@@ -23,7 +23,6 @@ from gem_ma.training.entry import open_parts, run_training
 from gem_ma.training.learner.pairs import PAIRED, Pairs, pair_pull
 from gem_ma.training.learner.rows import minibatches, rows
 from gem_ma.training.learner.slopes import Slope
-from gem_ma.training.loop.plays import plays
 from gem_ma.training.loop.updates import check_anchored
 from gem_ma.training.processes.teams import ALONE
 from gem_ma.training.schedule.checks import check_loss, checked
@@ -103,7 +102,7 @@ def kuhn(kind: str, model: Path, *words: str) -> Config:
 def begun(settings: Config) -> tuple[Any, Any, Any]:
     """(the learner, the turns of the first step, their advantages)."""
     parts = open_parts(settings, worlds_of(settings), open_policies(settings), None, ALONE)
-    played = asyncio.run(plays(parts, 0, parts.players)())
+    played = asyncio.run(parts.collector.planned(0, parts.players)())
     turns = parts.updates.prepare(played, ["main"])[0].turns
     return parts.learners["main"], turns, turns.total  # in the order of any that is centred
 

@@ -28,8 +28,7 @@ from gem_ma.runs.plans import open_policies
 from gem_ma.runs.store import RunFolder
 from gem_ma.runs.worlds import worlds_of
 from gem_ma.training.entry import train
-from gem_ma.training.loop.playroom import Playroom
-from gem_ma.training.loop.remote import check_remote
+from gem_ma.training.loop.remote import Playroom, check_remote
 from gem_ma.training.processes.chunks import Gone, Hands, Job, cut, share_out
 from gem_ma.training.processes.orders import order_of, plan_of
 from gem_ma.training.processes.teams import ALONE, Teams

@@ -247,7 +247,7 @@ def _exported(model: Path, target: Path) -> Path:
 
 
 def _cloned(model: Path, target: Path) -> Path:
-    from gem_ma.training.learner.warm_model import make_warm_model
+    from gem_ma.training.learner.positions import make_warm_model
 
     make_warm_model(
         target,

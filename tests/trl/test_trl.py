@@ -22,9 +22,9 @@ from gem_ma.engines.opening import open_engine  # noqa: E402
 from gem_ma.kernel.errors import ConfigError, DataError  # noqa: E402
 from gem_ma.kernel.types import Sampling  # noqa: E402
 from gem_ma.trainers.trl import Rollouts, TurnTrainer  # noqa: E402
+from gem_ma.training.learner.positions import make_warm_model  # noqa: E402
 from gem_ma.training.learner.rows import rows  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
-from gem_ma.training.learner.warm_model import make_warm_model  # noqa: E402
 
 WIDTH = 64  # max_completion_length, by which dr_grpo divides
 

@@ -7,7 +7,7 @@ turn, for all its tokens. `ESTIMATORS` names them with their group key and decla
 """
 
 from gem_ma.credit.estimators.groups import columns, groups
-from gem_ma.credit.estimators.moving import rae
+from gem_ma.credit.estimators.moving import mean_return, rae, shaped
 from gem_ma.credit.estimators.registry import (
     ESTIMATORS,
     Estimator,
@@ -16,7 +16,6 @@ from gem_ma.credit.estimators.registry import (
     key_among_worlds,
 )
 from gem_ma.credit.estimators.returns import agent_norm, dr_grpo, grpo, rebn, reinforce, rloo
-from gem_ma.credit.estimators.shaping import mean_return, shaped
 from gem_ma.credit.estimators.trees import magrpo, team_grpo
 from gem_ma.credit.estimators.turnwise import (
     at_grpo,

@@ -10,7 +10,7 @@ from typing import Any
 from gem_ma.pages.static.marks import RATE, axis_name, axis_of, figure, interval_cell
 from gem_ma.pages.static.page import Html, scrolled, table, text
 from gem_ma.pages.static.plots import Mark, heatmap, whisker_chart
-from gem_ma.scores.kinds import SUCCESS
+from gem_ma.scores.groups import SUCCESS
 from gem_ma.system.decimals import decimal
 
 Summary = Mapping[str, Any]

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.config.learning import CriticSettings
-from gem_ma.credit.digests import view_digest
-from gem_ma.credit.table import TurnTable
+from gem_ma.credit.table import TurnTable, view_digest
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import DataError
 from gem_ma.record.json_text import load_json

@@ -12,8 +12,7 @@ from typing import Any
 from gem_ma.config.training import TrainSettings
 from gem_ma.credit.table import TurnTable
 from gem_ma.training.loop.metrics import tokens_of
-from gem_ma.training.loop.overlap import Ahead
-from gem_ma.training.loop.played import Played
+from gem_ma.training.loop.rollouts import Ahead, Rollouts
 
 # Where the seconds of a training step go. Times are no part of the record of a run, since no two
 # runs agree on them.
@@ -89,7 +88,7 @@ class Step:
 
     number: int
     ahead: Ahead = field(default_factory=Ahead)
-    played: Played | None = None
+    rollouts: Rollouts = Rollouts(-1, ())
     lessons: Sequence[Lesson] = ()
     metrics: dict[str, Any] = field(default_factory=dict)
     scores: Mapping[str, Any] | None = None
@@ -105,12 +104,6 @@ class Step:
         return self.number - 1
 
     @property
-    def plays(self) -> Played:
-        """What was played; there is nothing before the first step."""
-        assert self.played is not None
-        return self.played
-
-    @property
     def taught(self) -> list[str]:
         """The policies that learned, and were published."""
         return [lesson.policy for lesson in self.lessons if not lesson.stale]
@@ -120,4 +113,4 @@ class Step:
         policies = self.metrics["policies"]
         # `get`: a learner of somebody else's engine may count no tokens
         trained = sum(policies[name].get("tokens", 0) for name in self.taught)
-        return {**self.phases.row(tokens_of(self.plays.episodes), trained), **self.times}
+        return {**self.phases.row(tokens_of(self.rollouts.episodes), trained), **self.times}

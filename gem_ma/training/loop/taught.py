@@ -57,7 +57,7 @@ class Taught(Attendant):
 
     def played(self, step: Step) -> None:
         """Says once that limits cut episodes, where nobody values what would have followed."""
-        line = cut_note(step.number, step.plays.plays, self.without_critic)
+        line = cut_note(step.number, step.rollouts.plays, self.without_critic)
         if line is not None:
             step.notes.append(line)
             self.without_critic = ()  # said once a run; every step would say it again
@@ -68,7 +68,7 @@ class Taught(Attendant):
         if not step.number:
             return
         for name, numbers in step.metrics["policies"].items():
-            self.note(name, step.plays.episodes, numbers)
+            self.note(name, step.rollouts.episodes, numbers)
         if step.number == 1:
             step.notes += (f"step 1: so far {line}" for line in self.speechless())
 

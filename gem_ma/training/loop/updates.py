@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gem_ma import credit
 from gem_ma.config.learning import LossSettings
@@ -21,7 +22,7 @@ from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
 from gem_ma.credit import Gamma, discount_of
 from gem_ma.credit.estimators import estimate, key_among_worlds, mean_return, raw_gae, shaped
-from gem_ma.credit.estimators.groups import episodes
+from gem_ma.credit.estimators.groups import episodes as rows_by_episode
 from gem_ma.credit.table import TurnTable
 from gem_ma.engines.base import stable_seed
 from gem_ma.kernel.episode import Episode
@@ -34,8 +35,8 @@ from gem_ma.training.learner.critic import Critic, valued
 from gem_ma.training.learner.mismatch import check_fresh
 from gem_ma.training.learner.pairs import PAIRED
 from gem_ma.training.loop.metrics import policy_measures
-from gem_ma.training.loop.played import Played
 from gem_ma.training.loop.roles import Learner
+from gem_ma.training.loop.rollouts import Rollouts
 from gem_ma.training.loop.step import Lesson, Phases
 from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.discounts import discounts, learning_rate, logged
@@ -65,7 +66,7 @@ def charged(
     reward = turns.reward - cost
     gains = turns.ret.copy()
     totals = turns.total.copy()
-    for rows in episodes(turns):
+    for rows in rows_by_episode(turns):
         rate = discount_of(gamma, str(turns.agent[rows[0]]))
         totals[rows] -= cost[rows].sum()
         for n in rows:
@@ -87,6 +88,45 @@ def check_anchored(settings: TrainSettings, learner: Learner) -> None:
             f"policy {learner.policy!r}: {type(learner).__name__} keeps no reference weights, which"
             f" train.loss.{asked[0]} needs; remove it, or learn a local model"
         )
+
+
+def credited_turns(
+    episodes: Sequence[Episode],
+    policy: str,
+    settings: TrainSettings,
+    gamma: Gamma,
+    tails: Mapping[tuple[int, str], float] | None = None,
+) -> TurnTable:
+    """The turns of a policy with what `train.credit` pays each."""
+    rules = settings.credit
+    return credit.turns(
+        episodes,
+        policy,
+        rule=rules.rule,
+        gamma=gamma,
+        team=rules.team,
+        tails=tails,
+        truncated=rules.truncated,
+    )
+
+
+def advantages_of(
+    turns: TurnTable,
+    settings: TrainSettings,
+    gamma: Gamma,
+    *,
+    several: bool,
+    state: Mapping[str, float] | None = None,
+) -> tuple[NDArray[np.float64], dict[str, float]]:
+    """The advantages [N] of turns by `train.estimator`, and its new state. `several`: the turns
+    are of several worlds, and groups stay within one."""
+    chosen = settings.estimator
+    key: Any = chosen.key
+    if several:
+        key = key_among_worlds(chosen.name, chosen.key, chosen.groups)
+    options: dict[str, Any] = chosen.options
+    cut = settings.credit.cut
+    return estimate(chosen.name, turns, key, state, gamma=gamma, cut=cut, **options)
 
 
 class Updates:
@@ -116,12 +156,12 @@ class Updates:
             critic.pass_tokens = loss.pass_tokens
             critic.recompute = loss.recompute
 
-    def prepare(self, played: Played, policies: Sequence[str]) -> list[Lesson]:
+    def prepare(self, played: Rollouts, policies: Sequence[str]) -> list[Lesson]:
         """The lessons of the policies that learn at this step, all from the same recorded
         episodes."""
         return [self._lesson(played, name, settings_of(self.settings, name)) for name in policies]
 
-    def _lesson(self, played: Played, name: str, settings: TrainSettings) -> Lesson:
+    def _lesson(self, played: Rollouts, name: str, settings: TrainSettings) -> Lesson:
         version = self.learners[name].version
         bound = settings.max_policy_lag
         # of the plays alone: a branch repeats its trunk, and would count those turns once more
@@ -163,20 +203,11 @@ class Updates:
     ) -> TurnTable:
         """The credited turns of a policy; a critic says what would have followed where the driver
         cut a play."""
-        how = settings.credit
         tails = None
         if name in self.critics:
             cut = self.critics[name].tails(episodes, name)
             tails = still_here(lambda one: self.worlds.of_episode(one).scenario, episodes, cut)
-        return credit.turns(
-            episodes,
-            name,
-            rule=how.rule,
-            gamma=gamma,
-            team=how.team,
-            tails=tails,
-            truncated=how.truncated,
-        )
+        return credited_turns(episodes, name, settings, gamma, tails)
 
     def teach(self, lesson: Lesson, phases: Phases) -> dict[str, Any]:
         """Estimates and updates; gives what is logged of the policy."""
@@ -186,9 +217,7 @@ class Updates:
         numbers = {"lr": lesson.lr, **lesson.numbers}
         if lesson.stale:  # no step without tokens: Adam's moments alone would move the weights
             return {**numbers, "optimizer_steps": 0.0}
-        how = settings.estimator
-        options = settings.estimator.options
-        if (shaping := how.shaping) is not None:
+        if (shaping := settings.estimator.shaping) is not None:
             # both are logged: what is learned for is the shaped return, what counts the raw one
             numbers["return_raw"] = mean_return(turns)
             past = self.states.get(f"{name}@shaping")
@@ -201,11 +230,8 @@ class Updates:
         numbers |= away
         if name in self.critics:
             turns = valued(turns, self.critics[name])
-        key = key_among_worlds(how.name, how.key, how.groups) if self.worlds.several else how.key
-        state = self.states[name]
-        cut = settings.credit.cut
-        advantages, self.states[name] = estimate(
-            how.name, turns, key, state, gamma=lesson.gamma, cut=cut, **options
+        advantages, self.states[name] = advantages_of(
+            turns, settings, lesson.gamma, several=self.worlds.several, state=self.states[name]
         )
         phases.lap("credit")
         loss = settings.loss
@@ -216,6 +242,7 @@ class Updates:
         check_fresh(name, lesson.step + 1, numbers.get("fresh_gap"), learner.parity)
         if name in self.critics:
             # after the policy: its advantages were taken against the values of before
+            options = settings.estimator.options
             targets = raw_gae(turns, gamma=lesson.gamma, **options) + turns.value
             numbers |= self.critics[name].fit(turns, targets, settings.critic, lesson.rng)
         phases.lap("update")

@@ -160,7 +160,7 @@ class Player:
 
     def __init__(self, settings: str, base: str, folder: str) -> None:
         # here, on the worker: this file is needed where nothing is played
-        from gem_ma.training.loop.playroom import Playroom
+        from gem_ma.training.loop.remote import Playroom
 
         self.room = Playroom(settings, base, folder)
 

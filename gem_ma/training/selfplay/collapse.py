@@ -370,7 +370,7 @@ class Guard(Attendant):
         if step.number:
             policies = step.metrics["policies"]
             measured = self.after_update(
-                step.plays.episodes, step.metrics["return"], list(policies)
+                step.rollouts.episodes, step.metrics["return"], list(policies)
             )
             for name, values in measured.items():
                 policies[name] |= values
@@ -382,7 +382,7 @@ class Guard(Attendant):
         # an exam judges it too
         if not self.on or step.number % WINDOW or (every and step.number % every == 0):
             return
-        found = effects(self.worlds, self.policies, self.learners, step.plays.episodes, PROBES)
+        found = effects(self.worlds, self.policies, self.learners, step.rollouts.episodes, PROBES)
         for name, effect in found.items():
             self._alarms += self.watch.after_probe(name, effect)
 

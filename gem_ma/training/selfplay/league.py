@@ -116,7 +116,7 @@ class League(Attendant):
 
     def played(self, step: Step) -> None:
         """Counts the games of the step."""
-        self.note(step.plays.plays)
+        self.note(step.rollouts.plays)
 
     def examined(self, step: Step) -> None:
         """Records the ratings after an exam, and adds the present weights to the pool."""
