@@ -338,17 +338,6 @@ class TrainSettings(Settings):
             return {**value, "loss": loss.model_copy(update={"tis": OVERLAP_TIS})}
         return value
 
-    @field_validator("on_collapse", mode="before")
-    @classmethod
-    def _only_told(cls, value: Any) -> Any:
-        advice = {
-            "rollback": "take warn, and a lower lr or an entropy bonus (loss.entropy)",
-            "mix_pool": "take warn, and give the pool a share: opponents.uniform",
-        }
-        if isinstance(value, str) and value in advice:
-            raise ValueError(f"{value} is gone; {advice[value]}")
-        return value
-
     @model_validator(mode="after")
     def _ahead(self) -> TrainSettings:
         if self.admission == "continuous" and not self.overlap:

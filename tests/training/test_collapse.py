@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from gem_ma.config.settings import Config
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table, view_key
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
-from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Action, Malformed, Message, Reply, Turn
 from gem_ma.pages.static.learning import alarms_told
 from gem_ma.registry import make
@@ -445,19 +443,6 @@ def test_decision_entropy_of_a_table_is_near_the_exact_one(tmp_path):
 def test_off_measures_nothing(tmp_path):
     summary = trained(tmp_path / "run", kuhn(*FAST, "train.steps=6", "train.on_collapse=off"))
     assert alarms(tmp_path / "run") == [] and "first_share" not in summary["after"]
-
-
-@pytest.mark.parametrize(
-    ("override", "line"),
-    [
-        ("train.on_collapse=rollback", "train.on_collapse: rollback is gone; take warn, and a"),
-        ("train.on_collapse=mix_pool", "train.on_collapse: mix_pool is gone; take warn, and give"),
-        ("train.loss.moments=int8", "train.loss.moments: 8-bit moments are gone; remove the key"),
-    ],
-)
-def test_an_option_that_is_gone_is_one_line_with_what_to_use_instead(override, line):
-    with pytest.raises(ConfigError, match=re.escape(line)):
-        kuhn(override)
 
 
 def test_a_checkpoint_of_a_version_that_could_go_back_is_read():
