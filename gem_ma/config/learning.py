@@ -250,8 +250,6 @@ class LossSettings(Settings):
     weight_decay: float = Field(
         0.0, ge=0, description="Of AdamW: what a step takes off every weight, times lr."
     )
-    # one value is left: configs and records of older versions may name it
-    moments: Literal["float32"] = Field("float32", description="Of Adam, as they are kept.")
     pass_tokens: int = Field(
         16_384,
         ge=1,
@@ -268,16 +266,6 @@ class LossSettings(Settings):
             " memory alone changes, for a third more computing."
         ),
     )
-
-    @field_validator("moments", mode="before")
-    @classmethod
-    def _whole_moments(cls, value: Any) -> Any:
-        if value == "int8":
-            raise ValueError(
-                "8-bit moments are gone; remove the key, and where memory is short learn an"
-                " adapter (lora), or set train.shard"
-            )
-        return value
 
 
 class CriticSettings(Settings):
