@@ -29,7 +29,7 @@ from gem_ma.runs.store import hold_folder, run_path
 from gem_ma.runs.used import check_imported
 from gem_ma.runs.worlds import worlds_of
 from gem_ma.scores.unheard import lines_of
-from gem_ma.training.opening import checked_worlds
+from gem_ma.training.schedule.checks import checked_worlds
 
 Source = str | Path | Loaded | Config
 OnStep = Callable[[int, dict[str, Any]], None]

@@ -153,7 +153,7 @@ def _facts(
     worlds. Cheap faults are raised before models are opened."""
     from gem_ma.runs.plans import try_seats
     from gem_ma.runs.worlds import worlds_of
-    from gem_ma.training.opening import checked_worlds
+    from gem_ma.training.schedule.checks import checked_worlds
 
     config = loaded.config
     with loaded.placing():  # a tool that cannot be had is named by its key

@@ -113,8 +113,8 @@ def learn(
     from gem_ma.cli.trained import show_training, verdict
     from gem_ma.runs.folder import open_folder
     from gem_ma.runs.plans import open_policies, try_seats
-    from gem_ma.training.opening import checked_worlds
     from gem_ma.training.processes.teams import LostError
+    from gem_ma.training.schedule.checks import checked_worlds
 
     config = loaded.config
     worlds = checked_worlds(loaded)

@@ -18,7 +18,7 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Image, Malformed, Message, ToolCall, Turn, spoken
 
 # Digests of what an agent was shown: two turns with one digest are one state, as far as the agent
-# can know. Reads records; knows no rewards.
+# can know. Reads records; does not know rewards.
 
 
 def view_digest(episode: Episode, agent: str, before: Turn | None = None) -> str:
@@ -190,7 +190,7 @@ class TurnTable:
 
     def take(self, rows: Sequence[int] | NDArray[Any]) -> TurnTable:
         """The table of these rows (indices, or a mask [N]), in the order given."""
-        # numpy reads [] as floats, which are no indices
+        # numpy reads [] as floats, which are not indices
         index = np.arange(len(self))[np.asarray(rows)] if len(rows) else np.zeros(0, np.int64)
         changed: dict[str, Any] = {
             f.name: getattr(self, f.name)[index]

@@ -4,7 +4,7 @@ chance.
 A is the run that B is compared with: every difference is B less A. There are two families of tests,
 main scores (success and returns) and measures, so that forty measures do not hide a difference in
 success. Within a family p is adjusted (Holm) and the second interval too (Bonferroni). A score that
-is equal in every play is no test: the permutation test keeps the sizes of the differences, and
+is equal in every play is not a test: the permutation test keeps the sizes of the differences, and
 where all are 0 no flip of their signs could ever be called a finding. So the others do not pay.
 """
 

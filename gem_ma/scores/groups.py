@@ -68,8 +68,8 @@ def _named(score: str, patterns: Sequence[str]) -> bool:
 Measures = Callable[[Episode], Mapping[str, float | None]]
 Labels = Callable[[Episode], Mapping[str, str | Sequence[str]]]
 
-MANY_ZEROS = 3  # from so many on, measures that are 0 everywhere share a row
-MOST_ZEROS = 6  # so many are named in that row
+MANY_ZEROS = 3  # from this number on, measures that are 0 everywhere share a row
+MOST_ZEROS = 6  # named in that row
 _PLAIN = Kinds()
 CAUSES = ("blame", "cause")  # labels of these names are always read as causes
 
@@ -148,7 +148,7 @@ def values_of(episode: Episode, measures: Measures) -> dict[str, float]:
             number = float(value)
         # numpy scalars pass; texts and lists end here
         except (TypeError, ValueError):
-            # one message for what is no number and for what is not finite
+            # one message for values that are not numbers or not finite
             number = math.nan
         if not isinstance(name, str) or not math.isfinite(number):
             raise ScenarioError(

@@ -169,7 +169,7 @@ def skewed_t(
     mean = float(array.sum()) / total
     if not largest:
         return mean, mean
-    # by the largest value, whose square may be no number any more
+    # by the largest value, whose square may overflow
     beyond = _residuals(array / largest, each)
     error = math.sqrt(_variance(beyond, total))
     # of equal values rounding leaves a hair

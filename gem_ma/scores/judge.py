@@ -45,7 +45,7 @@ class Judge:
             asked = {name: getattr(judge, hook) for name, judge in judges.items()}
             if not any(asked.values()):
                 return None
-            # a world that the config has no more is judged by nobody
+            # a world that the config no longer has is not judged
             return lambda episode: (asked.get(episode.world) or (lambda _: none))(episode)
 
         hooks = (asking("success", None), asking("measures", {}), asking("labels", {}))
@@ -54,7 +54,7 @@ class Judge:
     @classmethod
     def recorded(cls, summary: Mapping[str, Any], episodes: int) -> Judge:
         """What a run's summary says of its plays, for callers that may not ask the scenario; empty
-        where nobody judged them.
+        where they were not judged.
 
         `episodes`: how many the record holds. A play without a row among the lost ones counts as
         won only where the summary judged all plays and lists every lost one. Raises KeyError and

@@ -8,7 +8,7 @@ so tasks are the units. Which interval `mean_interval` takes:
 - a rate, yes/no values, several episodes of a task: Wilson with the effective number of episodes
   (`clustered_wilson`)
 - else: Student's t over tasks, corrected for skewness (`skewed_t`); of a rate within 0..1
-Whether values are a rate is declared by the caller: payoffs that happen to be 0 or 1 are no rate.
+Whether values are a rate is declared by the caller: payoffs of 0 and 1 are not a rate.
 `benchmarks/coverage.py` measures how often they cover, and how wide they are.
 """
 

@@ -76,7 +76,7 @@ def scores_of(
     for episode in episodes:
         if not episode.end.scored:
             continue
-        # None: nobody judges this play, so it has no success, which is not a success of 0
+        # None: this play is not judged, so it has no success, which is not a success of 0
         won = judge.success(episode) if judge.success is not None else None
         # of several worlds also that of each
         names = dict.fromkeys((SUCCESS, f"{SUCCESS} {episode.world}".strip()))
@@ -230,9 +230,9 @@ def _compare(
             }
         )
     adjusts = correct == "holm"
-    # two plays, copied, are no test either
+    # two plays, copied, are not a test either
     copied = [names for names in shared if cells[names].one_play and cells[reference].one_play]
-    # a cell without a shared play is no test, so the others do not pay for it
+    # a cell without a shared play is not a test, so the others do not pay for it
     tests = sum(bool(pairs) and names not in copied for names, pairs in shared.items())
     family = max(1, tests) if adjusts else 1
     rate = cells[reference].kinds.is_rate(score)
@@ -324,7 +324,7 @@ def _interactions(
             - table.mean(1, keepdims=True)
             + table.mean((0, 1), keepdims=True)
         )
-        # what rounding left is no effect
+        # what rounding left is not an effect
         beyond[np.abs(beyond) < 1e-9 * max(1.0, float(np.abs(table).max()))] = 0.0
         units = beyond.shape[-1]
         rows, columns = (list(axes.items())[place] for place in (first, second))

@@ -1,5 +1,5 @@
 """What a scenario said of each play while its code was there: rows that a run folder keeps, and a
-judge that repeats them, for whoever may not ask the scenario or finds another one.
+judge that repeats them, for readers that may not ask the scenario, or find another one.
 
 A row is `{id: [task, seed, repeat], success, measures, labels}`; a key is there where that was
 asked. `heads` of a run say what its scenarios judge: world -> `{hooks, rates, more, less}`.

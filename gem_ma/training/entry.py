@@ -23,7 +23,6 @@ from gem_ma.runs.store import RunFolder
 from gem_ma.runs.worlds import Worlds, worlds_of
 from gem_ma.training.learner.capabilities import Follows, Joins, Values
 from gem_ma.training.learner.critic import Critic
-from gem_ma.training.loop.attendant import Attendant
 from gem_ma.training.loop.attendants import (
     Beginning,
     Best,
@@ -33,11 +32,12 @@ from gem_ma.training.loop.attendants import (
 )
 from gem_ma.training.loop.collector import Collector
 from gem_ma.training.loop.forking import cost
-from gem_ma.training.loop.local import LocalPublisher
-from gem_ma.training.loop.remote import players_of
-from gem_ma.training.loop.roles import Learner
+from gem_ma.training.loop.local import LocalPlayers, LocalPublisher, Members
+from gem_ma.training.loop.remote import RemotePlayers
+from gem_ma.training.loop.roles import Learner, Players
 from gem_ma.training.loop.rollouts import Ahead
 from gem_ma.training.loop.saving import Run, place_of
+from gem_ma.training.loop.step import Attendant
 from gem_ma.training.loop.taught import Taught
 from gem_ma.training.loop.updates import Updates
 from gem_ma.training.processes.teams import ALONE, SOLO, Team, Teams
@@ -134,7 +134,7 @@ def open_parts(
     if settings.checkpoints.best is not None:
         learned = {name: policies[name] for name in settings.policies}
         attendants.append(Best(settings.checkpoints.best, learned, folder))
-    players = players_of(config, worlds, policies, league.opened, teams)
+    players = _players(config, worlds, policies, league.opened, teams)
     return Parts(
         config=config,
         settings=settings,
@@ -155,6 +155,20 @@ def open_parts(
         summary=place.summary,
         notes=[*place.notes, *paces(policies), *_notes(settings, teams.play)],
     )
+
+
+def _players(
+    config: Config,
+    worlds: Worlds,
+    policies: Mapping[str, Policy],
+    members: Members,
+    teams: Teams,
+) -> Players:
+    """The players of a training: workers where there are some, else this process and its team."""
+    learned = config.train.policies if config.train is not None else []
+    if teams.hands is not None:
+        return RemotePlayers(config, worlds, policies, learned, teams.hands)
+    return LocalPlayers(config, policies, learned, members=members, team=teams.play)
 
 
 def _critics(settings: TrainSettings, learners: Mapping[str, Learner]) -> dict[str, Critic]:

@@ -1,5 +1,5 @@
 """The training loop: play, credit, update, publish, record. One loop for one learner or many; it
-knows no algorithm by name, and nothing of it knows where a role runs.
+does not know algorithms by name, nor where a role runs.
 
 Everything of a step is a function of (config, step, weights), so a run that was killed goes on from
 its last checkpoint and ends with the same weights, episodes and metrics, bit for bit. Wall times
@@ -17,7 +17,6 @@ from gem_ma.config.training import TrainSettings
 from gem_ma.engines.base import Policy
 from gem_ma.runs.store import RunFolder
 from gem_ma.runs.worlds import Worlds
-from gem_ma.training.loop.attendant import Attendant
 from gem_ma.training.loop.attendants import fingerprints
 from gem_ma.training.loop.checkpoint import Checkpoint
 from gem_ma.training.loop.collector import Collector
@@ -25,7 +24,7 @@ from gem_ma.training.loop.exams import exam
 from gem_ma.training.loop.measures import measures
 from gem_ma.training.loop.roles import Learner, Players, Publisher
 from gem_ma.training.loop.saving import Run, export, resume
-from gem_ma.training.loop.step import Step
+from gem_ma.training.loop.step import Attendant, Step
 from gem_ma.training.loop.updates import Updates
 from gem_ma.training.processes.teams import Teams
 from gem_ma.training.schedule.alternation import learning

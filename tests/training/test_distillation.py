@@ -20,7 +20,7 @@ from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.runs.plans import open_policies
 from gem_ma.runs.worlds import worlds_of
 from gem_ma.training.entry import open_parts, run_training
-from gem_ma.training.learner.divergences import DIVERGENCES
+from gem_ma.training.learner.losses import DIVERGENCES
 from gem_ma.training.learner.slopes import Slope
 from gem_ma.training.processes.teams import ALONE
 from gem_ma.training.schedule.checks import checked

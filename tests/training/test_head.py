@@ -20,12 +20,12 @@ from gem_ma.training.learner.sampled import Sampled
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from gem_ma.engines.local.transformers import Transformers  # noqa: E402
-from gem_ma.training.learner.divergences import entropy  # noqa: E402
 from gem_ma.training.learner.forward import (  # noqa: E402
     Choice,
     Scored,
     chosen,
 )
+from gem_ma.training.learner.losses import entropy  # noqa: E402
 from gem_ma.training.learner.torch_learner import (  # noqa: E402
     Objective,
     TorchLearner,

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.training.learner.divergences import entropy, k3
-from gem_ma.training.learner.losses import RATIOS, Clip, cispo, clipped, unit_pull
+from gem_ma.training.learner.losses import RATIOS, Clip, cispo, clipped, entropy, k3, unit_pull
 from gem_ma.training.learner.sampled import (
     AGGREGATIONS,
     token_weights,

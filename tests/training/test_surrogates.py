@@ -13,8 +13,7 @@ from gem_ma.config.learning import LossSettings
 from gem_ma.config.loading import load
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.entry import run_training
-from gem_ma.training.learner.divergences import k3
-from gem_ma.training.learner.losses import RATIOS, SURROGATES, Clip, Surrogate, clipped, pull
+from gem_ma.training.learner.losses import RATIOS, SURROGATES, Clip, Surrogate, clipped, k3, pull
 from gem_ma.training.learner.sampled import AGGREGATIONS, Sampled
 from gem_ma.training.learner.slopes import Slope
 

@@ -403,7 +403,7 @@ def test_a_level_whose_few_plays_all_failed_is_data_like_any_other(scenario, mor
             return episodes
 
     with opened(tmp_path / "run", settings) as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gem_ma.training.loop.remote.LocalPlayers", Watched)
+        patch.setattr("gem_ma.training.entry.LocalPlayers", Watched)
         asyncio.run(train(settings, scenario, policies, folder))
     lines = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "train"]
     assert len(lines) == 20 and any(alone)

@@ -136,7 +136,7 @@ def mt_grpo(
     A_K = norm(O).  [N] -> [N]
 
     norm(x) = (x - mean x) / (std x + 1e-6): of the outcomes O over the episodes of a group, of
-    the rewards r_k over its k-th turns that are no last turns. O is the return of an agent's
+    the rewards r_k over its k-th turns that are not last turns. O is the return of an agent's
     last turn, r_k what its k-th turn alone is paid: rewards of a turn count for that turn and no
     other, so the turn part is myopic.  (MT-GRPO, arXiv 2505.11821, section 4, for K turns in
     place of its two: `weight` is the paper's lambda; `turn_weight` the coefficient of the

@@ -56,7 +56,7 @@ class TableCritic:
         self.seen: dict[str, float] = {}
         self.mean = 0.0
         self.count = 0
-        # a table has no passes; whoever sets these need not ask
+        # a table has no passes; callers may set these without asking
         self.pass_tokens = PASS_TOKENS
         self.recompute = False
 

@@ -1,7 +1,7 @@
 """The learner's passes: log-probabilities and entropies of trained tokens, under the mask and the
 temperature of the sampler; and their gradients.
 
-Knows a module and token rows; knows no loss and no optimiser. Rows are packed
+Knows a module and token rows, but not losses or optimisers. Rows are packed
 (`gem_ma.training.learner.packing`). Logits exist only at trained places, and only for a chunk of
 those at once: a pass is cut behind the trunk. Each chunk is scored and differentiated down to the
 trunk before the next one begins; then the trunk is differentiated once. So no logits are computed
@@ -31,7 +31,7 @@ from gem_ma.training.processes.teams import SOLO, Team
 
 # Behind the trunk: hidden states -> log-probabilities of given ids, and their gradients, with as
 # few copies of the logits as can be.
-# Knows tensors and a causal language model; knows no rows and no loss. Axes: c places of one chunk,
+# Knows tensors and a causal language model; but not rows or losses. Axes: c places of one chunk,
 # D width of the trunk, V ids.
 
 # score of an id that may not be chosen: its probability is 0, and finite, so that 0 * NEVER is 0

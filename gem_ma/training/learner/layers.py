@@ -1,6 +1,6 @@
 """The repeated layers of a model: most of its weights, and most of what a backward pass keeps.
 
-Knows modules; knows no rows and no loss.
+Knows modules, but not rows or losses.
 """
 
 from __future__ import annotations

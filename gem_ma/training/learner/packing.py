@@ -33,7 +33,7 @@ class Pack:
     what lies before it in branch 0 (the prompt) and in its own branch; `place` is its position
     id. The k-th of m trained ids is `target[k]`, read from the logits at [`row[k]`,
     `position[k]`]. Trained token `order[j]` of the given rows is the place `token[j]`. `used` of
-    the U * T positions are no padding. `allowed`: per place, () where nothing is constrained.
+    the U * T positions are not padding. `allowed`: per place, () where nothing is constrained.
     """
 
     ids: NDArray[np.int64]

@@ -1,7 +1,7 @@
 """Losses of pairs of plays, in pure numpy: of two plays of one start the better one shall become
 likelier than the worse one, compared with what a reference says of both.
 
-Knows tokens and advantages; knows no model. Axes: n trained tokens, P pairs. A *part* is what one
+Knows tokens and advantages, but not models. Axes: n trained tokens, P pairs. A *part* is what one
 agent said in one play; the parts of one agent from one start are a *group*. Which of two is better
 follows from their advantages, which an estimator that scores whole plays keeps in the order of
 their returns.

@@ -23,7 +23,7 @@ unlikely tokens count less, since their rounding is larger (`evened`):
 
 A sampler in this process is held to the last bit instead, see `gem_ma.training.learner.replay`.
 
-numpy only; knows no model. Axis: n tokens.
+numpy only, without a model. Axis: n tokens.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Array = NDArray[np.float64]
 
 # nats; below it a measured unit is luck
 FLOOR = {"float32": 1e-6, "bfloat16": 1e-3, "float16": 1.5e-4}
-# above it the second way is no measure, but broken
+# above it the second way is not a measure, but broken
 CEILING = {"float32": 5e-5, "bfloat16": 0.1, "float16": 0.02}
 # a slope below this is that of a temperature 2 % off at most
 TILT = {"float32": 1e-4, "bfloat16": 0.02, "float16": 4e-3}

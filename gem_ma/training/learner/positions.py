@@ -241,7 +241,7 @@ def _tasks(scenario: Scenario, split: str) -> int:
 # are cloned than are used for the test.
 
 
-ASKED = 5  # one demonstration in so many is not cloned, but used to test the clone
+ASKED = 5  # one demonstration in five is not cloned, but used to test the clone
 DEAF = 0.05  # nats; a clone below it answers about alike whatever it is shown
 
 

@@ -7,7 +7,7 @@ adapter and nothing kept: what differs is a fault, however small. It finds what 
 another adapter and weights that are changed while they are sampled from.
 
 Not every machine repeats itself to the last bit. So that is tried when a learner is made, and
-before a fault is reported. Knows decoders; knows no statistic.
+before a fault is reported. Knows decoders, but not statistics.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Token rows: the replies that one policy sampled, as growing id sequences that say which tokens
 are trained, and with what advantage.
 
-Reads records; knows no weights and no torch. Of engines it knows two things that a row must keep:
+Reads records, without weights or torch. Of engines it knows two things that a row must keep:
 what a constrained id was chosen among (`IdSet`), and how a tool call opens. Axes: T ids of one row,
 N turns of the table. The rules:
 

@@ -29,7 +29,7 @@ from gem_ma.training.processes.teams import Team, lost
 
 # A model whose weights lie in parts, one in each process (FSDP2): a layer is put together when it
 # is computed, and taken apart again.
-# Knows modules and process groups; knows no rows and no loss. Gradients are summed over the
+# Knows modules and process groups; but not rows or losses. Gradients are summed over the
 # processes, not averaged: the loss is a sum that all know the weights of.
 
 

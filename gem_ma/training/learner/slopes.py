@@ -57,7 +57,7 @@ class Slope:
         return -self + other
 
     def __mul__(self, other: Any) -> Slope:
-        # apart from the product rule: it would add 0 * inf, which is no number
+        # apart from the product rule: it would add 0 * inf, which is not a number
         if not isinstance(other, Slope):
             return Slope(self.value * other, self.slope * other)
         return Slope(self.value * other.value, self.slope * other.value + self.value * other.slope)

@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import WarmStartSettings
+from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Array, Table, decode, encode, fingerprint, softmax, view_key
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.parsing import parse_legal
 from gem_ma.kernel.types import Sampling
 from gem_ma.record.json_text import load_json
 from gem_ma.training.learner.critic import TableCritic
-from gem_ma.training.learner.divergences import k3
+from gem_ma.training.learner.losses import k3
 from gem_ma.training.learner.mismatch import check_sampling, fresh_gap
 from gem_ma.training.learner.pairs import PAIRED, ranking
 from gem_ma.training.learner.rows import Demonstration, Turns
 from gem_ma.training.learner.slopes import Slope
-from gem_ma.training.learner.table_reference import TableReference
 from gem_ma.training.learner.table_rows import (
     Batch,
     Moment,
@@ -39,6 +39,76 @@ from gem_ma.training.learner.table_rows import (
     batch_of,
     checked_advantages,
 )
+
+# The reference of a table that learns: the weights that `loss.kl` holds to, and how far a batch
+# lies from them. Knows choices, but not updates. Axis: N choices sampled in a batch.
+
+
+class TableReference:
+    """A table's learner, as far as it keeps a reference. `paths`: the choices before a view."""
+
+    def __init__(self, policy: str, sampling: Sampling) -> None:
+        self.policy = policy
+        self.sampling = sampling
+        self.weights: dict[int, Array] = {}
+        self.paths: dict[int, Path] = {}
+        # None until the first update that needs it, which then takes the weights of before
+        self.reference: dict[int, Array] | None = None
+        # whose table is the reference in place of weights of its own, and its temperature
+        self.teacher: tuple[Table, float] | None = None
+
+    def follow(self, teacher: Policy) -> None:
+        """See `Follows`."""
+        if not isinstance(teacher.core, Table):
+            raise ConfigError(
+                f"train.loss.reference: policy {self.policy!r} is a table, so {teacher.name!r} has"
+                f" to be one; its engine is {type(teacher.core).__name__}"
+            )
+        self.teacher = teacher.core, teacher.sampling.temperature
+
+    def divergence(self, table: Turns) -> tuple[Array, int]:
+        """See `Anchors`."""
+        nothing = np.zeros(len(table.turns))
+        batch = batch_of(self.policy, table, nothing, self.weights, self.paths)
+        if batch is None:
+            return nothing, 0
+        away = batch.sampled - self.anchor(batch)
+        return np.bincount(batch.turn, away, len(nothing)).astype(np.float64), len(away)
+
+    def hold(self) -> None:
+        """See `Anchors`."""
+        self.reference = {key: row.copy() for key, row in self.weights.items()}
+
+    def anchor(self, batch: Batch) -> Array:
+        """Log-probability [N] of the choices under the teacher, or under the weights of before the
+        first update that needs them; a view that the reference has not met is uniform."""
+        if self.teacher is not None:
+            return self._taught(batch, *self.teacher)
+        if self.reference is None:
+            self.hold()
+        assert self.reference is not None
+        held = self._rows(self.reference, batch)
+        return held.logprobs(batch, self.sampling.temperature)
+
+    def _rows(self, logits: Mapping[int, Array], batch: Batch) -> TableRows:
+        held = {key: logits.get(key, np.zeros(len(self.weights[key]))) for key in batch.keys}
+        return TableRows.gather(held, {}, batch)
+
+    def _taught(self, batch: Batch, teacher: Table, temperature: float) -> Array:
+        """The same under a teacher. Raises EngineError where a choice has no probability there."""
+        # its rows are read now: one that was cloned before the first step has others since
+        scaled = self._rows(teacher.logits, batch).logits / temperature
+        # no logarithm of a probability: a teacher that is sure has some that are 0 in floats
+        with np.errstate(invalid="ignore"):  # of infinite logits, which are told below
+            logs = scaled - np.logaddexp.reduce(scaled, axis=1, keepdims=True)
+        logprobs = np.asarray(logs[batch.view, batch.choice])
+        if not np.isfinite(logprobs).all():
+            raise EngineError(
+                f"train.loss.reference: policy {teacher.policy!r} gives a choice of"
+                f" {self.policy!r} no probability at all (a logit of it is not finite)"
+            )
+        return logprobs
+
 
 # Which keys of a loss a table cannot follow.
 
@@ -234,7 +304,7 @@ class TableLearner(TableReference):
         """The optimiser steps of an update; metrics of the last one."""
         metrics: dict[str, float] = {}
         steps = 0
-        # cut by episode: turns of one play lean on each other, so half of it is no sample. Pairs
+        # cut by episode: turns of one play lean on each other, so half of it is not a sample. Pairs
         # are of one start, so that all its plays stay together
         unit = batch.start if settings.surrogate in PAIRED else batch.episode
         for _ in range(settings.epochs):

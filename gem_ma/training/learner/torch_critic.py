@@ -251,7 +251,7 @@ def _places(made: Rows) -> list[Sequenced]:
         ]
         taken |= {turn for _, turn in places}
         if places:
-            read.append((row.ids[: places[-1][0] + 1], places))  # what follows is read by nobody
+            read.append((row.ids[: places[-1][0] + 1], places))  # what follows is not read
     return read
 
 

@@ -26,9 +26,8 @@ from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Message, Sampling
 from gem_ma.training.learner import replay
 from gem_ma.training.learner.cloning import clone
-from gem_ma.training.learner.divergences import DIVERGENCES, k3
 from gem_ma.training.learner.forward import Scored, Scorer
-from gem_ma.training.learner.losses import Clip, pull, surrogate, whole
+from gem_ma.training.learner.losses import DIVERGENCES, Clip, k3, pull, surrogate, whole
 from gem_ma.training.learner.mismatch import fresh_gap
 from gem_ma.training.learner.pairs import PAIRED, Pairs, ranking
 from gem_ma.training.learner.parity import few
@@ -51,7 +50,7 @@ from gem_ma.training.processes.teams import Team
 
 # What one minibatch maximises, as a function of log-probabilities that come a chunk at a time; it
 # keeps the sums that are logged.
-# Knows tokens and losses; knows no model and no optimiser.
+# Knows tokens and losses, but not models or optimisers.
 
 Array = NDArray[np.float64]
 
@@ -143,7 +142,7 @@ class Objective:
 
 # A frozen language model that says how likely it finds the tokens of a learner: the teacher of
 # on-policy distillation (`train.loss.reference`).
-# Knows passes and vocabularies; knows no loss. The two models may differ in everything but what an
+# Knows passes and vocabularies, but not losses. The two models may differ in everything but what an
 # id stands for.
 
 
@@ -270,7 +269,7 @@ class TorchLearner(Trained):
             "an advantage or a sampled log-probability",
             made.rows,
         )
-        # ahead: whoever holds the lock of the base may wait for that of a copy on it
+        # ahead: a holder of the base's lock may wait for that of a copy on it
         paired = settings.surrogate in PAIRED
         anchor = self._taught(made.rows) if settings.kl or paired else None
         with self.engine.lock:
@@ -326,7 +325,7 @@ class TorchLearner(Trained):
             with self.engine.lock:
                 anchor = self._anchor(made.rows)
         away = every.logprob - anchor
-        # before it is a reward: there nobody could tell any more where it came from
+        # before it is a reward: there its origin could no longer be seen
         self.finite(np.isfinite(away), "a log-probability", made.rows)
         return np.bincount(every.turn, away, len(nothing)).astype(np.float64), len(away)
 

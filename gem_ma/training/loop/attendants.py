@@ -18,10 +18,9 @@ from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.runs.store import RunFolder
 from gem_ma.runs.worlds import Worlds
 from gem_ma.training.learner.capabilities import Pads
-from gem_ma.training.loop.attendant import Attendant
 from gem_ma.training.loop.roles import Learner
 from gem_ma.training.loop.saving import write_model
-from gem_ma.training.loop.step import Step
+from gem_ma.training.loop.step import Attendant, Step
 from gem_ma.training.schedule.curriculum import DECAY, Choices, Tally
 
 
@@ -114,7 +113,7 @@ class PaddingShares(Attendant):
 
     def updated(self, step: Step) -> None:
         """Records the shares of the policies that learned."""
-        # the others keep the share of their last update, which is no number of this step
+        # the others keep the share of their last update, which is not of this step
         taught = ((name, self.learners[name]) for name in step.taught)
         shares = {name: learner.padding for name, learner in taught if isinstance(learner, Pads)}
         known = {name: share for name, share in shares.items() if share is not None}
@@ -151,7 +150,7 @@ class Best(Attendant):
         if step.scores is None:
             return
         score = self._score(step.scores)
-        # what is no number compares with none, and would stay or go by chance
+        # NaN compares with nothing, and would stay or go by chance
         if score is None or math.isnan(score):
             return
         falls = self.measure.startswith(FALLING)
@@ -225,7 +224,7 @@ class Curriculum(Attendant):
         """Counts the plays of a step; what failed or is judged by nobody says nothing."""
         for tally in self.tallies.values():
             tally[:] = [number * DECAY for number in tally]
-        # branches go on from the middle of a play, so they are no plays of its task
+        # branches go on from the middle of a play, so they are not plays of its task
         for episode in (*step.rollouts.plays, *step.rollouts.refills):
             won = self.worlds.success(episode) if episode.end.scored else None
             if won is not None:

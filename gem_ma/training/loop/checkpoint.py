@@ -3,7 +3,7 @@ torch nor what a file means.
 
 `<folder>/step-000200/` is written as a temporary sibling, every file synced, then `DONE` (size
 and SHA-256 of each file) last, then renamed and the parent synced. A folder without a DONE that
-fits is no checkpoint. Nothing is unpickled: files are safetensors and JSON.
+fits is not a checkpoint. Nothing is unpickled: files are safetensors and JSON.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def write_checkpoint(
             make_folder(temporary, root)
             for name, data in files.items():
                 write_new(temporary / name, data, root)
-            # last: after a kill in between, a folder without DONE is no checkpoint
+            # last: after a kill in between, a folder without DONE is not a checkpoint
             write_new(
                 temporary / "DONE",
                 json.dumps({"schema": SCHEMA, "step": step, "files": listing}, indent=1).encode(),
@@ -167,7 +167,7 @@ def prune_checkpoints(folder: Path, step: int, keep: int | None, every: int | No
     written; None keeps all. Raises StoreError.
 
     Newer ones stay: the run fell back to `step` from them. A kill leaves a folder without its DONE,
-    which is no checkpoint, or no folder.
+    which is not a checkpoint, or no folder at all.
     """
     if keep is None:
         return
@@ -268,7 +268,7 @@ def _fault(path: Path, expected: Mapping[str, Any] | None = None) -> str | None:
                     return f"{name} differs from its digest in DONE"
     except FileNotFoundError as error:
         return f"{Path(str(error.filename)).name} is missing"
-    except SchemaError:  # a newer version wrote it: older checkpoints are no way out
+    except SchemaError:  # a newer version wrote it: older checkpoints are not a way out
         raise
     except OSError as error:  # StoreError included
         return str(error)

@@ -392,7 +392,7 @@ def _strategy(
     """The strategy of a policy, where its probabilities are known."""
     policy = policies.get(name)
     learner = learners.get(name)
-    # the engine first: it is what plays, and a table's learner knows no texts
+    # the engine first: it is what plays, and a table's learner does not know texts
     if policy is not None and isinstance(policy.engine, Exact):
         return engine_strategy(policy.engine, policy.sampling)
     return TokenStrategy(learner) if isinstance(learner, ScoresTexts) else None

@@ -27,11 +27,9 @@ from gem_ma.kernel.errors import ConfigError, GemMaError
 from gem_ma.runs.plans import open_policies
 from gem_ma.runs.worlds import Worlds, worlds_of
 from gem_ma.system.import_folders import search_folder
-from gem_ma.training.loop.local import LocalPlayers, Members, heated, play_chunk
-from gem_ma.training.loop.roles import Players
+from gem_ma.training.loop.local import heated, play_chunk
 from gem_ma.training.processes.chunks import SIZE, Hands, Job, cut, share_out
 from gem_ma.training.processes.orders import episodes_of, error_of, order_of, plan_of, reported
-from gem_ma.training.processes.teams import Teams
 
 
 class RemotePlayers:
@@ -100,20 +98,6 @@ class RemotePlayers:
         if self._sent.get(name, ("",))[0] != stamp:
             self._sent[name] = (stamp, self.hands.put(data))
         return self._sent[name]
-
-
-def players_of(
-    config: Config,
-    worlds: Worlds,
-    policies: Mapping[str, Policy],
-    members: Members,
-    teams: Teams,
-) -> Players:
-    """The players of a training: workers where there are some, else this process and its team."""
-    learned = config.train.policies if config.train is not None else []
-    if teams.hands is not None:
-        return RemotePlayers(config, worlds, policies, learned, teams.hands)
-    return LocalPlayers(config, policies, learned, members=members, team=teams.play)
 
 
 def check_remote(config: Config, policies: Mapping[str, Policy]) -> None:
@@ -194,7 +178,7 @@ class Playroom:
             policies = open_policies(self.config, base=self.base)
             self.worlds = worlds_of(self.config, base=self.base)
             self.policies = policies
-        except Exception as error:  # also an import that fails: whoever asks has opened the same
+        except Exception as error:  # an import too: the asking process opened the same
             named = "" if isinstance(error, GemMaError) else f"{type(error).__name__}: "
             fault = " ".join(f"{named}{error}".split())
             raise ConfigError(

@@ -166,7 +166,7 @@ class Ahead:
                 ADMITTED.set((self.admission, step))  # in the context of this task alone
             if before is not None:
                 await asyncio.wait([before])
-                # whoever asks for the steps in their order gets its error
+                # the caller that asks for the steps in their order gets its error
                 if before.cancelled() or before.exception() is not None:
                     raise asyncio.CancelledError
             return await play()

@@ -23,7 +23,6 @@ from gem_ma.system.files import damage, place
 from gem_ma.training.learner.capabilities import KeepsAverage, Shards
 from gem_ma.training.learner.critic import Critic
 from gem_ma.training.learner.shards import SHARD, write_shards
-from gem_ma.training.loop.attendant import Attendant
 from gem_ma.training.loop.checkpoint import (
     Checkpoint,
     begin_checkpoint,
@@ -35,7 +34,7 @@ from gem_ma.training.loop.checkpoint import (
 from gem_ma.training.loop.roles import Learner
 from gem_ma.training.loop.rollouts import FILE as AHEAD
 from gem_ma.training.loop.rollouts import Ahead, Rollouts, dumped
-from gem_ma.training.loop.step import Step
+from gem_ma.training.loop.step import Attendant, Step
 from gem_ma.training.processes.teams import Team
 from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.selfplay.averaging import Averages, as_table

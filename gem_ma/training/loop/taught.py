@@ -1,7 +1,7 @@
 """Whether a policy has learned anything, and if not, why. Counts what its updates could learn from,
 and says what was missing and what to do.
 
-Reads records and the numbers of updates. A run whose policies learned nothing is no result,
+Reads records and the numbers of updates. A run whose policies learned nothing is not a result,
 however cleanly it ended.
 """
 
@@ -13,8 +13,7 @@ from typing import Any
 
 from gem_ma.config.settings import Config
 from gem_ma.kernel.episode import End, Episode
-from gem_ma.training.loop.attendant import Attendant
-from gem_ma.training.loop.step import Step
+from gem_ma.training.loop.step import Attendant, Step
 
 # share of a step's episodes; more cut ones than that bias what is learned, and the user is warned
 CUT_SHARE = 0.05

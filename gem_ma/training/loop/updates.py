@@ -1,5 +1,5 @@
-"""One step's learning: recorded episodes -> credit -> advantages -> an update of each policy. Knows
-no algorithm by name and plays nothing.
+"""One step's learning: recorded episodes -> credit -> advantages -> an update of each policy. Does
+not know algorithms by name, and plays nothing.
 
 In two halves. `prepare` reads the record (it may ask a tokenizer, which a thread must not share
 with playing); `teach` computes, in whatever thread.

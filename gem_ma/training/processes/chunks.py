@@ -2,8 +2,8 @@
 
 A chunk is a stretch of a list of plans. Where it ends follows from the list and from the size of a
 chunk, never from who plays it: models in a process round by the batch that they answer, so the same
-chunks give the same records, whoever plays them and however often. Knows no scenario and no way to
-reach a worker.
+chunks give the same records, whoever plays them and however often. It does not know scenarios, or how to reach
+a worker.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def cut(items: Sequence[T], size: int) -> list[Sequence[T]]:
 
 async def share_out(jobs: Sequence[Work], workers: Sequence[Worker[Work, Result]]) -> list[Result]:
     """The results of these jobs, in their order. A worker that is free takes the next job; one that
-    was lost is done again by whoever is free.
+    was lost is done again by a worker that is free.
 
     Raises EngineError for a job that was lost three times, which names it: such a job ends every
     worker that takes it. What a job raises ends the others.

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gem_ma.config.learning import LossSettings
+from gem_ma.config.loading import Loaded
 from gem_ma.config.settings import Config
 from gem_ma.config.training import PolicyTrainSettings, TrainSettings
 from gem_ma.credit.estimators import columns, estimator
@@ -22,7 +23,7 @@ from gem_ma.credit.table import KEYS
 from gem_ma.engines.capabilities import Configured
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
-from gem_ma.runs.worlds import Worlds
+from gem_ma.runs.worlds import Worlds, worlds_of
 from gem_ma.scores.judge import Judge
 from gem_ma.training.learner.losses import surrogate
 from gem_ma.training.learner.mismatch import SAMPLED, unlearnable
@@ -444,3 +445,19 @@ def _check_nothing(settings: TrainSettings, where: str) -> None:
             f"train.refill: under {where}.surrogate none every play teaches, however it was paid;"
             " set train.refill=0"
         )
+
+
+# What a config that learns must pass before a run folder is made for it.
+
+
+def checked_worlds(loaded: Loaded) -> Worlds:
+    """The worlds of a config that learns. Raises ConfigError, with file and line, where `train:`
+    does not fit together: before a folder is made."""
+
+    config = loaded.config
+    # a fault gets the file and line of its key
+    with loaded.placing():
+        worlds = worlds_of(config, base=loaded.base)
+        settings = checked(config, config.policies, worlds)
+        check_discounts(worlds, settings)
+    return worlds

@@ -3,7 +3,7 @@ be learned (`train.curriculum`).
 
 A task is worth p (1 - p), its *learnability* (arXiv 2408.15099, section 4): where p is 0 or 1 all
 plays of a group are paid alike, and nothing is learned. A function of what was played, and of
-digests; knows no training.
+digests, without training.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ async def demonstrations(
         seed = TRAINING_SEEDS | stable_seed(warm.seed, "demonstration", policy.name, index)
         plans += seated[name].placing([_plan(seated[name], warm, count, seed)])
     episodes = check_some(await players.play(plans))
-    # a play that failed may end in the middle of an answer, and is no example
+    # a play that failed may end in the middle of an answer, and is not an example
     return [
         demonstration
         for episode in episodes

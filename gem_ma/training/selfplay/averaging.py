@@ -22,8 +22,7 @@ from gem_ma.kernel.types import Message
 from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.exploitability import Decision, ScoresTexts, TokenStrategy, decisions
 from gem_ma.scores.game_tree import Strategy
-from gem_ma.training.loop.attendant import Attendant
-from gem_ma.training.loop.step import Step
+from gem_ma.training.loop.step import Attendant, Step
 
 # The average of strategies in a small game: draw one per episode and play it throughout. As one
 # strategy, exactly.
@@ -129,7 +128,7 @@ def as_table(mixture: Mixture, policy: str) -> Table:
     table = Table(policy=policy)
     for decision, chances in zip(mixture.decisions, mixture.chances(), strict=True):
         key = view_key(decision.agent, decision.view, decision.legal)
-        # logits need no normalising, a softmax does that; but the logarithm of 0 is no number
+        # logits need no normalising, a softmax does that; but the logarithm of 0 is not finite
         table.logits[key] = np.log(np.maximum(chances, 1e-300))
     return table
 

@@ -11,10 +11,10 @@ does not show it. They judge what `gem_ma.training.selfplay.signs` measures, and
 - `one_action`, the share of the commonest action in each closed choice: above .95, mean of 3.
 - `invalid` and `length`, unreadable answers and tokens per answer: above twice the mean of the 10
   updates before (and of `invalid` more than .05).
-- `unreadable`, the share of answers that name no legal move, or are no readable call: above .5,
+- `unreadable`, the share of answers that name no legal move, or are not a readable call: above .5,
   mean of 3.
 
-Low entropy is no alarm where a game is not zero-sum and the return is at its best: that is
+Low entropy is not an alarm where a game is not zero-sum and the return is at its best: that is
 learning. In self-play of a zero-sum game the return says nothing, so there it is an alarm.
 """
 
@@ -33,10 +33,9 @@ from gem_ma.engines.base import Policy
 from gem_ma.kernel.episode import Episode
 from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.exploitability import ScoresTexts
-from gem_ma.training.loop.attendant import Attendant
 from gem_ma.training.loop.exams import effects
 from gem_ma.training.loop.roles import Learner
-from gem_ma.training.loop.step import Step
+from gem_ma.training.loop.step import Attendant, Step
 from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.selfplay.signs import Encode, health
 
@@ -358,7 +357,7 @@ class Guard(Attendant):
             ]
             for name in settings.policies
         }
-        # under `off` the signs are still measured and logged; nobody judges them
+        # under `off` the signs are still measured and logged, but not judged
         self.on = settings.on_collapse != "off"
         self.watch = Watch(all(bool(world.scenario.zero_sum) for world in worlds.played))
         self.counts: dict[str, int] = {}  # policy and signal -> alarms so far

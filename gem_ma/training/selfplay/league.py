@@ -34,8 +34,7 @@ from gem_ma.runs.plans import cast_of
 from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.ratings import games, points
 from gem_ma.system.files import kind, place
-from gem_ma.training.loop.attendant import Attendant
-from gem_ma.training.loop.step import Step
+from gem_ma.training.loop.step import Attendant, Step
 from gem_ma.training.schedule.plans import Opponents
 from gem_ma.training.selfplay.opponents import anchor_seat, prioritised
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gem_ma.training.tracking import PROJECT, Facts
-from gem_ma.training.tracking.library_run import LibraryRun
+from gem_ma.training.tracking.wandb import LibraryRun
 
 
 def open_tracker(facts: Facts, **options: Any) -> LibraryRun:
