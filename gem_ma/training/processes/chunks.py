@@ -2,8 +2,8 @@
 
 A chunk is a stretch of a list of plans. Where it ends follows from the list and from the size of a
 chunk, never from who plays it: models in a process round by the batch that they answer, so the same
-chunks give the same records, whoever plays them and however often. It does not know scenarios, or how to reach
-a worker.
+chunks give the same records, whoever plays them and however often. It does not know scenarios, or
+how to reach a worker.
 """
 
 from __future__ import annotations
