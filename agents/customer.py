@@ -42,7 +42,7 @@ from gem_ma.scenarios.service.watching.wishes import chain
 from gem_ma import Action, Asked, Malformed, ToolCall, Turn
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import SCENARIO, SYSTEM, TOOL
-from gem_ma.system.value_objects import flat
+from gem_ma.system.options import flat
 
 CERTAIN = 0.8  # confidence from which a transfer is not an offer any more: it is under way
 _MONEY = re.compile(

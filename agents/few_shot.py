@@ -21,7 +21,7 @@ from gem_ma.agents.tool_calling import ToolCalling
 
 from gem_ma import Action, Asked, Episode, read_episodes
 from gem_ma.kernel.errors import ConfigError, DataError, StoreError
-from gem_ma.system.value_objects import flat
+from gem_ma.system.options import flat
 
 # By protocol; the demonstrations come in front of whatever the protocol itself says.
 PROTOCOLS: Mapping[str, Any] = {"tools": ToolCalling, "act": Act, "react": React}

@@ -36,7 +36,7 @@ from gem_ma import Action, Asked, Malformed, Message, Reply, Tool, ToolCall
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.parsing import parse_legal, parse_tool_calls
 from gem_ma.kernel.types import SYSTEM, TOOL
-from gem_ma.system.value_objects import flat
+from gem_ma.system.options import flat
 
 EXCERPT = 200  # characters of an unreadable answer that are kept
 THINK = """\

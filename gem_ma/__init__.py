@@ -76,7 +76,7 @@ _MOVED = {
     "conversations": "gem_ma.record.token_chains",
     "pictures": "gem_ma.record.images",
     "installing": "gem_ma.system.extras",
-    "options": "gem_ma.system.value_objects",
+    "options": "gem_ma.system.options",
     "crew": "gem_ma.driver.many",
     "branches": "gem_ma.driver.forks",
     "turn_table": "gem_ma.credit.table",

@@ -19,8 +19,7 @@ from hashlib import sha256
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
-from inspect import Parameter, signature
-from os import PathLike
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,6 +28,7 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.spelling import near
 from gem_ma.system.import_folders import search_folder
+from gem_ma.system.options import misfits
 from gem_ma.system.used import Source, watch
 
 KINDS = {
@@ -279,33 +279,9 @@ def construct(what: str, factory: Callable[..., Any], *args: Any, **options: Any
             raise ConfigError(f"{what}: {mismatch}{hint}") from error
         except ValueError:  # a factory written in C shows no signature
             raise error from None
-        if wrong := _mistyped(parameters, options):
+        if wrong := next(misfits(factory, options), ""):
             raise ConfigError(f"{what}: {wrong}") from error
         raise
-
-
-def _mistyped(parameters: Mapping[str, Parameter], options: Mapping[str, Any]) -> str:
-    """The first option that is not of the plain type that its parameter declares, in words;
-    empty where all are."""
-    for name, value in options.items():
-        declared = parameters[name].annotation if name in parameters else ""
-        kind = declared if isinstance(declared, str) else str(getattr(declared, "__name__", ""))
-        fits = _PLAIN.get(kind.removesuffix(" | None"))
-        if fits is None or (value is None and kind.endswith(" | None")):
-            continue
-        # a type is not a value of its own, though it has that value's methods
-        if isinstance(value, type) or not fits(value):
-            return f"{name} is {kind}; got {value!r}"
-    return ""
-
-
-# numpy's numbers too, and paths for texts. `yes` is not a number, though Python's True is one
-_PLAIN: dict[str, Callable[[Any], bool]] = {
-    "int": lambda value: hasattr(value, "__index__") and not isinstance(value, bool),
-    "float": lambda value: hasattr(value, "__float__") and not isinstance(value, bool),
-    "str": lambda value: isinstance(value, (str, PathLike)),
-    "bool": lambda value: isinstance(value, int) and value in (0, 1),
-}
 
 
 def asks_nothing(key: str, value: Any) -> bool:
@@ -321,7 +297,7 @@ def make(name: str, /, *, wrappers: Sequence[Any] = (), **options: Any) -> Scena
     scenario = construct(f"scenario {name!r}", factory, **options)
     # what a scenario of ours took without a word, as `attempts: 1.5`, would fail in the middle of a
     # play; what users declare is theirs to read
-    if not names_code(name) and (wrong := _mistyped(signature(factory).parameters, options)):
+    if not names_code(name) and (wrong := next(misfits(factory, options), "")):
         raise ConfigError(f"scenario {name!r}: {wrong}")
     if not isinstance(scenario, Scenario):
         raise ConfigError(f"{name!r} is no Scenario but a {type(scenario).__name__}")

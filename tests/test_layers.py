@@ -51,7 +51,7 @@ OPEN_TO_AUTHORS = (
     *("kernel.types", "scores", "testing"),
     "system.extras",  # what to type for an extra that is missing
     "system.folders",  # a file that a config names
-    "system.value_objects",
+    "system.options",
     "tools",  # the guarded worker: a grader that runs what a model wrote
 )
 

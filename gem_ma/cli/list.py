@@ -289,7 +289,7 @@ def summary_of(factory: Any) -> str:
 
 def option_names(factory: Any, *fed: str) -> list[str]:
     """The options of a constructor, less what the driver gives."""
-    from gem_ma.config.options import signature
+    from gem_ma.system.options import signature
 
     return [
         name

@@ -55,9 +55,9 @@ def _address_overrides(
 ) -> list[str]:
     """The overrides that say where models are; an address of one seat goes before that of all."""
     from gem_ma.config.loading import load
-    from gem_ma.config.options import signature
     from gem_ma.engines.capabilities import Findable, declares
     from gem_ma.runs.worlds import seats_by_name
+    from gem_ma.system.options import signature
 
     if not addresses:
         return []

@@ -107,9 +107,9 @@ def scenario_facts(name: str) -> dict[str, Any]:
     on `test/0`, seed 0."""
     from gem_ma import registry
     from gem_ma.cli.runs import success_of
-    from gem_ma.config.options import signature
     from gem_ma.kernel.errors import GemMaError
     from gem_ma.kernel.scenario import Game
+    from gem_ma.system.options import signature
 
     scenario = registry.make(name)
     tasks: dict[str, int] = {}

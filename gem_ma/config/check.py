@@ -9,7 +9,7 @@ no model; data that it names is looked at. What needs the estimators and losses 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from typing import Any
 from gem_ma import registry
 from gem_ma.config.document import COMMAND_LINE, Document, Keys, dotted, section
 from gem_ma.config.learning import SCHEDULE
-from gem_ma.config.options import ENGINE, SEAT, check_options, signature
 from gem_ma.config.playing import PolicySettings, ScenarioSettings, WorldSettings
 from gem_ma.config.seats import SECTIONS, fits, key_of, keys_of, letters, seats, worlds
 from gem_ma.config.sources import locate_files
@@ -26,6 +25,7 @@ from gem_ma.engines.capabilities import Pins, Trains, declares
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.spelling import nearest
+from gem_ma.system.options import ENGINE, SEAT, problem, signature, types_of
 
 
 def check_fit(document: Document, base: Path | None, *, look_for_unused: bool = True) -> None:
@@ -532,3 +532,41 @@ def _is_privileged(behaviour: str) -> bool:
         return is_privileged(registry.load("agents", behaviour))
     except Exception:  # reported where the seat is checked
         return False
+
+
+def check_options(
+    document: Document,
+    path: Keys,
+    options: dict[str, Any],
+    factory: Callable[..., Any],
+    fed: frozenset[str],
+    fields: Iterable[str],
+) -> bool:
+    """Compares options with the parameters of a constructor, less those that the driver feeds.
+    True where nothing is wrong."""
+    parameters = signature(factory, fed)
+    if parameters is None:
+        return True
+    before = len(document.faults)
+    # what a constructor takes as **options it checks itself
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    named = {
+        name: p
+        for name, p in parameters.items()
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    }
+    hints = types_of(factory)
+    for key, value in options.items():
+        if key in named:
+            if wrong := problem(value, hints.get(key)):
+                document.fault((*path, key), wrong)
+        elif not open_ended:
+            document.fault(
+                (*path, key),
+                f"unknown key{nearest(key, [*named, *fields]) or ' (it takes no options)'}",
+            )
+    for name, parameter in named.items():
+        # names of *args and **kwargs have no default either, and are not in `named`
+        if parameter.default is parameter.empty and name not in options:
+            document.fault((*path, name), "is missing; it has no default")
+    return len(document.faults) == before

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.config.check import single
-from gem_ma.config.options import signature
 from gem_ma.config.playing import AgentSettings, PolicySettings
 from gem_ma.config.seats import seats_of
 from gem_ma.config.secrets import reveal
@@ -33,6 +32,7 @@ from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.registry import load, make, task_of
+from gem_ma.system.options import signature
 from gem_ma.tools.equipping import equipped
 
 

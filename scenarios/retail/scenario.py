@@ -50,7 +50,7 @@ from gem_ma import Action, Episode, Message, Reward, Scenario, task_of
 from gem_ma.kernel.episode import End
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Play
-from gem_ma.system.value_objects import flat
+from gem_ma.system.options import flat
 
 SCORINGS = {**GRADERS, "tau2": tau2}
 # on the generated shop's test split

@@ -23,9 +23,9 @@ VIEWS: tuple[Callable[..., Any], ...] = (aec_env, parallel_env, gym)
 
 
 @pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("rounds", ["3", None, [1], {}])
+@pytest.mark.parametrize("rounds", ["3", None, [1], {}, int])
 def test_an_option_of_another_type_is_named(view: Callable[..., Any], rounds: Any) -> None:
-    with pytest.raises(ConfigError, match=r"dilemma.*: rounds is int; got"):
+    with pytest.raises(ConfigError, match=r"dilemma.*: rounds should be a valid integer; got"):
         view("dilemma", rounds=rounds)
 
 

@@ -13,7 +13,7 @@ import pytest
 from gem_ma.config import load
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.registry import construct
-from gem_ma.system.value_objects import flat
+from gem_ma.system.options import flat
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from gem_ma.engines.api.remote import Remote
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.system.env_file import variable
 from gem_ma.system.extras import install
-from gem_ma.system.value_objects import flat
+from gem_ma.system.options import flat
 
 # its errors by name -> the code of OpenAI's that says the same, for `of_status`
 CODES = {

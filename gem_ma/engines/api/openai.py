@@ -40,7 +40,7 @@ from gem_ma.engines.api.thoughts import Thoughts
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.sampling import Unsaid
 from gem_ma.kernel.types import Message, Reply, Request, Sampling, Usage
-from gem_ma.system.value_objects import flat
+from gem_ma.system.options import flat
 
 PATH = "/chat/completions"
 TINY = Request("user", (Message("Say ok."),), sampling=Sampling(max_tokens=16))

@@ -46,7 +46,7 @@ from gem_ma.engines.local.untrained import first_seed
 from gem_ma.kernel.errors import EngineError
 from gem_ma.kernel.types import Reply, Request, Sampling
 from gem_ma.registry import load
-from gem_ma.system.value_objects import flat
+from gem_ma.system.options import flat
 
 
 class Transformers:

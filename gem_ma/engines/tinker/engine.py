@@ -32,7 +32,7 @@ from gem_ma.engines.vllm.model_folder import end_ids_of, read_json, tokenizer_of
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Message, Reply, Request, Sampling, Usage
 from gem_ma.registry import load
-from gem_ma.system.value_objects import flat
+from gem_ma.system.options import flat
 
 NOTE = "tinker.json"  # of a folder that `save` wrote
 HELLO = (Message("hello"),)  # what a ping says

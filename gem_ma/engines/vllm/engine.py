@@ -61,7 +61,7 @@ from gem_ma.engines.vllm.transfer import NO_PARTS, Transfer
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Message, Reply, Request, Sampling, Usage
 from gem_ma.registry import load
-from gem_ma.system.value_objects import flat
+from gem_ma.system.options import flat
 
 HERE = "in this process"  # stands where an address would
 HELLO = (Message("hello"),)  # what a ping says

@@ -31,7 +31,7 @@ from gem_ma.scenarios.service.watching.wishes import call_key, keys_of
 
 from gem_ma import ToolCall
 from gem_ma.kernel.episode import End
-from gem_ma.system.value_objects import flat
+from gem_ma.system.options import flat
 
 ENVIRONMENT, INFRASTRUCTURE = "environment", "infrastructure"
 SIDES = (ASSISTANT, USER, ENVIRONMENT, INFRASTRUCTURE)
