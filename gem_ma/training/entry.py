@@ -36,7 +36,7 @@ from gem_ma.training.loop.local import LocalPlayers, LocalPublisher, Members
 from gem_ma.training.loop.remote import RemotePlayers
 from gem_ma.training.loop.roles import Learner, Players
 from gem_ma.training.loop.rollouts import Ahead
-from gem_ma.training.loop.saving import Run, place_of
+from gem_ma.training.loop.saving import TrainingState, resume_point
 from gem_ma.training.loop.step import Attendant
 from gem_ma.training.loop.taught import Taught
 from gem_ma.training.loop.updates import Updates
@@ -78,7 +78,7 @@ async def train(
     # outermost: whatever ends the training, trackers are closed and their files whole
     with Tracking(folder, log, watchers=watchers, settings=facts, on_note=on_note) as tracking:
         parts = open_parts(config, worlds, policies, folder, teams)
-        async with parts.run.ahead:
+        async with parts.state.ahead:
             return await Trainer(parts, tracking, on_step).train()
 
 
@@ -111,13 +111,13 @@ def open_parts(
     teams.play.led = bool(served(settings, policies))  # one process knows what was published
     learners = open_learners(settings, policies, teams.learn)
     critics = _critics(settings, learners)
-    place = place_of(config, settings, folder, teams.play)
-    writes = teams.play.first or place.root is None  # without a folder each has a pool of its own
-    league = League(config, settings, policies, place.root, worlds=worlds, writes=writes)
+    point = resume_point(config, settings, folder, teams.play)
+    writes = teams.play.first or point.root is None  # without a folder each has a pool of its own
+    league = League(config, settings, policies, point.root, worlds=worlds, writes=writes)
     averages = Averages(worlds, learners)
-    # of the estimators; `Updates` and `Run` share these very dicts, so a resume fills both
+    # of the estimators; `Updates` and `TrainingState` share these dicts, so a resume fills both
     states: dict[str, dict[str, float]] = {name: {} for name in settings.policies}
-    # `Beginning` first: its exam is that of before. `Run.save` and `resume` go through this list.
+    # `Beginning` first: its exam is that of before. Saving and resuming go through this list.
     attendants: list[Attendant] = [
         Beginning(policies, settings.policies),
         Taught(config, settings.policies, without_critic=_blind(settings, critics)),
@@ -150,10 +150,12 @@ def open_parts(
         league=league,
         averages=averages,
         attendants=attendants,
-        run=Run(learners, critics, states, attendants, Ahead.of(config), place.root, teams.play),
-        checkpoint=place.checkpoint,
-        summary=place.summary,
-        notes=[*place.notes, *paces(policies), *_notes(settings, teams.play)],
+        state=TrainingState(
+            learners, critics, states, attendants, Ahead.of(config), point.root, teams.play
+        ),
+        checkpoint=point.checkpoint,
+        summary=point.summary,
+        notes=[*point.notes, *paces(policies), *_notes(settings, teams.play)],
     )
 
 

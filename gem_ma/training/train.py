@@ -23,7 +23,7 @@ from gem_ma.training.loop.collector import Collector
 from gem_ma.training.loop.exams import exam
 from gem_ma.training.loop.measures import measures
 from gem_ma.training.loop.roles import Learner, Players, Publisher
-from gem_ma.training.loop.saving import Run, export, resume
+from gem_ma.training.loop.saving import TrainingState, export, resume
 from gem_ma.training.loop.step import Attendant, Step
 from gem_ma.training.loop.updates import Updates
 from gem_ma.training.processes.teams import Teams
@@ -54,7 +54,7 @@ class Parts:
     league: League
     averages: Averages
     attendants: Sequence[Attendant]  # in the order in which they are called
-    run: Run
+    state: TrainingState
     checkpoint: Checkpoint | None  # to go on from
     summary: dict[str, Any] | None  # of a run that has ended already
     notes: Sequence[str]  # for the user, before the first step
@@ -93,7 +93,7 @@ class Trainer:
         parts = self.parts
         for note in parts.notes:
             self.tracking.note(note)
-        step = resume(parts.run, parts.folder, parts.checkpoint)
+        step = resume(parts.state, parts.folder, parts.checkpoint)
         # after the record was cut back to the checkpoint: trackers are sent what it holds then
         self.tracking.start(step.number)
         if parts.checkpoint is not None:
@@ -107,7 +107,7 @@ class Trainer:
         await self.examine(step)
         self.tell("examined", step)
         # so that a run that is killed in its first steps neither clones nor examines again
-        parts.run.save(parts.folder, step, self.settings)
+        parts.state.save(parts.folder, step, self.settings)
         return step
 
     async def play(self, step: Step) -> None:
@@ -166,7 +166,7 @@ class Trainer:
         if saved:
             # before the write: one checkpoint holds the weights of all processes
             self.parts.teams.play.same(lambda: fingerprints(self.parts.policies), "the weights")
-            self.parts.run.save(self.parts.folder, step, self.settings)
+            self.parts.state.save(self.parts.folder, step, self.settings)
         step.phases.lap("record")
         self.tracking.time(step.timing(), step.number)  # the times of the record count too
         if self.on_step is not None:

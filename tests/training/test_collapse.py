@@ -28,7 +28,7 @@ from gem_ma.training.loop.local import play_all
 from gem_ma.training.loop.saving import checked_state
 from gem_ma.training.loop.step import Step
 from gem_ma.training.selfplay import collapse
-from gem_ma.training.selfplay.collapse import Guard, Watch
+from gem_ma.training.selfplay.collapse import Detectors, Guard
 from gem_ma.training.selfplay.signs import first_share, health, private_effect
 
 KUHN = ("train.episodes=64", "evaluate.episodes=128", "train.save_every=10")
@@ -135,7 +135,7 @@ def test_talk_has_a_length_and_malformed_calls_but_no_decisions():
         "invalid": 0.5,
         "decisions": 0.0,
     }
-    watch = Watch(zero_sum=False)
+    watch = Detectors(zero_sum=False)
     given = [
         watch.after_update("main", {"turns": 64.0, "length": length, "decisions": 0.0}, 0.0)
         for length in [10.0] * 10 + [25.0]
@@ -242,7 +242,7 @@ def test_doubled_values_and_one_action_alarm():
 
 
 def test_an_alarm_is_given_once_until_it_has_cleared():
-    watch = Watch(zero_sum=True)
+    watch = Detectors(zero_sum=True)
     bad, good = (
         {"turns": 64.0, "decisions": 64.0, "one_action": 1.0},
         {
@@ -258,13 +258,13 @@ def test_an_alarm_is_given_once_until_it_has_cleared():
     # five good updates clear nothing, eleven do
     assert [at for at, alarms in enumerate(given) if alarms] == [2, 29]
     assert [
-        len(Watch(True).after_update("main", {**bad, "decisions": 8.0}, 0.0)) for _ in range(4)
+        len(Detectors(True).after_update("main", {**bad, "decisions": 8.0}, 0.0)) for _ in range(4)
     ] == [0] * 4
 
 
 def test_low_entropy_is_learning_where_the_return_is_at_its_best_and_no_game_of_win_and_loss():
     found = {"turns": 64.0, "decisions": 64.0, "entropy": 0.01}
-    team, duel = Watch(zero_sum=False), Watch(zero_sum=True)
+    team, duel = Detectors(zero_sum=False), Detectors(zero_sum=True)
     assert not [alarm for n in range(6) for alarm in team.after_update("main", found, n / 5)]
     assert [alarm.signal for n in range(6) for alarm in duel.after_update("main", found, 0.0)] == [
         "entropy"
@@ -482,7 +482,7 @@ def test_the_exact_bound_of_card_blind_play_is_what_the_test_above_says():
 def test_answers_that_cannot_be_read_ring_from_the_first_updates_on(
     shares: list[float], rings: bool
 ) -> None:
-    watch = Watch(zero_sum=False)
+    watch = Detectors(zero_sum=False)
     alarms = [
         alarm
         for share in shares

@@ -18,7 +18,7 @@ from gem_ma.kernel.types import Action, Reply, Turn
 from gem_ma.record.codec import dump_episode
 from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.loop.checkpoint import latest_checkpoint
-from gem_ma.training.loop.rollouts import FILE, Ahead, Rollouts
+from gem_ma.training.loop.rollouts import FILE, Ahead, StepRollouts
 from gem_ma.training.loop.updates import fresh, lag, warning
 from gem_ma.training.schedule.alternation import settings_of
 from tests.broken_runs import Killed, trained, truth
@@ -177,7 +177,7 @@ def test_the_checkpoint_holds_what_was_played_ahead_until_nothing_is_left_to_lea
     with pytest.raises(Killed):
         trained(tmp_path / "run", settings, on_step=kill)
     found = latest_checkpoint(tmp_path / "run" / "checkpoints")
-    ahead, later = (Rollouts.load(found.read(f"{FILE}{number}.jsonl")) for number in ("", "-2"))
+    ahead, later = (StepRollouts.load(found.read(f"{FILE}{number}.jsonl")) for number in ("", "-2"))
     assert (ahead.step, len(ahead.plays), ahead.branches, ahead.forks) == (4, 8, (), None)
     assert later.step == 5
     assert len(list(read_episodes(tmp_path / "run"))) == 32  # they are no part of the record yet
@@ -191,7 +191,7 @@ def test_the_checkpoint_holds_what_was_played_ahead_until_nothing_is_left_to_lea
 def test_damaged_episodes_of_a_checkpoint_are_refused():
     for data in (b"", b"{}\n", b'{"step": 1, "plays": 1, "forks": null}\n{"id"\n', b"\xff"):
         with pytest.raises(DataError, match="the episodes that a checkpoint holds cannot be read"):
-            Rollouts.load(data)
+            StepRollouts.load(data)
 
 
 # -- language models -----------------------------------------------------------------------------
@@ -271,12 +271,12 @@ def steps_of_plays(*, fail: int | None = None) -> tuple[Ahead, dict[int, asyncio
     ahead, may, begun = Ahead(), {step: asyncio.Event() for step in (1, 2, 3)}, []
 
     def playing(step: int):
-        async def play() -> Rollouts:
+        async def play() -> StepRollouts:
             begun.append(step)
             await may[step].wait()
             if step == fail:
                 raise KeyError(step)
-            return Rollouts(step, ())
+            return StepRollouts(step, ())
 
         return play
 

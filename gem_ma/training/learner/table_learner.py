@@ -30,7 +30,7 @@ from gem_ma.training.learner.pairs import PAIRED, ranking
 from gem_ma.training.learner.rows import Demonstration, Turns
 from gem_ma.training.learner.slopes import Slope
 from gem_ma.training.learner.table_rows import (
-    Batch,
+    ChoiceBatch,
     Moment,
     Path,
     TableRows,
@@ -79,7 +79,7 @@ class TableReference:
         """See `Anchors`."""
         self.reference = {key: row.copy() for key, row in self.weights.items()}
 
-    def anchor(self, batch: Batch) -> Array:
+    def anchor(self, batch: ChoiceBatch) -> Array:
         """Log-probability [N] of the choices under the teacher, or under the weights of before the
         first update that needs them; a view that the reference has not met is uniform."""
         if self.teacher is not None:
@@ -90,11 +90,11 @@ class TableReference:
         held = self._rows(self.reference, batch)
         return held.logprobs(batch, self.sampling.temperature)
 
-    def _rows(self, logits: Mapping[int, Array], batch: Batch) -> TableRows:
+    def _rows(self, logits: Mapping[int, Array], batch: ChoiceBatch) -> TableRows:
         held = {key: logits.get(key, np.zeros(len(self.weights[key]))) for key in batch.keys}
         return TableRows.gather(held, {}, batch)
 
-    def _taught(self, batch: Batch, teacher: Table, temperature: float) -> Array:
+    def _taught(self, batch: ChoiceBatch, teacher: Table, temperature: float) -> Array:
         """The same under a teacher. Raises EngineError where a choice has no probability there."""
         # its rows are read now: one that was cloned before the first step has others since
         scaled = self._rows(teacher.logits, batch).logits / temperature
@@ -294,7 +294,7 @@ class TableLearner(TableReference):
     def _steps(
         self,
         rows: TableRows,
-        batch: Batch,
+        batch: ChoiceBatch,
         old: Array,
         anchor: Array | None,
         lr: float,

@@ -118,7 +118,7 @@ class TableRows:
 
     @classmethod
     def gather(
-        cls, weights: Mapping[int, Array], moments: Mapping[int, Moment], batch: Batch
+        cls, weights: Mapping[int, Array], moments: Mapping[int, Moment], batch: ChoiceBatch
     ) -> TableRows:
         """The rows of these weights that the batch has met."""
         widest = max(len(weights[key]) for key in batch.keys)
@@ -131,7 +131,9 @@ class TableRows:
                 past.first[v, :size], past.second[v, :size], past.steps[v, 0] = moments[key]
         return rows
 
-    def scatter(self, weights: dict[int, Array], moments: dict[int, Moment], batch: Batch) -> None:
+    def scatter(
+        self, weights: dict[int, Array], moments: dict[int, Moment], batch: ChoiceBatch
+    ) -> None:
         """Puts the rows back."""
         past = self.moments
         for v, key in enumerate(batch.keys):
@@ -148,13 +150,13 @@ class TableRows:
         scaled = np.exp((self.logits - self.logits.max(axis=1, keepdims=True)) / temperature)
         return np.asarray(scaled / scaled.sum(axis=1, keepdims=True))
 
-    def logprobs(self, batch: Batch, temperature: float) -> Array:
+    def logprobs(self, batch: ChoiceBatch, temperature: float) -> Array:
         """Log-probability [N] of each choice of the batch."""
         return np.asarray(np.log(self.chances(temperature)[batch.view, batch.choice]))
 
     def gradient(
         self,
-        batch: Batch,
+        batch: ChoiceBatch,
         mask: NDArray[np.bool_],  # [N] the choices of this minibatch
         old: Array,  # [N] log-probabilities before the update
         anchor: Array | None,  # [N] those of the reference
@@ -219,7 +221,7 @@ class TableRows:
 # its token the index (`gem_ma.engines.small.table`). Axis: N choices sampled in a batch.
 
 
-class Batch(NamedTuple):
+class ChoiceBatch(NamedTuple):
     """Sampled choices: `keys` names the V views, the arrays are [N]; `turn` counts the rows of
     the turn table."""
 
@@ -260,7 +262,7 @@ def batch_of(
     advantages: Array,
     weights: dict[int, Array],
     paths: dict[int, Path],
-) -> Batch | None:
+) -> ChoiceBatch | None:
     """The choices that this policy made in these turns; None where it made none.
 
     A view that is met for the first time gets logits of 0 in `weights`, and in `paths` the agent's
@@ -302,4 +304,4 @@ def batch_of(
     keys, *columns = zip(*choices, strict=True)
     names = sorted(set(keys))
     rows = {key: row for row, key in enumerate(names)}
-    return Batch(names, np.array([rows[key] for key in keys]), *map(np.array, columns))
+    return ChoiceBatch(names, np.array([rows[key] for key in keys]), *map(np.array, columns))

@@ -21,7 +21,7 @@ from gem_ma.training.learner.capabilities import Pads
 from gem_ma.training.loop.roles import Learner
 from gem_ma.training.loop.saving import write_model
 from gem_ma.training.loop.step import Attendant, Step
-from gem_ma.training.schedule.curriculum import DECAY, Choices, Tally
+from gem_ma.training.schedule.curriculum import DECAY, Tally, TaskChoices
 
 
 def fingerprints(policies: Mapping[str, Policy]) -> dict[str, str]:
@@ -78,11 +78,9 @@ class Beginning(Attendant):
         }
 
     def state(self) -> Mapping[str, Any]:
-        """See `Attendant.state`."""
         return {"scores": self.scores, "weights": self.weights}
 
     def load(self, state: Any) -> None:
-        """See `Attendant.load`."""
         self.scores = state["scores"]
         self.weights = state["weights"]
 
@@ -188,11 +186,9 @@ class Best(Attendant):
         return {"best": {"measure": self.measure, **self.exam, "models": models}}
 
     def state(self) -> Mapping[str, Any]:
-        """See `Attendant.state`."""
         return self.exam
 
     def load(self, state: Any) -> None:
-        """See `Attendant.load`."""
         self.exam = dict(state)
 
 
@@ -214,11 +210,11 @@ class Curriculum(Attendant):
         self.split = config.train.split if config.train is not None else "train"
         self.tallies: dict[str, Tally] = {}
 
-    def choices(self) -> Choices:
+    def choices(self) -> TaskChoices:
         """What chooses the tasks of one step, by all that was counted until now."""
         # copies: under overlap the next step is counted before this one's refills are drawn
         now = {task: list(tally) for task, tally in self.tallies.items()}
-        return Choices(self.how, self.split, self.seed, now)
+        return TaskChoices(self.how, self.split, self.seed, now)
 
     def played(self, step: Step) -> None:
         """Counts the plays of a step; what failed or is judged by nobody says nothing."""
@@ -233,9 +229,7 @@ class Curriculum(Attendant):
                 tally[1] += won
 
     def state(self) -> Mapping[str, Any]:
-        """See `Attendant.state`."""
         return self.tallies
 
     def load(self, state: Any) -> None:
-        """See `Attendant.load`."""
         self.tallies = {task: list(tally) for task, tally in state.items()}

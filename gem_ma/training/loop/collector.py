@@ -27,7 +27,7 @@ from gem_ma.training.loop.attendants import Curriculum
 from gem_ma.training.loop.forking import Grown, grow
 from gem_ma.training.loop.local import check_some
 from gem_ma.training.loop.roles import Players
-from gem_ma.training.loop.rollouts import Rollouts
+from gem_ma.training.loop.rollouts import StepRollouts
 from gem_ma.training.loop.step import Step
 from gem_ma.training.loop.updates import advantages_of, credited_turns
 from gem_ma.training.schedule.alternation import learning, settings_of
@@ -62,7 +62,7 @@ class Collector:
         self.league = league
         self.curriculum = curriculum
 
-    async def collect(self, step: Step) -> Rollouts:
+    async def collect(self, step: Step) -> StepRollouts:
         """The rollouts of a step. Where plays are admitted continuously, the steps that may be
         played ahead begin first, and take the slots that its last plays leave."""
         if step.ahead.admission is not None:
@@ -82,7 +82,9 @@ class Collector:
         if not keeps_weights:
             await step.ahead.settled()
 
-    def planned(self, index: int, players: Players) -> Callable[[], Coroutine[Any, Any, Rollouts]]:
+    def planned(
+        self, index: int, players: Players
+    ) -> Callable[[], Coroutine[Any, Any, StepRollouts]]:
         """A function that plays a step (counted from 0) and its branches.
 
         Plans and opponents are drawn now, so nothing depends on when the function is called.
@@ -93,7 +95,7 @@ class Collector:
         tasks = choices or in_turn
         plans = training_plans(self.worlds, settings, index, opponents, tasks)
 
-        async def roll_out() -> Rollouts:
+        async def roll_out() -> StepRollouts:
             episodes = await players.play(plans, learning=True)
             full = Refilled(tuple(plans), tuple(episodes))
             grown = Grown((), None)
@@ -103,7 +105,7 @@ class Collector:
             if settings.fork is not None:
                 trunks = (full.plans, full.episodes)
                 grown = await grow(self.config, settings, index, *trunks, players)
-            rollouts = Rollouts(
+            rollouts = StepRollouts(
                 index,
                 tuple(episodes),
                 grown.episodes,

@@ -99,7 +99,6 @@ class LocalPlayers:
     async def play(
         self, plans: Sequence[Plan], *, learning: bool = False, temperature: float | None = None
     ) -> list[Episode]:
-        """See `Players.play`."""
         policies = self.policies
         # members only where the plays are learned from: no exam seats a snapshot
         if learning:
@@ -110,7 +109,6 @@ class LocalPlayers:
         return await play_all(self.config, plans, heated(policies, temperature), self.team)
 
     def pinned(self) -> LocalPlayers | None:
-        """See `Players.pinned`."""
         # processes exchange episodes in one order, so none may be played beside a publish
         stays = pinned(self.learning) if self.team.size == 1 else None
         if stays is None:
@@ -139,9 +137,7 @@ class LocalPublisher:
         self.learners = learners
 
     def version(self, policy: str) -> int:
-        """See `Publisher.version`."""
         return self.learners[policy].version
 
     def publish(self, policy: str) -> dict[str, float]:
-        """See `Publisher.publish`."""
         return self.learners[policy].publish()

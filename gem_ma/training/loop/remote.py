@@ -56,7 +56,6 @@ class RemotePlayers:
     async def play(
         self, plans: Sequence[Plan], *, learning: bool = False, temperature: float | None = None
     ) -> list[Episode]:
-        """See `Players.play`."""
         weights = self._fixed or {name: self._weights(name) for name in self._carried()}
         train = self.config.train
         size = train.chunk if train is not None and train.chunk is not None else SIZE

@@ -32,7 +32,7 @@ FILE = "episodes@ahead"  # what the names of such files of a checkpoint begin wi
 
 
 @dataclass(frozen=True, slots=True)
-class Rollouts:
+class StepRollouts:
     """What was played for a step (from 0): its `plays` in the order of their plans, after them
     what was played in the place of some (`refills`), and the branches.
 
@@ -65,7 +65,7 @@ class Rollouts:
         told = {"forks": self.forks, "refill": self.refilled, "curriculum": self.chosen}
         return {name: numbers for name, numbers in told.items() if numbers is not None}
 
-    def with_images(self, bytes_of: Callable[[str], bytes]) -> Rollouts:
+    def with_images(self, bytes_of: Callable[[str], bytes]) -> StepRollouts:
         """The same with the bytes of all images: lines of the record have their digests alone."""
         plays, refills, branches = (
             tuple(with_bytes(episode, bytes_of) for episode in episodes)
@@ -86,7 +86,7 @@ class Rollouts:
         return "".join(f"{line}\n" for line in lines).encode()
 
     @classmethod
-    def load(cls, data: bytes) -> Rollouts:
+    def load(cls, data: bytes) -> StepRollouts:
         """The inverse of `dump`. Raises DataError."""
         try:
             head, *lines = data.decode().rstrip("\n").split("\n")
@@ -114,7 +114,7 @@ class Rollouts:
             ) from error
 
 
-def dumped(ahead: Iterable[Rollouts]) -> dict[str, bytes]:
+def dumped(ahead: Iterable[StepRollouts]) -> dict[str, bytes]:
     """The files of a checkpoint, one for each step."""
     # the first is called as in checkpoints of before there could be several
     return {
@@ -143,9 +143,9 @@ class Ahead:
 
     def __init__(self, admission: Admission | None = None) -> None:
         self.admission = admission
-        self._ended: dict[int, Rollouts] = {}
-        self._tasks: dict[int, asyncio.Task[Rollouts]] = {}
-        self._last: asyncio.Task[Rollouts] | None = None
+        self._ended: dict[int, StepRollouts] = {}
+        self._tasks: dict[int, asyncio.Task[StepRollouts]] = {}
+        self._last: asyncio.Task[StepRollouts] | None = None
 
     @classmethod
     def of(cls, config: Config) -> Ahead:
@@ -157,11 +157,11 @@ class Ahead:
         """Those of these steps that have not begun."""
         return [step for step in steps if step not in self._ended and step not in self._tasks]
 
-    def begin(self, step: int, play: Callable[[], Coroutine[Any, Any, Rollouts]]) -> None:
+    def begin(self, step: int, play: Callable[[], Coroutine[Any, Any, StepRollouts]]) -> None:
         """Plays a step as soon as the one that was begun before has ended, or there is a place."""
         before = self._last if self.admission is None else None
 
-        async def run() -> Rollouts:
+        async def run() -> StepRollouts:
             if self.admission is not None:
                 ADMITTED.set((self.admission, step))  # in the context of this task alone
             if before is not None:
@@ -173,7 +173,7 @@ class Ahead:
 
         self._last = self._tasks[step] = asyncio.ensure_future(run())
 
-    async def take(self, step: int) -> Rollouts | None:
+    async def take(self, step: int) -> StepRollouts | None:
         """What was played for a step, once it has ended; None where it was not begun. Raises what
         its plays raised."""
         if step in self._tasks:
@@ -187,11 +187,11 @@ class Ahead:
             self._ended[step] = await self._tasks[step]
             del self._tasks[step]
 
-    def ended(self) -> list[Rollouts]:
+    def ended(self) -> list[StepRollouts]:
         """What has ended, in the order of the steps."""
         return [self._ended[step] for step in sorted(self._ended)]
 
-    def put(self, ended: Iterable[Rollouts]) -> None:
+    def put(self, ended: Iterable[StepRollouts]) -> None:
         """Takes what was played before a run went on."""
         self._ended |= {played.step: played for played in ended}
 

@@ -33,7 +33,7 @@ from gem_ma.training.loop.checkpoint import (
 )
 from gem_ma.training.loop.roles import Learner
 from gem_ma.training.loop.rollouts import FILE as AHEAD
-from gem_ma.training.loop.rollouts import Ahead, Rollouts, dumped
+from gem_ma.training.loop.rollouts import Ahead, StepRollouts, dumped
 from gem_ma.training.loop.step import Attendant, Step
 from gem_ma.training.processes.teams import Team
 from gem_ma.training.schedule.alternation import settings_of
@@ -105,7 +105,7 @@ def begun_parts(
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TrainingState:
     """The parts of a run that change while it learns. `states`: of the estimators, by policy."""
 
     learners: Mapping[str, Learner]
@@ -184,7 +184,7 @@ def checked_state(state: Any, shape: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ResumePoint:
     """Where a run stands: its folder, the checkpoint to go on from, its summary if it has ended."""
 
     root: Path | None
@@ -193,9 +193,9 @@ class Place:
     notes: Sequence[str]
 
 
-def place_of(
+def resume_point(
     config: Config, settings: TrainSettings, folder: RunFolder | None, team: Team
-) -> Place:
+) -> ResumePoint:
     """Where the run stands. Process 0 alone has the folder, and tells the others."""
     checkpoint, notes = newest(folder, config, settings)
     total = settings.steps if settings.policies else 0
@@ -213,7 +213,7 @@ def place_of(
     if not team.first and shared["checkpoint"] is not None:
         checkpoint = read_checkpoint(Path(shared["checkpoint"]))
     root = Path(shared["root"]) if shared["root"] is not None else None
-    return Place(root, checkpoint, (summary or {}) if shared["ended"] else None, notes)
+    return ResumePoint(root, checkpoint, (summary or {}) if shared["ended"] else None, notes)
 
 
 def _summary(folder: RunFolder) -> dict[str, Any] | None:
@@ -314,7 +314,7 @@ def _with_more_steps(
     return older, notes
 
 
-def resume(run: Run, folder: RunFolder | None, checkpoint: Checkpoint | None) -> Step:
+def resume(run: TrainingState, folder: RunFolder | None, checkpoint: Checkpoint | None) -> Step:
     """Takes folder and run back to a checkpoint, and gives its step; that of number 0 for a
     new run."""
     if checkpoint is None:
@@ -343,14 +343,14 @@ def resume(run: Run, folder: RunFolder | None, checkpoint: Checkpoint | None) ->
         return Step(checkpoint.step, run.ahead)
 
 
-def _ahead(folder: RunFolder | None, checkpoint: Checkpoint) -> list[Rollouts]:
+def _ahead(folder: RunFolder | None, checkpoint: Checkpoint) -> list[StepRollouts]:
     """What was played for steps to come, with the images that are learned from."""
     files = [file for file in checkpoint.files if file.startswith(AHEAD)]
-    ended = [Rollouts.load(checkpoint.read(file)) for file in files]
+    ended = [StepRollouts.load(checkpoint.read(file)) for file in files]
     return ended if folder is None else [one.with_images(folder.media) for one in ended]
 
 
-def _resume_attendants(run: Run, trainer: Mapping[str, Any]) -> None:
+def _resume_attendants(run: TrainingState, trainer: Mapping[str, Any]) -> None:
     for attendant in run.attendants:
         if not attendant.name:
             continue

@@ -12,7 +12,7 @@ from typing import Any
 from gem_ma.config.training import TrainSettings
 from gem_ma.credit.table import TurnTable
 from gem_ma.training.loop.metrics import tokens_of
-from gem_ma.training.loop.rollouts import Ahead, Rollouts
+from gem_ma.training.loop.rollouts import Ahead, StepRollouts
 
 # Where the seconds of a training step go. Times are not part of the record of a run, since no two
 # runs agree on them.
@@ -88,7 +88,7 @@ class Step:
 
     number: int
     ahead: Ahead = field(default_factory=Ahead)
-    rollouts: Rollouts = Rollouts(-1, ())
+    rollouts: StepRollouts = StepRollouts(-1, ())
     lessons: Sequence[Lesson] = ()
     metrics: dict[str, Any] = field(default_factory=dict)
     scores: Mapping[str, Any] | None = None

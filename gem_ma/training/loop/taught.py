@@ -72,7 +72,6 @@ class Taught(Attendant):
             step.notes += (f"step 1: so far {line}" for line in self.speechless())
 
     def summary(self) -> Mapping[str, Any]:
-        """See `Attendant.summary`."""
         nothing = self.nothing()
         return {"learned_nothing": nothing} if nothing else {}
 
@@ -185,7 +184,6 @@ class Taught(Attendant):
         )
 
     def state(self) -> dict[str, dict[str, int]]:
-        """For a checkpoint, as JSON values."""
         return {name: dict(count) for name, count in self.counts.items()}
 
     def load(self, state: Any) -> None:

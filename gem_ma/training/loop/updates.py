@@ -36,7 +36,7 @@ from gem_ma.training.learner.mismatch import check_fresh
 from gem_ma.training.learner.pairs import PAIRED
 from gem_ma.training.loop.metrics import policy_measures
 from gem_ma.training.loop.roles import Learner
-from gem_ma.training.loop.rollouts import Rollouts
+from gem_ma.training.loop.rollouts import StepRollouts
 from gem_ma.training.loop.step import Lesson, Phases
 from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.discounts import discounts, learning_rate, logged
@@ -156,12 +156,12 @@ class Updates:
             critic.pass_tokens = loss.pass_tokens
             critic.recompute = loss.recompute
 
-    def prepare(self, played: Rollouts, policies: Sequence[str]) -> list[Lesson]:
+    def prepare(self, played: StepRollouts, policies: Sequence[str]) -> list[Lesson]:
         """The lessons of the policies that learn at this step, all from the same recorded
         episodes."""
         return [self._lesson(played, name, settings_of(self.settings, name)) for name in policies]
 
-    def _lesson(self, played: Rollouts, name: str, settings: TrainSettings) -> Lesson:
+    def _lesson(self, played: StepRollouts, name: str, settings: TrainSettings) -> Lesson:
         version = self.learners[name].version
         bound = settings.max_policy_lag
         # of the plays alone: a branch repeats its trunk, and would count those turns once more

@@ -51,7 +51,7 @@ def worth(p: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TaskChoice:
     """The task of a start, and why: `band` by its worth, `turn` because its turn came. `success`:
     what was estimated then."""
 
@@ -61,7 +61,7 @@ class Choice:
 
 
 @dataclass(slots=True)
-class Choices:
+class TaskChoices:
     """The tasks of one step. `tallies`: of the tasks met so far, by their names; it is not changed.
     `made` gets every choice, in their order."""
 
@@ -69,7 +69,7 @@ class Choices:
     split: str
     seed: int
     tallies: Mapping[str, Tally]
-    made: list[Choice] = field(default_factory=list)
+    made: list[TaskChoice] = field(default_factory=list)
     weights: dict[str, dict[int, float]] = field(default_factory=dict)  # by world, once asked for
 
     def __call__(self, world: str, known: int, turn: int, *draw: object) -> int:
@@ -86,7 +86,7 @@ class Choices:
             drawn = self._by_worth(world, known, place)
             task, why = (turn, why) if drawn is None else (drawn, "band")
         name = placed(world, f"{self.split}/{task}")
-        self.made.append(Choice(name, why, chance(self.tallies.get(name))))
+        self.made.append(TaskChoice(name, why, chance(self.tallies.get(name))))
         return task
 
     def _by_worth(self, world: str, known: int, place: float) -> int | None:

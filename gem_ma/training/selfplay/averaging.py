@@ -98,7 +98,6 @@ class Mixture:
         return {"size": self.size, "reached": self.reached, "sums": self.sums}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `state`."""
         self.size = state["size"]
         self.reached = list(state["reached"])
         self.sums = [list(row) for row in state["sums"]]
@@ -170,10 +169,8 @@ class Averages(Attendant):
                 self.mixtures[name].add(TokenStrategy(self.learners[name]), version)
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint, as JSON values."""
         return {name: mixture.state() for name, mixture in self.mixtures.items()}
 
     def load(self, state: Any) -> None:
-        """The inverse of `state`."""
         for name in self.mixtures.keys() & state.keys():
             self.mixtures[name].load(state[name])

@@ -218,7 +218,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 @dataclass(slots=True)
-class Watch:
+class Detectors:
     """What the detectors remember of one run; JSON values only, so that a checkpoint can hold it.
     An alarm is raised once, and again only after it has cleared.
 
@@ -359,7 +359,7 @@ class Guard(Attendant):
         }
         # under `off` the signs are still measured and logged, but not judged
         self.on = settings.on_collapse != "off"
-        self.watch = Watch(all(bool(world.scenario.zero_sum) for world in worlds.played))
+        self.detectors = Detectors(all(bool(world.scenario.zero_sum) for world in worlds.played))
         self.counts: dict[str, int] = {}  # policy and signal -> alarms so far
         self.again: dict[str, list[int]] = {}  # the steps of those after the first
         self._alarms: list[Alarm] = []  # of this step; empty in every checkpoint
@@ -383,7 +383,7 @@ class Guard(Attendant):
             return
         found = effects(self.worlds, self.policies, self.learners, step.rollouts.episodes, PROBES)
         for name, effect in found.items():
-            self._alarms += self.watch.after_probe(name, effect)
+            self._alarms += self.detectors.after_probe(name, effect)
 
     def examined(self, step: Step) -> None:
         """Judges an exam, and tells all alarms since the last call."""
@@ -408,7 +408,6 @@ class Guard(Attendant):
             ]
 
     def summary(self) -> Mapping[str, Any]:
-        """See `Attendant.summary`."""
         return {"alarms": self.counts} if self.counts else {}
 
     def after_update(
@@ -425,7 +424,7 @@ class Guard(Attendant):
                 value for agent in self.agents[name] if (value := returns.get(agent)) is not None
             ]
             if self.on:
-                self._alarms += self.watch.after_update(
+                self._alarms += self.detectors.after_update(
                     name, measured, sum(paid) / len(paid) if paid else None
                 )
             logged[name] = {NAMES[key]: value for key, value in measured.items() if key in NAMES}
@@ -434,12 +433,12 @@ class Guard(Attendant):
     def after_exam(self, scores: Mapping[str, Any], step: int) -> None:
         """Judges an exam."""
         if self.on:
-            self._alarms += self.watch.after_exam(scores, self.settings.policies, step)
+            self._alarms += self.detectors.after_exam(scores, self.settings.policies, step)
         # a clone has learned already, from players who may have ignored what they saw
         for name in self.settings.policies if self.on and step == 0 else ():
             if name in self.settings.warm_start:
                 effect = scores.get(f"private_effect {name}")
-                self._alarms += self.watch.after_probe(name, effect)
+                self._alarms += self.detectors.after_probe(name, effect)
 
     def _unread(self, scores: Mapping[str, Any]) -> list[str]:
         """Lines on random weights that hardly read what they are shown: no alarm yet."""
@@ -478,18 +477,16 @@ class Guard(Attendant):
         ]
 
     def state(self) -> dict[str, Any]:
-        """See `Attendant.state`."""
         return {
-            "past": self.watch.past,
-            "active": self.watch.active,
+            "past": self.detectors.past,
+            "active": self.detectors.active,
             "told": self.counts,
             **({"again": self.again} if self.again else {}),
         }
 
     def load(self, state: Any) -> None:
-        """See `Attendant.load`."""
-        self.watch.past = state["past"]
-        self.watch.active = state["active"]
+        self.detectors.past = state["past"]
+        self.detectors.active = state["active"]
         self.counts = state["told"]
         self.again = state.get("again", {})
 

@@ -126,7 +126,6 @@ class League(Attendant):
             self.snapshot(step.number)
 
     def summary(self) -> Mapping[str, Any]:
-        """See `Attendant.summary`."""
         return {"league": self.standing(self._steps)} if self.active else {}
 
     # -- the pool ---------------------------------------------------------------------------------
@@ -331,7 +330,6 @@ class League(Attendant):
     # -- checkpoints ------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Everything that a resume needs, as JSON values."""
         members = [
             [member.policy, member.version, member.step, member.fingerprint]
             for member in self.members
@@ -340,7 +338,6 @@ class League(Attendant):
         return {"members": members, "games": counts}
 
     def load(self, state: Any) -> None:
-        """The inverse of `state`."""
         self.members = [Member(*values) for values in state["members"]]
         self.won = {(i, j): won for i, j, won, _ in state["games"]}
         self.recent = {(i, j): recent for i, j, _, recent in state["games"]}
