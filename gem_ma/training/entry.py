@@ -127,10 +127,9 @@ def open_parts(
         league,
         PaddingShares(learners),
     ]
-    curriculum = None
-    if settings.curriculum is not None:
-        curriculum = Curriculum(settings.curriculum, config, worlds)
-        attendants.append(curriculum)
+    chosen = settings.curriculum
+    curriculum = Curriculum(chosen, config, worlds) if chosen is not None else None
+    attendants += [curriculum] if curriculum is not None else []
     if settings.checkpoints.best is not None:
         learned = {name: policies[name] for name in settings.policies}
         attendants.append(Best(settings.checkpoints.best, learned, folder))
