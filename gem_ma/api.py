@@ -6,30 +6,25 @@ nothing, and raises what a command would print. Baselines and the report are lef
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gem_ma.config.loading import Loaded, LoadedStudy, Overrides, load, load_study
+from gem_ma.config.loading import Loaded, Overrides, load, load_study
 from gem_ma.config.settings import Config
 from gem_ma.engines.base import Policy
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.runs import cells, plans
 from gem_ma.runs.comparing import compare_runs
-from gem_ma.runs.folder import open_folder
-from gem_ma.runs.playing import play_into
+from gem_ma.runs.open import open_config
+from gem_ma.runs.playing import Silent, play_run, wait
 from gem_ma.runs.results import Comparison, Study
 from gem_ma.runs.run import Run
-from gem_ma.runs.score import score_of
 from gem_ma.runs.store import hold_folder, run_path
 from gem_ma.runs.used import check_imported
-from gem_ma.runs.worlds import worlds_of
 from gem_ma.scores.unheard import lines_of
-from gem_ma.training.schedule.checks import checked_worlds
+from gem_ma.training.schedule.checks import open_training
 
 Source = str | Path | Loaded | Config
 OnStep = Callable[[int, dict[str, Any]], None]
@@ -67,7 +62,8 @@ def open_policies(source: Source, overrides: Overrides = (), **options: Any) -> 
     """Every policy of a config by name, with its engine open, as `play` and `play_many` take them.
     `options` are those of `gem_ma.runs.plans.open_policies`."""
     loaded = load_config(source, overrides)
-    return plans.open_policies(loaded.config, base=loaded.base, **options)
+    with loaded.placing():
+        return plans.open_policies(loaded.config, base=loaded.base, **options)
 
 
 def run(
@@ -89,23 +85,15 @@ def run(
     """
     loaded = load_config(source, _with_tasks(overrides, n)).without_training()
     _no_study(loaded)
-    worlds = worlds_of(loaded.config, base=loaded.base)
+    opened = open_config(loaded)
     check_imported(loaded.resolved())
-    # before the folder is made, as the command does it: a wrong option leaves nothing behind
-    for world in worlds.played:
-        plans.try_seats(world.config, world.scenario)
-    policies = open_policies(loaded)
     path = _path(loaded, out)
-    with open_folder("run", loaded, worlds, policies, path, fresh) as folder:
-        done = folder.done()
-        # made as they are played: a large run would hold all of them in memory
-        rest = (plan for plan in worlds.plans() if plan.id not in done)
-        # silent: a notebook shows what it wants to show
-        wait(play_into(folder, rest, policies, loaded.config.run.concurrency, _Silent()))
-        score = score_of(loaded, worlds, folder)
-        folder.write_summary(score)
-    _check_heard(path, {"": score})
-    return Run(path, score)
+    # silent: a notebook shows what it wants to show
+    played = play_run(opened, path, fresh=fresh, watch=Silent())
+    if played.limit is not None:
+        raise played.limit
+    _check_heard(path, {"": played.summary})
+    return Run(path, played.summary)
 
 
 def train(
@@ -130,14 +118,18 @@ def train(
 
     loaded = load_config(source, overrides)
     _no_study(loaded)
-    worlds = checked_worlds(loaded)
+    opened = open_training(loaded)
     check_imported(loaded.resolved())
-    for world in worlds.examined:
-        plans.try_seats(world.config, world.scenario)
-    policies = open_policies(loaded)
     path = _path(loaded, out)
-    with open_folder("train", loaded, worlds, policies, path, fresh) as folder:
-        work = train_open(loaded.config, worlds, policies, folder, on_step=on_step, on_note=on_note)
+    with opened.folder(path, fresh) as folder:
+        work = train_open(
+            loaded.config,
+            opened.worlds,
+            opened.policies,
+            folder,
+            on_step=on_step,
+            on_note=on_note,
+        )
         summary = wait(work)
     return Run(path, summary)
 
@@ -160,37 +152,22 @@ def study(
     """
     loaded = load_study(source, _with_tasks(overrides, n))
     path = Path(out) if out is not None else cells.study_path(loaded)
-    worlds = cells.worlds_of_cells(loaded)
+    opened = cells.open_cells(loaded)
     for cell in loaded.cells.values():
         check_imported(cell.resolved())
     compared = list(dict.fromkeys([*(loaded.sections.report.measures or ()), *measures]))
-    cells.check_measures(compared, worlds)
-    planned = sum(world.count() for world in worlds.values())
+    cells.check_measures(compared, opened)
+    planned = sum(cell.worlds.count() for cell in opened.values())
     # held: a second study in the same folder would play the same cells
     with hold_folder(path):
         cells.keep_config(loaded, path)
-        made = wait(_cells(loaded, path, worlds, compared, fresh))
+        playing = cells.Playing(Silent(), Silent(), compared, fresh)
+        wait(playing.all(opened, path))
         about = {"command": f"gem_ma.study({str(source)!r})", "planned": planned}
-        summary = cells.keep_comparison(loaded, made, compared, path, about)
-    _check_heard(path, {f"cell {' x '.join(at)}: ": cell.summary for at, cell in made.items()})
+        summary = cells.keep_comparison(loaded, playing.made, compared, path, about)
+    heads = {f"cell {' x '.join(at)}: ": cell.summary for at, cell in playing.made.items()}
+    _check_heard(path, heads)
     return Study({"study": str(path), **summary})
-
-
-async def _cells(
-    loaded: LoadedStudy,
-    path: Path,
-    worlds: dict[tuple[str, ...], Any],
-    measures: Sequence[str],
-    fresh: bool,
-) -> dict[tuple[str, ...], Any]:
-    """Plays the cells one after the other: all on one loop, since they share engines."""
-    policies = cells.Policies(list(loaded.cells.values()))
-    playing = cells.Playing(_Silent(), _Silent(), measures, fresh)
-    made = {}
-    for names, cell in loaded.cells.items():
-        place = cells.cell_path(path, names, cell)
-        made[names] = await playing.cell(cell, place, worlds[names], policies.of(cell))
-    return made
 
 
 def open_run(path: str | Path) -> Run:
@@ -207,21 +184,6 @@ def compare(
     `gem_ma.scores.comparison.compare_cells`. Raises ConfigError where no play is in both."""
     before, after = (one if isinstance(one, Run) else open_run(one) for one in (first, second))
     return Comparison(compare_runs(before.path, after.path, lambda line: None, scores))
-
-
-class _Silent:
-    """The progress line of whoever wants none; and of signals, which Python handles itself."""
-
-    signal = None
-
-    def until_stopped(self, plans: Any) -> Any:
-        return plans
-
-    def skip(self, count: int) -> None: ...
-    def hide(self) -> None: ...
-    def start(self, plan: Any) -> None: ...
-    def end(self, outcome: str) -> None: ...
-    def tick(self) -> None: ...
 
 
 def _no_study(loaded: Loaded) -> None:
@@ -241,16 +203,3 @@ def _check_heard(path: Path, summaries: Mapping[str, Mapping[str, Any]]) -> None
 
 def _path(loaded: Loaded, out: str | Path | None) -> Path:
     return Path(out) if out is not None else run_path(loaded.stem, loaded.identity())
-
-
-def wait(work: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a coroutine. A notebook runs a loop already, so there it gets a thread."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    # a second loop cannot run inside of the first one, in its thread
-    with ThreadPoolExecutor(1) as thread:
-        # a thread begins without the caller's context variables (PEP 567); a seat that another
-        # program plays is known by one
-        return thread.submit(copy_context().run, asyncio.run, work).result()

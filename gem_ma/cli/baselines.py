@@ -114,7 +114,7 @@ async def _play(
 ) -> dict[str, Any]:
     from dataclasses import replace
 
-    from gem_ma.runs.folder import open_folder
+    from gem_ma.runs.open import Opened
     from gem_ma.runs.plans import cast_of
     from gem_ma.runs.playing import play_into
     from gem_ma.runs.store import read_episodes, read_summary
@@ -128,7 +128,7 @@ async def _play(
         baseline.path, baseline.path.parents[1]
     )  # no link on the way down from the run's folder
     alone = Worlds.of(baseline.loaded.config, scenario)
-    with open_folder("run", baseline.loaded, alone, {}, baseline.path, False) as folder:
+    with Opened(baseline.loaded, alone).folder(baseline.path) as folder:
         left = [replace(plan, cast=cast) for plan in plans if plan.id not in folder.done()]
         progress.skip(len(plans) - len(left))
         if left:

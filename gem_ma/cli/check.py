@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from gem_ma.config.loading import Loaded
     from gem_ma.engines.base import Policy
+    from gem_ma.runs.open import Opened
     from gem_ma.runs.worlds import Worlds
     from gem_ma.testing.report import Report
 
@@ -151,18 +152,13 @@ def _facts(
 ) -> tuple[dict[str, Any], dict[str, str | Exception], Worlds]:
     """What the config comes to, the answer of each endpoint (or what stands in its way), and the
     worlds. Cheap faults are raised before models are opened."""
-    from gem_ma.runs.plans import try_seats
-    from gem_ma.runs.worlds import worlds_of
-    from gem_ma.training.schedule.checks import checked_worlds
+    from gem_ma.runs.open import open_config
+    from gem_ma.training.schedule.checks import open_training
 
     config = loaded.config
-    with loaded.placing():  # a tool that cannot be had is named by its key
-        if config.train is None:
-            worlds = worlds_of(config, base=loaded.base)
-        else:
-            worlds = checked_worlds(loaded)
-    for world in worlds.examined if not _is_alone(loaded) else ():
-        try_seats(world.config, world.scenario)
+    open_one = open_config if config.train is None else open_training
+    opened = open_one(loaded, seats=not _is_alone(loaded), offline=offline)
+    worlds = opened.worlds
     ids = list(dict.fromkeys(world.scenario.id for world in worlds.examined))
     facts: dict[str, Any] = {
         "scenario": ", ".join(ids),
@@ -173,7 +169,7 @@ def _facts(
         facts |= _cells(source, overrides, offline)
     if _is_alone(loaded):  # it has no models
         return facts, {}, worlds
-    more, answers = _models(loaded, worlds, offline)
+    more, answers = _models(opened, offline)
     agents = {
         world.named(agent): seat.policy or seat.behaviour
         for world in worlds.played
@@ -187,15 +183,13 @@ def _is_alone(loaded: Loaded) -> bool:
     return loaded.path is None and not loaded.config.policies
 
 
-def _models(
-    loaded: Loaded, worlds: Worlds, offline: bool
-) -> tuple[dict[str, Any], dict[str, str | Exception]]:
+def _models(opened: Opened, offline: bool) -> tuple[dict[str, Any], dict[str, str | Exception]]:
     """What is known once the models are open, and the answers of those at an endpoint."""
     from gem_ma.cli.endpoints import estimate, ping, remote
-    from gem_ma.runs.plans import open_policies
 
-    with loaded.placing():
-        policies = open_policies(loaded.config, base=loaded.base, offline=offline)
+    loaded = opened.loaded
+    worlds = opened.worlds
+    policies = opened.policies
     facts: dict[str, Any] = {"policies": sorted(policies)}
     answers: dict[str, str | Exception] = {}
     if engines := remote(policies):
@@ -224,14 +218,13 @@ def _implied(loaded: Loaded, policies: Mapping[str, Policy]) -> dict[str, str]:
 def _cells(source: str, overrides: tuple[str, ...], offline: bool) -> dict[str, Any]:
     """What a study would play. Raises ConfigError with the faults of all cells."""
     from gem_ma.config.loading import load_study
-    from gem_ma.runs.cells import Policies
-    from gem_ma.runs.worlds import worlds_of
+    from gem_ma.runs.cells import Policies, open_cells
 
     study = load_study(source, overrides, typed=True)
-    policies = Policies(list(study.cells.values()), offline=offline)
+    policies = Policies(list(study.cells.values()))
     episodes = 0
-    for cell in study.cells.values():
-        episodes += worlds_of(cell.config, base=cell.base).count()
+    for cell in open_cells(study, offline=offline).values():
+        episodes += cell.worlds.count()
         policies.of(cell)  # opens them: a model that is not there is a fault of its cell
     axes = {axis: list(names) for axis, names in study.axes.items()}
     return {

@@ -40,20 +40,21 @@ def examine(
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import Progress
     from gem_ma.engines.small.human import asks_person
-    from gem_ma.runs.plans import evaluation_plans, open_policies
+    from gem_ma.runs.open import open_config
+    from gem_ma.runs.plans import evaluation_plans
     from gem_ma.runs.store import read_manifest
     from gem_ma.runs.store.manifest import note_in_manifest
-    from gem_ma.runs.worlds import worlds_of
     from gem_ma.scores.judge import Judge
 
     loaded.config.only  # noqa: B018 (refuses several: an agent may have another part in each)
-    world = worlds_of(loaded.config, base=loaded.base).played[0]
+    opened = open_config(loaded, seats=False)
+    world = opened.worlds.played[0]
     # seats by name, also where the config has patterns
     loaded, scenario = replace(loaded, config=world.config), world.scenario
     config = _examination(loaded, scenario, agent)
     if record is not None:
         read_manifest(record)  # before anything is played: a folder that is none refuses here
-    policies = open_policies(config, base=loaded.base)
+    policies = opened.of_policies(config)
     plans = list(evaluation_plans(config, scenario))[:tasks]
     episodes: list[Episode] = []
     people = bool(asks_person(policies))

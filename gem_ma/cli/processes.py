@@ -33,25 +33,19 @@ def follow(loaded: Loaded) -> int:
     import asyncio
 
     from gem_ma.kernel.errors import GemMaError
-    from gem_ma.runs.plans import open_policies
-    from gem_ma.runs.worlds import worlds_of
     from gem_ma.training.entry import train
     from gem_ma.training.processes.teams import LostError, join
-    from gem_ma.training.schedule.checks import checked
+    from gem_ma.training.schedule.checks import open_training
 
-    config = loaded.config
     # the first process drains and then ends; the others end with it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        worlds = worlds_of(config, base=loaded.base)
-        checked(config, config.policies, worlds)
+        opened = open_training(loaded, seats=False)
     except GemMaError:
         return 1  # the first one finds the same
     teams = join()
     try:
-        asyncio.run(
-            train(config, worlds, open_policies(config, base=loaded.base), None, teams=teams)
-        )
+        asyncio.run(train(loaded.config, opened.worlds, opened.policies, None, teams=teams))
     except LostError:
         return LOST
     except GemMaError as error:

@@ -3,6 +3,9 @@ score with what it leaves out."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,14 +23,8 @@ from gem_ma.cli.completion import Source
 from gem_ma.cli.seats import OPEN, seated
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from gem_ma.config.loading import Loaded
-    from gem_ma.engines.base import Policy
-    from gem_ma.kernel.errors import GemMaError
-    from gem_ma.runs.store import RunFolder
-    from gem_ma.runs.worlds import Worlds
+    from gem_ma.runs.open import Opened
 
 EXAMPLE = """\b
 Examples:
@@ -69,8 +66,6 @@ def command(
     as --assistant or --user of retail: it seats a model (ENGINE/NAME), a behaviour or a person
     (human) there.
     """
-    from pathlib import Path
-
     from gem_ma.config.loading import load
     from gem_ma.kernel.errors import ConfigError
     from gem_ma.runs.store import run_path
@@ -105,102 +100,71 @@ def play(
     signal."""
     from gem_ma.cli.exits import Interrupted, exit_code
     from gem_ma.cli.runs import report_of, show_summary, tell_changes
-    from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.terminal import progress_line
     from gem_ma.engines.opening import paces
-    from gem_ma.runs.folder import open_folder
-    from gem_ma.runs.plans import open_policies, try_seats
-    from gem_ma.runs.score import score_of
-    from gem_ma.runs.worlds import worlds_of
+    from gem_ma.runs.open import open_config
+    from gem_ma.runs.playing import play_run
 
-    config = loaded.config
-    with loaded.placing():  # a tool that cannot be had is named by its key
-        worlds = worlds_of(config, base=loaded.base)
-    # every behaviour is made once, so that a wrong option of a seat fails before anything is played
-    for world in worlds.played:
-        try_seats(world.config, world.scenario)
-    with loaded.placing():  # before the folder is made: what cannot be opened leaves nothing behind
-        policies = open_policies(config, base=loaded.base)
-    for line in paces(policies):
+    opened = open_config(loaded)
+    for line in paces(opened.policies):
         progress_line(line)
-    with open_folder("run", loaded, worlds, policies, path, fresh) as folder:
-        # from here on there is something to resume
-        stopping = Stopping(resume or f"gem-ma resume {path}")
-        limit = _play_rest(loaded, worlds, policies, folder, stopping, retry_failed, quiet)
-        summary = score_of(loaded, worlds, folder)
-        complete = not stopping.signal and limit is None
-        if complete:
-            complete = _add_baselines(summary, loaded, worlds, path, stopping, quiet)
-        if complete:
-            folder.write_summary(summary)
+    watch = Watch(resume or f"gem-ma resume {path}", quiet)
+    played = play_run(opened, path, fresh=fresh, retry_failed=retry_failed, watch=watch)
+    summary = played.summary
+    limit = played.limit
     tell_changes(path)
     # a run that never reached its endpoint has no score, only the error below
     if say_score and (summary["episodes"] or as_json or limit is None):
-        show_summary(summary, path, as_json, report_of(path, worlds.judge) if complete else None)
-    if stopping.signal:
-        raise Interrupted(stopping.code, stopping.resume)
+        page = report_of(path, opened.worlds.judge) if played.complete else None
+        show_summary(summary, path, as_json, page)
+    if watch.signal:
+        raise Interrupted(watch.stopping.code, watch.stopping.resume)
     if limit is not None:
-        progress_line(f"{limit}\n{stopping.resume}")
+        progress_line(f"{limit}\n{watch.stopping.resume}")
         return exit_code(limit)
     return verdict(loaded, summary, path)
 
 
-def _play_rest(
-    loaded: Loaded,
-    worlds: Worlds,
-    policies: Mapping[str, Policy],
-    folder: RunFolder,
-    stopping: Any,
-    retry_failed: bool,
-    quiet: bool,
-) -> GemMaError | None:
-    """Plays what the folder lacks; gives the error of a budget that is spent or an endpoint that
-    is out of reach, which ends the play and loses nothing."""
-    from gem_ma.cli.terminal import Progress, progress_line
-    from gem_ma.kernel.errors import BudgetError, EndpointError
-    from gem_ma.runs.playing import play_into
+class Watch:
+    """What the command shows and asks while it plays, as `gem_ma.runs.playing.Silent`."""
 
-    config = loaded.config
-    path = folder.path
-    done = folder.done() - (folder.failed() if retry_failed else set())
-    planned = worlds.count()
-    if len(done) > planned:
-        progress_line(
-            f"{path} holds {len(done)} episodes already; all of them are scored, not only the"
-            f" {planned} asked for now"
-        )
-    # plans are made as they are played: a large run would hold all of them in memory
-    plans = (plan for plan in worlds.plans() if plan.id not in done)
-    played = sum(plan.id in done for plan in worlds.plans()) if done else 0
-    left = planned - played
-    if not left:
-        return None
-    concurrency = min(config.run.concurrency, left)
-    with stopping, Progress(planned, played, quiet=quiet) as progress:
-        going = stopping.until_stopped(plans)
-        try:
-            stopping.run(play_into(folder, going, policies, concurrency, progress))
-        except (BudgetError, EndpointError) as error:
-            # caught here, so that what was played before it is scored and kept
-            return error
-    return None
+    def __init__(self, resume: str, quiet: bool) -> None:
+        self.resume = resume
+        self.quiet = quiet
+        self.stopping: Any = None
 
+    @property
+    def signal(self) -> int:
+        return int(self.stopping.signal)
 
-def _add_baselines(
-    summary: dict[str, Any],
-    loaded: Loaded,
-    worlds: Worlds,
-    path: Path,
-    stopping: Any,
-    quiet: bool,
-) -> bool:
-    """Plays the scenarios' baselines and puts their scores into the summary; False where a signal
-    came meanwhile."""
-    from gem_ma.cli.baselines import play_baselines
+    def started(self, path: Path) -> None:
+        from gem_ma.cli.stopping import Stopping
 
-    with stopping:
-        summary["baselines"] = play_baselines(loaded, worlds, path, stopping, quiet)
-    return not stopping.signal
+        self.stopping = Stopping(self.resume)
+
+    def note(self, line: str) -> None:
+        from gem_ma.cli.terminal import progress_line
+
+        progress_line(line)
+
+    def until_stopped(self, plans: Any) -> Any:
+        return self.stopping.until_stopped(plans)
+
+    @contextmanager
+    def playing(self, planned: int, played: int) -> Iterator[Any]:
+        from gem_ma.cli.terminal import Progress
+
+        with self.stopping, Progress(planned, played, quiet=self.quiet) as progress:
+            yield progress
+
+    def run(self, work: Any) -> None:
+        self.stopping.run(work)
+
+    def baselines(self, opened: Opened, path: Path) -> dict[str, Any]:
+        from gem_ma.cli.baselines import play_baselines
+
+        with self.stopping:
+            return play_baselines(opened.loaded, opened.worlds, path, self.stopping, self.quiet)
 
 
 def verdict(loaded: Loaded, summary: dict[str, Any], path: Path) -> int:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from gem_ma.config.loading import LoadedStudy
     from gem_ma.runs.cells import Names
-    from gem_ma.runs.worlds import Worlds
+    from gem_ma.runs.open import Opened
     from gem_ma.scores.studies import Cell
 
 EXAMPLE = """\b
@@ -92,21 +92,21 @@ def study(
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.study_tables import show_study
     from gem_ma.cli.terminal import progress_line
-    from gem_ma.runs.cells import check_measures, keep_comparison, keep_config, worlds_of_cells
+    from gem_ma.runs.cells import check_measures, keep_comparison, keep_config, open_cells
     from gem_ma.runs.store import hold_folder
 
-    worlds = worlds_of_cells(loaded)
-    planned = {names: of_cell.count() for names, of_cell in worlds.items()}
+    opened = open_cells(loaded)
+    planned = {names: cell.worlds.count() for names, cell in opened.items()}
     report = loaded.sections.report
     # a score may stand in the config and be typed too
     compared = list(dict.fromkeys([*(report.measures or ()), *measures]))
-    check_measures(compared, worlds)
+    check_measures(compared, opened)
     # held: a second command of the same study would play the same cells
     with hold_folder(path):
         keep_config(loaded, path)
         stopping = Stopping(again)
         total = sum(planned.values())
-        cells = _play(loaded, path, worlds, stopping, total, compared, fresh, quiet)
+        cells = _play(opened, path, stopping, total, compared, fresh, quiet)
         if stopping.signal:
             played = sum(cell.summary["episodes"] for cell in cells.values())
             progress_line(f"{played} of {total} episodes have been played")
@@ -120,9 +120,8 @@ def study(
 
 
 def _play(
-    loaded: LoadedStudy,
+    opened: Mapping[Names, Opened],
     path: Path,
-    worlds: Mapping[Names, Worlds],
     stopping: Any,
     total: int,
     measures: Sequence[str],
@@ -134,26 +133,16 @@ def _play(
     from gem_ma.cli.runs import report_of
     from gem_ma.cli.terminal import Progress
     from gem_ma.kernel.errors import BudgetError, EndpointError
-    from gem_ma.runs.cells import Playing, Policies, cell_path
+    from gem_ma.runs.cells import Playing
 
-    cells: dict[Names, Cell] = {}
-    policies = Policies(list(loaded.cells.values()))
     with stopping, Progress(total, quiet=quiet) as progress:
         playing = Playing(stopping, progress, measures, fresh, report_of)
-
-        async def work() -> None:  # all cells on one loop: they share engines
-            for names, cell in loaded.cells.items():
-                place = cell_path(path, names, cell)
-                cells[names] = await playing.cell(cell, place, worlds[names], policies.of(cell))
-                if stopping.signal:
-                    return
-
         try:
-            stopping.run(work())
+            stopping.run(playing.all(opened, path))
         except (BudgetError, EndpointError) as error:
             # the same class, since the exit code follows from it
             raise type(error)(f"{error}\n{stopping.resume}") from None
-    return cells
+    return playing.made
 
 
 def _page(loaded: LoadedStudy, summary: Mapping[str, Any], path: Path) -> Path | None:

@@ -111,23 +111,19 @@ def learn(
     from gem_ma.cli.runs import report_of, tell_changes
     from gem_ma.cli.stopping import Stopping
     from gem_ma.cli.trained import show_training, verdict
-    from gem_ma.runs.folder import open_folder
-    from gem_ma.runs.plans import open_policies, try_seats
     from gem_ma.training.processes.teams import LostError
-    from gem_ma.training.schedule.checks import checked_worlds
+    from gem_ma.training.schedule.checks import open_training
 
-    config = loaded.config
-    worlds = checked_worlds(loaded)
-    for world in worlds.examined:
-        try_seats(world.config, world.scenario)
+    opened = open_training(loaded)
+    worlds = opened.worlds
     # before models are opened: every process takes the device of its rank
     with joined(loaded, ray, workers) as teams:
-        policies = open_policies(config, base=loaded.base)
+        policies = opened.policies
         resume = resume or f"gem-ma resume {path}"
         resume += f" --processes {teams.play.size}" * _is_started_here()
         resume += f" --ray {ray}" * (ray is not None)
         resume += f" --workers {workers}" * (workers is not None)
-        with open_folder("train", loaded, worlds, policies, path, fresh) as folder:
+        with opened.folder(path, fresh) as folder:
             stopping = Stopping(resume)
             run = _Training(loaded, worlds, policies, folder, stopping)
             try:

@@ -91,15 +91,16 @@ class Loaded:
 
     @contextmanager
     def placing(self) -> Iterator[None]:
-        """Gives a ConfigError that is raised inside, and begins with a key of the config, the
-        file and line of that key."""
+        """Gives a ConfigError or DataError that is raised inside, and begins with a key of the
+        config, the file and line of that key."""
         try:
             yield
-        except ConfigError as error:
+        except (ConfigError, DataError) as error:
             lines = str(error).split("\n")
             if (placed := list(map(self._placed, lines))) == lines:
                 raise
-            raise ConfigError("\n".join(placed)) from error
+            raised = DataError if isinstance(error, DataError) else ConfigError
+            raise raised("\n".join(placed)) from error
 
     def _placed(self, line: str) -> str:
         """A line of a message with its place, where it begins with a key of the config, as is the
@@ -205,7 +206,8 @@ def load_study(
             header = f"# {' x '.join(names)}: a cell of the study {document.place(()).file}\n"
             # a cell plays: what the shared section `train:` says is left to `gem-ma train`
             plays = config.model_copy(update={"train": None})
-            cells[names] = Loaded(plays, header + write(filled.value), path)
+            text_of_cell = header + write(filled.value)
+            cells[names] = Loaded(plays, text_of_cell, path, places=filled.places)
     refuse(faults, document.place(()).file)
     return LoadedStudy(
         grid.sections,

@@ -18,11 +18,11 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.spelling import nearest
 from gem_ma.runs.costs import costs_of, other_models
-from gem_ma.runs.folder import open_folder
-from gem_ma.runs.plans import budget_of, evaluation_plans, open_policies
+from gem_ma.runs.open import Opened, open_config
+from gem_ma.runs.plans import budget_of, evaluation_plans
 from gem_ma.runs.playing import play_into
 from gem_ma.runs.store import run_path, write_file
-from gem_ma.runs.worlds import World, Worlds, worlds_of
+from gem_ma.runs.worlds import World, Worlds
 from gem_ma.scores.groups import SUCCESS
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.studies import Cell, cell_of, study_summary
@@ -92,18 +92,16 @@ class Policies:
     """Open policies of the cells: the same model with the same options is opened once, and kept
     while a later cell needs it."""
 
-    def __init__(self, cells: Sequence[Loaded], *, offline: bool = False) -> None:
-        """`offline`: nothing will be sampled, so no key is read."""
-
+    def __init__(self, cells: Sequence[Loaded]) -> None:
         self.open: dict[str, Policy] = {}
-        self.options: dict[str, Any] = {"offline": True} if offline else {}
         # what each cell that is still to come needs
         self.left = [set(self._keys(cell).values()) for cell in cells]
         self.budget = budget_of(cells[0].config) if cells else None  # one for all cells
 
-    def of(self, loaded: Loaded) -> dict[str, Policy]:
+    def of(self, opened: Opened) -> dict[str, Policy]:
         """The policies that this cell samples from, the next of the cells."""
 
+        loaded = opened.loaded
         keys = self._keys(loaded)
         needed = set().union(*self.left)
         # what no later cell needs gives its memory back before the next one is opened
@@ -115,10 +113,7 @@ class Policies:
                     update={**_NO_SEATS, "policies": {name: loaded.config.policies[name]}}
                 )
                 # each alone: the others may be open already, for an earlier cell
-                with loaded.placing():
-                    self.open[key] = open_policies(
-                        alone, base=loaded.base, names=[name], budget=self.budget, **self.options
-                    )[name]
+                self.open[key] = opened.of_policies(alone, (name,), self.budget)[name]
         return {name: self.open[key] for name, key in keys.items()}
 
     @staticmethod
@@ -136,17 +131,17 @@ class Policies:
         }
 
 
-def worlds_of_cells(loaded: LoadedStudy) -> dict[Names, Worlds]:
-    """The worlds of every cell; cells with the same options share one scenario, and its data."""
+def open_cells(loaded: LoadedStudy, *, offline: bool = False) -> dict[Names, Opened]:
+    """Every cell, opened; cells with the same options share one scenario, and its data."""
 
     made: dict[str, Scenario] = {}
     return {
-        names: worlds_of(cell.config, base=cell.base, made=made)
+        names: open_config(cell, seats=False, offline=offline, made=made)
         for names, cell in loaded.cells.items()
     }
 
 
-def check_measures(names: Sequence[str], worlds: Mapping[Names, Worlds]) -> None:
+def check_measures(names: Sequence[str], cells: Mapping[Names, Opened]) -> None:
     """Raises ConfigError, before anything is played, for a score that no cell will have.
 
     What a scenario measures is known from a play: one of two decision points, with silent
@@ -158,12 +153,12 @@ def check_measures(names: Sequence[str], worlds: Mapping[Names, Worlds]) -> None
     known: dict[str, None] = {}
     # cells that share a scenario have the same scores, so one play of it is enough
     different = {
-        tuple(id(rules_of(world.scenario)) for world in of_cell.played): at
-        for at, of_cell in worlds.items()
+        tuple(id(rules_of(world.scenario)) for world in opened.worlds.played): at
+        for at, opened in cells.items()
     }
     for cell in different.values():
         try:
-            for world in worlds[cell].played:
+            for world in cells[cell].worlds.played:
                 known |= dict.fromkeys(_scores_of(world))
         except Exception:
             # the play itself will say what is wrong; the names are checked again at its end
@@ -210,14 +205,27 @@ class Playing:
         self.measures = measures
         self.fresh = fresh
         self.page = page
+        self.made: dict[Names, Cell] = {}
 
-    async def cell(
-        self, loaded: Loaded, path: Path, worlds: Worlds, policies: Mapping[str, Policy]
-    ) -> Cell:
+    async def all(self, opened: Mapping[Names, Opened], path: Path) -> None:
+        """Plays the cells one after the other, all on one loop, since they share engines; what came
+        of each goes into `made`, up to a signal."""
+        policies = Policies([each.loaded for each in opened.values()])
+        for names, each in opened.items():
+            each.policies = policies.of(each)
+            place = cell_path(path, names, each.loaded)
+            self.made[names] = await self.cell(each, place)
+            if self.stopping.signal:
+                return
+
+    async def cell(self, opened: Opened, path: Path) -> Cell:
         """Plays what this cell's run folder lacks and gives what came of it."""
 
+        loaded = opened.loaded
+        worlds = opened.worlds
+        policies = opened.policies
         make_folder(path, path.parent)  # no link below the study's folder
-        with open_folder("run", loaded, worlds, policies, path, self.fresh) as folder:
+        with opened.folder(path, self.fresh) as folder:
             plans = list(worlds.plans())
             done = folder.done()
             left = [plan for plan in plans if plan.id not in done]

@@ -1,21 +1,88 @@
-"""The run folder of a config, made or taken up, with what its manifest must hold."""
+"""A config, opened: its worlds, its policies and its run folder. The one way in, of commands, of
+`gem_ma.api`, of the viewer and of other trainers: whatever opens a config does it here, so that
+each fault names the file and the line of its key, and is found before a run folder is made.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from gem_ma.config.loading import Loaded
+from gem_ma.config.settings import Config
+from gem_ma.engines.api.budget import Budget
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Weighs
 from gem_ma.kernel.scenario import Scenario
+from gem_ma.runs.plans import open_policies, try_seats
 from gem_ma.runs.store import RunFolder
 from gem_ma.runs.used import files_used
-from gem_ma.runs.worlds import Worlds
+from gem_ma.runs.worlds import Worlds, worlds_of
 from gem_ma.scores.verdicts import heads_of, success_row
+
+
+@dataclass
+class Opened:
+    """A config with what it names: `worlds` are made; `policies` are opened when they are asked for
+    first, since a learner may take its device before."""
+
+    loaded: Loaded
+    worlds: Worlds
+    command: str = "run"
+    offline: bool = False  # nothing will be sampled, so no key is read
+
+    @classmethod
+    def of(cls, config: Config, base: Path | None = None) -> Opened:
+        """Of settings whose file is not known; relative paths are looked up in `base` first."""
+        loaded = Loaded(config, "", base / "config.yaml" if base is not None else None)
+        return cls(loaded, worlds_of(config, base=base))
+
+    @cached_property
+    def policies(self) -> dict[str, Policy]:
+        """Every policy that has a seat, learns or teaches. Raises ConfigError or DataError for a
+        model that cannot be opened."""
+        return self.of_policies(self.loaded.config)
+
+    def of_policies(
+        self, config: Config, names: tuple[str, ...] = (), budget: Budget | None = None
+    ) -> dict[str, Policy]:
+        """The policies of another cast of this config, and those of `names`."""
+        with self.loaded.placing():
+            return open_policies(
+                config, base=self.loaded.base, names=names, budget=budget, offline=self.offline
+            )
+
+    def folder(self, path: Path, fresh: bool = False) -> RunFolder:
+        """The run folder, made or taken up."""
+        return open_folder(self.command, self.loaded, self.worlds, self.policies, path, fresh)
+
+
+def open_config(
+    loaded: Loaded,
+    command: str = "run",
+    *,
+    check: Callable[[Worlds], object] | None = None,
+    seats: bool = True,
+    offline: bool = False,
+    made: dict[str, Scenario] | None = None,
+) -> Opened:
+    """Opens a config for a command: `run` or `train`. `check`: what else its worlds must pass;
+    `seats`: whether each behaviour is made once, so that a wrong option is found now; `made`:
+    scenarios that several configs share.
+
+    Raises ConfigError with file and line, DataError where data of a scenario is missing or damaged.
+    """
+    with loaded.placing():
+        worlds = worlds_of(loaded.config, base=loaded.base, made=made)
+        if check is not None:
+            check(worlds)
+        for world in (worlds.examined if command == "train" else worlds.played) if seats else ():
+            try_seats(world.config, world.scenario)
+    return Opened(loaded, worlds, command, offline)
 
 
 def open_folder(

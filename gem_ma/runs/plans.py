@@ -29,7 +29,7 @@ from gem_ma.engines.api.budget import Budget
 from gem_ma.engines.base import Engine, Policy, stable_seed
 from gem_ma.engines.opening import open_engine
 from gem_ma.kernel.episode import Seat
-from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.registry import load, make, task_of
 from gem_ma.system.options import signature
@@ -164,16 +164,16 @@ def _engine(
 
 @contextmanager
 def _named(policy: str, options: Mapping[str, Any]) -> Iterator[None]:
-    """Gives a ConfigError of an engine the key of the config that it is about, so that whoever
-    knows the file can say where it stands."""
+    """Gives an error of an engine the key of the config that it is about, so that whoever knows
+    the file can say where it stands."""
     try:
         yield
-    except ConfigError as error:
+    except (ConfigError, DataError) as error:
         # a subclass has its own exit code
-        if type(error) is not ConfigError:
+        if type(error) not in (ConfigError, DataError):
             raise
         lines = [_placed(line, policy, options) for line in str(error).splitlines()]
-        raise ConfigError("\n".join(lines)) from error
+        raise type(error)("\n".join(lines)) from error
 
 
 def _placed(line: str, policy: str, options: Mapping[str, Any]) -> str:

@@ -6,12 +6,23 @@ Knows no command line and prints no score.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, contextmanager
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
@@ -20,11 +31,101 @@ from gem_ma.engines.capabilities import Priced
 from gem_ma.engines.small.human import asks_person
 from gem_ma.engines.small.replay import Remembered
 from gem_ma.kernel.episode import End, Episode
-from gem_ma.kernel.errors import BudgetError
+from gem_ma.kernel.errors import BudgetError, EndpointError, GemMaError
+from gem_ma.runs.open import Opened
+from gem_ma.runs.score import score_of
 from gem_ma.runs.store import RunFolder
 from gem_ma.runs.store.interrupted import forget_replies, keep_reply, read_replies, remove_replies
 
 TICK_S = 1.0  # between two drawings of the progress line while no play ends
+
+
+class Silent:
+    """What a command shows and asks while it plays: nothing. `gem-ma` has its own, with a progress
+    line, signals and baselines."""
+
+    signal = 0  # what stopped it
+
+    def started(self, path: Path) -> None:
+        """The run folder is open: from here on there is something to go on with."""
+
+    def note(self, line: str) -> None:
+        """Something that the user should read."""
+
+    def until_stopped(self, plans: Iterable[Plan]) -> Iterable[Plan]:
+        """The plans, until a signal comes."""
+        return plans
+
+    @contextmanager
+    def playing(self, planned: int, played: int) -> Iterator[Any]:
+        """While it plays: the progress, with `skip`, `hide`, `start`, `end` and `tick`."""
+        yield self
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs the plays to their end."""
+        wait(work)
+
+    def baselines(self, opened: Opened, path: Path) -> dict[str, Any] | None:
+        """Scores to set beside that of the run; None for none."""
+        return None
+
+    def skip(self, count: int) -> None: ...
+    def hide(self) -> None: ...
+    def start(self, plan: Any) -> None: ...
+    def end(self, outcome: str) -> None: ...
+    def tick(self) -> None: ...
+
+
+class Played(NamedTuple):
+    """A run folder after a command: its score, whether all was played, and the error of a spent
+    budget or of an endpoint out of reach, which ends the play and loses nothing."""
+
+    summary: dict[str, Any]
+    complete: bool
+    limit: GemMaError | None
+
+
+def play_run(
+    opened: Opened, path: Path, *, fresh: bool = False, retry_failed: bool = False, watch: Any
+) -> Played:
+    """Plays what the run folder lacks and scores all that it holds: the body of `gem-ma run` and of
+    `gem_ma.run`. `watch` is a `Silent` or as one."""
+    with opened.folder(path, fresh) as folder:
+        watch.started(path)
+        limit: GemMaError | None = None
+        try:
+            _play_rest(opened, folder, retry_failed, watch)
+        except (BudgetError, EndpointError) as error:
+            # caught here, so that what was played before it is scored and kept
+            limit = error
+        summary = score_of(opened.loaded, opened.worlds, folder)
+        complete = not watch.signal and limit is None
+        if complete and (scores := watch.baselines(opened, path)) is not None:
+            summary["baselines"] = scores
+            complete = not watch.signal
+        if complete:
+            folder.write_summary(summary)
+    return Played(summary, complete, limit)
+
+
+def _play_rest(opened: Opened, folder: RunFolder, retry_failed: bool, watch: Any) -> None:
+    worlds = opened.worlds
+    done = folder.done() - (folder.failed() if retry_failed else set())
+    planned = worlds.count()
+    if len(done) > planned:
+        watch.note(
+            f"{folder.path} holds {len(done)} episodes already; all of them are scored, not only"
+            f" the {planned} asked for now"
+        )
+    # plans are made as they are played: a large run would hold all of them in memory
+    plans = (plan for plan in worlds.plans() if plan.id not in done)
+    played = sum(plan.id in done for plan in worlds.plans()) if done else 0
+    left = planned - played
+    if left:
+        concurrency = min(opened.loaded.config.run.concurrency, left)
+        with watch.playing(planned, played) as progress:
+            going = watch.until_stopped(plans)
+            watch.run(play_into(folder, going, opened.policies, concurrency, progress))
 
 
 async def play_into(
@@ -138,3 +239,16 @@ async def _tick(progress: Any) -> None:
     while True:
         await asyncio.sleep(TICK_S)
         progress.tick()
+
+
+def wait(work: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine. A notebook runs a loop already, so there it gets a thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    # a second loop cannot run inside of the first one, in its thread
+    with ThreadPoolExecutor(1) as thread:
+        # a thread begins without the caller's context variables (PEP 567); a seat that another
+        # program plays is known by one
+        return thread.submit(copy_context().run, asyncio.run, work).result()

@@ -13,12 +13,12 @@ from gem_ma.config.playing import ScenarioSettings
 from gem_ma.config.settings import Config
 from gem_ma.kernel.errors import ConfigError, DataError, StoreError
 from gem_ma.runs.costs import costs_of, other_models
-from gem_ma.runs.folder import world_facts
+from gem_ma.runs.open import Opened, world_facts
 from gem_ma.runs.store import read_ends, read_episodes, read_manifest, read_summary, read_verdicts
 from gem_ma.runs.store.lines import read_resolved
 from gem_ma.runs.store.names import with_changes
 from gem_ma.runs.store.used import changed_data, changed_rules, differing
-from gem_ma.runs.worlds import Worlds, worlds_of
+from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.verdicts import repeating
 from gem_ma.system.files import damage
@@ -168,7 +168,7 @@ def _made(config: Config, name: str) -> Worlds:
     # exams are not judged again, so that their worlds need not be there
     exams = config.evaluate.model_copy(update={"scenarios": {}})
     try:
-        return worlds_of(config.model_copy(update={"evaluate": exams}))
+        return Opened.of(config.model_copy(update={"evaluate": exams})).worlds
     except (ConfigError, DataError):
         raise
     except Exception as error:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gem_ma import credit
-from gem_ma.api import Source, load_config, wait
+from gem_ma.api import Source, load_config
 from gem_ma.config.loading import Loaded, Overrides
 from gem_ma.config.training import TrainSettings
 from gem_ma.credit.estimators import estimate
@@ -25,8 +25,9 @@ from gem_ma.engines.base import Policy
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, DataError
-from gem_ma.runs.plans import open_policies, try_seats
-from gem_ma.runs.worlds import Worlds, worlds_of
+from gem_ma.runs.open import open_config
+from gem_ma.runs.playing import wait
+from gem_ma.runs.worlds import Worlds
 from gem_ma.trainers.samples import Sample, samples
 from gem_ma.training.learner.pairs import PAIRED
 from gem_ma.training.loop.local import LocalPlayers
@@ -81,19 +82,19 @@ class Course:
     ) -> None:
         loaded = load_config(source, overrides)
         loaded.config.only  # noqa: B018 (refuses several: a start would not say which it is of)
-        self.worlds = worlds_of(loaded.config, base=loaded.base)
+        opened = open_config(loaded)
+        self.worlds = opened.worlds
         self.config = self.worlds.played[0].config
         self.settings = trained_by(loaded)
         self.policy = chosen(self.settings, policy)
         self.settings = settings_of(self.settings, self.policy)
         check_training(self.settings)
-        try_seats(self.config, self.worlds.played[0].scenario)
         self.agents = tuple(
             agent for agent, seat in self.config.agents.items() if seat.policy == self.policy
         )
         if not self.agents:
             raise ConfigError(f"agents: no seat is taken by policy {self.policy!r}")
-        self.policies: dict[str, Policy] = open_policies(self.config, base=loaded.base)
+        self.policies: dict[str, Policy] = opened.of_policies(self.config)
         self.players = LocalPlayers(self.config, self.policies, [self.policy])
         self.state: dict[str, float] = {}  # of an estimator that keeps a baseline
         self.named: Counter[Start] = Counter()  # how often each start has been played

@@ -21,8 +21,7 @@ from gem_ma.engines.local.chat import Chat
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Reply, Request, Sampling, Usage
-from gem_ma.runs.plans import open_policies
-from gem_ma.runs.worlds import worlds_of
+from gem_ma.runs.open import open_config
 from gem_ma.trainers.course import Start, check_training, chosen, starts_of, trained_by
 from gem_ma.trainers.samples import Sample, samples
 from gem_ma.training.schedule.alternation import settings_of
@@ -42,7 +41,8 @@ class Outside:
     ) -> None:
         loaded = load_config(source, overrides)
         loaded.config.only  # noqa: B018 (refuses several: a start would not say which it is of)
-        self.worlds = worlds_of(loaded.config, base=loaded.base)
+        opened = open_config(loaded, seats=False)
+        self.worlds = opened.worlds
         config = self.worlds.played[0].config
         settings = trained_by(loaded)
         self.policy = chosen(settings, policy)
@@ -64,7 +64,7 @@ class Outside:
             for agent, seat in seats
         }
         others = config.model_copy(update={"agents": empty, "train": None})
-        self.others: dict[str, Policy] = open_policies(others, base=loaded.base)
+        self.others: dict[str, Policy] = opened.of_policies(others)
 
     def starts(self, count: int, *, each_agent: bool = False) -> list[Start]:
         """The first so many starts of the training, tasks of the split in turn; `each_agent`: once

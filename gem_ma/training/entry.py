@@ -18,9 +18,10 @@ from gem_ma.engines.capabilities import Divides, Reachable, Trains
 from gem_ma.engines.opening import paces
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
-from gem_ma.runs.plans import budget_of, open_policies
+from gem_ma.runs.open import Opened
+from gem_ma.runs.plans import budget_of
 from gem_ma.runs.store import RunFolder
-from gem_ma.runs.worlds import Worlds, worlds_of
+from gem_ma.runs.worlds import Worlds
 from gem_ma.training.learner.capabilities import Follows, Joins, Values
 from gem_ma.training.learner.critic import Critic
 from gem_ma.training.loop.attendants import (
@@ -91,9 +92,8 @@ def run_training(
 ) -> dict[str, Any]:
     """Opens the scenario and the policies of a config (paths from `base`) and trains; see
     `train`. `folder` None keeps no record."""
-    policies = open_policies(config, base=base)
-    worlds = worlds_of(config, base=base)
-    return asyncio.run(train(config, worlds, policies, folder, on_step=on_step))
+    opened = Opened.of(config, base)
+    return asyncio.run(train(config, opened.worlds, opened.policies, folder, on_step=on_step))
 
 
 def open_parts(

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import gem_ma
-from gem_ma.api import wait
 from gem_ma.cli.main import main
 from gem_ma.config.settings import Config
+from gem_ma.runs.playing import wait
 
 KUHN = ["train.steps=2", "train.episodes=8", "evaluate.episodes=4"]
 

@@ -111,11 +111,11 @@ def test_a_model_folder_without_tokenizer_or_not_there(tmp_path: Path, kuhn_mode
         file.unlink()
     before = contents(model)
     run = ("run", "referential", "agents.speaker.model=transformers/model")
-    one_line(gem_ma(*run, cwd=tmp_path), 2, "policy 'speaker'", "tokenizer")
+    one_line(gem_ma(*run, cwd=tmp_path), 2, "policies.speaker: ", "tokenizer")
     one_line(
         gem_ma(*run[:2], "agents.speaker.model=transformers/nowhere", cwd=tmp_path),
         2,
-        "policy 'speaker'",
+        "policies.speaker: ",
         "nowhere",
     )
     assert contents(model) == before and [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -150,7 +150,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         **dict.fromkeys(("mkdir", "write_text"), SAVED),
     },
     "gem_ma/system/extras.py": {"read_text": "what pip noted beside the package"},
-    "gem_ma/runs/folder.py": {"open": "RunFolder.open"},
+    "gem_ma/runs/open.py": {"open": "RunFolder.open"},
     "gem_ma/runs/store/disk.py": {
         "mkdir": "the root of a run folder",
         "rename": "the whole run folder, put aside",

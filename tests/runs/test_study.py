@@ -24,7 +24,7 @@ from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.types import Action, Turn
 from gem_ma.pages.static.study import write_study
-from gem_ma.runs.cells import Policies
+from gem_ma.runs.cells import Policies, open_cells
 from gem_ma.runs.store import hold_folder
 from gem_ma.scores.groups import Kinds
 from gem_ma.scores.judge import Judge
@@ -767,7 +767,7 @@ grid:
 """
     study = load_study(written(tmp_path, text))
     policies = Policies(list(study.cells.values()))
-    seen = [policies.of(cell) for cell in study.cells.values()]
+    seen = [policies.of(cell) for cell in open_cells(study).values()]
     assert (
         seen[0]["a"] is seen[1]["a"]
         and seen[0]["b"] is seen[2]["b"]

@@ -26,7 +26,7 @@ from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.kernel.types import Action, Asked, Turn
 from gem_ma.pages.static.beside import add_row, read_rows
 from gem_ma.record.codec import from_json, to_json
-from gem_ma.runs.plans import open_policies
+from gem_ma.runs.open import Opened
 from gem_ma.runs.worlds import World, Worlds
 
 FILE = "forks.jsonl"
@@ -103,7 +103,8 @@ def forked(base: Fork, worlds: Worlds, number: int, wish: Mapping[str, Any], tru
     names = {
         name for taken in cast.values() for name in (taken.policy, *taken.policies.values()) if name
     }
-    policies = open_policies(_only(world.config, cast), names=names) if names else {}
+    alone = _only(world.config, cast)
+    policies = Opened.of(alone).of_policies(alone, tuple(names)) if names else {}
     behaviours = {name: _with_script(taken.behaviour, script[name]) for name, taken in cast.items()}
     played = asyncio.run(play(plan, policies, behaviours))
     steps = tuple(sorted({*(known for known in base.typed if known < step), step}))

@@ -25,10 +25,8 @@ from gem_ma.pages.live.forms import answer_wish, begin_form, begin_wish, choose_
 from gem_ma.pages.live.sitting import Sitting
 from gem_ma.pages.static.page import PLAYED, Html, page, text
 from gem_ma.runs.by_hand import drawn_seed, with_person
-from gem_ma.runs.folder import open_folder
-from gem_ma.runs.plans import try_seats
+from gem_ma.runs.open import open_config
 from gem_ma.runs.store import run_path
-from gem_ma.runs.worlds import worlds_of
 
 PATIENCE_S = 30 * 60.0  # a question that nobody answers so long ends its play
 # plays that run at once; plays that a server remembers
@@ -165,9 +163,9 @@ class Plays:
         seed = _seed(wish["seed"])
         with _making(name):
             loaded = with_person(name, words, agent, seed=seed)
-            worlds = worlds_of(loaded.config, base=loaded.base)
+            opened = open_config(loaded)
+            worlds = opened.worlds
             (world,) = worlds.played
-            try_seats(world.config, world.scenario)
             plan = next(worlds.plans())
         for other, seat in world.config.agents.items():
             if other != agent and (seat.policy or seat.policies):
@@ -178,7 +176,7 @@ class Plays:
             if len(self._open()) >= MOST_OPEN:
                 raise ConfigError(f"{MOST_OPEN} plays are open; end one of them first")
             path = _free(run_path(f"play-{loaded.stem}", loaded.identity(), self.root))
-            sitting.begin(open_folder("run", loaded, worlds, {}, path, False))
+            sitting.begin(opened.folder(path))
             self._sittings[sitting.name] = sitting
             self._forget()
         return sitting.name

@@ -24,8 +24,8 @@ from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Carries, Pins
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, GemMaError
-from gem_ma.runs.plans import open_policies
-from gem_ma.runs.worlds import Worlds, worlds_of
+from gem_ma.runs.open import Opened
+from gem_ma.runs.worlds import Worlds
 from gem_ma.system.import_folders import search_folder
 from gem_ma.training.loop.local import heated, play_chunk
 from gem_ma.training.processes.chunks import SIZE, Hands, Job, cut, share_out
@@ -174,8 +174,9 @@ class Playroom:
             search_folder(Path(self.folder))
         try:
             self.config = Config.model_validate_json(self.settings)
-            policies = open_policies(self.config, base=self.base)
-            self.worlds = worlds_of(self.config, base=self.base)
+            opened = Opened.of(self.config, self.base)
+            policies = opened.policies
+            self.worlds = opened.worlds
             self.policies = policies
         except Exception as error:  # an import too: the asking process opened the same
             named = "" if isinstance(error, GemMaError) else f"{type(error).__name__}: "

@@ -23,7 +23,8 @@ from gem_ma.credit.table import KEYS
 from gem_ma.engines.capabilities import Configured
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
-from gem_ma.runs.worlds import Worlds, worlds_of
+from gem_ma.runs.open import Opened, open_config
+from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.judge import Judge
 from gem_ma.training.learner.losses import surrogate
 from gem_ma.training.learner.mismatch import SAMPLED, unlearnable
@@ -450,14 +451,12 @@ def _check_nothing(settings: TrainSettings, where: str) -> None:
 # What a config that learns must pass before a run folder is made for it.
 
 
-def checked_worlds(loaded: Loaded) -> Worlds:
-    """The worlds of a config that learns. Raises ConfigError, with file and line, where `train:`
-    does not fit together: before a folder is made."""
+def open_training(loaded: Loaded, *, seats: bool = True, offline: bool = False) -> Opened:
+    """As `open_config`. Raises ConfigError, with file and line, where `train:` does not fit
+    together."""
 
-    config = loaded.config
-    # a fault gets the file and line of its key
-    with loaded.placing():
-        worlds = worlds_of(config, base=loaded.base)
-        settings = checked(config, config.policies, worlds)
+    def check(worlds: Worlds) -> None:
+        settings = checked(loaded.config, loaded.config.policies, worlds)
         check_discounts(worlds, settings)
-    return worlds
+
+    return open_config(loaded, "train", check=check, seats=seats, offline=offline)
