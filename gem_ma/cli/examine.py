@@ -3,17 +3,31 @@ whose success with it is its ceiling."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from gem_ma.config.loading import Loaded
-    from gem_ma.config.settings import Config
-    from gem_ma.kernel.episode import Episode
-    from gem_ma.kernel.scenario import Scenario
-    from gem_ma.scores.judge import Judge
+from gem_ma.cli.exits import Interrupted
+from gem_ma.cli.stopping import Stopping
+from gem_ma.cli.terminal import Progress, columns, emit, emit_json, progress_line
+from gem_ma.config.loading import Loaded
+from gem_ma.config.seats import seats_of
+from gem_ma.config.settings import Config
+from gem_ma.driver.many import play_many
+from gem_ma.engines.small.human import asks_person
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Scenario
+from gem_ma.kernel.spelling import nearest
+from gem_ma.runs.open import open_config
+from gem_ma.runs.plans import cast_with, evaluation_plans
+from gem_ma.runs.playing import outcome
+from gem_ma.runs.store import read_manifest
+from gem_ma.runs.store.manifest import note_in_manifest
+from gem_ma.scores.groups import group_rows, interval_text, labels_of
+from gem_ma.scores.judge import Judge
 
 MOST_LOST = 20  # lost episodes that are printed
 
@@ -34,17 +48,6 @@ def examine(
     `record`: a run folder whose manifest keeps the result. Raises ConfigError where the scenario
     has no examiners for this agent.
     """
-    from dataclasses import replace
-
-    from gem_ma.cli.exits import Interrupted
-    from gem_ma.cli.stopping import Stopping
-    from gem_ma.cli.terminal import Progress
-    from gem_ma.engines.small.human import asks_person
-    from gem_ma.runs.open import open_config
-    from gem_ma.runs.plans import evaluation_plans
-    from gem_ma.runs.store import read_manifest
-    from gem_ma.runs.store.manifest import note_in_manifest
-    from gem_ma.scores.judge import Judge
 
     loaded.config.only  # noqa: B018 (refuses several: an agent may have another part in each)
     opened = open_config(loaded, seats=False)
@@ -84,10 +87,6 @@ def examine(
 def _examination(loaded: Loaded, scenario: Scenario, agent: str) -> Config:
     """The config with examiners in all seats but the agent's, one try each. Raises ConfigError
     where there are none."""
-    from gem_ma.config.seats import seats_of
-    from gem_ma.kernel.errors import ConfigError
-    from gem_ma.kernel.spelling import nearest
-    from gem_ma.runs.plans import cast_with
 
     if agent not in scenario.agents:
         raise ConfigError(
@@ -139,10 +138,6 @@ def _result(
 async def _play(
     plans: Any, policies: Any, concurrency: int, episodes: list[Episode], progress: Any
 ) -> None:
-    from contextlib import aclosing
-
-    from gem_ma.driver.many import play_many
-    from gem_ma.runs.playing import outcome
 
     played: Any = play_many(plans, policies, concurrency=concurrency, started=progress.start)
     # a signal leaves plays open; they are closed here, while their loop still runs
@@ -160,7 +155,6 @@ def _is_lost(episode: Episode, judge: Judge) -> bool:
 
 def _loss(episode: Episode, judge: Judge) -> dict[str, Any]:
     """Which episode was lost and why, in short."""
-    from gem_ma.scores.groups import labels_of
 
     # the last reason stands nearest to the verdict
     why = next((entry.why for entry in reversed(episode.ledger) if entry.why), "")
@@ -183,8 +177,6 @@ def _loss(episode: Episode, judge: Judge) -> dict[str, Any]:
 def _show(
     result: dict[str, Any], summary: dict[str, Any], record: Path | None, as_json: bool
 ) -> None:
-    from gem_ma.cli.terminal import columns, emit, emit_json
-    from gem_ma.scores.groups import group_rows, interval_text
 
     if as_json:
         emit_json({**result, "record": str(record) if record else None})
@@ -223,7 +215,6 @@ def _loss_text(loss: Mapping[str, Any]) -> str:
 def _verdict(result: dict[str, Any], at_least: float | None) -> int:
     """1 where the ceiling is below what is wanted, or where nothing could be scored; failed
     episodes count as lost."""
-    from gem_ma.cli.terminal import progress_line
 
     mean = result["ceiling"]["mean"] if result["ceiling"] else None
     if at_least is None:
