@@ -127,7 +127,7 @@ def config(name: str, source: str, learns: tuple[str, ...], model: str, as_json:
 
 def _learning(model: str) -> tuple[str, dict[str, str]]:
     """What learns a small game, by the kind and size of the model: further keys of the policy, and
-    the words of the template. docs/log.md has the measurements."""
+    the words of the template. experiments/log.md has the measurements."""
     if model == TABLE:
         # a table takes a value per view and answer, so its steps are far larger
         return ", optimizer: adam", {"steps": "60", "episodes": "64", "lr": "0.1", "update": ""}

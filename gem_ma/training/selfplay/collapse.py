@@ -58,7 +58,8 @@ SLOWER = "learn more slowly, train.lr a third"
 EXPLORING = "keep it exploring, train.loss.entropy=0.01"
 BOUND = "bind it to what can be read, policies.{policy}.constrain=legal (closed choices) or tools"
 OLDER = "half of its games against older selves: 'train.opponents={{latest: 0.5, uniform: 0.5}}'"
-# Random weights hardly read what they are shown; this wakes them (docs/log.md), in models alone.
+# Random weights hardly read what they are shown; this wakes them, in models alone
+# (experiments/log.md).
 WAKING = (
     "learn several times from each step's plays, train.loss.epochs=3 train.loss.minibatches=4"
     " train.lr=0.002"
