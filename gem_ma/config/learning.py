@@ -12,7 +12,7 @@ from pydantic import Field, field_validator
 from gem_ma.config.playing import Settings
 from gem_ma.kernel.spelling import near
 
-# These are the only lists: who computes reads them off (`credit`, `estimators.shaping`,
+# These are the only lists: who computes reads them off (`credit`, `estimators.moving`,
 # `training.learner.losses`), so a name that a config may say is one that is computed.
 Rule = Literal["until_next_turn", "own_step", "terminal_to_last"]  # and team_mix(w)
 Truncated = Literal["zero", "drop"]

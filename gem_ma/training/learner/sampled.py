@@ -108,12 +108,10 @@ class Sampled(NamedTuple):
         return self.advantage * weight
 
     def pairs(self) -> Pairs:
-        """See `Pairs.of`."""
         assert self.group is not None
         return Pairs.of(self.advantage, self.part, self.group)
 
     def weights(self, how: LossSettings, longest: int) -> NDArray[np.float64]:
-        """See `token_weights`."""
         return token_weights(self.turn, how.aggregation, self.part, longest)
 
 

@@ -345,7 +345,6 @@ class Habits:
         return self._scale
 
     def keeps_versions(self) -> bool:
-        """See `Trial.keeps_versions`."""
         if self._keeps is None:
             self._keeps = self._trial().keeps_versions()
         return self._keeps

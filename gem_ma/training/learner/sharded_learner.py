@@ -130,7 +130,6 @@ class Published:
 
     @property
     def version(self) -> int:
-        """See `Sampler`."""
         return int(self.engine.version)
 
     @version.setter
@@ -139,7 +138,6 @@ class Published:
 
     @property
     def unpublished(self) -> bool:
-        """See `Sampler`."""
         return bool(self.engine.unpublished)
 
     @unpublished.setter
@@ -148,7 +146,6 @@ class Published:
 
     @property
     def probes(self) -> Sequence[tuple[int, ...]]:
-        """See `Sampler`."""
         return [tuple(probe) for probe in self._first(lambda: list(self.engine.probes))]
 
     def take(self, weights: Mapping[str, Any]) -> None:
@@ -164,7 +161,6 @@ class Published:
         samplings: Sequence[Sampling],
         seeds: Sequence[int],
     ) -> Sequence[Drawn]:
-        """See `Sampler`."""
 
         def drawn() -> list[Any]:
             draws = self.engine.sample_ids(prompts, samplings, seeds)
@@ -219,11 +215,9 @@ class ShardedScorer(Scorer):
         super().__init__(engine, temperature)
 
     def together(self, work: Callable[[], T]) -> T:
-        """See `Scorer.together`."""
         return self.whole.run(work)
 
     def rest(self) -> None:
-        """See `Scorer.rest`."""
         self.whole.rest()
 
     def packs(self, chosen: Sequence[Row], team: Team | None = None) -> Iterator[Pack]:
@@ -273,7 +267,6 @@ class ShardedLearner(TorchLearner):
             self.dtype = str(self.computes).removeprefix("torch.")
 
     def new_scorer(self) -> Scorer:
-        """See `Trained.new_scorer`."""
         dtype = None if self.computes is None else str(self.computes)
         return ShardedScorer(self.engine, self.temperature, self.whole, dtype)
 
@@ -283,7 +276,6 @@ class ShardedLearner(TorchLearner):
 
     @contextmanager
     def holding(self, weights: Mapping[str, Any]) -> Iterator[None]:
-        """See `Trained.holding`."""
         # copied: what is gathered is read from where the parts lie
         now = {name: weight.detach().clone() for name, weight in self.parameters.items()}
         try:
@@ -309,12 +301,10 @@ class ShardedLearner(TorchLearner):
         """Each backward pass has done so."""
 
     def clip(self, grad_clip: float) -> float:
-        """See `Trained.clip`."""
         norm = self.torch.nn.utils.clip_grad_norm_(self.masters.values(), grad_clip)
         return float(norm.full_tensor())
 
     def placed(self, name: str, whole: Any) -> Any:
-        """See `Trained.placed`."""
         from torch.distributed.tensor import DTensor, distribute_tensor
 
         if isinstance(whole, DTensor):

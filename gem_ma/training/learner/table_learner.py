@@ -58,7 +58,6 @@ class TableReference:
         self.teacher: tuple[Table, float] | None = None
 
     def follow(self, teacher: Policy) -> None:
-        """See `Follows`."""
         if not isinstance(teacher.core, Table):
             raise ConfigError(
                 f"train.loss.reference: policy {self.policy!r} is a table, so {teacher.name!r} has"
@@ -67,7 +66,6 @@ class TableReference:
         self.teacher = teacher.core, teacher.sampling.temperature
 
     def divergence(self, table: Turns) -> tuple[Array, int]:
-        """See `Anchors`."""
         nothing = np.zeros(len(table.turns))
         batch = batch_of(self.policy, table, nothing, self.weights, self.paths)
         if batch is None:
@@ -76,7 +74,6 @@ class TableReference:
         return np.bincount(batch.turn, away, len(nothing)).astype(np.float64), len(away)
 
     def hold(self) -> None:
-        """See `Anchors`."""
         self.reference = {key: row.copy() for key, row in self.weights.items()}
 
     def anchor(self, batch: ChoiceBatch) -> Array:

@@ -114,7 +114,6 @@ class TinkerLearner:
             )
 
     def keeps_versions(self) -> bool:
-        """See `gem_ma.engines.tinker.engine.Versions`."""
         return self.habits.keeps_versions()
 
     @property
@@ -365,5 +364,4 @@ class TinkerLearner:
         self._publish()
 
     def fingerprint(self) -> str:
-        """See `Tinker.fingerprint`."""
         return self.engine.fingerprint()

@@ -86,7 +86,6 @@ class TorchCritic:
         return result
 
     def tails(self, episodes: Sequence[Episode], policy: str) -> dict[tuple[int, str], float]:
-        """See `Critic.tails`."""
         cut = cut_views(episodes, policy)
         views = [
             remembered(episodes[index].cast[agent], agent, episodes[index].transcript(agent))

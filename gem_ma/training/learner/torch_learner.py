@@ -330,11 +330,9 @@ class TorchLearner(Trained):
         return np.bincount(every.turn, away, len(nothing)).astype(np.float64), len(away)
 
     def hold(self) -> None:
-        """See `Anchors`."""
         self.reference = {name: weight.detach().clone() for name, weight in self.parameters.items()}
 
     def follow(self, teacher: Policy) -> None:
-        """See `Follows`."""
         self.teacher = Teacher(teacher, self.engine)
 
     def _taught(self, chosen: Sequence[Row]) -> NDArray[np.float64] | None:

@@ -165,7 +165,6 @@ class Player:
         self.room = Playroom(settings, base, folder)
 
     def play(self, order: str, *weights: bytes) -> str:
-        """See `Playroom.play`."""
         return self.room.play(order, *weights)
 
     def here(self) -> dict[str, str]:
@@ -220,7 +219,6 @@ class RayWorker:
         self.met.add(self)
 
     async def do(self, job: Job) -> str:
-        """See `Worker.do`."""
         order, weights = job
         failures = self.ray.exceptions
         # a process that is gone, a machine that is gone, a worker that took too much memory
