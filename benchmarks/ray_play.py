@@ -25,7 +25,7 @@ from gem_ma.runs.worlds import worlds_of
 from gem_ma.training.loop.local import LocalPlayers
 from gem_ma.training.loop.remote import RemotePlayers
 from gem_ma.training.loop.roles import Players
-from gem_ma.training.processes.ray_workers import ray_hands
+from gem_ma.training.processes.ray_workers import ray_pool
 from gem_ma.training.schedule.plans import training_plans
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -60,10 +60,10 @@ def main() -> None:
     assert config.train is not None
     worlds, policies = worlds_of(config), open_policies(config)
     began = time.monotonic()
-    hands = ray_hands("local", config.model_dump_json(), str(ROOT), WORKERS)
+    pool = ray_pool("local", config.model_dump_json(), str(ROOT), WORKERS)
     players: dict[str, Players] = {
         "one process": LocalPlayers(config, policies, ["main"]),
-        f"{WORKERS} workers": RemotePlayers(config, worlds, policies, ["main"], hands),
+        f"{WORKERS} workers": RemotePlayers(config, worlds, policies, ["main"], pool),
     }
 
     def played(name: str, step: int) -> tuple[float, float, list[Episode]]:
@@ -99,7 +99,7 @@ def main() -> None:
             print(f"{name}: median {middle:.2f}, best {max(ratios):.2f} of {how.rounds}")
         print(f"load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     finally:
-        hands.close()
+        pool.close()
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def check_ray(ray: str | None, workers: int | None, processes: int) -> None:
 def joined(loaded: Loaded, ray: str | None, workers: int | None) -> Iterator[Teams]:
     """The processes of a training: those of a launcher, or one that learns and workers that play.
     However the training ends, no worker plays on. Raises ConfigError, EngineError."""
-    from gem_ma.training.processes.ray_workers import ray_hands
+    from gem_ma.training.processes.ray_workers import ray_pool
     from gem_ma.training.processes.teams import Teams, join
 
     if ray is None:
@@ -50,8 +50,8 @@ def joined(loaded: Loaded, ray: str | None, workers: int | None) -> Iterator[Tea
         return
     # absolute: a worker begins in a folder of its own
     base = "" if loaded.base is None else str(loaded.base.resolve())
-    hands = ray_hands(ray, loaded.config.model_dump_json(), base, workers)
+    pool = ray_pool(ray, loaded.config.model_dump_json(), base, workers)
     try:
-        yield Teams(hands=hands)
+        yield Teams(pool=pool)
     finally:
-        hands.close()
+        pool.close()

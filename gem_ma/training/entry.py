@@ -167,8 +167,8 @@ def _players(
 ) -> Players:
     """The players of a training: workers where there are some, else this process and its team."""
     learned = config.train.policies if config.train is not None else []
-    if teams.hands is not None:
-        return RemotePlayers(config, worlds, policies, learned, teams.hands)
+    if teams.pool is not None:
+        return RemotePlayers(config, worlds, policies, learned, teams.pool)
     return LocalPlayers(config, policies, learned, members=members, team=teams.play)
 
 

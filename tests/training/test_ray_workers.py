@@ -17,7 +17,7 @@ import pytest
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.training.processes import ray_workers
 from gem_ma.training.processes.chunks import Gone
-from gem_ma.training.processes.ray_workers import RayWorker, edition, ray_hands
+from gem_ma.training.processes.ray_workers import RayWorker, edition, ray_pool
 from tests.virtual_clock import run as run_virtually
 
 
@@ -152,7 +152,7 @@ def test_a_cluster_without_free_cores_is_told(
     )
     monkeypatch.setitem(sys.modules, "ray", fake)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"no room for \w+ workers; each takes a core"):
-        ray_hands("auto", "{}", "", workers)
+        ray_pool("auto", "{}", "", workers)
     assert left == [True]
 
 
@@ -184,7 +184,7 @@ def test_nobody_waits_for_a_cluster_that_is_not_there(
             thread.start()
         address = f"{kind}127.0.0.1:{server.server_address[1]}"
         with pytest.raises(ConfigError, match="no Ray cluster answers there") as caught:
-            ray_hands(address, "{}", "", 1)
+            ray_pool(address, "{}", "", 1)
         assert len(str(caught.value).splitlines()) == 1
         if said is not None:
             thread.join()
@@ -232,4 +232,4 @@ def test_what_ray_refuses_is_told_in_one_line(
 
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=line):
-        ray_hands(address, "{}", "", 1)
+        ray_pool(address, "{}", "", 1)

@@ -29,7 +29,7 @@ from gem_ma.runs.store import RunFolder
 from gem_ma.runs.worlds import worlds_of
 from gem_ma.training.entry import train
 from gem_ma.training.loop.remote import Playroom, check_remote
-from gem_ma.training.processes.chunks import Gone, Hands, Job, cut, share_out
+from gem_ma.training.processes.chunks import Gone, Job, WorkerPool, cut, share_out
 from gem_ma.training.processes.orders import order_of, plan_of
 from gem_ma.training.processes.teams import ALONE, Teams
 from gem_ma.training.schedule.plans import training_plans
@@ -178,8 +178,8 @@ def both(tmp_path: Path, settings: Config, dies: set[int]) -> list[str]:
     """Trains in one process and on two workers; the orders that these were given."""
     jobs: list[str] = []
     alone = trained(tmp_path / "alone", settings, ALONE)
-    hands = Hands([Room(settings, jobs, dies) for _ in range(2)])
-    assert trained(tmp_path / "remote", settings, Teams(hands=hands)) == alone
+    pool = WorkerPool([Room(settings, jobs, dies) for _ in range(2)])
+    assert trained(tmp_path / "remote", settings, Teams(pool=pool)) == alone
     return jobs
 
 
@@ -218,9 +218,9 @@ def test_a_language_model_in_the_workers_rounds_as_in_one_process(tmp_path: Path
 def test_what_a_worker_raises_ends_the_training_in_its_words(tmp_path: Path) -> None:
     settings = settings_of("kuhn_table", *SMALL)
     other = settings.model_copy(update={"policies": {}})
-    hands = Hands([Room(other, [], set())])
+    pool = WorkerPool([Room(other, [], set())])
     with pytest.raises(ConfigError, match="no policy is called"):
-        trained(tmp_path / "run", settings, Teams(hands=hands))
+        trained(tmp_path / "run", settings, Teams(pool=pool))
 
 
 def test_a_machine_that_lacks_a_file_or_a_package_is_named(

@@ -28,12 +28,12 @@ from gem_ma.runs.open import Opened
 from gem_ma.runs.worlds import Worlds
 from gem_ma.system.import_folders import search_folder
 from gem_ma.training.loop.local import heated, play_chunk
-from gem_ma.training.processes.chunks import SIZE, Hands, Job, cut, share_out
+from gem_ma.training.processes.chunks import SIZE, Job, WorkerPool, cut, share_out
 from gem_ma.training.processes.orders import episodes_of, error_of, order_of, plan_of, reported
 
 
 class RemotePlayers:
-    """Plays on the workers of `hands`. `learned` names the policies that learn, whose weights go
+    """Plays on the workers of `pool`. `learned` names the policies that learn, whose weights go
     along. Raises ConfigError for what another process cannot play."""
 
     def __init__(
@@ -42,12 +42,12 @@ class RemotePlayers:
         worlds: Worlds,
         policies: Mapping[str, Policy],
         learned: Iterable[str],
-        hands: Hands,
+        pool: WorkerPool,
     ) -> None:
         self.config = config
         self.worlds = worlds
         self.policies = policies
-        self.hands = hands
+        self.pool = pool
         self.learned = list(learned)
         self._sent: dict[str, tuple[str, Any]] = {}  # policy -> (stamp, what was put)
         self._fixed: dict[str, tuple[str, Any]] = {}  # the same, of players that are pinned
@@ -68,7 +68,7 @@ class RemotePlayers:
                 "temperature": temperature,
             }
             jobs.append((json.dumps(order), [put for _, put in weights.values()]))
-        reports = [json.loads(text) for text in await share_out(jobs, self.hands.workers)]
+        reports = [json.loads(text) for text in await share_out(jobs, self.pool.workers)]
         failed = next((report for report in reports if report["kind"]), None)
         if failed is not None:
             raise error_of(failed)
@@ -95,7 +95,7 @@ class RemotePlayers:
         data = engine.carried()
         stamp = hashlib.sha256(data).hexdigest()
         if self._sent.get(name, ("",))[0] != stamp:
-            self._sent[name] = (stamp, self.hands.put(data))
+            self._sent[name] = (stamp, self.pool.put(data))
         return self._sent[name]
 
 

@@ -103,7 +103,7 @@ async def share_out(jobs: Sequence[Work], workers: Sequence[Worker[Work, Result]
 Job = tuple[str, Sequence[Any]]
 
 
-class Hands:
+class WorkerPool:
     """Workers of other processes. `put` hands weights over once for all of them, and gives what a
     job names them by."""
 

@@ -24,7 +24,7 @@ def order_of(plan: Plan, worlds: Worlds) -> dict[str, Any]:
     branch = plan.branch
     return {
         "world": plan.world,
-        "scenario": _place_of(plan.scenario, worlds),
+        "scenario": _index_of(plan.scenario, worlds),
         "cast": {agent: asdict(seat) for agent, seat in plan.cast.items()},
         "task": plan.task,
         "seed": plan.seed,
@@ -69,10 +69,10 @@ def _scenarios(worlds: Worlds) -> list[World]:
     return [*worlds.played, *worlds.examined]
 
 
-def _place_of(scenario: Scenario, worlds: Worlds) -> int:
-    for place, world in enumerate(_scenarios(worlds)):
+def _index_of(scenario: Scenario, worlds: Worlds) -> int:
+    for index, world in enumerate(_scenarios(worlds)):
         if world.scenario is scenario:
-            return place
+            return index
     raise EngineError(f"{scenario.id}: no world of this config, so no other process knows it")
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import gem_ma
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.system.extras import install
-from gem_ma.training.processes.chunks import TRIES, Gone, Hands, Job
+from gem_ma.training.processes.chunks import TRIES, Gone, Job, WorkerPool
 
 # The cluster behind `--ray ADDRESS`: one that answers at an address, or one that is started on this
 # machine. Knows no workers.
@@ -237,7 +237,7 @@ class RayWorker:
             raise EngineError(f"Ray failed: {line_of(error)}") from error
 
 
-class RayHands(Hands):
+class RayPool(WorkerPool):
     """The workers of a cluster."""
 
     def __init__(self, ray: Any, make: Callable[[], Any], count: int) -> None:
@@ -260,7 +260,7 @@ class RayHands(Hands):
         self.ray.shutdown()
 
 
-def ray_hands(address: str, settings: str, base: str = "", workers: int | None = None) -> RayHands:
+def ray_pool(address: str, settings: str, base: str = "", workers: int | None = None) -> RayPool:
     """Workers at the Ray cluster `address`, or at one that is started here ("local"): so many, or
     one for each free core. `settings` and `base`: see `Playroom`.
 
@@ -279,7 +279,7 @@ def ray_hands(address: str, settings: str, base: str = "", workers: int | None =
     # that dies before it can be asked.
     actor = ray.remote(max_restarts=0, max_task_retries=0, num_cpus=1)(Player)
     actor = actor.options(runtime_env={"env_vars": _surroundings()})
-    return RayHands(ray, lambda: actor.remote(settings, base, os.getcwd()), count)
+    return RayPool(ray, lambda: actor.remote(settings, base, os.getcwd()), count)
 
 
 def _surroundings() -> dict[str, str]:

@@ -26,7 +26,7 @@ from gem_ma.driver.rollout import Plan
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, EngineError, GemMaError
 from gem_ma.system.extras import install
-from gem_ma.training.processes.chunks import Hands
+from gem_ma.training.processes.chunks import WorkerPool
 from gem_ma.training.processes.meeting import meet
 from gem_ma.training.processes.orders import episodes_of, error_of, reported
 
@@ -154,7 +154,7 @@ SOLO = Team()
 
 
 class Teams:
-    """One group for playing and one for learning; `close` when all is done. `hands`: workers that
+    """One group for playing and one for learning; `close` when all is done. `pool`: workers that
     play and do not learn."""
 
     def __init__(
@@ -162,17 +162,17 @@ class Teams:
         play: Team = SOLO,
         learn: Team = SOLO,
         state: Any = None,
-        hands: Hands | None = None,
+        pool: WorkerPool | None = None,
     ) -> None:
         self.play = play
         self.learn = learn
-        self.hands = hands
+        self.pool = pool
         self._state = state
 
     def close(self) -> None:
         """Leaves the others, and lets the workers go."""
-        if self.hands is not None:
-            self.hands.close()
+        if self.pool is not None:
+            self.pool.close()
         if self._state is not None:
             self._state.destroy_process_group()
             self._state = None
