@@ -80,7 +80,3 @@ def test_the_loop_of_the_page_is_the_loop_of_the_file() -> None:
     loop = page.split("```text\n")[1].split("```")[0].strip().splitlines()
     assert source.splitlines()[-len(loop) :] == [f"    {line}" for line in loop]
     assert len(loop) <= 15
-
-
-def test_the_file_of_the_loop_is_short() -> None:
-    assert len(Path(inspect.getfile(Trainer)).read_text().splitlines()) <= 150
