@@ -97,6 +97,9 @@ def _serve(
     from gem_ma.cli.train import learn
     from gem_ma.kernel.errors import ConfigError
     from gem_ma.serving.desk import DESK, PATIENCE_S, Desk
+    from gem_ma.system.loopback import library
+
+    library("gem-ma serve", "serve")
     from gem_ma.serving.door import Door
 
     retry = options.pop("retry_failed")

@@ -25,6 +25,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 EXTRAS = PROJECT["optional-dependencies"]
 KUHN = ("run", "kuhn_poker", "agents.player_1=first_legal", "scenario.tasks=1")
 TINY = (*KUHN, "agents.player_0=transformers/{model}")
+SERVE = ("serve", "dilemma", "--seat", "player_0", "--port", "0", "-n", "1")
 MCP = "agents.player_0.tools=[{{mcp: {{url: 'http://127.0.0.1:9/mcp'}}}}]"
 LAUNCHED = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29599"}
 # extra -> (a module of it, the command that needs it)
@@ -61,6 +62,7 @@ MISSING: dict[str, list[tuple[str, tuple[str, ...]]]] = {
         for module in ("tinker", "transformers")
     ],
     "view": [(name, ("view", "{folder}")) for name in ("starlette", "uvicorn")],
+    "serve": [(name, SERVE) for name in ("starlette", "uvicorn")],
     "ray": [("ray", ("train", "kuhn_table", "train.chunk=16", "--ray", "local"))],
     "mcp": [("mcp", (*KUHN, "agents.player_0.behaviour=random_legal", MCP))],
     **{

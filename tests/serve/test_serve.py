@@ -394,7 +394,7 @@ def test_a_request_that_is_sent_again_gets_the_reply_that_nobody_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # the client is gone by the time that its answer is there
-    monkeypatch.setattr(door._Handler, "_is_gone", lambda each: "Gone" in each.headers)
+    monkeypatch.setattr(door._Caller, "is_gone", lambda each: "Gone" in each.request.headers)
     monkeypatch.setattr(routes, "LOOK_S", 60.0)
     heard: list[Any] = []
 

@@ -16,13 +16,13 @@ from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.pages.live.answers import Answer
 from gem_ma.pages.live.site import Site
 from gem_ma.record.json_text import load_json
-from gem_ma.system.extras import install
+from gem_ma.system import loopback
+from gem_ma.system.loopback import LOOPBACK, has_our_origin, is_ours, names_of
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
 
-LOOPBACK = "127.0.0.1"
 # a header of a POST of JSON; bytes of any body
 TOKEN = "x-gem-ma-token"
 MOST_SENT = 1 << 20
@@ -44,11 +44,10 @@ HEADERS = {
 
 def refusal(request: Request, port: int, token: str) -> str:
     """Why a request is not answered; "" where it is."""
-    names = [f"{host}:{port}" for host in (LOOPBACK, "localhost")]
+    names = names_of(port)
     headers = request.headers
-    origin = request.headers.get("origin")
-    from_us = origin in [f"http://{name}" for name in names]
-    if headers.get("host") not in names or not (origin is None or from_us):
+    from_us = has_our_origin(headers, names)
+    if not is_ours(headers, names):
         return "another host or origin"
     if headers.get("sec-fetch-site") in ("cross-site", "same-site"):
         return "a request of another site"
@@ -145,16 +144,10 @@ def app(site: Site, port: int) -> Starlette:
 
 def listen(port: int) -> socket.socket:
     """A socket on loopback; 0 takes a free port. Raises ConfigError where it is taken."""
-    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        bound.bind((LOOPBACK, port))
-        # before the address is printed and opened: who comes early waits, and is not refused
-        bound.listen()
+        return loopback.listen(LOOPBACK, port)
     except OSError as error:
-        bound.close()
         raise ConfigError(f"--port {port}: {error.strerror}; leave it out for a free one") from None
-    return bound
 
 
 def serve(site: Site, bound: socket.socket) -> None:
@@ -171,9 +164,4 @@ def serve(site: Site, bound: socket.socket) -> None:
 
 def library() -> Any:
     """uvicorn. Raises ConfigError where it or starlette is missing."""
-    try:
-        import starlette  # noqa: F401
-        import uvicorn
-    except ImportError as error:
-        raise ConfigError(f"the viewer needs starlette and uvicorn: {install('view')}") from error
-    return uvicorn
+    return loopback.library("the viewer", "view")
