@@ -254,7 +254,7 @@ $(MCP_BROWSER): .venv-browser/world.done
 .venv-serve/done: pyproject.toml constraints.txt
 	@$(call begin,.venv-serve)
 	.venv-serve/bin/pip $(INSTALL) --constraint constraints.txt torch || $(call failed,.venv-serve)
-	.venv-serve/bin/pip $(INSTALL) --constraint constraints.txt pytest "langgraph>=1.2,<2" "langchain-openai>=1.7,<2" --editable ".[train]" || $(call failed,.venv-serve)
+	.venv-serve/bin/pip $(INSTALL) --constraint constraints.txt pytest "langgraph>=1.2,<2" "langchain-openai>=1.7,<2" --editable ".[train,serve]" || $(call failed,.venv-serve)
 	$(done)
 
 # torch first, so that nothing picks a build of its own
