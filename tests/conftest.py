@@ -39,9 +39,6 @@ unsynced.begin()
 
 AT_START = {*os.environ, "RANK", "WORLD_SIZE", "OPENAI_API_KEY", "OPENAI_BASE_URL"}
 IN_TEST = "PYTEST_CURRENT_TEST"
-# as `tests.side_by_side` writes them: CPU seconds, a space, a file or a test
-TIMED = (line.split(" ", 1)[1] for line in (HERE / "seconds.txt").read_text().splitlines())
-LONG = {f"tests/{name}" for name in TIMED if "::" in name}
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
@@ -49,8 +46,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     # whoever asks for these tests alone wants them to run
     skipped = Browser.find() is None and config.getoption("markexpr") != "browser"
     for item in items:
-        if item.nodeid in LONG:
-            item.add_marker("long")
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
             if skipped:

@@ -6,8 +6,8 @@ A process collects nothing but its own files (`tests/dealing.py`). There is one 
 processors, because some tests wait.
 
 `tests/seconds.txt` holds the CPU seconds of the last run that `GEM_MA_WRITE_SECONDS=1` wrote down:
-of each file without its long tests, so that no dear file is left to the end, and of each long test,
-which has the mark `long` by that (`tests/conftest.py`). `make test` leaves these out.
+of each file without its long tests, so that no dear file is left to the end, and of each test that
+should have the mark `long`. `make test` leaves these out.
 """
 
 from __future__ import annotations

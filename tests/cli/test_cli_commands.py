@@ -187,6 +187,7 @@ def test_show_tells_what_a_scenario_declares_and_asks_first(
     assert "zero_sum, chance, ends within 3 decision points" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_check_takes_a_scenario_or_a_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -250,6 +251,7 @@ def test_training_prints_before_and_after_and_is_not_done_twice(
     assert len(list((tmp_path / "runs").iterdir())) == 2
 
 
+@pytest.mark.long
 def test_interrupted_training_resumes_to_the_same_weights(tmp_path: Path) -> None:
     arguments = (*LEARN, "train.steps=60", "train.save_every=20", "--quiet")
     got, _, _, err = signalled(

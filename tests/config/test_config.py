@@ -739,6 +739,7 @@ agents.player_1.policy agents.player_1.model policies policies.main policies.mai
 train train.policies train.warm_start train.warm_start.main.cast train.credit train.credit.gamma"""
 
 
+@pytest.mark.long
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

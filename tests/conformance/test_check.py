@@ -220,6 +220,7 @@ def test_a_view_that_cannot_be_made_or_lacks_everything_is_found():
     ) >= {5}
 
 
+@pytest.mark.long
 def test_the_pytest_plugin_adds_one_test_per_scenario(tmp_path):
     command = [
         sys.executable,

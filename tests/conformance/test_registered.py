@@ -48,6 +48,7 @@ def only_expected_warnings():
     assert not odd, [str(warning.message) for warning in odd]
 
 
+@pytest.mark.long
 def test_it_keeps_every_rule(name):
     # games without an end of their own are cut early: the whole length is `make test-learning`'s
     report = check_scenario(name, seeds=range(3), limits=gem_ma.Limits(max_steps=SHORT))

@@ -93,6 +93,7 @@ def rounds(number: int, limits: Limits) -> float:
     return time.process_time() - start
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("limits", [Limits(), Limits(max_tokens=10**9)], ids=["free", "tokens"])
 def test_a_long_play_is_linear_in_its_rounds(limits: Limits) -> None:
     # four times the rounds; once is enough, a busy machine may spoil the others

@@ -398,6 +398,7 @@ def test_a_foreign_page_begins_no_play(tmp_path: Path) -> None:
     site.close()
 
 
+@pytest.mark.long
 def test_a_play_by_keys_in_the_browser(browser: Browser, tmp_path: Path, file: str) -> None:
     site = Site(tmp_path / "runs", scenario=file)
     with served(site) as port:

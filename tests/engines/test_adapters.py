@@ -114,6 +114,7 @@ def test_two_adapters_and_a_frozen_policy_have_the_memory_of_one_base_and_their_
     assert list(base.weights()) == list(alone.weights())
 
 
+@pytest.mark.long
 def test_fifty_snapshots_are_fifty_small_files_on_one_base_and_their_memory_is_given_back(
     kuhn_model: Path, tmp_path: Path
 ) -> None:
@@ -292,6 +293,7 @@ def test_under_a_gate_policies_on_one_base_are_one_batch(
     assert episodes(three[:2], deterministic=True) == first == episodes(three[:2])
 
 
+@pytest.mark.long
 def test_free_batches_hold_several_policies_and_answer_each_with_its_own(
     three: list[Transformers],
 ) -> None:

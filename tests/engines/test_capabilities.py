@@ -65,6 +65,7 @@ def test_an_engine_can_what_its_class_declares(engine: object) -> None:
     assert can == declared(type(engine))
 
 
+@pytest.mark.long
 def test_nobody_looks_for_a_capability_by_the_name_of_a_method() -> None:
     protocols = [*CAPABILITIES, Learner]
     home = of_learners.__name__

@@ -586,6 +586,7 @@ def test_a_short_key_is_warned_of_once(
 # -- check ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_check_asks_each_endpoint_once_and_guesses_tokens_and_money(
     tmp_path: Path, command: Command
 ) -> None:
@@ -608,6 +609,7 @@ def test_check_asks_each_endpoint_once_and_guesses_tokens_and_money(
         )
 
 
+@pytest.mark.long
 def test_check_tells_an_endpoint_that_is_not_there_and_all_the_rest(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -175,6 +175,7 @@ def test_a_key_that_a_server_repeats_is_in_no_reply_and_no_error(
     assert name not in ANSWERS or HIDDEN in repr(got)
 
 
+@pytest.mark.long
 def test_all_disguises_in_one_run_leave_no_trace_in_files_pages_and_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -318,6 +319,7 @@ def test_a_key_that_is_a_word_changes_no_answer(key: str, monkeypatch: pytest.Mo
         )
 
 
+@pytest.mark.long
 @given(st.text("ab-_./%\\", min_size=LEAST, max_size=24), st.text(max_size=3), st.text(max_size=3))
 def test_a_whole_token_is_hidden_and_a_part_of_a_longer_word_is_not(
     key: str, before: str, after: str

@@ -73,6 +73,7 @@ def test_an_unknown_view_is_uniform():
     assert draws(Table(policy="main"), 2000)["bet"] == pytest.approx(1000, abs=120)
 
 
+@pytest.mark.long
 def test_the_same_seed_draws_the_same_choice_and_frequencies_are_the_probabilities():
     engine = engine_with([0.0, np.log(4.0)])
     assert engine.probabilities(ask()).tolist() == pytest.approx([0.2, 0.8])
@@ -346,6 +347,7 @@ def test_the_average_weighs_versions_by_their_number_and_by_own_reach():
     )
 
 
+@pytest.mark.long
 def test_player_1_learns_to_beat_a_frozen_uniform_player_0():
     """Exact values, so no sampling noise: from -.125 to near the best response, 5/12."""
     from gem_ma.credit.estimators import rebn

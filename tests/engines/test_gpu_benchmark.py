@@ -46,6 +46,7 @@ def test_make_refuses_before_anything_is_fetched(tmp_path: Path) -> None:
     assert not (tmp_path / ".venv-gpu").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["gpu_arithmetic_06b", "gpu_dilemma_17b"])
 def test_every_number_comes_of_the_same_code_on_a_processor(name: str, tmp_path: Path) -> None:
     found = gpu.measured(name, SMALL, tmp_path)

@@ -56,6 +56,7 @@ def ran(*words: str) -> Any:
     return done
 
 
+@pytest.mark.long
 @each
 def test_it_runs_in_small_as_its_comment_says(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -72,6 +73,7 @@ def test_it_runs_in_small_as_its_comment_says(
     assert all(line["policies"][name]["rows"] > 0 for line in lines for name in learned)
 
 
+@pytest.mark.long
 @each
 def test_it_is_checked_as_it_stands_without_a_gpu(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

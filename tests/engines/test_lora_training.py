@@ -48,6 +48,7 @@ def steps(learners: list[TorchLearner], tables: dict[str, Any], count: int = 3) 
             learner.publish()
 
 
+@pytest.mark.long
 def test_two_learners_on_one_base_learn_as_each_does_alone(thin_model: Path) -> None:
     both = [learner_of(thin_model, "a"), learner_of(thin_model, "b", rank=2)]
     frozen = Transformers(str(thin_model), policy="frozen", frozen=True)
@@ -173,6 +174,7 @@ def test_a_twin_learns_apart_and_its_weights_are_taken_back(thin_model: Path, lo
     assert engine.fingerprint() == learner.fingerprint()
 
 
+@pytest.mark.long
 def test_the_critic_of_an_adapter_is_an_adapter_and_learns_values_without_touching_base_or_policy(
     thin_model: Path,
 ) -> None:
@@ -216,6 +218,7 @@ def referential(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_killed_run_of_two_adapters_ends_bit_for_bit_as_an_unbroken_one_and_its_models_are_adapters(
     tmp_path: Path, referential: Path
 ) -> None:
@@ -271,6 +274,7 @@ def test_a_killed_run_of_two_adapters_ends_bit_for_bit_as_an_unbroken_one_and_it
     assert again["before"]["sampled"] == summary["after"]["sampled"]
 
 
+@pytest.mark.long
 def test_a_league_of_adapters_is_adapter_folders_that_play_on_the_one_base(
     thin_model: Path, tmp_path: Path
 ) -> None:

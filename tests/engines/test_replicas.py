@@ -121,6 +121,7 @@ def gap(learner: Any, replies: list[Reply]) -> float:
 # -- where requests go ---------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_conversations_stay_and_a_server_that_goes_moves_its_own_alone(
     servers: list[FakeVllm], model: Path
 ) -> None:
@@ -210,6 +211,7 @@ def test_a_request_that_is_wrong_is_refused_once(servers: list[FakeVllm], model:
 # -- all weights ---------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_all_weights_come_to_every_server_under_a_name(
     servers: list[FakeVllm], model: Path
 ) -> None:
@@ -229,6 +231,7 @@ def test_all_weights_come_to_every_server_under_a_name(
     assert len(list(engine.folder.iterdir())) == 1  # type: ignore[union-attr]
 
 
+@pytest.mark.long
 def test_no_reply_of_a_restarted_server_is_used_before_it_has_the_weights_again(
     servers: list[FakeVllm], model: Path
 ) -> None:
@@ -258,6 +261,7 @@ def test_a_single_server_is_looked_after_as_well(servers: list[FakeVllm], model:
     assert gap(learner, replies) <= 1e-4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("wrong", [0, 1])
 def test_a_server_that_keeps_its_old_weights_is_set_aside_whichever_it_is(
     servers: list[FakeVllm], model: Path, wrong: int, caplog: pytest.LogCaptureFixture
@@ -286,6 +290,7 @@ def test_where_all_keep_their_old_weights_nothing_is_published(
         asked(engine, request())
 
 
+@pytest.mark.long
 def test_a_server_that_was_away_at_a_publish_gets_those_weights_when_it_comes(
     servers: list[FakeVllm], model: Path
 ) -> None:
@@ -302,6 +307,7 @@ def test_a_server_that_was_away_at_a_publish_gets_those_weights_when_it_comes(
     assert gap(learner, replies) <= 1e-4 and learner.check()["replicas"] == 2
 
 
+@pytest.mark.long
 def test_a_checkpoint_puts_all_weights_back(servers: list[FakeVllm], model: Path) -> None:
     engine = engine_at(servers, model)
     learner = learner_of(engine)
@@ -315,6 +321,7 @@ def test_a_checkpoint_puts_all_weights_back(servers: list[FakeVllm], model: Path
     assert asked(other, request())[0].token_ids == before[0].token_ids and other.version == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("one", [True, False])
 def test_a_server_that_keeps_a_tied_head_is_found_out_before_anything_is_learned(
     kuhn_model: Path, one: bool
@@ -408,6 +415,7 @@ def test_an_id_that_the_model_has_not_fails_that_request_alone(
 # -- what happens in the midst of it ------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_servers_with_other_weights_are_refused_where_nobody_learns(
     servers: list[FakeVllm], model: Path, tmp_path: Path
 ) -> None:
@@ -439,6 +447,7 @@ def test_one_server_under_two_addresses_is_refused_before_it_is_published_to(
     assert not any("rpc" in path for path in servers[0].paths)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["_pause", "_collective_rpc"])
 def test_a_server_that_hangs_in_a_publish_is_set_aside_and_comes_back(
     servers: list[FakeVllm], model: Path, where: str
@@ -455,6 +464,7 @@ def test_a_server_that_hangs_in_a_publish_is_set_aside_and_comes_back(
     assert gap(learner, replies) <= 1e-4 and not servers[1].paused
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after", ["_collective_rpc", "_update_weight_version", "_resume"])
 def test_a_server_that_restarts_in_a_publish_costs_no_reply(
     servers: list[FakeVllm], model: Path, after: str

@@ -125,6 +125,7 @@ def since(server: FakeVllm, count: int) -> list[str]:
     return [path for path in paths if not path.startswith("/v1") and path != "/weight_info"]
 
 
+@pytest.mark.long
 def test_all_servers_take_part_in_one_transfer_and_hold_the_weights(
     servers: list[FakeVllm], model: Path
 ) -> None:
@@ -146,6 +147,7 @@ def test_all_servers_take_part_in_one_transfer_and_hold_the_weights(
     assert gap(learner, replies) <= 1e-4 and {reply.version for reply in replies} == {2}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", ["/pause", *ROUND])
 def test_one_that_fails_in_the_middle_is_set_aside_and_comes_back_with_the_next_publish(
     servers: list[FakeVllm], model: Path, path: str
@@ -241,6 +243,7 @@ def test_what_vllm_raises_is_one_line(
     assert not any(server.paused for server in servers)
 
 
+@pytest.mark.long
 def test_a_restarted_server_waits_for_the_next_publish(
     servers: list[FakeVllm], model: Path
 ) -> None:
@@ -285,6 +288,7 @@ def test_what_it_needs_is_told_in_one_line(
             learner_of(engine_at(servers, model, device=device))
 
 
+@pytest.mark.long
 def test_a_server_that_restarts_behind_a_transfer_costs_no_reply(
     servers: list[FakeVllm], model: Path
 ) -> None:

@@ -202,6 +202,7 @@ def test_images_are_held_as_long_as_rows_are(eye: Path) -> None:
     del held
 
 
+@pytest.mark.long
 def test_a_critic_sees_what_the_policy_saw(eye: Path) -> None:
     for options in ({}, {"lora": {"rank": 2}}):
         learner = learner_of(eye, **options)
@@ -215,6 +216,7 @@ def test_a_critic_sees_what_the_policy_saw(eye: Path) -> None:
         assert len(set(np.round(critic.values(table), 5))) > 2
 
 
+@pytest.mark.long
 def test_a_clone_of_what_is_shown_listens(eye: Path) -> None:
     """An answer that depends on the picture alone is learned from demonstrations."""
     learner = learner_of(eye)
@@ -255,6 +257,7 @@ def test_a_saved_model_opens_again_and_says_the_same(eye: Path, tmp_path: Path) 
     ]
 
 
+@pytest.mark.long
 def test_options_that_vision_cannot_keep_are_refused_in_one_line(eye: Path) -> None:
     with pytest.raises(ConfigError, match="kv_tokens") as refused:
         Vision(str(eye), policy="eye", kv_tokens=100)

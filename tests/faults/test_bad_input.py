@@ -239,6 +239,7 @@ def mounted(folder: Path, size: str) -> Iterator[Path]:
         subprocess.run(["umount", disk], check=True)
 
 
+@pytest.mark.long
 def test_a_full_disk_keeps_whole_lines_and_the_run_goes_on_when_there_is_space(
     tmp_path: Path,
 ) -> None:
@@ -301,6 +302,7 @@ def test_a_run_folder_without_permission(played: Path) -> None:
         played.chmod(0o700)
 
 
+@pytest.mark.long
 def test_a_limit_on_file_size_is_met_as_a_full_disk_is(tmp_path: Path) -> None:
     command = [
         sys.executable,

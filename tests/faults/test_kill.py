@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from gem_ma.runs.store import read_episodes
 from gem_ma.scores.metrics import summarise
 from gem_ma.scores.summary_rows import table
@@ -38,6 +40,7 @@ def run(path: Path, kills: int) -> dict[str, int]:
     return dict(json.loads(done.stdout))
 
 
+@pytest.mark.long
 def test_a_run_killed_fifty_times_ends_like_one_that_was_never_killed(tmp_path: Path) -> None:
     seen = run(tmp_path / "killed", KILLS)
     assert run(tmp_path / "whole", 0)["killed"] == 0

@@ -56,6 +56,7 @@ def shown(site: Site, *runs: str, **query: str) -> str:
     return answer.body.decode()
 
 
+@pytest.mark.long
 def test_the_page_says_what_the_command_says_and_links_both_plays(runs: Path) -> None:
     site, wanted = Site(runs), compare_runs(runs / "a", runs / "b", print)
     page = shown(site, "a", "b")

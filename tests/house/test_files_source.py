@@ -215,6 +215,7 @@ def files() -> list[str]:
     )
 
 
+@pytest.mark.long
 def test_no_file_is_opened_beside_the_room() -> None:
     found = {
         file: set(openers((ROOT / file).read_text("utf-8")))

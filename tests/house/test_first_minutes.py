@@ -184,6 +184,7 @@ def test_every_play_has_a_new_start(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- files to begin with -------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("agents", [["one"], ["buyer", "seller"], ["a", "b", "c"]])
 def test_a_new_scenario_keeps_the_rules_and_is_learned(
     agents: list[str], capsys: pytest.CaptureFixture[str]

@@ -78,6 +78,7 @@ def test_the_command_line_shows_its_help_without_loading_anything_heavy() -> Non
     )
 
 
+@pytest.mark.long
 def test_the_commands_from_python_load_no_library_of_models() -> None:
     _, loaded = least("from gem_ma import load_config, open_policies, run, train")
     assert not set(loaded) & {"torch", "transformers", "pettingzoo", "openai", "vllm", "peft"}

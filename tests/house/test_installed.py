@@ -115,6 +115,7 @@ def test_the_base_alone_reaches_a_model(module: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("extra", "module", "command"),
     [

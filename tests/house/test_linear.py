@@ -150,6 +150,7 @@ def patterns(name: str, value: Any, depth: int) -> Iterator[tuple[str, re.Patter
             yield from patterns(key, inner, depth - 1)
 
 
+@pytest.mark.long
 def test_the_sweep_meets_the_expressions_of_the_code() -> None:
     where = [place for place, _ in expressions().values()]
     assert len(where) > 180 and {place.split("/")[0].split(" ")[0] for place in where} >= {

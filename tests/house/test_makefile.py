@@ -215,6 +215,7 @@ def test_the_tests_of_the_pages_are_those_that_take_a_browser(place: Place) -> N
     assert not [name for name, text in texts.items() if re.search(r"\bBrowser\(", text)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("chosen", "ends"), [("", "1 skipped"), ("browser", "1 error")])
 def test_without_chromium_they_are_skipped_unless_they_are_asked_for(
     chosen: str, ends: str, tmp_path: Path

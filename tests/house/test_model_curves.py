@@ -13,6 +13,7 @@ from benchmarks.model_curves import answers, cut, judged, row
 SHORT = ["train.steps=18", "train.lr=0.3", "train.episodes=192", "evaluate.episodes=64"]
 
 
+@pytest.mark.long
 def test_a_run_that_learned_beats_its_start_and_gives_other_answers_to_the_same_text(
     tmp_path: Path,
 ) -> None:

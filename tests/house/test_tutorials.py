@@ -32,6 +32,7 @@ def plain(text: str) -> str:
     return " ".join(text.split())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", TUTORIALS, ids=str)
 def test_a_tutorial_does_what_it_says(page: Page, tmp_path: Path) -> None:
     folder = tmp_path / "my games (1)"  # people do

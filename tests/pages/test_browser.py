@@ -335,6 +335,7 @@ def test_at_phone_width_nothing_overflows_every_card_names_its_speaker_and_chart
         browser.size(1280)
 
 
+@pytest.mark.long
 def test_a_table_is_sorted_by_a_click_on_its_head_and_back(browser: Browser, lost: Path) -> None:
     browser.open(lost)
     # any table with numbers

@@ -325,6 +325,7 @@ def test_who_may_ask(port: int, method: str, headers: dict[str, str], status: in
         assert b"default-src 'none'" in answer.read()
 
 
+@pytest.mark.long
 def test_the_pages_work_in_a_browser_and_show_texts_as_texts(
     browser: Browser, port: int, runs: Path
 ) -> None:

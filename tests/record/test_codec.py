@@ -154,6 +154,7 @@ def small(**changes: object) -> Episode:
     return replace(episode, **changes)
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(EPISODES)
 def test_an_episode_comes_back_equal_and_its_line_is_stable(episode: Episode) -> None:

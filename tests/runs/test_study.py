@@ -777,6 +777,7 @@ grid:
     assert seen[0]["a"] is not seen[2]["a"] and len(policies.open) == 2
 
 
+@pytest.mark.long
 def test_check_looks_at_every_cell_and_plays_none(folder: Path) -> None:
     done = gem_ma("check", "who.yaml", cwd=folder)
     assert done.returncode == 0 and "4 cells, 96 episodes" in done.stdout

@@ -76,6 +76,7 @@ def test_the_solution_of_every_kind_is_paid_and_nothing_is_not(kind: int) -> Non
     assert not verdict(task, ())
 
 
+@pytest.mark.long
 def test_no_junk_is_paid_by_any_kind() -> None:
     paid = [
         (task.name, name)
@@ -105,6 +106,7 @@ async def _played(plans: Sequence[Plan]) -> list[Episode]:
     return [episode async for episode in play_many(plans)]
 
 
+@pytest.mark.long
 def test_the_players_get_what_they_deserve() -> None:
     scenario = make("terminal")
     for behaviour, least, most in (("solution", 26, 26), ("nothing", 0, 0), ("random", 0, 2)):

@@ -114,6 +114,7 @@ def test_intervals_of_success_stay_where_a_difference_can_lie_and_those_of_retur
     assert rows["return a"]["high"] > 1 and rows["success"]["low"] >= -1 > rows["return a"]["low"]
 
 
+@pytest.mark.long
 def test_chance_is_called_a_difference_in_one_of_twenty_comparisons_at_most() -> None:
     rng = random.Random(0)
     false = sum(

@@ -568,6 +568,7 @@ def test_a_program_that_raises_fails_that_play_and_takes_the_next(capsys: Any) -
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("turn_based", [True, False])
 def test_a_policy_learns_behind_programs(tmp_path: Path, turn_based: bool) -> None:
     """Under the gate of a training: nobody waits for a program that thinks, and none is stuck."""

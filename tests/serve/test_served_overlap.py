@@ -78,6 +78,7 @@ def gaps(
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("overlap", [1, 2])
 @pytest.mark.parametrize("restarted", [False, True])
 def test_every_reply_is_of_the_weights_of_its_version(

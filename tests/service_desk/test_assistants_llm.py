@@ -486,6 +486,7 @@ def test_a_person_may_take_either_side_of_the_service_desk(
         assert shown.count("  tool end_conversation:") == (side == "user")
 
 
+@pytest.mark.long
 def test_a_person_may_run_the_desk_from_the_command_line(
     recorded: list[Episode], tmp_path: Path
 ) -> None:

@@ -302,6 +302,7 @@ def test_a_play_without_a_task_is_one_of_the_first_training_task() -> None:
     assert SHOP.tasks("train")[0].instruction in Game(SHOP).view("user")[0].text
 
 
+@pytest.mark.long
 def test_the_conformance_kit_finds_nothing() -> None:
     scenario = Retail(data="own", max_actions=6, max_user_actions=5)
     scenario.id = "retail"

@@ -515,6 +515,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_random_calls_never_raise_and_a_refused_call_changes_nothing(data: st.DataObject) -> None:

@@ -135,6 +135,7 @@ def test_the_bytes_are_those_of_this_generator() -> None:
 GOLDEN = "e8d9394189b14ece9a301da4b628ff9ddecd70b8a5e46689ffb76f3bf93dda3f"
 
 
+@pytest.mark.long
 def test_splits_share_neither_seeds_nor_worlds_and_no_id_or_content_stands_twice() -> None:
     splits = {split: SHOP.tasks(split) for split in SPLITS}
     seeds = [tasks.first + index for tasks in splits.values() for index in range(len(tasks))]  # type: ignore[attr-defined]
@@ -148,6 +149,7 @@ def test_splits_share_neither_seeds_nor_worlds_and_no_id_or_content_stands_twice
         assert len({content(task) for task in tasks}) == len(tasks)
 
 
+@pytest.mark.long
 def test_a_task_that_its_world_does_not_hold_gets_a_world_of_its_own() -> None:
     for split in ("val", "shift"):
         shop = OwnWorld(knobs={"intents": ["gift_balance"], "requests": 1})
@@ -358,6 +360,7 @@ def shares(**knobs: Any) -> tuple[float, list[Task]]:
     return len(tasks), tasks
 
 
+@pytest.mark.long
 def test_each_knob_moves_what_it_is_named_after() -> None:
     def mean(measure: Any, **knobs: Any) -> float:
         count, tasks = shares(**knobs)
@@ -446,6 +449,7 @@ def _repeated(tables: Any) -> int:
     return found
 
 
+@pytest.mark.long
 def test_a_filter_of_intents_leaves_only_these() -> None:
     for names in (
         ["cancel"],

@@ -140,6 +140,7 @@ def test_a_message_next_to_a_write_is_no_rival_and_wishes_leave_room() -> None:
     assert [Answers("61.20", said, others=others).stands(5) for others in (0, 1)] == [False, True]
 
 
+@pytest.mark.long
 def test_a_reading_costs_no_more_than_its_length() -> None:
     for run in (
         "1",

@@ -127,6 +127,7 @@ def test_a_command_that_ends_its_session_counts_as_never_typed(
     assert typed(session, "echo $x; cat ../file; pwd") == "1\na\n/tmp/home/d\n"
 
 
+@pytest.mark.long
 def test_a_command_without_an_end_counts_as_never_typed(session: Session) -> None:
     typed(session, "x=1; echo a > file")
     for command in ("sleep 100", "yes", "while :; do :; done", "kill -STOP $PPID; sleep 100"):
@@ -134,6 +135,7 @@ def test_a_command_without_an_end_counts_as_never_typed(session: Session) -> Non
     assert typed(session, "echo $x; cat file") == "1\na\n"
 
 
+@pytest.mark.long
 def test_a_full_folder_and_too_many_files(session: Session) -> None:
     typed(session, "x=1; head -c 20000000 /dev/zero > big; cat big > more")
     assert "No space left" in typed(session, "y=2; echo a > file")

@@ -104,6 +104,7 @@ class Levers(Scenario):
             yield Reward({"player": float(("none", "one", "two").index(said["player"].parsed))})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", ["reward", "off"])
 def test_in_the_reward_it_is_learned_to_the_optimum_that_theory_names(place):
     """max E[r] - b KL(p || uniform) is p ~ exp(r / b); without it the best lever alone is left."""
@@ -139,6 +140,7 @@ def test_in_the_reward_it_is_learned_to_the_optimum_that_theory_names(place):
 WORDS = ("kl=0.1", "kl_in=reward")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["table", "lora"])
 def test_a_killed_run_ends_as_an_unbroken_one(tmp_path, kind, thin_model):
     words = [f"train.loss.{word}" for word in WORDS]

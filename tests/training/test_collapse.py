@@ -289,6 +289,7 @@ class Blind(Table):
         return super().probabilities(replace(request, messages=request.messages[1:]))
 
 
+@pytest.mark.long
 def test_a_card_blind_policy_stays_at_a_third_of_a_chip_and_is_found_deaf(tmp_path):
     settings, notes = kuhn("train.steps=40", "evaluate.every=20"), []
     summary = trained(
@@ -414,6 +415,7 @@ def test_a_model_that_was_cloned_deaf_is_told_so_before_it_learns(kuhn_model, tm
     assert ("deaf", 0) in [(line["signal"], line["step"]) for line in alarms(tmp_path / "run")]
 
 
+@pytest.mark.long
 def test_a_healthy_run_is_silent(tmp_path):
     notes: list[str] = []
     summary = trained(
@@ -432,6 +434,7 @@ def test_a_healthy_run_is_silent(tmp_path):
     ]["main"].keys()
 
 
+@pytest.mark.long
 def test_decision_entropy_of_a_table_is_near_the_exact_one(tmp_path):
     trained(tmp_path / "run", kuhn("train.steps=8", "train.episodes=256"))
     for line in read_metrics(tmp_path / "run"):

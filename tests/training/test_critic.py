@@ -110,6 +110,7 @@ def test_a_model_critic_reads_the_prompt_and_not_the_answer(torch_critic: Any) -
     assert len({round(float(values[keys == key][0]), 4) for key in set(keys.tolist())}) > 3
 
 
+@pytest.mark.long
 def test_a_model_critic_fits_what_depends_on_the_view_and_leaves_the_policy_alone(
     torch_critic: Any,
 ) -> None:

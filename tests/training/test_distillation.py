@@ -63,6 +63,7 @@ def hanoi(master: Path, *words: str) -> Config:
     return config.load("hanoi_table", [*SMALL, *few, teacher, *words]).config
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [LOSS, "train.loss={kl: 1, kl_form: k2, reference: teacher}"])
 def test_a_student_comes_to_the_play_of_its_teacher(how: str, master: Path) -> None:
     """One play in ten gets there by chance; a teacher speaks to every token of the others too."""
@@ -246,6 +247,7 @@ def parts_played(parts: Any) -> Any:
     return asyncio.run(parts.collector.planned(0, parts.players)())
 
 
+@pytest.mark.long
 def test_a_language_model_comes_nearer_to_its_teacher(kuhn_model: Path, other: Path) -> None:
     words = ("train.lr=0.003", "train.steps=6", "train.episodes=32")
     away = []
@@ -260,6 +262,7 @@ def test_a_language_model_comes_nearer_to_its_teacher(kuhn_model: Path, other: P
     assert away[0] < 0.9 and away[1] > 1.2
 
 
+@pytest.mark.long
 def test_the_base_of_an_adapter_teaches_it_while_the_next_steps_are_played(
     kuhn_model: Path,
 ) -> None:

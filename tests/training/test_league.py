@@ -119,6 +119,7 @@ def test_the_record_says_who_sat_where_and_each_policy_learns_from_both_seats(tw
     assert after["exact_return one"] == pytest.approx(-after["exact_return two"])
 
 
+@pytest.mark.long
 def test_one_shared_policy_learns_both_roles_of_a_team():
     """What it is asked tells it its role: a speaker's and a listener's views are rows of one
     table."""
@@ -487,6 +488,7 @@ def test_three_agents_each_meet_a_member_of_their_own():
 # -- exploiters ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_an_exploiter_of_a_frozen_policy_comes_near_the_best_reply(two):
     summary = run_training(
         two(
@@ -513,6 +515,7 @@ def test_an_exploiter_of_a_frozen_policy_comes_near_the_best_reply(two):
 # -- resuming ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("at", [1, 3, 5])
 def test_a_league_that_is_killed_ends_as_an_unbroken_one(tmp_path, at):
     collapsing = (
@@ -558,6 +561,7 @@ def test_a_snapshot_that_is_gone_or_changed_is_told_with_its_path(tmp_path, harm
 # -- language models -----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_language_models_meet_their_snapshots(kuhn_model, tmp_path):
     settings = config.load(
         "kuhn_table",

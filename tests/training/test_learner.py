@@ -94,6 +94,7 @@ def plain(learner: TorchLearner, prompt: Sequence[int], ids: Sequence[int]) -> A
 # -- parity --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", ["thin_model", "byte_model"])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_the_learner_gives_sampled_tokens_the_probability_they_were_sampled_with(
@@ -377,6 +378,7 @@ def test_a_sampler_that_disagrees_is_not_published(
         learner.engine.sample_batch([Request("a", (Message(FIRST),))])
 
 
+@pytest.mark.long
 def test_a_resumed_learner_ends_bit_equal_to_one_that_was_never_stopped(thin_model: Path) -> None:
     def steps(learner: TorchLearner, numbers: Sequence[int]) -> list[dict[str, float]]:
         result = []
@@ -525,6 +527,7 @@ def clone(
     return learner, {**metrics, **learner.publish()}
 
 
+@pytest.mark.long
 def test_a_cloned_policy_depends_on_what_it_observes(thin_model: Path) -> None:
     wanted = {"J": 0.15, "Q": 0.5, "K": 0.85}
     learner, metrics = clone(thin_model, wanted)
@@ -546,6 +549,7 @@ def test_cloning_twice_from_the_same_seed_gives_the_same_weights(thin_model: Pat
     )
 
 
+@pytest.mark.long
 def test_a_rewarded_action_becomes_likelier_for_the_card_it_was_rewarded_with(
     thin_model: Path,
 ) -> None:
@@ -624,6 +628,7 @@ def test_the_geometric_mean_ratio_weighs_a_turn_as_its_mean(byte_model: Path) ->
         assert torch.allclose(change, unit[name], atol=1e-6), name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ratio", ["token", "turn_sum"])
 def test_the_divergence_from_the_start_is_zero_at_the_start_and_pulls_back_later(
     ratio: str, thin_model: Path

@@ -227,6 +227,7 @@ def of_models(model: Path, *overrides: str) -> Config:
     ).config
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ahead", [1, 2])
 def test_language_models_learn_apart_from_what_is_sampled_and_resume_bit_for_bit(
     tmp_path, model, ahead
@@ -247,6 +248,7 @@ def test_language_models_learn_apart_from_what_is_sampled_and_resume_bit_for_bit
     assert [one["version"] for one in told] == [2, 3, 4, 5]
 
 
+@pytest.mark.long
 def test_a_model_that_is_learned_apart_learns_the_same_first_step(tmp_path, model):
     """The first step has nothing ahead, so it is the step of a run without overlap."""
     lines = {}
@@ -503,6 +505,7 @@ def test_what_older_weights_sampled_is_weighed_unless_the_config_says_otherwise(
     assert [one.loss.tis for one in built] == [2.0, 2.0, None]
 
 
+@pytest.mark.long
 def test_one_policy_may_weigh_otherwise_and_a_check_says_what_is_weighed(capsys):
     from gem_ma.cli.main import main
 

@@ -95,6 +95,7 @@ LORA = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -135,6 +136,7 @@ def test_what_has_no_idle_starts_is_refused_in_one_line(words, line):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.long
 def test_with_refill_the_same_number_of_updates_learns_more():
     words = (
         "train.estimator.name=dr_grpo",

@@ -191,6 +191,7 @@ def test_a_training_on_workers_is_the_same_to_the_byte_also_where_some_are_kille
     assert len(jobs) - 3 == len(set(jobs))  # lost ones were asked for again, as they were
 
 
+@pytest.mark.long
 def test_forks_are_played_on_workers_as_well(tmp_path: Path) -> None:
     more = ("train.chunk=5", "train.fork={at: 0, width: 2}", "train.steps=2", "train.save_every=1")
     jobs = both(tmp_path, settings_of("kuhn_table", *SMALL, *more), {3})
@@ -201,6 +202,7 @@ def test_steps_that_are_played_ahead_have_the_weights_of_their_time(tmp_path: Pa
     both(tmp_path, settings_of("kuhn_table", *SMALL, "train.chunk=16", "train.overlap=2"), {4})
 
 
+@pytest.mark.long
 def test_a_language_model_in_the_workers_rounds_as_in_one_process(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from gem_ma.engines.local.tiny import make_model

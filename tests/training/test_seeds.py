@@ -292,6 +292,7 @@ def train(*words: object) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "lora", [(), (LORA, LORA.replace("speaker", "listener"))], ids=["full", "lora"]
 )
@@ -304,6 +305,7 @@ def test_a_broken_run_of_drawn_models_ends_as_a_whole_one(
     broken_and_whole(tmp_path, loaded(models[0], *SMALL, *four, *WARM, "run.seed=3", *lora).config)
 
 
+@pytest.mark.long
 def test_the_manifest_tells_the_weights_of_each_seed_and_a_trained_model_goes_on_as_it_is(
     models: dict[int, Path], tmp_path: Path
 ) -> None:
@@ -324,6 +326,7 @@ def test_the_manifest_tells_the_weights_of_each_seed_and_a_trained_model_goes_on
         assert again[0] == ended["weights"]["speaker"]
 
 
+@pytest.mark.long
 def test_check_says_what_is_drawn_from_which_seed(models: dict[int, Path]) -> None:
     from gem_ma.training.schedule.checks import seeds
 

@@ -187,6 +187,7 @@ def test_a_run_that_is_killed_while_it_records_ends_as_an_unbroken_one(
     assert truth(tmp_path / "broken") == whole
 
 
+@pytest.mark.long
 def test_a_run_under_repeated_sigkill_ends_as_an_unbroken_one(tmp_path):
     more = ("train.episodes=64", "run.baselines=false")
     settings = [*(word for word in SMALL if not word.startswith("train.episodes=")), *WARM, *more]

@@ -318,6 +318,7 @@ STACK = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["kuhn_poker", "dilemma", "guess_number", "tic_tac_toe"])
 def test_a_stack_of_wrappers_keeps_all_rules(name: str) -> None:
     scenario = make(name, wrappers=STACK)
@@ -327,6 +328,7 @@ def test_a_stack_of_wrappers_keeps_all_rules(name: str) -> None:
     assert (4 in report.passed) == (name == "kuhn_poker")
 
 
+@pytest.mark.long
 def test_secrets_are_dealt_anew_through_wrappers() -> None:
     class Shows(Kuhn):
         """Tells player_1 the card of player_0 at the start."""
