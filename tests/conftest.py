@@ -19,8 +19,6 @@ from gem_ma.system.import_folders import _FOLDERS
 from tests import unsynced
 from tests.browser import MISSING, Browser
 
-HERE = Path(__file__).parent
-
 if find_spec("hypothesis"):  # the environment of vLLM may have none
     from hypothesis import settings
 
