@@ -27,7 +27,10 @@ SITE := NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs build 
 # what needs no environment of its own, and one process
 HERE := not learning and not vllm and not worlds and not trl and not tinker and not sb3 and not rllib and not litellm and not serve and not ray and not verifiers and not verl and not sharded
 # compiled once, and not in every process that a test starts
-SUITE = $(BIN)/python -m compileall -q gem_ma agents scenarios tests && $(BIN)/python -m tests.side_by_side 3
+# one process more than processors, because some tests wait
+SUITE = $(BIN)/python -m compileall -q gem_ma agents scenarios tests && $(BIN)/python -m pytest -q -n 3 --dist worksteal $(HANGS)
+# a test that takes ten minutes is ended, with the stack of each thread
+HANGS = -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM = false
 export HF_HUB_OFFLINE ?= 1
@@ -60,7 +63,7 @@ test-model: .venv/dev.done models/smollm2  ## that model plays every scenario an
 	$(BIN)/python benchmarks/model_plays.py models/smollm2 --tasks 2
 	GEM_MA_PRETRAINED=models/smollm2 GEM_MA_PRETRAINED_STEPS=4 $(BIN)/python -m pytest -q tests/engines/test_pretrained.py -k false_stop
 
-test: .venv/dev.done sandbox  ## the suite, without the tests that take over .7 CPU seconds each
+test: .venv/dev.done sandbox  ## the suite, without the tests that have the mark `long`
 	$(SUITE) -m "not long and $(HERE)"
 
 test-all: .venv/dev.done sandbox  ## the suite with these

@@ -19,6 +19,8 @@ from gem_ma.system.import_folders import _FOLDERS
 from tests import unsynced
 from tests.browser import MISSING, Browser
 
+ROOT = Path(__file__).resolve().parents[1]
+
 if find_spec("hypothesis"):  # the environment of vLLM may have none
     from hypothesis import settings
 
@@ -37,6 +39,9 @@ unsynced.begin()
 
 AT_START = {*os.environ, "RANK", "WORLD_SIZE", "OPENAI_API_KEY", "OPENAI_BASE_URL"}
 IN_TEST = "PYTEST_CURRENT_TEST"
+# what a run of the suite may leave in the checkout
+CACHES = {".hypothesis", ".pytest_cache", "__pycache__"}
+FILES = pytest.StashKey[set[str]]()
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
@@ -48,6 +53,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("browser")
             if skipped:
                 item.add_marker(pytest.mark.skip(reason=MISSING))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.stash[FILES] = set(os.listdir(ROOT))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A run in several processes (`make test`) fails where a test wrote into the checkout."""
+    if not session.config.getoption("numprocesses", None):  # also a process of xdist itself
+        return
+    left = set(os.listdir(ROOT)) - session.config.stash[FILES] - CACHES
+    if left:
+        names = ", ".join(sorted(left))
+        session.config.get_terminal_writer().line(
+            f"\ntests leave in this folder: {names}; a test writes into tmp_path"
+        )
+        session.exitstatus = session.exitstatus or 1
 
 
 def pytest_collection() -> None:
