@@ -3,6 +3,8 @@
 `document` reads YAML and remembers lines, `settings` and `schema` say what may stand there, `fit`
 whether it fits together, `loading` puts overrides and cells on top, `casts` and `plans` make of it
 who sits where and what is played.
+
+Decisions: docs/decisions.md#config
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """Engines: how a policy samples. Engine name -> "module:Class"; heavy imports happen in the
-constructor, never here."""
+constructor, never here.
+
+Decisions: docs/decisions.md#engines
+"""
 
 CATALOG = {
     "human": "gem_ma.engines.small.human:Human",

@@ -5,4 +5,6 @@ The program is a client over HTTP. Behind its seat stands a policy of the config
 it would call any model. `program` is the seat, `desk` hands seats out, `door` is the server,
 `requests`, `sayings` and `answers` are the format of chat completions. Rules, rewards and other
 agents are not known here.
+
+Decisions: docs/decisions.md#serving
 """

@@ -1,5 +1,8 @@
 """The public conformance kit. Light at import: the pytest plugin is loaded in every run of
-pytest."""
+pytest.
+
+Decisions: docs/decisions.md#testing
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ and the options, as `OpenSpiel("goofspiel", num_cards=4)`. An adapter imports it
 is made, never when it is listed, and each library is an extra of the prefix's name.
 
 `wrap` is for an environment object that a user has already.
+
+Decisions: docs/decisions.md#worlds
 """
 
 from __future__ import annotations
