@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import click
 
 from gem_ma.cli.common_options import json_option
 from gem_ma.cli.completion import RunName
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+from gem_ma.cli.runs import played_run
+from gem_ma.cli.terminal import columns, counted, emit, emit_json, once
+from gem_ma.runs.comparing import compare_runs
+from gem_ma.scores.comparison import both_ways, difference_of, outcome, sides_of, verdict_of
 
 FLIPS_SHOWN = 10
 EXAMPLE = """\b
@@ -38,8 +40,6 @@ def command(first: str, second: str, scores: tuple[str, ...], whole: bool, as_js
     95 % interval over tasks, p, and p adjusted (Holm): success and returns are one family of
     tests, measures another. Where one score is the question, name it by --score.
     """
-    from gem_ma.cli.terminal import emit, emit_json, once
-    from gem_ma.runs.comparing import compare_runs
 
     comparison = compare_runs(*_paths(first, second), once(), scores)
     if as_json:
@@ -50,15 +50,12 @@ def command(first: str, second: str, scores: tuple[str, ...], whole: bool, as_js
 
 
 def _paths(first: str, second: str) -> tuple[Path, Path]:
-    from gem_ma.cli.runs import played_run
 
     return played_run(first, "compared"), played_run(second, "compared")
 
 
 def _text(comparison: Mapping[str, Any], whole: bool) -> str:
     """The tables of a comparison: where from, flips, scores, and what it comes to."""
-    from gem_ma.cli.terminal import columns
-    from gem_ma.scores.comparison import verdict_of
 
     only = f"{comparison['only_a']} only in A, {comparison['only_b']} only in B"
     rows = [("A", comparison["a"]), ("B", comparison["b"])]
@@ -71,8 +68,6 @@ def _text(comparison: Mapping[str, Any], whole: bool) -> str:
 
 
 def _flips(comparison: Mapping[str, Any], whole: bool) -> str:
-    from gem_ma.cli.terminal import columns, counted
-    from gem_ma.scores.comparison import both_ways, outcome
 
     flips = comparison["flips"]
     flipped = comparison["flipped"]
@@ -94,8 +89,6 @@ def _flips(comparison: Mapping[str, Any], whole: bool) -> str:
 
 
 def _scores(comparison: Mapping[str, Any], whole: bool) -> str:
-    from gem_ma.cli.terminal import columns
-    from gem_ma.scores.comparison import difference_of, sides_of
 
     rows = []
     hidden = 0

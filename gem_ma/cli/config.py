@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import click
 
+from gem_ma.cli.terminal import emit_json
+from gem_ma.config.settings import config_schema
+
 EXAMPLE = """\b
 Example:
   gem-ma config schema > gem_ma.schema.json"""
@@ -23,8 +26,6 @@ def schema(as_json: bool) -> int:
     An editor that speaks YAML checks a file whose first line is
     `# yaml-language-server: $schema=gem_ma.schema.json`.
     """
-    from gem_ma.cli.terminal import emit_json
-    from gem_ma.config.settings import config_schema
 
     emit_json(config_schema())
     return 0

@@ -7,6 +7,7 @@ it again.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -15,14 +16,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-if TYPE_CHECKING:
-    from gem_ma.config.loading import Loaded
-    from gem_ma.pages.static.curves import Curves
-    from gem_ma.pages.static.report import Section
+from gem_ma.cli.run import play
+from gem_ma.cli.terminal import columns, emit, emit_json, progress_line
+from gem_ma.config.loading import Loaded, load
+from gem_ma.engines.local.tiny import make_model
+from gem_ma.kernel.errors import EngineError
+from gem_ma.pages.static.curves import Curves
+from gem_ma.pages.static.report import PlainTable, Section, learning_curves, write_report
+from gem_ma.runs.plans import scenario_of
+from gem_ma.runs.store import read_summary, run_path
+from gem_ma.scores.groups import interval_text
+from gem_ma.scores.intervals import wilson
 
 ASSISTANTS = {
     "oracle": "retail_oracle",
@@ -82,8 +90,6 @@ def command(
     Retail runs on tau-bench's tasks where TAU_BENCH_PATH names a checkout, else on a world of
     our own. The same command again takes up what is done.
     """
-    from gem_ma.cli.terminal import columns, emit, emit_json
-    from gem_ma.pages.static.report import write_report
 
     # trainings that have ended are only read, which needs no torch
     if language_model and not all(map(_finished, _subsets("transformers", out, seed)[1].values())):
@@ -113,12 +119,6 @@ def command(
 
 def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, Any], Section]:
     """Three assistants in front of the same scripted customers."""
-    from gem_ma.cli.run import play
-    from gem_ma.config.loading import load
-    from gem_ma.pages.static.report import Section
-    from gem_ma.runs.plans import scenario_of
-    from gem_ma.runs.store import read_summary
-    from gem_ma.scores.groups import interval_text
 
     rows = []
     paths = {}
@@ -172,7 +172,6 @@ def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, An
 
 def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str, Any], Section]:
     """The same warm-started pair, with every subset of it learning."""
-    from gem_ma.pages.static.report import PlainTable, Section
 
     config = CONFIGS[kind]
     overrides, paths = _subsets(kind, out, seed)
@@ -219,7 +218,6 @@ def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str
 
 
 def _score_row(name: str, score: Mapping[str, Any]) -> list[str]:
-    from gem_ma.scores.intervals import wilson
 
     sampled = score["sampled"]
     greedy = score["greedy"]
@@ -235,7 +233,6 @@ def _score_row(name: str, score: Mapping[str, Any]) -> list[str]:
 
 def _success_curves(paths: Mapping[str, Path], start: Mapping[str, Any], steps: int) -> Curves:
     """The success in training of each pair, and a level line for the pair that learns nothing."""
-    from gem_ma.pages.static.report import learning_curves
 
     curves = learning_curves(
         {name: [path] for name, path in paths.items()},
@@ -254,7 +251,6 @@ def _success_curves(paths: Mapping[str, Path], start: Mapping[str, Any], steps: 
 
 def _subsets(kind: str, out: Path, seed: int) -> tuple[dict[str, tuple[str, ...]], dict[str, Path]]:
     """Who learns -> the overrides of that training, and its run folder."""
-    from gem_ma.config.loading import load
 
     shared = [f"run.seed={seed}"]
     shared += [
@@ -278,7 +274,6 @@ def _subsets(kind: str, out: Path, seed: int) -> tuple[dict[str, tuple[str, ...]
 
 def _make_model(out: Path) -> None:
     """Makes the tiny model where it is not there yet."""
-    from gem_ma.engines.local.tiny import make_model
 
     if not (out / MODEL / "tokenizer.json").exists():
         make_model(str(out / MODEL), "referential")
@@ -288,7 +283,6 @@ def _finished(
     path: Path, keys: Sequence[str] = ("before", "after", "steps")
 ) -> dict[str, Any] | None:
     """The summary of a run that has ended, None for one that has still to be done."""
-    from gem_ma.runs.store import read_summary
 
     return read_summary(path, tuple(keys)) if (path / "summary.json").is_file() else None
 
@@ -296,7 +290,6 @@ def _finished(
 def _run_path(out: Path, stem: str, loaded: Loaded, apart: Mapping[str, Any] | None = None) -> Path:
     """The run folder of one play of the demo: other settings, another number of tasks or other
     data have another one."""
-    from gem_ma.runs.store import run_path
 
     return run_path(stem, {**loaded.identity(), "demo": dict(apart or {})}, root=out)
 
@@ -306,7 +299,6 @@ def _train_all(
 ) -> dict[str, Any]:
     """Trains every subset, each in a process of its own, as many at once as there are cores;
     gives their summaries."""
-    from gem_ma.cli.terminal import progress_line
 
     running: list[subprocess.Popen[str]] = []
     with ThreadPoolExecutor(max(1, min(len(paths), os.cpu_count() or 1))) as pool:
@@ -328,9 +320,6 @@ def _train_all(
 def _train(
     config: str, overrides: Sequence[str], path: Path, running: list[subprocess.Popen[str]]
 ) -> dict[str, Any]:
-    import json
-
-    from gem_ma.kernel.errors import EngineError
 
     command = [sys.executable, "-m", "gem_ma", "train", config, *overrides]
     command += ["--out", str(path), "--json", "--quiet"]

@@ -3,13 +3,22 @@ others. It plays nothing and sends nothing."""
 
 from __future__ import annotations
 
+import importlib
+import os
+import platform
+import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib import metadata, util
 from typing import Any
 
 import click
 
+from gem_ma import __version__
 from gem_ma.cli.common_options import json_option
+from gem_ma.cli.list import objects
+from gem_ma.cli.terminal import columns, emit, emit_json
+from gem_ma.system.env_file import NAME, is_written, variable
 from gem_ma.system.extras import install
 
 EXAMPLE = """\b
@@ -62,7 +71,6 @@ def command(as_json: bool) -> int:
 
     Exits with 1 where something that is installed cannot be used, or the base is not whole.
     """
-    from gem_ma.cli.terminal import columns, emit, emit_json
 
     facts = examined()
     code = int(bool(facts["faults"]))
@@ -89,7 +97,6 @@ def command(as_json: bool) -> int:
 
 def examined() -> dict[str, Any]:
     """Everything that the command prints, as plain data."""
-    import os
 
     packages = [
         _package(name, extra, MODULES.get(name, name))
@@ -124,7 +131,6 @@ def examined() -> dict[str, Any]:
 
 def _is_set(name: str) -> str:
     """Whether a key can be had, and where from; never its value."""
-    from gem_ma.system.env_file import NAME, is_written, variable
 
     return f"set, in {NAME}" if is_written(name) else "set" if variable(name) else "not set"
 
@@ -144,7 +150,6 @@ def _engines(
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Engine -> whether it can run, and what to type where not; and the faults of engines that
     cannot be imported."""
-    from gem_ma.cli.list import objects
 
     engines = {}
     faults = []
@@ -170,10 +175,6 @@ def _engines(
 
 def _here(devices: Sequence[str]) -> dict[str, Any]:
     """This version, this Python, this machine."""
-    import os
-    import platform
-
-    from gem_ma import __version__
 
     # a container may allow fewer cores than the machine has
     if hasattr(os, "sched_getaffinity"):
@@ -194,7 +195,6 @@ def _command(extras: Sequence[str]) -> str:
 
 
 def _package(name: str, extra: str, module: str) -> Package:
-    from importlib import metadata, util
 
     wanted = _ranges().get(name, "")
     try:
@@ -217,8 +217,6 @@ def _package(name: str, extra: str, module: str) -> Package:
 def _ranges() -> dict[str, str]:
     """Distribution -> the versions that gem_ma asks for; empty where it runs from a folder that
     is not installed."""
-    import re
-    from importlib import metadata
 
     try:
         lines = metadata.requires("gem-ma") or []
@@ -242,7 +240,6 @@ def _fits(version: str, wanted: str) -> bool:
 
 def _broken(module: str) -> str | None:
     """Why this installed module cannot be used, or None."""
-    import importlib
 
     try:
         found = importlib.import_module(module)

@@ -4,16 +4,19 @@ tokens and the money of a run."""
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from gem_ma.driver.rollout import Plan
-    from gem_ma.engines.base import Policy
-    from gem_ma.engines.capabilities import Reachable
-    from gem_ma.kernel.types import Reply, Request
+from gem_ma.driver.rollout import Plan, play
+from gem_ma.engines.api.messages import chat
+from gem_ma.engines.base import Policy
+from gem_ma.engines.capabilities import Priced, Reachable
+from gem_ma.kernel.errors import EngineError
+from gem_ma.kernel.types import Reply, Request
 
 # plays; steps where neither the config nor the scenario sets a limit; tokens; seconds
 SAMPLED_EPISODES = 2
@@ -26,7 +29,6 @@ BYTES_PER_TOKEN = 4
 
 def remote(policies: Mapping[str, Policy]) -> dict[str, Reachable]:
     """Policy -> its engine, for those that a server samples."""
-    from gem_ma.engines.capabilities import Reachable
 
     engines = {name: policy.core for name, policy in policies.items()}
     return {name: engine for name, engine in engines.items() if isinstance(engine, Reachable)}
@@ -35,7 +37,6 @@ def remote(policies: Mapping[str, Policy]) -> dict[str, Reachable]:
 def ping(engines: Mapping[str, Reachable]) -> dict[str, str | Exception]:
     """Policy -> what its endpoint answered in words, or the error that stands in the way.
     Policies with one model at one endpoint ask once."""
-    from gem_ma.kernel.errors import EngineError
 
     async def answer_of(engine: Reachable) -> str | Exception:
         began = time.monotonic()
@@ -70,10 +71,6 @@ class _Filler:
         self.completion = 0
 
     async def sample(self, request: Request) -> Reply:
-        import json
-
-        from gem_ma.engines.api.messages import chat
-        from gem_ma.kernel.types import Reply
 
         self.requests += 1
         prompt = json.dumps(
@@ -97,11 +94,6 @@ def estimate(
     and the scenario: rather too many turns than too few. No bound: a behaviour may ask its model
     again for an answer that filling never gives.
     """
-    from dataclasses import replace
-    from itertools import islice
-
-    from gem_ma.driver.rollout import play
-    from gem_ma.engines.capabilities import Priced
 
     engines = remote(policies)
     fillers = {name: _Filler(GUESSED_ANSWER) for name in policies}

@@ -3,14 +3,16 @@ every reward where it was paid."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gem_ma.kernel.episode import Episode
-    from gem_ma.scores.judge import Judge
+from gem_ma.cli.episode_lanes import Lanes
+from gem_ma.cli.terminal import columns, emit, emit_json
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.runs.store import read_episodes
+from gem_ma.scores.groups import labels_of
+from gem_ma.scores.judge import Judge
 
 KINDS = ("won", "lost", "failed", "cut")  # instead of an id: the first such episode
 WIDTH = 100  # letters of a line where no terminal says how wide it is
@@ -21,8 +23,6 @@ def show_episode(
 ) -> None:
     """Prints the episode, with `is_full` its long texts too. Raises ConfigError where the run has
     none like it."""
-    from gem_ma.cli.episode_lanes import Lanes
-    from gem_ma.cli.terminal import columns, emit, emit_json
 
     episode, same = find(path, which, judge)
     if as_json:
@@ -52,8 +52,6 @@ def find(path: Path, which: str, judge: Judge) -> tuple[Episode, list[str]]:
     `which` is one of KINDS, a task (`test/153`, or `153`), a task with its repeat
     (`test/153#1`), or a seed.
     """
-    from gem_ma.kernel.errors import ConfigError
-    from gem_ma.runs.store import read_episodes
 
     if which in ("won", "lost") and judge.success is None:
         raise ConfigError(
@@ -111,7 +109,6 @@ def name_of(episode: Episode) -> str:
 
 def verdict(episode: Episode, judge: Judge) -> list[tuple[str, str]]:
     """What came of the play, and why, as rows of a table."""
-    from gem_ma.scores.groups import labels_of
 
     success = judge.success(episode) if judge.success is not None and episode.end.scored else None
     word = "failed" if not episode.end.scored else "cut" if episode.end.bootstraps else "ended"

@@ -5,16 +5,14 @@ Where there is no room for the columns, the lanes of a step stand below each oth
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from itertools import groupby, zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gem_ma.cli.terminal import counted, one_line, plain
-from gem_ma.kernel.types import ToolCall
-
-if TYPE_CHECKING:
-    from gem_ma.kernel.episode import Episode
-    from gem_ma.kernel.types import Message, Turn
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.types import Message, ToolCall, Turn
 
 MAX_TEXT = 4_000  # characters of one message on a terminal; --json has all
 LONG_BRIEFING = 60  # words that a text before an agent's first act may have and be printed
@@ -151,6 +149,5 @@ class Lanes:
 
 
 def _json(value: Any) -> str:
-    import json
 
     return json.dumps(value, ensure_ascii=False)

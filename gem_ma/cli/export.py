@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 
 from gem_ma.cli.common_options import json_option
 from gem_ma.cli.completion import RunName
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from gem_ma.cli.runs import run_folder
+from gem_ma.cli.terminal import emit, emit_json, progress_line
+from gem_ma.config.seats import key_of
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.runs.export.taus import SIDES
+from gem_ma.runs.export.writing import FORMATS as ENDINGS
+from gem_ma.runs.export.writing import Wish, export, has_images
+from gem_ma.runs.store import read_manifest
+from gem_ma.runs.store.lines import read_resolved
+from gem_ma.runs.stored import open_record
+from gem_ma.system.files import damage
 
 # as in gem_ma.runs.export.writing, which takes numpy to import
 FORMATS = ("jsonl", "parquet", "hf", "messages", "sft", "preference", "tau1", "tau2")
@@ -63,16 +72,6 @@ def command(
     preference           one prompt, and two acts of which one led to more
     tau1, tau2           talks of assistant and user, as those benchmarks store results
     """
-    from pathlib import Path
-
-    from gem_ma.cli.runs import run_folder
-    from gem_ma.cli.terminal import emit, emit_json, progress_line
-    from gem_ma.kernel.errors import ConfigError
-    from gem_ma.runs.export.writing import FORMATS as ENDINGS
-    from gem_ma.runs.export.writing import Wish, export, has_images
-    from gem_ma.runs.store.lines import read_resolved
-    from gem_ma.runs.stored import open_record
-    from gem_ma.system.files import damage
 
     if out == "-":  # it would become the name of a file
         raise click.UsageError("--out names a file or a folder; nothing is written to stdout")
@@ -114,10 +113,6 @@ def _why_few(made: dict[str, Any], agents: tuple[str, ...]) -> str:
 
 def _facts(path: Path) -> dict[str, Any]:
     """What a format says of the whole run."""
-    from gem_ma.config.seats import key_of
-    from gem_ma.runs.export.taus import SIDES
-    from gem_ma.runs.store import read_manifest
-    from gem_ma.runs.store.lines import read_resolved
 
     manifest = read_manifest(path)
     resolved = read_resolved(path)

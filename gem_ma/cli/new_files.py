@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import keyword
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from gem_ma import registry
 from gem_ma.cli.completion import Source
-
-if TYPE_CHECKING:
-    from gem_ma.kernel.scenario import Scenario
+from gem_ma.cli.terminal import emit, emit_json
+from gem_ma.config.check import single
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Scenario
 
 TEMPLATES = Path(__file__).parent / "templates"
 TABLE = "table/softmax"
@@ -97,7 +100,6 @@ def config(name: str, source: str, learns: tuple[str, ...], model: str, as_json:
     Example:
       gem-ma new config market --scenario market.py --learns all
     """
-    from gem_ma import registry
 
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
         raise click.UsageError(f"{name}: the name of a config has letters, digits, _ and -")
@@ -166,7 +168,6 @@ def _seats(made: Scenario, learners: list[str]) -> str:
 
 
 def _plays(made: Scenario) -> int:
-    from gem_ma.config.check import single
 
     tasks = made.tasks("test")
     return 50 if single(tasks) else min(50, len(tasks))
@@ -183,7 +184,6 @@ def _quoted(text: str) -> str:
 
 def _check_name(name: str) -> None:
     """Raises UsageError for a name that Python cannot import."""
-    import sys
 
     if not name.isidentifier() or keyword.iskeyword(name):
         word = re.sub(r"\W+", "_", name.removesuffix(".py")).strip("_").lower()
@@ -204,8 +204,6 @@ def _filled(template: str, name: str, words: Mapping[str, str]) -> str:
 
 def _write(texts: Mapping[str, str], commands: list[str], as_json: bool) -> int:
     """Writes the files, all or none, and says what to type next."""
-    from gem_ma.cli.terminal import emit, emit_json
-    from gem_ma.kernel.errors import ConfigError
 
     for file in texts:
         if Path(file).exists():

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
 from gem_ma.cli.common_options import base_url_option, json_option
 from gem_ma.cli.completion import Source
-from gem_ma.cli.seats import OPEN
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gem_ma.config.loading import Loaded
+from gem_ma.cli.episode import name_of
+from gem_ma.cli.run import play
+from gem_ma.cli.seats import OPEN, seated
+from gem_ma.cli.terminal import columns, emit
+from gem_ma.config.loading import Loaded, load
+from gem_ma.kernel.spelling import nearest
+from gem_ma.runs.by_hand import drawn_seed, with_person
+from gem_ma.runs.store import read_episodes, read_summary, run_path
+from gem_ma.runs.worlds import seats_by_name
 
 EXAMPLE = """\b
 Examples:
@@ -46,13 +49,6 @@ def command(
     typing error is no move and is asked again. Every play has a new start, unless --seed names
     one; it is recorded as any run, and a model plays another seat by --AGENT ENGINE/NAME.
     """
-    from pathlib import Path
-
-    from gem_ma.cli.run import play
-    from gem_ma.cli.seats import seated
-    from gem_ma.config.loading import load
-    from gem_ma.runs.by_hand import drawn_seed, with_person
-    from gem_ma.runs.store import run_path
 
     if seed is None:
         seed = drawn_seed()
@@ -68,8 +64,6 @@ def command(
 
 def _seat_of(loaded: Loaded, agent: str | None) -> str:
     """The seat that is wanted. Raises UsageError where there is no such one."""
-    from gem_ma.kernel.spelling import nearest
-    from gem_ma.runs.worlds import seats_by_name
 
     agents = list(seats_by_name(loaded.config, base=loaded.base))
     if agent is None and len(agents) == 1:
@@ -83,9 +77,6 @@ def _seat_of(loaded: Loaded, agent: str | None) -> str:
 
 def _show(path: Path, seat: str, seed: int) -> None:
     """What came of it, in few lines: the person has just seen the play."""
-    from gem_ma.cli.episode import name_of
-    from gem_ma.cli.terminal import columns, emit
-    from gem_ma.runs.store import read_episodes, read_summary
 
     summary = read_summary(path) or {}
     rows = []

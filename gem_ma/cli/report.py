@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
 from gem_ma.cli.common_options import json_option
 from gem_ma.cli.completion import RunName
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from gem_ma.cli.runs import run_folder
+from gem_ma.cli.terminal import emit, emit_json, once
+from gem_ma.config.settings import StudyReportSettings
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.pages.static.report import Section, write_report
+from gem_ma.pages.static.study import write_study
+from gem_ma.runs.stored import record_for_page
+from gem_ma.system.files import damage, read_json
 
 EXAMPLE = """\b
 Examples:
@@ -30,9 +35,6 @@ Examples:
 def command(runs: tuple[str, ...], out: str | None, as_json: bool) -> int:
     """Write the page of a run: one file with scores, lost plays, curves and transcripts, which
     needs no server. Also of several runs together, and of a study's folder."""
-    from pathlib import Path
-
-    from gem_ma.cli.terminal import emit, emit_json
 
     target = Path(out) if out is not None else None
     # the page of another run is not replaced
@@ -51,12 +53,6 @@ def command(runs: tuple[str, ...], out: str | None, as_json: bool) -> int:
 
 def _runs(runs: tuple[str, ...], target: Path | None) -> Path:
     """The page of runs that play or learn, each judged by its own scenario."""
-    from pathlib import Path
-
-    from gem_ma.cli.runs import run_folder
-    from gem_ma.cli.terminal import once
-    from gem_ma.pages.static.report import Section, write_report
-    from gem_ma.runs.stored import record_for_page
 
     paths = [run_folder(run) for run in runs]
     say = once()
@@ -76,10 +72,6 @@ def _is_study(path: Path) -> bool:
 
 
 def _study(path: Path, target: Path | None) -> Path:
-    from gem_ma.config.settings import StudyReportSettings
-    from gem_ma.kernel.errors import ConfigError
-    from gem_ma.pages.static.study import write_study
-    from gem_ma.system.files import damage, read_json
 
     if target is not None:
         raise ConfigError(f"{path}: the page of a study lies in its folder; leave out --out")

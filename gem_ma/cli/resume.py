@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import click
 
 from gem_ma.cli.common_options import concurrency_option, json_option, quiet_option
 from gem_ma.cli.completion import RunName
+from gem_ma.cli.processes import spread
+from gem_ma.cli.run import play
+from gem_ma.cli.runs import run_folder
+from gem_ma.cli.train import learn
 from gem_ma.cli.workers import check_ray, worker_options
+from gem_ma.config.loading import load
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.runs.store import read_manifest
+from gem_ma.runs.store.names import recorded_changes
 
 EXAMPLE = """\b
 Example:
@@ -50,13 +59,6 @@ def command(
     A KEY=VALUE replaces one setting that no result so far depends on, as in run.concurrency=4.
     Code that its config names is run.
     """
-    from gem_ma.cli.processes import spread
-    from gem_ma.cli.run import play
-    from gem_ma.cli.runs import run_folder
-    from gem_ma.cli.train import learn
-    from gem_ma.config.loading import load
-    from gem_ma.kernel.errors import ConfigError
-    from gem_ma.runs.store import read_manifest
 
     path = run_folder(run)
     manifest = read_manifest(path)
@@ -89,9 +91,6 @@ def command(
 
 def _earlier(manifest: dict[str, Any], typed: list[str]) -> list[str]:
     """What earlier resumes changed, which still holds, but for what is typed now."""
-    import json
-
-    from gem_ma.runs.store.names import recorded_changes
 
     replaced = tuple(f"{override.partition('=')[0].strip()}." for override in typed)
     changes = recorded_changes(manifest.get("resumed")).items()

@@ -3,14 +3,23 @@ printed as a score. Shared by run, train, study, resume, show and check; plays n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from shlex import quote
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from gem_ma.kernel.scenario import Scenario
-    from gem_ma.scores.judge import Judge
+from gem_ma import registry
+from gem_ma.cli.terminal import columns, emit, emit_json, progress_line
+from gem_ma.kernel.errors import ConfigError, StoreError
+from gem_ma.kernel.scenario import Scenario
+from gem_ma.kernel.spelling import nearest
+from gem_ma.pages.static.report import write_report
+from gem_ma.runs.store import read_manifest, read_summary
+from gem_ma.runs.store.used import differing
+from gem_ma.scores.costs import cost_rows
+from gem_ma.scores.groups import CAUSES, cause_rows, group_rows
+from gem_ma.scores.judge import Judge
+from gem_ma.scores.summary_rows import table
 
 FEW_GROUPS = 12  # rows of measures and groups that a short score prints
 LOST_SHOWN = 5
@@ -19,11 +28,6 @@ LOST_SHOWN = 5
 def run_folder(run: str) -> Path:
     """The run folder of this path, or of this name below runs/. Raises ConfigError with the
     nearest names."""
-    from pathlib import Path
-
-    from gem_ma import registry
-    from gem_ma.kernel.errors import ConfigError
-    from gem_ma.kernel.spelling import nearest
 
     # a path that exists wins over a name below runs/
     for path in (Path(run), Path("runs", run)):
@@ -56,10 +60,6 @@ def run_folder(run: str) -> Path:
 def played_run(run: str, what: str) -> Path:
     """`run_folder` of a run that only played. Raises ConfigError for a training: its plays are of
     a policy that changed, so they have no score together."""
-    from shlex import quote
-
-    from gem_ma.kernel.errors import ConfigError
-    from gem_ma.runs.store import read_manifest, read_summary
 
     path = run_folder(run)
     if read_manifest(path).get("command") == "train":
@@ -80,8 +80,6 @@ def played_run(run: str, what: str) -> Path:
 
 def tell_changes(path: Path) -> None:
     """Says what of a run's code or data was edited while it played: its plays are of before."""
-    from gem_ma.cli.terminal import progress_line
-    from gem_ma.runs.store.used import differing
 
     if words := differing(path):
         progress_line(f"{words}; these plays are of the code and data as they were then")
@@ -89,7 +87,6 @@ def tell_changes(path: Path) -> None:
 
 def success_of(scenario: Scenario) -> Any:
     """The scenario's notion of success, or None where it has none."""
-    from gem_ma.scores.judge import Judge
 
     return Judge.of(scenario).success
 
@@ -97,9 +94,6 @@ def success_of(scenario: Scenario) -> Any:
 def report_of(path: Path, judge: Judge) -> Path | None:
     """Writes the page of a run; a page that cannot be written costs a line on stderr, not the
     result."""
-    from gem_ma.cli.terminal import progress_line
-    from gem_ma.kernel.errors import StoreError
-    from gem_ma.pages.static.report import write_report
 
     try:
         return write_report(path, judge=judge)
@@ -119,10 +113,6 @@ def show_summary(
 ) -> None:
     """Prints a score; `more` rows stand before the places. Not `whole`: many measures and groups
     are one row that says how to see them."""
-    from gem_ma.cli.terminal import columns, emit, emit_json
-    from gem_ma.scores.costs import cost_rows
-    from gem_ma.scores.groups import cause_rows, group_rows
-    from gem_ma.scores.summary_rows import table
 
     if as_json:
         emit_json({"run": str(path), "report": str(report) if report else None, **summary})
@@ -143,7 +133,6 @@ def show_summary(
 
 def lost_rows(summary: Mapping[str, Any], path: Path) -> list[tuple[str, str]]:
     """A row for each of the first lost plays: its name, as `--episode` takes it, and why."""
-    from gem_ma.scores.groups import CAUSES
 
     # a summary of an older version lists none
     lost = summary.get("lost") or {"count": 0, "episodes": []}

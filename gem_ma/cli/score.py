@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
 from gem_ma.cli.common_options import json_option
 from gem_ma.cli.completion import RunName
+from gem_ma.cli.runs import played_run, show_summary
+from gem_ma.cli.terminal import progress_line
+from gem_ma.runs.store import read_summary
+from gem_ma.runs.store.names import finite
+from gem_ma.runs.stored import changes, open_record
+from gem_ma.system.files import damage
 
 _JUDGED = ("labels", "measures")  # of summary.json
 MOST_CHANGES = 10  # printed; --json has all
@@ -30,11 +38,6 @@ def command(run: str, scenario: str | None, whole: bool, as_json: bool) -> int:
     The rules that are installed now judge: where they have changed, `changed` says what the run
     recorded and what comes out now. A run whose scenario is code of its own needs --scenario.
     """
-    from gem_ma.cli.runs import played_run, show_summary
-    from gem_ma.cli.terminal import progress_line
-    from gem_ma.runs.store import read_summary
-    from gem_ma.runs.stored import changes, open_record
-    from gem_ma.system.files import damage
 
     path = played_run(run, "scored")
     record = open_record(path, progress_line, scenario)
@@ -60,8 +63,5 @@ def command(run: str, scenario: str | None, whole: bool, as_json: bool) -> int:
 
 def _as_json(summary: dict[str, object]) -> dict[str, object]:
     """As summary.json has it: tuples are lists there, and numbers that are not finite null."""
-    import json
-
-    from gem_ma.runs.store.names import finite
 
     return dict(json.loads(json.dumps(finite(summary))))

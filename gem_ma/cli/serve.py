@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import click
 
@@ -15,11 +18,15 @@ from gem_ma.cli.common_options import (
     quiet_option,
 )
 from gem_ma.cli.completion import Source
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gem_ma.config.loading import Loaded
+from gem_ma.cli.run import play
+from gem_ma.cli.terminal import progress_line
+from gem_ma.cli.train import learn
+from gem_ma.config.loading import Loaded, load
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.runs.store import run_path
+from gem_ma.serving.desk import DESK, PATIENCE_S, Desk
+from gem_ma.serving.door import Door
+from gem_ma.system.loopback import library
 
 PORT = 8765
 EXAMPLE = """\b
@@ -68,10 +75,6 @@ def command(
     Programs in Python do so by gem_ma.trainers.seat, all others as docs/serve.md says. The
     same command again continues where it stopped.
     """
-    from pathlib import Path
-
-    from gem_ma.config.loading import load
-    from gem_ma.runs.store import run_path
 
     changes = {"scenario.tasks": tasks, "run.concurrency": concurrency}
     # a program in place of the behaviour, whose options nobody reads then; the run's digest knows
@@ -92,15 +95,8 @@ def command(
 def _serve(
     loaded: Loaded, path: Any, seats: Sequence[str], learns: bool, options: dict[str, Any]
 ) -> int:
-    from gem_ma.cli.run import play
-    from gem_ma.cli.terminal import progress_line
-    from gem_ma.cli.train import learn
-    from gem_ma.kernel.errors import ConfigError
-    from gem_ma.serving.desk import DESK, PATIENCE_S, Desk
-    from gem_ma.system.loopback import library
 
     library("gem-ma serve", "serve")
-    from gem_ma.serving.door import Door
 
     retry = options.pop("retry_failed")
     if retry and learns:
@@ -127,9 +123,6 @@ def _serve(
 
 def _key(name: str | None) -> str | None:
     """The key in the variable of this name. Raises ConfigError."""
-    import os
-
-    from gem_ma.kernel.errors import ConfigError
 
     if name is None:
         return None
@@ -140,7 +133,6 @@ def _key(name: str | None) -> str | None:
 
 def check(loaded: Loaded, seats: Sequence[str], learns: bool) -> None:
     """Raises ConfigError for what cannot be served."""
-    from gem_ma.kernel.errors import ConfigError
 
     config = loaded.config
     train = loaded.config.train

@@ -3,17 +3,29 @@ score."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import click
 
+from gem_ma import registry
 from gem_ma.cli.common_options import json_option
 from gem_ma.cli.completion import RunName
-
-if TYPE_CHECKING:
-    import inspect
-    from collections.abc import Mapping
-    from pathlib import Path
+from gem_ma.cli.episode import show_episode
+from gem_ma.cli.runs import lost_rows, run_folder, show_summary, success_of
+from gem_ma.cli.terminal import columns, emit, emit_json, progress_line
+from gem_ma.cli.trained import show_training
+from gem_ma.kernel.episode import End
+from gem_ma.kernel.errors import GemMaError
+from gem_ma.kernel.scenario import Game
+from gem_ma.runs.store import read_ends, read_manifest, read_summary
+from gem_ma.runs.store.summaries import check_training
+from gem_ma.runs.store.used import differing
+from gem_ma.runs.stored import open_record
+from gem_ma.system.files import damage, kind
+from gem_ma.system.options import signature
 
 EXAMPLE = """\b
 Examples:
@@ -62,7 +74,6 @@ def command(
 
 def show_scenario(name: str, as_json: bool) -> None:
     """Prints what a scenario declares and what it asks first."""
-    from gem_ma.cli.terminal import columns, emit, emit_json
 
     facts = scenario_facts(name)
     if as_json:
@@ -105,11 +116,6 @@ def _cast_text(cast: Mapping[str, str]) -> str:
 def scenario_facts(name: str) -> dict[str, Any]:
     """Everything that a scenario declares, as JSON values; `example` is its first decision point
     on `test/0`, seed 0."""
-    from gem_ma import registry
-    from gem_ma.cli.runs import success_of
-    from gem_ma.kernel.errors import GemMaError
-    from gem_ma.kernel.scenario import Game
-    from gem_ma.system.options import signature
 
     scenario = registry.make(name)
     tasks: dict[str, int] = {}
@@ -184,16 +190,6 @@ def show_run(
     Nothing that the folder names is imported: a scenario that is not installed does not judge
     its run unless the user names it as `scenario`, and what was recorded is shown.
     """
-    from gem_ma.cli.episode import show_episode
-    from gem_ma.cli.runs import run_folder
-    from gem_ma.cli.terminal import progress_line
-    from gem_ma.cli.trained import show_training
-    from gem_ma.kernel.episode import End
-    from gem_ma.runs.store import read_ends, read_manifest, read_summary
-    from gem_ma.runs.store.summaries import check_training
-    from gem_ma.runs.store.used import differing
-    from gem_ma.runs.stored import open_record
-    from gem_ma.system.files import damage, kind
 
     path: Path = run_folder(run)
     if which is not None:
@@ -228,11 +224,6 @@ def show_played(
 ) -> None:
     """Prints the score of a run that plays, or of the episodes that a training has played so
     far, and its lost plays."""
-    from gem_ma.cli.runs import lost_rows, show_summary
-    from gem_ma.cli.terminal import progress_line
-    from gem_ma.runs.store import read_ends, read_summary
-    from gem_ma.runs.stored import open_record
-    from gem_ma.system.files import damage
 
     stored = read_summary(path) or {}
     record = open_record(path, progress_line, scenario)

@@ -3,11 +3,14 @@ study alone."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+from gem_ma.cli.runs import place_rows
+from gem_ma.cli.terminal import columns, emit, emit_json
+from gem_ma.scores.groups import interval_text
+from gem_ma.scores.studies import difference_text
 
 MOST_NAMES = 12  # names of scores that are not compared
 TABLES = ("success_matrix", "paired_diff")
@@ -21,8 +24,6 @@ def show_study(
     tables: Sequence[str] = TABLES,
 ) -> None:
     """Prints one table of each score that is compared."""
-    from gem_ma.cli.runs import place_rows
-    from gem_ma.cli.terminal import columns, emit, emit_json
 
     if as_json:
         emit_json({"run": str(path), "report": str(report) if report else None, **summary})
@@ -58,7 +59,6 @@ def matrix_title(summary: Mapping[str, Any]) -> str:
 
 def matrix(summary: Mapping[str, Any], score: str) -> tuple[list[list[str]], list[str]]:
     """Rows and head of a table with one place per cell of two axes."""
-    from gem_ma.scores.groups import interval_text
 
     (rows, row_names), (columns, column_names) = summary["axes"].items()
     scores = {
@@ -89,8 +89,6 @@ def cell_head(summary: Mapping[str, Any]) -> list[str]:
 
 def cell_rows(summary: Mapping[str, Any], score: str) -> list[list[str]]:
     """One row per cell: its score, and how it differs from the reference on the same plays."""
-    from gem_ma.scores.groups import interval_text
-    from gem_ma.scores.studies import difference_text
 
     differences = {tuple(row["names"].values()): row for row in summary["comparisons"][score]}
     rows = []

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from gem_ma.config.loading import Loaded
+from gem_ma.cli.runs import place_rows
+from gem_ma.cli.terminal import columns, emit, emit_json, progress_line
+from gem_ma.config.loading import Loaded
+from gem_ma.runs.store import read_episodes
+from gem_ma.scores.summary_rows import baseline_rows
+from gem_ma.scores.unheard import unheard_of
+from gem_ma.system.decimals import decimal
 
 RATED = 8  # members of a league whose ratings are printed; the page has all
 
@@ -16,9 +20,6 @@ RATED = 8  # members of a league whose ratings are printed; the page has all
 def verdict(summary: Mapping[str, Any], loaded: Loaded, failed: int, ended: int, path: Path) -> int:
     """0, or 1 and a line about it where a policy learned nothing, one that does not learn never
     spoke, or more episodes failed than the config allows."""
-    from gem_ma.cli.terminal import progress_line
-    from gem_ma.runs.store import read_episodes
-    from gem_ma.scores.unheard import unheard_of
 
     # a learner that never got a gradient has a loss curve like any other
     idle = [*summary.get("learned_nothing", {}).values()]
@@ -47,9 +48,6 @@ def show_training(
     report: Path | None = None,
 ) -> None:
     """Prints what learning changed: each measure before and after."""
-    from gem_ma.cli.runs import place_rows
-    from gem_ma.cli.terminal import columns, emit, emit_json
-    from gem_ma.scores.summary_rows import baseline_rows
 
     # an interrupted episode is never recorded
     counts = {"episodes": ended, "ok": ended - failed, "failed": failed, "excluded": 0}
@@ -113,7 +111,6 @@ def _measures(scores: dict[str, Any]) -> dict[str, float | str | None]:
 
 def _cell(value: float | str | None, other: float | str | None) -> str:
     """A value of a table, in one form with that of the other exam."""
-    from gem_ma.system.decimals import decimal
 
     beside = None if isinstance(other, str) else other
     return value if isinstance(value, str) else decimal(value, beside)

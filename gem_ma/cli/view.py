@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from gem_ma.cli.completion import RunName
+from gem_ma.cli.runs import run_folder
+from gem_ma.cli.terminal import emit
+from gem_ma.pages.live.server import LOOPBACK, library, listen, serve
+from gem_ma.pages.live.site import Site
 
 EXAMPLE = """\b
 Examples:
@@ -26,12 +32,6 @@ def command(run: str | None, port: int, scenario: str | None, trust: bool, opens
     """Show runs in a browser: all episodes in lanes, tokens by advantage, a run while it is played.
     Type another action at a step, and the play goes on from there; or play an agent yourself. The
     server listens on this machine alone; Ctrl-C ends it."""
-    from pathlib import Path
-
-    from gem_ma.cli.runs import run_folder
-    from gem_ma.cli.terminal import emit
-    from gem_ma.pages.live.server import LOOPBACK, library, listen, serve
-    from gem_ma.pages.live.site import Site
 
     library()  # before anything is said
     folder = Path(run if run is not None else "runs")

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-if TYPE_CHECKING:
-    from gem_ma.config.loading import Loaded
-    from gem_ma.training.processes.teams import Teams
+from gem_ma.config.loading import Loaded
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.training.processes.ray_workers import ray_pool
+from gem_ma.training.processes.teams import Teams, join
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,7 +31,6 @@ def worker_options(command: F) -> F:
 
 def check_ray(ray: str | None, workers: int | None, processes: int) -> None:
     """Raises ConfigError for options that do not go together."""
-    from gem_ma.kernel.errors import ConfigError
 
     if workers is not None and ray is None:
         raise ConfigError(f"--workers {workers}: these are workers of Ray; add --ray local")
@@ -42,8 +42,6 @@ def check_ray(ray: str | None, workers: int | None, processes: int) -> None:
 def joined(loaded: Loaded, ray: str | None, workers: int | None) -> Iterator[Teams]:
     """The processes of a training: those of a launcher, or one that learns and workers that play.
     However the training ends, no worker plays on. Raises ConfigError, EngineError."""
-    from gem_ma.training.processes.ray_workers import ray_pool
-    from gem_ma.training.processes.teams import Teams, join
 
     if ray is None:
         yield join()
