@@ -123,7 +123,7 @@ def address(text: str) -> dict[str, str]:
     between = [part.strip() for part in middle.split(",") if part.strip()]
     if not between:
         return {}
-    # What is long is no country but the rest of the sentence.
+    # What is long is not a country but the rest of the sentence.
     country = country if country and len(country) < 30 else "USA"
     return dict(
         zip(

@@ -101,7 +101,7 @@ def _fitting(held: Sequence[Record], places: Sequence[int], named: str, words: s
 
 
 def where(word: str, text: str, start: int = 0) -> int:
-    """Where a text holds a word that is no part of a longer word or number, from `start` on; -1
+    """Where a text holds a word that is not part of a longer word or number, from `start` on; -1
     where it does not. Both are in one case.
 
     >>> where("1", "1.5 or 10 or 1."), where("steel", "carbon-steels"), where("", "x")

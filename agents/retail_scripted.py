@@ -141,7 +141,7 @@ class RetailScripted(Scripted):
             same = next((form for form in self.forms if _repeats(request, form)), None)
             if same is None:
                 self.forms.append(Form(request.kind, [request.text], request.order_id))
-            # The same text twice is no further detail.
+            # The same text twice is not a further detail.
             elif request.text not in same.texts:
                 same.texts.append(request.text)
 

@@ -220,7 +220,7 @@ def _verdict(result: dict[str, Any], at_least: float | None) -> int:
     if at_least is None:
         return 0 if mean is not None else 1
     scored = result["ceiling"]["n"] if result["ceiling"] else 0
-    # counted here alone: elsewhere a failed episode is no one's loss
+    # counted here alone: elsewhere a failed episode is nobody's loss
     total = scored + result["failed"]
     worst = mean
     # a return has no worst value that a failed play could stand for

@@ -79,7 +79,7 @@ def command(
     record = open_record(path, progress_line, scenario)
     seated = sorted(read_resolved(path).get("agents") or {})
     is_listed = bool(seated) and "*" not in "".join(seated)  # a pattern may mean any agent
-    # a play without the named agent is no fault of the record
+    # a play without the named agent is not a fault of the record
     if is_listed and (strange := [name for name in agents if name not in seated]):
         names = ", ".join(seated)
         raise ConfigError(f"{path}: no agent is called {strange[0]!r}; its agents are {names}")

@@ -243,8 +243,8 @@ def _say(text: str) -> None:
 
 
 def _flush(reported: bool) -> int:
-    """Hands what is printed to its reader; a reader that has gone is no error. Gives 1 where the
-    output could not be written.
+    """Hands what is printed to its reader; a reader that has gone is not an error. Gives 1 where
+    the output could not be written.
 
     `reported`: the user knows already that something went wrong, and gets no second line.
     """

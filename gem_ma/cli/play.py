@@ -46,7 +46,7 @@ def command(
     """Play one agent of a scenario or a config yourself.
 
     What is new for you is shown, then you type: a move or its number, a tool call, or a text. A
-    typing error is no move and is asked again. Every play has a new start, unless --seed names
+    typing error is not a move and is asked again. Every play has a new start, unless --seed names
     one; it is recorded as any run, and a model plays another seat by --AGENT ENGINE/NAME.
     """
 

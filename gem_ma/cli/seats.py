@@ -1,7 +1,7 @@
 """Short forms of the command line: `--assistant openai/X` seats a model, a behaviour or a person
 as that agent.
 
-A word that begins with two dashes and is no option of the command is taken for the name of an
+A word that begins with two dashes and is not an option of the command is taken for the name of an
 agent. What follows it becomes an override of `agents:`, so that the run's digest and its record
 know it as any other.
 """
@@ -135,7 +135,7 @@ def _split(words: Sequence[str]) -> tuple[tuple[str, ...], list[tuple[str, str]]
 
 def _next(name: str, left: Iterator[str]) -> str:
     who = next(left, "")
-    # `--asistant --json`: a typing error is no agent that is played by an option
+    # `--asistant --json`: a typing error is not an agent that is played by an option
     if not who or who.startswith("-"):
         raise click.UsageError(f"{_unknown(name)}; an agent wants a player: --{name} ENGINE/NAME")
     return who

@@ -186,7 +186,7 @@ class Progress:
         self._quiet = quiet
         self._began = time.monotonic()
         self._last_line = time.monotonic()
-        # what earlier commands played is no part of this one's speed
+        # what earlier commands played is not part of this one's speed
         self._before = done
         self._bar: Any = None
         self._task: Any = None
@@ -206,7 +206,7 @@ class Progress:
             parts = (
                 BarColumn(),
                 MofNCompleteColumn(),
-                # ends and agents' names may hold [brackets], which are no markup
+                # ends and agents' names may hold [brackets], which are not markup
                 TextColumn("{task.description}", markup=False),
                 TimeElapsedColumn(),
                 TimeRemainingColumn(),

@@ -247,7 +247,7 @@ def _check_sum(episode: Episode, folded: Mapping[str, Credit], mix: float) -> No
 
 
 def discount_of(gamma: Gamma, agent: str) -> float:
-    """The discount of one agent. Raises ConfigError where there is none or it is no share."""
+    """The discount of one agent. Raises ConfigError where there is none or it is not a share."""
     if isinstance(gamma, Mapping):
         if agent not in gamma:
             raise ConfigError(

@@ -82,7 +82,7 @@ def keep_comparison(
         correct=tests.correct,
     )
     summary = {"schema": 1, "name": loaded.stem, **about, **compared}
-    # NaN is no JSON, and most readers refuse it
+    # NaN is not JSON, and most readers refuse it
     text = json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     write_file(path / "study.json", text)
     return summary

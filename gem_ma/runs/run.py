@@ -33,7 +33,7 @@ class Run(dict[str, Any]):
     @classmethod
     def of(cls, path: str | Path) -> Run:
         """The run of a folder, as its summary.json has it; of a run that has none yet, the score of
-        what was played so far. Raises StoreError where it is no run folder, or damaged."""
+        what was played so far. Raises StoreError where it is not a run folder, or damaged."""
 
         path = Path(path)
         # a link that leads nowhere is damage, and told below

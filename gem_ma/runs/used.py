@@ -262,7 +262,7 @@ def _texts(value: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
 
 
 def _is_path(text: str, key: str) -> bool:
-    """Whether a text names what lies there, and is no plain word that happens to: `test` is a
+    """Whether a text names what lies there, and is not a plain word that happens to: `test` is a
     split, whatever lies here."""
     if not text or "\0" in text or len(text) > _LONGEST_PATH:
         return False

@@ -209,7 +209,7 @@ def due(weights: Mapping[str, float], number: int) -> Due:
     >>> "".join(due({"a": 3, "b": 1}, number).name for number in range(8))
     'aabaaaba'
     """
-    # by name: the order in which a config names its scenarios is no part of its digest
+    # by name: the order in which a config names its scenarios is not part of its digest
     names = sorted(weights)
     # fractions, since a share of .1 that is added a million times is another number in floats
     left = sum(Fraction(str(weights[name])) for name in names)

@@ -124,8 +124,8 @@ class Node:
 
 
 class Tree:
-    """A tree under one strategy for each agent. Raises ConfigError where it is no tree of choices
-    that can be listed, or has more than `max_nodes` nodes."""
+    """A tree under one strategy for each agent. Raises ConfigError where it is not a tree of
+    choices that can be listed, or has more than `max_nodes` nodes."""
 
     def __init__(
         self, scenario: Scenario, task: Any, strategies: Mapping[str, Strategy], max_nodes: int

@@ -119,7 +119,7 @@ def _net(history: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 def put(call: ToolCall, data: Overlay) -> Wish | None:
     """A write as a customer would put it; by its ids alone where it names what is not there."""
-    # A model may send a number, a text or nested lists as ids; such a call is no wish at all.
+    # A model may send a number, a text or nested lists as ids; such a call is not a wish at all.
     if not isinstance(call.arguments, Mapping) or not all(
         _are_texts(call.arguments.get(name, ())) for name in ("item_ids", "new_item_ids")
     ):

@@ -198,7 +198,7 @@ def _traits(rng: random.Random) -> dict[str, Any]:
         "verbosity": rng.randint(0, 2),
         "front_load": rng.randint(0, 4) / 4,
         "cooperation": rng.randint(2, 4) / 4,
-        # Half of the characters make no mistakes, so a mistake is no habit of all.
+        # Half of the characters make no mistakes, so a mistake is not a habit of all.
         "mistakes": rng.choice((0.0, 0.0, 0.2, 0.4)),
         "scepticism": rng.randint(0, 2),
         "order": rng.choice(("given", "shuffled")),

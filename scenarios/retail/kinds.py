@@ -46,7 +46,7 @@ _PAYMENT_MADE = re.compile(
 )
 _DIFFERENCE = re.compile(r"\b(?:difference|refund\w*)\b")
 _CANCEL_VERB = re.compile(r"\bcancel(?:l?ing|l?ed|s|l?ation)?\b|\bcall off\b")
-# `return label` and `return policy` are no returns.
+# `return label` and `return policy` are not returns.
 _RETURN_VERB = re.compile(
     r"\breturn(?:s|ed|ing)?\b(?!"
     r" (?:label|instruction|shipping|process|policy|email|e-mail|address|window))|\bsend(?:ing)?"

@@ -54,7 +54,7 @@ def _unnamed(
         methods = data.record("users", order["user_id"])["payment_methods"]
         if not _method_named(arguments["payment_method_id"], methods, order, folded):
             yield "payment_method_id"
-    # Without new items this is no swap, and old ones are named by the order.
+    # Without new items this is not a swap, and old ones are named by the order.
     for place, old in enumerate((arguments.get("new_item_ids") and arguments["item_ids"]) or ()):
         item = next(item for item in order["items"] if item["item_id"] == old)
         variant = data.record("products", item["product_id"])["variants"][

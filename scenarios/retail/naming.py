@@ -150,7 +150,7 @@ def order_id(value: str, text: str) -> str:
 def reason(value: str, folded: str) -> str:
     """Whether a folded text gives this reason and no other."""
     reasons = {given for given, pattern in _REASONS.items() if pattern.search(folded)}
-    # A reason that is no listed one has no pattern of its own, so its words themselves must stand
+    # A reason that is not listed has no pattern of its own, so its words themselves must stand
     # there.
     if value not in _REASONS:
         return RIGHT if names(value, folded) else WRONG if reasons else MISSING

@@ -312,7 +312,7 @@ def names_others(wish: Wish, lines: str, products: Products) -> bool:
     for _, axis in theirs:
         lines = lines.replace(f"{axis}:", " " * len(axis) + ":")
     sentences = [
-        # `one small thing` is no size: a sentence that names nothing of the items says none.
+        # `one small thing` is not a size: a sentence that names nothing of the items says none.
         sentence
         for sentence in _SENTENCE.split(lines)
         if _present(known, sentence) or any(places(name, sentence) for name, _ in theirs)
@@ -351,7 +351,7 @@ def _present(values: Collection[str], text: str) -> set[str]:
     present = set()
     for value in sorted(set(values), key=lambda value: (-len(value), value)):
         if value in text and names(value, text):
-            # Taken out, so that its parts are no values of their own.
+            # Taken out, so that its parts are not values of their own.
             present.add(value)
             text = text.replace(value, " ")
     return present

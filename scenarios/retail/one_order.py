@@ -215,7 +215,7 @@ def prove(task: Task) -> dict[str, int]:
 
     `unique` and `told` hold by how a task is made: one wish that names one value, and a shelf
     with every combination once, at one price. So no money moves, and which method would have
-    paid is no near miss.
+    paid is not a near miss.
     """
     made = trial(task, world(task.world or 0))
 

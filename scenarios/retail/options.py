@@ -23,7 +23,8 @@ class Bounds:
     max_user_actions: int | None = None
 
     def under(self, scoring: str) -> tuple[int, int]:
-        """Both bounds as they hold under a scoring. Raises ConfigError for what is no bound."""
+        """Both bounds as they hold under a scoring. Raises ConfigError for anything that is not a
+        bound."""
         usual = (MAX_STEPS, MAX_STEPS) if scoring == "tau2" else (30, 40)
         asked_for = (self.max_actions, self.max_user_actions)
         names = ("max_actions", "max_user_actions")

@@ -192,7 +192,7 @@ def _named(task: Task, data: Overlay, wish: Wish) -> str:
         wish.words,
         wish.arguments.get("order_id"),
     )
-    # The words are checked where they are no number.
+    # The words are checked where they are not numbers.
     if order_id is not None and words.get("order") != f"order {order_id}":
         orders = [data.record("orders", key) for key in user["orders"]]
         fitting = [
@@ -241,7 +241,7 @@ def _wanted(data: Overlay, wish: Wish) -> str:
         product_id = next(
             entry["product_id"] for entry in order["items"] if entry["item_id"] == old
         )
-        # To keep the item is no swap, so it is no candidate.
+        # To keep the item is not a swap, so it is not a candidate.
         variants = [entry for entry in candidates(data, product_id) if entry.key != old]
         best.append(item.program.best(item.options, variants))
     right = set(combinations(*best))

@@ -39,7 +39,7 @@ def ask(scene: Scene, intent: str) -> Part | None:
     wish = Wish("question", arguments, words, text=text, intent=intent)
     answer = question.answer(scene.data, scene.user_id, wish)
     return (
-        # An empty answer is no question, such as the tracking number of an order that was never
+        # An empty answer is not a question, such as the tracking number of an order that was never
         # sent.
         Part(Wish("question", arguments, words, text=text, intent=intent, outputs=(answer,)), reads)
         if answer
@@ -181,7 +181,7 @@ def _price_difference(data: Overlay, user_id: str, wish: Wish) -> str:
         if item["item_id"] == old
     )
     price = data.record("products", item["product_id"])["variants"][new]["price"]
-    # No difference is no question: `0.00` would be right for any swap of equal price.
+    # No difference is not a question: `0.00` would be right for any swap of equal price.
     return f"{abs(price - item['price']):.2f}" if price != item["price"] else ""
 
 

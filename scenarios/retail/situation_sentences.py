@@ -1,7 +1,7 @@
 """The sentences of a customer's situation, by what they say. The last one of each key is for the
 split `shift` only.
 
-Every sentence begins with two words that are no fields, and holds one full stop, at its end: so a
+Every sentence begins with two words that are not fields, and holds one full stop, at its end: so a
 text can be read back, see `service.reading.sentences`.
 """
 

@@ -147,7 +147,7 @@ def identity_of(base: Base, user_id: str) -> tuple[Slot, ...]:
 
 
 def wishes_of(base: Base, semantics: str, actions: tuple[GoldCall, ...]) -> tuple[Wish, ...]:
-    """The writes of a solution in a customer's words; writes that fail are no wishes."""
+    """The writes of a solution in a customer's words; writes that fail are not wishes."""
     store, wishes = RetailStore(base, semantics), []
     for call in actions:
         if store.terminates(call.name):

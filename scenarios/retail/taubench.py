@@ -105,7 +105,7 @@ class TauBench:
         """The tasks of a split; `train` is `dev` where there is no tasks_train. Raises DataError
         for any other, and for a damaged file."""
         if split not in self._splits:
-            # A split without its own file is no empty one: playing nothing would look like a
+            # A split without its own file is not an empty one: playing nothing would look like a
             # result.
             if split not in self.files:
                 there = ", ".join(self.splits) or "none"
@@ -203,7 +203,7 @@ def _read_python(path: Path, named: str) -> tuple[list[dict[str, Any]], list[int
                     f"retail data: {path}:{node.lineno}: {target.id} is not a list of"
                     f" Task(...){named}"
                 )
-            # The lines of tasks, for messages about a field that is no literal's fault.
+            # The lines of tasks, for messages about a field that is not a literal's fault.
             return [_task(path, entry, named) for entry in node.value.elts], [
                 entry.lineno for entry in node.value.elts
             ]

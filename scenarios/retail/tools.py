@@ -27,7 +27,7 @@ def calculate(data: Overlay, expression: Any) -> str:
 
 
 def find_user_id_by_email(data: Overlay, email: Any) -> str:
-    # `.lower()` of what is no text raises, and the store answers with Python's words, as there.
+    # `.lower()` of anything that is not text raises, and the store answers with Python's words.
     return data.base.derived("emails", _emails).get(email.lower(), "Error: user not found")
 
 

@@ -192,7 +192,7 @@ def _headers(key: Secret, base_url: str) -> dict[str, str]:
     }
 
 
-# (address, digest of the key) -> client: a key itself is no part of a name that is kept
+# (address, digest of the key) -> client: a key itself is not part of a name that is kept
 Clients = dict[tuple[str, str], Client]
 _OPEN: WeakKeyDictionary[asyncio.AbstractEventLoop, Clients] = WeakKeyDictionary()
 

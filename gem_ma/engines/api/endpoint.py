@@ -191,7 +191,7 @@ def _address(base_url: object, where: str) -> str:
             " model: vllm/..."
         )
     try:
-        # reading `port` raises for one that is no number
+        # reading `port` raises for one that is not a number
         parts = urlsplit(base_url if isinstance(base_url, str) else "")
         fits = (
             parts.scheme in ("http", "https")

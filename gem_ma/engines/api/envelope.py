@@ -65,7 +65,7 @@ def part(holder: dict[str, Any], key: str) -> Any:
 
 def text_of(holder: dict[str, Any], key: str) -> str:
     """The text under a key, be it in parts; thoughts, and parts of other kinds, are passed over.
-    Raises Fault where text is no text."""
+    Raises Fault where text is not text."""
     value = part(holder, key)
     if value is None or isinstance(value, str):
         return value or ""

@@ -26,7 +26,7 @@ PATH_LETTERS = "/%:@!$&'()*+,;=~-._"
 
 
 class BrokenAnswer(Exception):
-    """What came is no answer of HTTP, or not a whole one."""
+    """What came is not an answer of HTTP, or not a whole one."""
 
 
 @dataclass(frozen=True, slots=True)

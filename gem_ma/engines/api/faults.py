@@ -8,7 +8,7 @@ It knows status codes, headers and error bodies; it sends nothing. A class (`kin
     server           other 5xx, 408, 409, 425; a choice
                      that the server marks as failed    back off
     transport        connect, read, protocol, deadline  back off
-    bad_reply        2xx that is no strict chat reply,
+    bad_reply        2xx that is not a strict chat reply,
                      an unknown finish reason           back off
     empty            no text, no calls, finish stop     twice; then it is the answer
     adapted          400 about an option with an equal  at once, without the option
@@ -113,7 +113,7 @@ def _one_line(text: str) -> str:
 
 
 def of_status(status: int, headers: Mapping[str, str], text: str) -> Fault:
-    """The fault behind a status that is no success."""
+    """The fault behind a status that is not a success."""
     message, codes = _sentence_and_codes(text)
     after = retry_after(headers)
     if 300 <= status < 400:  # a redirect is not followed: the key would travel with it

@@ -250,7 +250,7 @@ class Remote:
         """The JSON that answers a request which samples nothing (a GET where `body` is None), tried
         and refused as any other.
 
-        {} for an answer that is no JSON object: whoever asks looks for fields, and the request
+        {} for an answer that is not a JSON object: whoever asks looks for fields, and the request
         was carried out.
         """
         answers: list[Body] = []

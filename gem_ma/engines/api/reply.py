@@ -1,7 +1,7 @@
 """The body of a chat-completions response -> a Reply. Strict about the envelope, which a server
 writes; liberal about what a model wrote in it.
 
-A body that is no strict JSON reply, an event stream without its end, an answer that is missing,
+A body that is not a strict JSON reply, an event stream without its end, an answer that is missing,
 and one that the server itself marks as failed raise `Fault`; a tool call that cannot be read is
 data (`Malformed`). Invalid UTF-8 and lone surrogates are replaced, never passed on.
 """
@@ -78,7 +78,7 @@ FINISHES = {
     ),
 }
 FULL = ("model_length", "model_context_window_exceeded")  # the window was, and not max_tokens
-MODEL_NAME = 256  # characters; what is longer is no name
+MODEL_NAME = 256  # characters; what is longer is not a name
 # Words with which servers say that they gave an answer up. What is in neither list is a fault as
 # well, of a server that we do not understand.
 GIVEN_UP = frozenset(
@@ -101,7 +101,7 @@ GIVEN_UP = frozenset(
 
 def finish_of(reason: Any) -> str:
     """The finish of a Reply, from a finish reason or null. Raises Fault for one that is not known:
-    what came with it is no answer.
+    what came with it is not an answer.
 
     >>> finish_of("tool_calls"), finish_of("MAX_TOKENS"), finish_of(None)
     ('stop', 'length', 'stop')

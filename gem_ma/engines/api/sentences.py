@@ -42,7 +42,7 @@ _OTHER = re.compile(
 )
 _MEDIA = re.compile(r"\b(?:image|audio|video|file|document|pdf|attachment)s?\b")
 _TEXT = re.compile(r"\b(?:context|prompt|text)\b")
-# names of fields are no words, but for those of a measure
+# names of fields are not words, but for those of a measure
 _NAME = re.compile(
     r"\b(?:[a-z]+_)+(?!(?:tokens?|len|length|size|limit|ctx|window|context)\b)[a-z]+"
 )

@@ -3,7 +3,7 @@ server-sent events; raises `Fault`, reads no reply.
 
 A stream counts as whole where it said how the answer ended: without a finish reason it was cut,
 whatever stands at its end. An error in any event, an event that is called `error`, and a finish
-reason that is no answer's make the whole a fault, also where later events say otherwise.
+reason that is not an answer's make the whole a fault, also where later events say otherwise.
 """
 
 from __future__ import annotations

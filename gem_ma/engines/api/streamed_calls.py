@@ -29,7 +29,7 @@ class Piece:
 
     @classmethod
     def of(cls, delta: Any) -> Piece:
-        """Raises Fault for what is no piece."""
+        """Raises Fault for anything that is not a piece."""
         index = delta.get("index") if isinstance(delta, dict) else delta
         if not isinstance(delta, dict) or not (index is None or type(index) is int):
             raise Fault("bad_reply", f"a piece of a call is {ascii(delta)[:100]}", status=200)

@@ -1,8 +1,8 @@
 """What the server of a Tinker API answers -> values, or one error that says what is wrong.
 
-An answer may have any shape: an older server, a proxy, a fault in a kernel. What is no number here
-would be recorded, learned from, or end the run with an error of somebody else's code. OSError is
-for what is asked again.
+An answer may have any shape: an older server, a proxy, a fault in a kernel. Anything that is not a
+number here would be recorded, learned from, or end the run with an error of somebody else's code.
+OSError is for what is asked again.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ class Replica:
         """Raises EngineError where the answers to the draws of a parity check are not those of the
         others."""
         self.gap = apart(now.replies, replies)
-        # so that what is no number is refused too
+        # so that anything that is not a number is refused too
         if not self.gap <= self.bound:
             raise EngineError(
                 f"{self.server.where}: {self.server.remote.host} is {self.gap:.3g} nats off the"

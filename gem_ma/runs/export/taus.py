@@ -160,7 +160,7 @@ def _number(episode: Episode) -> int:
 
 
 def _check(episode: Episode) -> None:
-    """Raises ConfigError for a play that is no talk of these two."""
+    """Raises ConfigError for a play that is not a talk of these two."""
     if set(episode.cast) != set(SIDES):
         raise ConfigError(
             f"{episode.scenario}: this format holds talks of an assistant and a user; the agents"

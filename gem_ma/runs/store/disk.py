@@ -38,7 +38,7 @@ def hold_folder(path: Path) -> Iterator[Path]:
 def write_file(path: Path, text: str) -> None:
     """Replaces a text file in one step, on the disk when this returns."""
     with oserror(path):
-        # what is no text is escaped: a name from a foreign disk may hold anything
+        # anything that is not text is escaped: a name from a foreign disk may hold anything
         replace_file(path, text.encode("utf-8", "backslashreplace"), path.parent)
 
 

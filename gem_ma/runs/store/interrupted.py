@@ -1,7 +1,7 @@
 """`interrupted.jsonl` of a run folder: replies that plays have got and that no episode on record
 holds yet, by the seed of their request.
 
-They are no part of the record; a resumed run takes them instead of sampling anew. A reply is
+They are not part of the record; a resumed run takes them instead of sampling anew. A reply is
 written as it comes, so that a process that is killed loses none; a line `ended` says that the
 replies of a play before it are of no use any more. A line that cannot be read costs its reply,
 nothing else. Nothing is forced to the disk: this outlives the process, not a power cut.

@@ -259,7 +259,7 @@ def _scan(file: Path, scanned: Scan, take: Callable[[int, bytes], Any]) -> Scan:
             take(number, last)
             scanned.end += len(last)
         scanned.torn = bool(last) and not last.endswith(b"\n")
-    # a newer line is no damage: nothing may be cut off it
+    # a newer line is not a damage: nothing may be cut off it
     except SchemaError:
         raise
     except StoreError as error:

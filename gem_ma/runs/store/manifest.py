@@ -145,7 +145,7 @@ def note_in_manifest(path: Path, key: str, value: Mapping[str, Any]) -> None:
     read.
     """
     path = Path(path)
-    read_manifest(path)  # first: a lock would leave a file in a folder that is no run
+    read_manifest(path)  # first: a lock would leave a file in a folder that is not a run
     lock = take_lock(path)
     try:
         write_manifest(path, {**read_manifest(path), key: {"at": now(), **finite(value)}})

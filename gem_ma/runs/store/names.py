@@ -61,7 +61,7 @@ def result_digest(resolved: Mapping[str, Any]) -> str:
 
 def result_settings(resolved: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted key -> value of the settings that change results."""
-    # a number that may grow is no part of the name, or more tasks would begin anew
+    # a number that may grow is not part of the name, or more tasks would begin anew
     grows = may_grow(resolved)
     return {
         key: value
