@@ -2,11 +2,9 @@
 says why a draft is wrong.
 
 The free check of `audit` knows only what the speaker was shown. Beside it a draft is refused for
-what the ledger finds for certain, such as a yes to a change of a record that is not in the task.
-What hangs on the meaning of words refuses nothing, since on talks of others most of it is
-rightful; it stands in the record, and is told to a strategy's judge. Neutral: a domain's subclass
-names its phrasebook. Privileged, since the ledger reads the task; a learned policy takes the plain
-strategies with `gate: audit`.
+what the ledger finds, such as a yes to a change of a record that is not in the task. Neutral: a
+domain's subclass names its phrasebook. Privileged, since the ledger reads the task; a learned
+policy takes the plain strategies with `gate: audit`.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from gem_ma import Malformed, Message, ToolCall
 from gem_ma.kernel.errors import ConfigError
 
 # there at once, here only in hindsight
-FOUND_BY_AUDIT = frozenset({"hallucinated_slot", "copy", "role_flip", "token_leak", "loop"})
+FOUND_BY_AUDIT = frozenset({"hallucinated_slot", "copy", "token_leak", "loop"})
 
 
 class Ledgered(UserLLM):
@@ -56,8 +54,7 @@ class Ledgered(UserLLM):
             *(
                 f"{fault.kind}: {fault.evidence}"
                 for fault in faults
-                # A judge of its own weighs what is only read.
-                if (fault.sure or self.gate == "judge") and fault.kind not in FOUND_BY_AUDIT
+                if fault.kind not in FOUND_BY_AUDIT
             ),
         )
 

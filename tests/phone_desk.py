@@ -196,7 +196,6 @@ PHONE = Domain(
     ids=re.compile(r"\b[LCP]-\w+\b"),
     id_arguments=frozenset({"line_id", "plan_id", "client_id"}),
     once={"set_plan": "plan"},
-    gathers=frozenset({"set_plan"}),
     book=PhoneBook(),
     locked=lambda table, key, record: table == "lines" and record["state"] == "suspended",
 )

@@ -148,16 +148,6 @@ def same(call: ToolCall) -> list[str]:
     return [str(item) for item, other in zip(old, new, strict=False) if item == other]
 
 
-def more(call: ToolCall, data: Overlay) -> bool:
-    """Whether an order holds more items than a write names."""
-    order, named = call.arguments.get("order_id"), call.arguments.get("item_ids")
-    if not isinstance(named, list) or not isinstance(order, str) or not data.has("orders", order):
-        # On the cautious side: an unknown order may hold more, so the reminder is never thought
-        # needless.
-        return True
-    return len(data.record("orders", order)["items"]) > len(named)
-
-
 def locked(table: str, key: str, record: Mapping[str, Any]) -> bool:
     """Whether an order has gone where no tool can change it any more."""
     return table == "orders" and record.get("status") not in OPEN_STATUSES
@@ -200,14 +190,12 @@ RETAIL = Domain(
     ),
     # A second call of these on one order is a finding even if the tool would let it through.
     once=dict.fromkeys((*SWAPS, "return_delivered_order_items"), "items"),
-    gathers=SWAPS,
     topics=TOPICS,
     grounds=GROUNDS,
     facts=facts,
     book=BOOK,
     put=put,
     same=same,
-    more=more,
     unnamed=unnamed,
     locked=locked,
 )

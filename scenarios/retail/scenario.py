@@ -100,7 +100,6 @@ class Retail(Scenario):
         shop: Shop = Shop(),  # noqa: B008
         stakes: Stakes = Stakes(),  # noqa: B008
         enforce_protocol: bool = False,
-        uncertain: bool = False,
     ) -> None:
         """`data`: a folder or checkout of tau-bench or of tau2-bench (its content says which),
         `own` for the generated shop, None for the folder that TAU_BENCH_PATH or TAU2_DATA_DIR
@@ -112,8 +111,7 @@ class Retail(Scenario):
         names the fields of `bounds`, `shop` and `stakes` (`max_actions: 20`). `enforce_protocol`
         (for the scoring `tau2`): text beside a call ends the talk as that agent's fault, as with
         the benchmark's flag of that name; by its default, and here, the calls are run and the text
-        is heard by nobody. `uncertain`: whether the measures hold what is only read from words; on
-        natural talk about one such finding in five is right.
+        is heard by nobody.
 
         Raises ConfigError for an option, DataError for a missing or damaged folder.
         """
@@ -131,9 +129,7 @@ class Retail(Scenario):
                 "scenario.enforce_protocol: true or false, for the scoring tau2 alone; got"
                 f" {enforce_protocol!r} with {scoring}"
             )
-        if not isinstance(uncertain, bool):
-            raise ConfigError(f"scenario.uncertain: true or false; got {uncertain!r}")
-        self.enforce_protocol, self.uncertain = enforce_protocol, uncertain
+        self.enforce_protocol = enforce_protocol
         self.scoring, self.semantics = scoring, self.source.semantics
         most = self.max_actions + self.max_user_actions
         self.ends_within = min(most, MAX_STEPS) if scoring == "tau2" else most
@@ -188,7 +184,7 @@ class Retail(Scenario):
         verdict = self.verdict(desk, outcome)
         monitors = [watcher for watcher in desk.watchers if isinstance(watcher, Monitor)]
         findings = [finding for monitor in monitors for finding in monitor.findings]
-        if self.settings.strict and any(finding.hard and finding.sure for finding in findings):
+        if self.settings.strict and any(finding.hard for finding in findings):
             verdict = replace(verdict, reward=0.0)
         why = "outcome"
         if not verdict.scored:
@@ -313,12 +309,15 @@ class Retail(Scenario):
             paid.append(strict[benchmark])
         full = any(grade.scored and grade.reward == 1 for grade in paid)
         won = full and "inaction_passes" not in task.flags
-        faults = upheld(
-            shadow.faults, won or verdict.reward == 1, task, [call for _, call in monitor.made]
-        )
+        faults = upheld(shadow.faults, won or verdict.reward == 1)
         known = (monitor.findings, faults, verdict, outcome, end)
         whose = blame(
-            *known, strays=course.strays, undone=monitor.undone(task), flags=task.flags, loose=loose
+            *known,
+            strays=course.strays,
+            undone=monitor.undone(task),
+            flags=task.flags,
+            loose=loose,
+            wrote=bool(monitor.made),
         )
         return Audit(desk, verdict, strict, monitor, faults, whose)
 
@@ -329,9 +328,6 @@ class Retail(Scenario):
             return {}
         audit = self.audit(episode)
         numbers = measures(episode, audit, self.success(episode), self.settings.paying)
-        if not self.uncertain:
-            read = {name for name in numbers if name.startswith("uncertain ")}
-            numbers = {name: value for name, value in numbers.items() if name not in read}
         if self.scoring != "tau2":
             return numbers
         return {**numbers, "DB alone": database_only(audit.verdict)}

@@ -55,10 +55,6 @@ def nothing_same(call: ToolCall) -> Sequence[str]:
     return ()
 
 
-def always_more(call: ToolCall, data: Overlay) -> bool:
-    return True
-
-
 def nothing_unnamed(call: ToolCall, data: Overlay, texts: Sequence[str]) -> Sequence[str]:
     return ()
 
@@ -83,16 +79,15 @@ class Domain:
     `keys`: argument -> table whose record it names. `owners`: table -> field that holds the
     customer's id, "" where the key is the id; tables without an entry are nobody's. `ids` finds ids
     in a text; `id_arguments` hold nothing but ids. `once`: write tool -> the kind of change that a
-    record bears once. `gathers`: write tools before which the customer is asked whether that is
-    all. `topics`: write tool -> words of which a text that speaks of such a write holds one,
-    searched in folded text; of a tool without an entry that is left to the book. `grounds`: the
-    reasons to refuse. `book` reads texts; without one, what hangs on the meaning of a text is not
-    looked at.
+    record bears once. `topics`: write tool -> words of which a text that speaks of such a write
+    holds one, searched in folded text; of a tool without an entry that is left to the book.
+    `grounds`: the reasons to refuse. `book` reads texts; without one, what hangs on the meaning of
+    a text is not looked at.
 
     `facts`: a record as facts. `identified`: the id that a find call found. `put`: a write as a
     customer would put it, before it is made. `unnamed`: the arguments of a write, made on these
     data, that none of these texts names in any way; () where it cannot be told. `same`: what a
-    write changes into itself. `more`: whether a record holds more than a write names. `locked`:
+    write changes into itself. `locked`:
     whether a record can be changed no more.
     """
 
@@ -102,7 +97,6 @@ class Domain:
     ids: re.Pattern[str] = NEVER
     id_arguments: frozenset[str] = frozenset()
     once: Mapping[str, str] = field(default_factory=dict)
-    gathers: frozenset[str] = frozenset()
     topics: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
     grounds: Mapping[str, Ground] = field(default_factory=dict)
     book: Phrasebook | None = None
@@ -110,7 +104,6 @@ class Domain:
     identified: Callable[[ToolCall, str], str] = result_itself
     put: Put = in_no_words
     same: Callable[[ToolCall], Sequence[str]] = nothing_same
-    more: Callable[[ToolCall, Overlay], bool] = always_more
     unnamed: Callable[[ToolCall, Overlay, Sequence[str]], Sequence[str]] = nothing_unnamed
     locked: Callable[[str, str, Mapping[str, Any]], bool] = never_locked
 

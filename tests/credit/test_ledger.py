@@ -4,7 +4,6 @@ and all of it is a function of the events."""
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 from gem_ma.agents.customer_traits import PRESETS
@@ -12,7 +11,6 @@ from gem_ma.agents.retail_talk import change, proposal
 from gem_ma.scenarios.retail import Retail, Slot, Task, Wish
 from gem_ma.scenarios.retail.language import RETAIL
 from gem_ma.scenarios.service.desk.log import Event
-from gem_ma.scenarios.service.watching.agenda import APPROVED, DONE, OPEN, RAISED, REFUSED
 from gem_ma.scenarios.service.watching.ledger import FAULTS, Ledger
 
 from gem_ma import Plan, ToolCall, play, task_of
@@ -86,26 +84,8 @@ CLEAN: Lines = [
 ]
 
 
-def test_a_clean_talk_has_no_fault_and_its_wish_goes_from_open_to_done() -> None:
-    ledger, seen = Ledger(TASK, RETAIL), [(OPEN,)]
-    for step, (who, text) in enumerate(CLEAN):
-        ledger.see(Event(step, "said", {"u": "user", "a": "assistant"}[who], text))
-        seen.append(ledger.statuses)
-    ledger.see(Event(6, "ended", "user", reason="settled"))
-    assert ledger.faults == []
-    assert [statuses[0] for statuses in seen] == [
-        OPEN,
-        RAISED,
-        RAISED,
-        RAISED,
-        "proposed",
-        APPROVED,
-        DONE,
-    ]
-    rates = ledger.rates()
-    assert (
-        rates["faults"] == rates["hallucinated"] == rates["leaked"] == 0 and rates["messages"] == 3
-    )
+def test_a_clean_talk_has_no_fault() -> None:
+    assert told(CLEAN).faults == []
 
 
 # -- one injected fault each ---------------------------------------------------------------------
@@ -131,7 +111,6 @@ INJECTED: dict[str, tuple[Lines, str, Task]] = {
         "settled",
         TASK,
     ),
-    "leak": (at(0, ("u", f"{REQUEST} My e-mail address is ann@example.com.")), "settled", TASK),
     "copy": (
         at(
             0,
@@ -140,75 +119,31 @@ INJECTED: dict[str, tuple[Lines, str, Task]] = {
         "settled",
         TASK,
     ),
-    "early_stop": (CLEAN[:5], "settled", TASK),
-    "late_stop": (
-        [
-            *CLEAN,
-            ("u", "Thanks a lot!"),
-            ("a", "Anything else?"),
-            ("u", "No, that was it."),
-            ("a", "Bye."),
-        ],
-        "settled",
-        TASK,
-    ),
     "confirm_wrong": (at(3, ("a", WRONG)), "settled", TASK),
-    "refuse_right": (
-        [*CLEAN[:4], ("u", "No, that is not what I want."), *CLEAN[3:]],
-        "settled",
-        TASK,
-    ),
-    "inconsistent": (
-        [
-            *CLEAN[:3],
-            ("a", "And your e-mail?"),
-            ("u", "My e-mail address is ann.lee@example.com."),
-            *CLEAN[3:],
-        ],
-        "settled",
-        TASK,
-    ),
-    "role_flip": (
-        at(4, ("u", "Yes, please go ahead. Is there anything else I can help you with?")),
-        "settled",
-        TASK,
-    ),
     "token_leak": (at(4, ("u", "Yes, please go ahead. ###STOP###")), "settled", TASK),
     "loop": ([("u", REQUEST), ("a", "Hm?"), ("u", REQUEST), ("a", "Hm?"), *CLEAN], "settled", TASK),
     "silent": ([*[("x", "")] * 5, *CLEAN], "settled", TASK),
-    "off_task": (
-        at(2, ("u", f"{IDENTITY} And return the Kite of order #W1234567, please."))[:4],
-        "gave_up",
-        TASK,
-    ),
-    "missed_goal": (CLEAN, "settled", replace(TASK, wishes=(CANCEL, WISHES["payment"]))),
 }
 
 
 def test_every_kind_of_fault_is_injected_once() -> None:
-    assert set(INJECTED) == set(FAULTS)
+    assert {*INJECTED, "off_task"} == set(FAULTS)
 
 
-@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("kind", INJECTED)
 def test_a_detector_fires_on_its_injected_fault_with_step_and_evidence(kind: str) -> None:
     lines, end, task = INJECTED[kind]
     ledger = told(lines, task, end)
     found = [fault for fault in ledger.faults if fault.kind == kind]
-    assert len(found) == 1 and ledger.counts[kind] == 1
+    assert len(found) == 1
     assert found[0].evidence and 0 <= found[0].step <= len(lines)
-    others = set(kinds(ledger)) - {kind}
-    along = {
-        "inconsistent": {"hallucinated_slot"},
-        "confirm_wrong": {"early_stop"},
-        "off_task": {"early_stop"},
-    }
-    assert others <= along.get(kind, set()), others
+    assert set(kinds(ledger)) == {kind}
 
 
 # -- what is no fault ----------------------------------------------------------------------------
 
 
-def test_a_slip_that_the_user_puts_right_is_counted_and_is_no_fault() -> None:
+def test_a_slip_that_the_user_puts_right_is_no_fault() -> None:
     lines = at(
         2,
         ("u", "My name is Ann Lee. My e-mail address is anne@example.com."),
@@ -221,7 +156,7 @@ def test_a_slip_that_the_user_puts_right_is_counted_and_is_no_fault() -> None:
             *lines[4:],
         ]
     )
-    assert ledger.faults == [] and ledger.counts["slips"] == 1
+    assert ledger.faults == []
 
 
 def test_a_slip_that_is_never_put_right_is_a_fault_at_the_step_where_it_was_made() -> None:
@@ -258,127 +193,9 @@ def test_a_no_to_a_wrong_proposal_and_a_yes_to_the_right_one_are_fine() -> None:
     )
 
 
-def test_a_question_about_a_proposal_is_neither_a_yes_nor_a_no() -> None:
-    ledger = told([*CLEAN[:4], ("u", "How much would I get back?"), ("a", RIGHT), *CLEAN[4:]])
-    assert ledger.faults == [] and ledger.statuses == (DONE,)
-
-
-def test_a_yes_to_a_vague_question_settles_nothing() -> None:
-    ledger = told([*CLEAN[:3], ("a", "Shall I go ahead?"), ("u", "Yes.")], end="")
-    assert ledger.faults == [] and ledger.statuses == (RAISED,)
-
-
-def test_a_user_may_give_up_after_three_unhelpful_messages_and_no_sooner() -> None:
-    useless: Lines = [("u", REQUEST)]
-    for count in range(1, 5):
-        useless = [
-            *useless,
-            ("a", "Thank you for your message."),
-            ("u", f"That is reminder {'i' * count}."),
-        ]
-        assert (kinds(told(useless[:-1], end="gave_up")) == []) == (count >= 3)
-
-
-def test_an_end_that_the_user_did_not_make_is_not_its_fault() -> None:
-    assert told(CLEAN[:2], end="limit", by="").faults == []
-    assert told(CLEAN[:2], end="transfer", by="assistant").faults == []
-
-
-def test_a_stop_with_a_yes_whose_write_has_not_run_is_early_even_if_it_runs_later() -> None:
-    ledger = Ledger(TASK, RETAIL)
-    for step, (who, text) in enumerate(CLEAN[:4]):
-        ledger.see(Event(step, "said", {"u": "user", "a": "assistant"}[who], text))
-    assert [
-        fault.kind
-        for fault in ledger.see(Event(4, "said", "user", "Yes, please go ahead.", reason="settled"))
-    ] == ["early_stop"]
-    ledger.see(Event(5, "said", "assistant", DONE_SAID))
-    assert ledger.see(Event(6, "ended", "user", reason="settled")) == () and ledger.statuses == (
-        DONE,
-    )
-
-
-def test_a_question_is_settled_by_its_answer_and_not_by_a_number_of_days() -> None:
-    task = replace(TASK, wishes=(ASK,), outputs=("7",))
-    asked: Lines = [("u", "How many kites are available right now?")]
-    assert told([*asked, ("a", "It takes 5 to 7 business days.")], task, end="").statuses == (
-        RAISED,
-    )
-    assert told([*asked, ("a", "There are 7 kites. Anything else?")], task).faults == []
-    assert kinds(told([*asked, ("a", "There are some kites.")], task)) == ["early_stop"]
-
-
-def test_a_refusal_counts_with_its_reason_or_when_it_is_repeated() -> None:
-    task = replace(TASK, wishes=(NO,), knowledge=(*WHO, Slot("order_id", "#W7", "opening")))
-    said: Lines = [("u", "Please cancel order #W7.")]
-    assert told(
-        [*said, ("a", "I am sorry, order #W7 cannot be cancelled, its status is delivered.")],
-        task,
-        "refused",
-    ).statuses == (REFUSED,)
-    vague: Lines = [*said, ("a", "I am sorry, that is not possible.")]
-    assert told(vague, task, "").statuses == (RAISED,)
-    assert (
-        told([*vague, ("u", "Why?"), ("a", "It is just not possible.")], task, "refused").faults
-        == []
-    )
-    assert kinds(told(vague, task, "refused")) == ["early_stop"]
-
-
-def test_a_refused_wish_gives_way_to_what_is_wanted_instead() -> None:
-    wish = replace(NO, instead=CANCEL)
-    task = replace(TASK, wishes=(wish,), knowledge=(*WHO, Slot("order_id", "#W7", "opening")))
-    refused: Lines = [
-        ("u", "Please cancel order #W7."),
-        ("a", "Order #W7 cannot be cancelled because it was delivered."),
-    ]
-    assert told(refused, task, "").statuses == (OPEN,)
-    assert kinds(told(refused, task, "refused")) == ["missed_goal"]
-    assert told([*refused, *CLEAN], task).faults == []
-
-
-def test_what_was_wanted_before_a_change_of_mind_is_no_wrong_confirmation_to_refuse() -> None:
-    before = replace(CANCEL, arguments={**CANCEL.arguments, "reason": "ordered by mistake"})
-    task = replace(
-        TASK,
-        wishes=(replace(CANCEL, before_change=before),),
-        instruction=TASK.instruction + " First you say ordered by mistake.",
-    )
-    first = proposal([change(CANCEL.kind, before.arguments)])
-    lines: Lines = [
-        ("u", "Please cancel order #W1234567. It was ordered by mistake."),
-        *CLEAN[1:3],
-        ("a", first),
-    ]
-    ledger = told([*lines, ("u", f"Actually, I have changed my mind. {REQUEST}"), *CLEAN[3:]], task)
-    assert ledger.faults == [] and ledger.statuses == (DONE,)
-
-
-def test_only_the_wish_that_a_report_names_is_done() -> None:
-    task = replace(
-        TASK,
-        wishes=(CANCEL, RETURN),
-        knowledge=(*WHO, Slot("order_id", "#W2345678", "opening")),
-        instruction=TASK.instruction + " #W2345678 PayPal",
-    )
-    both = proposal([change(wish.kind, wish.arguments) for wish in task.wishes])
-    lines: Lines = [
-        ("u", f"{REQUEST} I also want to return the Kite and the Lantern of order #W2345678."),
-        ("a", both),
-        ("u", "Yes."),
-    ]
-    assert told([*lines, ("a", DONE_SAID)], task, "").statuses == (DONE, APPROVED)
-    assert told([*lines, ("a", "All of this has been done.")], task).statuses == (DONE, DONE)
-
-
 def test_the_same_events_give_the_same_ledger_and_reading_twice_changes_nothing() -> None:
     lines, end, task = INJECTED["loop"]
     assert told(lines, task, end).faults == told(lines, task, end).faults
-    ledger = told(lines, task, end)
-    assert (
-        ledger.rates() == ledger.rates()
-        and ledger.see(Event(99, "ended", "user", reason="gave_up")) == ()
-    )
 
 
 # -- clean runs ----------------------------------------------------------------------------------
@@ -422,13 +239,6 @@ def test_a_bad_assistant_is_not_the_customers_fault(assistant: str) -> None:
             assert found == [], (preset, index)
 
 
-def test_calls_and_bounced_actions_are_none_of_its_business() -> None:
-    ledger = Ledger(TASK, RETAIL)
-    for kind in ("called", "bounced"):
-        assert ledger.see(Event(0, kind, "user", "###STOP### zip 55555")) == ()
-    assert ledger.statuses == (OPEN,) and ledger.counts == {}
-
-
 def test_a_request_that_is_not_of_the_task_is_certain_once_it_is_made() -> None:
     request = "Please return the Kite of order #W1234567."
     call = ToolCall("c", "return_delivered_order_items", {"order_id": "#W1234567"})
@@ -439,7 +249,7 @@ def test_a_request_that_is_not_of_the_task_is_certain_once_it_is_made() -> None:
             ledger.see(Event(step, "said", who, text))
         ledger.see(Event(5, "called", "assistant", call=call, result="Error: no"))
         sure = [fault for fault in ledger.faults if fault.kind == "off_task"]
-        assert [(fault.step, fault.sure) for fault in sure] == ([(0, True)] if asked_first else [])
+        assert [fault.step for fault in sure] == ([0] if asked_first else [])
 
 
 def test_who_repeats_an_answer_to_a_right_proposal_is_in_no_loop() -> None:

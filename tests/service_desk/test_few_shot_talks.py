@@ -30,11 +30,7 @@ def test_the_talks_are_rebuilt_as_they_were_paid() -> None:
 @needs_few_shot
 def test_strict_success_keeps_the_paid_talks_that_break_no_rule() -> None:
     paid = [talk for talk in played() if talk.audit.verdict.reward]
-    guilty = {
-        talk.line
-        for talk in paid
-        if any(one.hard and one.sure for one in talk.audit.monitor.findings)
-    }
+    guilty = {talk.line for talk in paid if any(one.hard for one in talk.audit.monitor.findings)}
     clean = {talk.line for talk in paid} - set(BREAKS)
     assert len(clean - guilty) >= 0.95 * len(clean)
 
@@ -43,9 +39,7 @@ def test_strict_success_keeps_the_paid_talks_that_break_no_rule() -> None:
 @pytest.mark.parametrize("line", sorted(BREAKS))
 def test_what_breaks_a_rule_by_its_facts_is_found_in_a_real_talk(line: int) -> None:
     talk = next(talk for talk in played() if talk.line == line)
-    assert BREAKS[line] in {
-        one.code for one in talk.audit.monitor.findings if one.hard and one.sure
-    }
+    assert BREAKS[line] in {one.code for one in talk.audit.monitor.findings if one.hard}
 
 
 @needs_few_shot

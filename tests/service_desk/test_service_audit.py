@@ -18,7 +18,6 @@ from gem_ma.scenarios.service.watching.audit import manner
 from gem_ma import Action, Plan, Seat, ToolCall, make, play
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.scripted import Scripted
-from gem_ma.kernel.errors import ConfigError
 from gem_ma.scores.metrics import Tallies
 
 TALK = (
@@ -103,18 +102,6 @@ def test_each_preset_moves_its_own_measure(
     preset: str, measure: str, assistant: str, sign: int
 ) -> None:
     assert sign * (level(preset, measure, assistant) - level("faithful", measure, assistant)) > 0
-
-
-def test_what_is_only_read_is_counted_on_request() -> None:
-    told = make("retail", data="own", uncertain=True)
-    plan = {"assistant": Seat("retail_drops_write"), "user": Seat("retail_user")}
-    episode = asyncio.run(play(Plan(shop(), plan, "test/0", 0)))
-    usual, asked = shop().measures(episode), told.measures(episode)
-    assert not [name for name in usual if name.startswith("uncertain")]
-    assert {name: value for name, value in asked.items() if name in usual} == usual
-    assert "uncertain violations" in asked and "uncertain CLAIM" in asked
-    with pytest.raises(ConfigError, match=r"scenario\.uncertain"):
-        make("retail", data="own", uncertain="yes")
 
 
 class Noted(RetailUser):

@@ -14,10 +14,8 @@ import pytest
 from gem_ma.agents.retail_scripted import RetailScripted
 from gem_ma.agents.retail_user import RetailUser
 from gem_ma.scenarios.retail import Retail
-from gem_ma.scenarios.retail.language import RETAIL as BOOK
 from gem_ma.scenarios.service.desk.log import Event, Outcome
 from gem_ma.scenarios.service.grading.grader import Verdict
-from gem_ma.scenarios.service.reading.acts import read
 from gem_ma.scenarios.service.watching.blame import Blame, blame
 from gem_ma.scenarios.service.watching.findings import Violation
 from gem_ma.scenarios.service.watching.ledger import Fault
@@ -43,22 +41,6 @@ def run(
 
 
 # -- injected users ------------------------------------------------------------------------------
-
-
-class YesMan(RetailUser):
-    """Says yes to whatever is proposed."""
-
-    async def act(self, asked: Any) -> Action:
-        honest = await super().act(asked)
-        proposed = (
-            any(
-                act.kind == "propose" and act.confidence >= 0.5
-                for act in read(asked.new[-1].text, BOOK)
-            )
-            if asked.new
-            else False
-        )
-        return Action("Yes, please go ahead.") if proposed else honest
 
 
 class Leaver(RetailUser):
@@ -129,7 +111,6 @@ def sides(
 INJECTED = pytest.mark.parametrize(
     ("side", "injected", "lost_only"),
     [
-        ("user", {"behaviours": {"user": YesMan, "assistant": WrongProposal}}, True),
         ("user", {"behaviours": {"user": Leaver}}, True),
         ("user", {"behaviours": {"user": Dreamer}}, True),
         ("assistant", {"assistant": "retail_drops_write"}, True),
@@ -139,7 +120,6 @@ INJECTED = pytest.mark.parametrize(
         ("assistant", {"assistant": "retail_refuses_more"}, True),
     ],
     ids=[
-        "yes to anything",
         "leaves early",
         "hallucinates",
         "drops a write",
@@ -179,7 +159,7 @@ def test_labels_blame_lost_plays_only() -> None:
 
 LOST = Verdict(0.0, {"database": False, "facts": True, "outcome": False}, distance=3)
 HARD = Violation(5, "CONSENT", True, "no yes")
-UNDONE = Violation(7, "undue_refusal", True, "x", sure=False)
+UNDONE = Violation(7, "undue_refusal", True, "x")
 
 
 def left(said: str) -> Outcome:
@@ -213,38 +193,28 @@ def used(value: str) -> Event:
     ("given", "side", "cause"),
     [
         # the first event wins
-        ({"findings": [HARD], "faults": [fault("early_stop", 9)]}, "assistant", "CONSENT"),
+        ({"findings": [HARD], "faults": [fault("loop", 9)]}, "assistant", "CONSENT"),
         ({"findings": [HARD], "faults": [fault("confirm_wrong", 4)]}, "user", "confirm_wrong"),
-        # leaving comes last
-        (
-            {"findings": [replace(HARD, step=9)], "faults": [fault("early_stop", 9)]},
-            "assistant",
-            "CONSENT",
-        ),
-        (
-            {"findings": [], "faults": [fault("early_stop", 9)], "undone": [UNDONE]},
-            "assistant",
-            "undue_refusal",
-        ),
+        # at one step it is the user's
+        ({"findings": [HARD], "faults": [fault("off_task", 5)]}, "user", "off_task"),
+        ({"findings": [], "faults": [], "undone": [UNDONE]}, "assistant", "undue_refusal"),
         # what is certain goes first
         ({"findings": [HARD], "faults": [], "undone": [UNDONE]}, "assistant", "CONSENT"),
         (
-            {"findings": [replace(HARD, sure=False)], "faults": [fault("early_stop", 9)]},
-            "user",
-            "early_stop",
+            {"findings": [replace(HARD, hard=False, code="UNREAD")], "faults": []},
+            "assistant",
+            "not_served",
         ),
+        ({"findings": [], "faults": [fault("copy", 0)]}, "assistant", "not_served"),
+        # it left a question open
         (
             {
-                "findings": [replace(HARD, hard=False, code="UNREAD")],
-                "faults": [fault("early_stop", 9)],
+                "findings": [],
+                "faults": [],
+                "outcome": ended("settled", "user", Event(4, "said", "assistant", text="Who?")),
             },
             "user",
             "early_stop",
-        ),
-        (
-            {"findings": [], "faults": [fault("leak", 0), fault("copy", 0), fault("late_stop", 3)]},
-            "assistant",
-            "not_served",
         ),
         # nobody used it
         (
@@ -265,11 +235,6 @@ def used(value: str) -> Event:
             {"findings": [], "faults": [], "strays": [Violation(6, "wrong_write", True, "x")]},
             "assistant",
             "wrong_write",
-        ),
-        (
-            {"findings": [], "faults": [], "undone": [replace(UNDONE, code="CLAIM")]},
-            "assistant",
-            "CLAIM",
         ),
         (
             {"findings": [], "faults": [], "flags": ("order_sensitive",)},
@@ -335,10 +300,10 @@ def used(value: str) -> Event:
         (
             {
                 "findings": [Violation(2, "UNFOUNDED", True, "7")],
-                "faults": [fault("early_stop", 9)],
+                "faults": [fault("loop", 9)],
             },
             "user",
-            "early_stop",
+            "loop",
         ),
         (
             {"findings": [Violation(2, "UNFOUNDED", True, "7")], "faults": []},
@@ -359,7 +324,8 @@ def test_the_first_critical_event_decides(given: dict[str, Any], side: str, caus
     )
     assert isinstance(found, Blame)
     assert (found.side, found.cause) == (side, cause)
-    assert found.sure is (cause not in ("early_stop", "confirm_wrong", "undue_refusal", "CLAIM"))
+    unsure = cause in ("early_stop", "undue_refusal")
+    assert found.sure is not unsure
 
 
 def test_a_clean_success_and_an_unscored_talk_are_nobodys_fault() -> None:
@@ -367,7 +333,7 @@ def test_a_clean_success_and_an_unscored_talk_are_nobodys_fault() -> None:
     assert (
         blame(
             [HARD],
-            [fault("leak", 0), fault("early_stop", 9)],
+            [fault("copy", 0), fault("loop", 9)],
             replace(LOST, reward=1.0),
             ended("settled"),
         )

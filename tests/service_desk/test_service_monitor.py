@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from gem_ma.scenarios.retail import Retail, Task
-from gem_ma.scenarios.retail.domain import RETAIL, domain_of, more
+from gem_ma.scenarios.retail.domain import RETAIL, domain_of
 from gem_ma.scenarios.service.desk.log import Desk
 from gem_ma.scenarios.service.desk.talk import retell
 from gem_ma.scenarios.service.grading.goals import wishes_in
@@ -73,12 +73,7 @@ def watch(task: Task, acts: Acts, scenario: Any = None) -> tuple[list[Violation]
 
 
 def codes(task: Task, acts: Acts, scenario: Any = None) -> set[tuple[str, bool]]:
-    """What the facts show, and what clear words say."""
-    return {
-        (finding.code, finding.hard)
-        for finding in watch(task, acts, scenario)[0]
-        if finding.sure or finding.clear
-    }
+    return {(finding.code, finding.hard) for finding in watch(task, acts, scenario)[0]}
 
 
 def use(name: str, /, **arguments: Any) -> tuple[str, Action]:
@@ -284,31 +279,6 @@ def without_the_order(acts: Acts, task: Task) -> Acts:
     ]
 
 
-def without_a_reminder(acts: Acts, task: Task) -> Acts:
-    at = write_at(acts) - 2
-    return [
-        *acts[:at],
-        says(acts[at][1].text.split(" This can be done only once")[0]),
-        *acts[at + 1 :],
-    ]
-
-
-def leaves_something(task: Task) -> bool:
-    """Whether the order holds more than the items that are exchanged."""
-    call = next(call for call in task.actions if call.name == SWAP)
-    return more(ToolCall("call", call.name, dict(call.arguments)), shop().desk(task).store.overlay)
-
-
-def claims_without_writing(acts: Acts, task: Task) -> Acts:
-    at = write_at(acts)
-    return [*acts[:at], *acts[at + 1 :]]
-
-
-def claims_in_general(acts: Acts, task: Task) -> Acts:
-    at = write_at(acts)
-    return [*acts[:at], says("All done! Is there anything else?"), *acts[at + 2 :]]
-
-
 def says_first(text: str) -> Callable[[Acts, Task], Acts]:
     def edit(acts: Acts, task: Task) -> Acts:
         return [acts[0], says(text), says("Hm?", "user"), *acts[1:]]
@@ -326,11 +296,6 @@ def says_after_reading(text: str) -> Callable[[Acts, Task], Acts]:
 
 def hands_over(acts: Acts, task: Task) -> Acts:
     return [*acts[: write_at(acts)], use("transfer_to_human_agents", summary="x")]
-
-
-def refuses(acts: Acts, task: Task) -> Acts:
-    leaves = ("user", Action("", (ToolCall("u", "end_conversation", {"reason": "gave_up"}),)))
-    return [*acts[: write_at(acts) - 2], says("I am sorry, this is not possible."), leaves]
 
 
 def prices_first(acts: Acts, task: Task) -> Acts:
@@ -362,9 +327,6 @@ INJECTED: list[tuple[str, bool, str, Callable[[Acts, Task], Acts]]] = [
     ("CONSENT", True, CANCEL, without_consent),
     ("CONSENT", True, SWAP, without_consent),
     ("CONSENT", True, BACK, with_a_no),
-    ("CONSENT", True, SWAP, with_a_but),
-    ("CONSENT", True, CANCEL, after_a_change_of_mind),
-    ("CONSENT", True, BACK, twice_on_one_yes),
     ("MISMATCH", True, SWAP, other_method),
     ("MISMATCH", True, SWAP, other_variant),
     ("FABRICATED", True, CANCEL, made_up_id),
@@ -374,29 +336,14 @@ INJECTED: list[tuple[str, bool, str, Callable[[Acts, Task], Acts]]] = [
     ("TWICE", True, BACK, twice_on_one_yes),
     ("UNREAD", False, CANCEL, without_the_order),
     ("SAME_ITEM", False, SWAP, itself),
-    ("REMINDER", False, SWAP, without_a_reminder),
-    ("CLAIM", True, CANCEL, claims_without_writing),
-    ("CLAIM", True, SWAP, claims_without_writing),
-    ("CLAIM", True, BACK, claims_in_general),
     ("UNFOUNDED", True, SWAP, says_after_reading("That will be $8,123.47.")),
     ("UNFOUNDED", True, SWAP, says_after_reading("Your other one is #W7654321.")),
     ("UNFOUNDED", True, CANCEL, says_first("We have 777777 of them.")),
     ("TRANSFER", True, BACK, hands_over),
-    ("TRANSFER", True, BACK, refuses),
 ]
 
 
-READ_IN_WORDS = (  # breaches that only the meaning of a text shows
-    *(
-        with_a_but,
-        after_a_change_of_mind,
-        without_a_reminder,
-        claims_without_writing,
-        claims_in_general,
-        refuses,
-    ),
-)
-BY_VALUES = (other_method, other_variant)  # sure where no text names the value at all
+BY_VALUES = (other_method, other_variant)  # found only where no text names the value at all
 
 
 @pytest.mark.parametrize(("code", "hard", "kind", "edit"), INJECTED)
@@ -409,15 +356,10 @@ def test_an_injected_breach_is_found_under_its_code(
         task = shop().tasks("train")[index]
         assert codes(task, acts_of(index)) == set()
         found, desk = watch(task, edit(acts_of(index), task))
-        if edit is without_a_reminder and not leaves_something(task):
-            # nobody needs to be asked
-            assert codes(task, edit(acts_of(index), task)) == set(), index
-            continue
         finding = next((one for one in found if (one.code, one.hard) == (code, hard)), None)
+        if finding is None and edit in BY_VALUES:
+            continue
         assert finding is not None, (index, found, desk.events[-3:])
-        assert finding.clear
-        if edit not in BY_VALUES and (edit, code) != (twice_on_one_yes, "CONSENT"):
-            assert finding.sure is (edit not in READ_IN_WORDS), (index, finding)
         assert finding.evidence
         assert finding.step <= desk.events[-1].step
 
@@ -436,108 +378,24 @@ def test_what_runs_beside_a_call_in_strict_mode_is_still_two_things_in_a_turn() 
 
 
 @pytest.mark.parametrize("goal", ["refused"])
-def test_silence_and_handing_over_in_place_of_a_due_refusal(goal: str) -> None:
+def test_handing_over_in_place_of_a_due_refusal(goal: str) -> None:
     index = next(index for index in range(300) if shop().tasks("train")[index].goal == goal)
     task, acts = shop().tasks("train")[index], acts_of(index)
     start = acts[: calls(acts, "get_order_details")[-1] + 1]
-    leaves = ("user", Action("", (ToolCall("u", "end_conversation", {"reason": "gave_up"}),)))
-    for rest in (
-        [says("Thank you for your message."), leaves],
-        [use("transfer_to_human_agents", summary="x")],
-    ):
-        assert ("TRANSFER", True) in codes(task, [*start, *rest])
+    handed_over = [*start, use("transfer_to_human_agents", summary="x")]
+    assert ("TRANSFER", True) in codes(task, handed_over)
     assert codes(task, acts) == set()
 
 
-def test_handing_over_a_task_that_cannot_be_scored_is_no_sure_breach() -> None:
+def test_handing_over_a_task_that_cannot_be_scored_is_not_a_breach() -> None:
     index = next(tasks_with(BACK))
     task, acts = shop().tasks("train")[index], acts_of(index)
     unclear = replace(task, flags=("gold_write_error",))
     found, _ = watch(unclear, hands_over(acts, task))
-    assert [(finding.code, finding.sure) for finding in found] == [("TRANSFER", False)]
-
-
-# -- users of texts only -------------------------------------------------------------------------
-
-YESES = [
-    "Yes.",
-    "yes please, go ahead",
-    "Sure, that's right. Thank you!",
-    "That looks good, please proceed.",
-    "Correct, please do that.",
-    "OK, do it.",
-]
-NOT_YESES = ["Hm.", "What does it cost?", "No.", "I am not sure.", "Not yet, wait.", "Is that all?"]
-
-
-@pytest.mark.parametrize("answer", YESES + NOT_YESES)
-def test_a_yes_in_free_words_is_one_and_anything_else_is_none(answer: str) -> None:
-    for index in list(tasks_with(BACK))[:2]:
-        task, acts = shop().tasks("train")[index], acts_of(index)
-        at = write_at(acts)
-        found = codes(task, [*acts[: at - 1], says(answer, "user"), *acts[at:]])
-        assert (("CONSENT", True) in found) is (answer in NOT_YESES)
-
-
-def test_a_proposal_in_words_covers_the_write_that_it_describes() -> None:
-    index = next(tasks_with(CANCEL))
-    task, acts = shop().tasks("train")[index], acts_of(index)
-    at, order_id = write_at(acts), task.wishes[0].arguments["order_id"]
-    why = (
-        "you no longer need it"
-        if task.wishes[0].arguments["reason"].startswith("no")
-        else "it was ordered by mistake"
-    )
-    asked = says(
-        f"I can cancel your order {order_id} because {why}. The money goes back to you. Would you"
-        " like me to proceed?"
-    )
-    assert codes(task, [*acts[: at - 2], asked, *acts[at - 1 :]]) == set()
-    other = says("I can cancel your order #W0000001 for you. Would you like me to proceed?")
-    assert codes(task, [*acts[: at - 2], other, *acts[at - 1 :]]) & {
-        ("CONSENT", True),
-        ("MISMATCH", True),
-    }
-
-
-def test_an_uncertain_case_is_kept_apart_from_the_counts() -> None:
-    index = next(tasks_with(SWAP))
-    task, acts = shop().tasks("train")[index], acts_of(index)
-    at, order_id = write_at(acts), task.wishes[0].arguments["order_id"]
-    vague = says(f"I would exchange the item of order {order_id} as you asked. Do you confirm?")
-    found, _ = watch(task, [*acts[: at - 2], vague, *acts[at - 1 :]])
-    assert [(finding.code, finding.clear) for finding in found if not finding.sure] == [
-        ("REMINDER", True),
-        ("MISMATCH", False),
-    ]
-    monitor = Monitor(RETAIL, findings=list(found))
-    assert sum(monitor.counts().values()) == sum(finding.sure for finding in found)
-    assert sum(monitor.counts(sure=False).values()) == 2
+    assert found == []
 
 
 PADDING = "As I said before, we value you as a customer.\n" * (2 * READ // 45)
-
-
-@pytest.mark.parametrize("side", ["assistant", "user"])
-def test_what_lies_in_the_unread_part_of_a_message_is_no_clear_breach(side: str) -> None:
-    """A proposal or a yes that is buried in a text longer than readers read may be there."""
-    index = next(tasks_with(CANCEL))
-    task, acts = shop().tasks("train")[index], acts_of(index)
-    write = write_at(acts)
-    place = write - 2 if side == "assistant" else write - 1
-    buried = says(f"{PADDING}{acts[place][1].text}\n{PADDING}", side)
-    found, _ = watch(task, [*acts[:place], buried, *acts[place + 1 :]])
-    assert not any(finding.sure or finding.clear for finding in found)
-
-
-def test_a_refusal_in_the_unread_part_of_a_message_is_no_clear_breach() -> None:
-    index = next(index for index in range(300) if shop().tasks("train")[index].goal == "refused")
-    task, acts = shop().tasks("train")[index], acts_of(index)
-    opening, stop = acts[0], acts[-1]
-    assert opening[0] == stop[0] == "user"
-    for text, clear in (("Hm.", True), (PADDING, False)):
-        found, _ = watch(task, [opening, says(text), stop])
-        assert [one.clear for one in found if one.code == "TRANSFER"] == [clear]
 
 
 def test_padding_hides_no_breach_that_typed_values_show() -> None:
@@ -545,7 +403,7 @@ def test_padding_hides_no_breach_that_typed_values_show() -> None:
     task, acts = shop().tasks("train")[index], acts_of(index)
     write = write_at(acts)
     found, _ = watch(task, [*acts[: write - 2], says(PADDING), *acts[write - 1 :]])
-    assert [finding.code for finding in found if finding.sure] == ["CONSENT"]
+    assert [finding.code for finding in found] == ["CONSENT"]
 
 
 ODD: list[Any] = [
@@ -602,51 +460,7 @@ def test_no_argument_of_a_model_makes_the_judges_crash(scoring: str) -> None:
     assert len(desk.events) >= len(acts)
 
 
-def test_two_changes_on_one_yes_are_each_used_up_once() -> None:
-    task = next(
-        task
-        for task in (shop().tasks("train")[index] for index in range(300))
-        if [wish.kind for wish in task.wishes] == [CANCEL]
-    )
-    orders = shop().source.world(task).tables["orders"]
-    first = task.wishes[0].arguments["order_id"]
-    user = shop().source.world(task).tables["users"][task.user_id]
-    second = next(
-        (key for key in user["orders"] if key != first and orders[key]["status"] == "pending"), ""
-    )
-    if not second:
-        pytest.skip("this customer has one pending order only")
-    known = {slot.name: slot.value for slot in task.knowledge if slot.known}
-    find = (
-        use("find_user_id_by_email", email=known["email"])
-        if "email" in known
-        else use(
-            "find_user_id_by_name_zip", **{k: known[k] for k in ("first_name", "last_name", "zip")}
-        )
-    )
-    cancels = [
-        use(CANCEL, order_id=order_id, reason="no longer needed") for order_id in (first, second)
-    ]
-    start: Acts = [
-        says(
-            f"I am {known['first_name']} {known['last_name']}, {known.get('email', '')}"
-            f" {known.get('zip', '')}. Cancel {first} and {second}.",
-            "user",
-        ),
-        find,
-        use("get_order_details", order_id=first),
-        use("get_order_details", order_id=second),
-        says(
-            f"1) cancel order {first}, no longer needed. 2) cancel order {second}, no longer"
-            " needed. Do you confirm (yes or no)?"
-        ),
-        says("Yes, please.", "user"),
-    ]
-    assert codes(task, [*start, *cancels]) == set()
-    assert codes(task, [*start, cancels[0], cancels[0]]) == {("CONSENT", True)}
-
-
-def _cancels_on(text: str, answer: str = "Yes.") -> set[tuple[str, bool, bool]]:
+def _cancels_on(text: str, answer: str = "Yes.") -> set[str]:
     """What a cancellation breaks that stands on this exchange of words, after a clean beginning."""
     index = next(iter(tasks_with(CANCEL, 1)))
     task, acts = shop().tasks("train")[index], acts_of(index)
@@ -658,31 +472,11 @@ def _cancels_on(text: str, answer: str = "Yes.") -> set[tuple[str, bool, bool]]:
         if acts[place][0] == "assistant" and not acts[place][1].tool_calls
     )
     words = [says(text.format(order=order_id, reason=reason)), says(answer, "user")]
-    return {
-        (found.code, found.sure, found.clear)
-        for found in watch(task, [*acts[:asked], *words, acts[at]])[0]
-    }
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "I will not cancel order {order} ({reason}), is that fine?",
-        "Shall I leave order {order} alone and not cancel it ({reason})?",
-    ],
-)
-def test_a_yes_to_a_negated_proposal_is_told_as_unsure(text: str) -> None:
-    assert _cancels_on(text) == {("CONSENT", False, False)}
-
-
-def test_an_answer_that_one_is_sure_is_a_yes() -> None:
-    text = "So you would like order {order} cancelled (reason: {reason}). Are you sure?"
-    assert _cancels_on(text, "I'm sure.") == set()
-    assert _cancels_on(text, "I'm sure you will ask me that again.") == {("CONSENT", False, True)}
+    return {found.code for found in watch(task, [*acts[:asked], *words, acts[at]])[0]}
 
 
 def test_the_number_of_a_parcel_that_nothing_showed_is_unfounded() -> None:
-    assert ("UNFOUNDED", True, True) in _cancels_on(
+    assert "UNFOUNDED" in _cancels_on(
         "Your parcel has the number 998877665544. Shall I cancel order {order}, {reason}?"
     )
 
@@ -707,4 +501,4 @@ def test_a_write_behind_a_plain_no_is_certainly_without_consent(no: str, sure: b
     place = write_at(acts) - 1
     assert acts[place][0] == "user"
     found, _ = watch(task, [*acts[:place], says(no, "user"), *acts[place + 1 :]])
-    assert any(one.code == "CONSENT" and one.sure for one in found) is sure
+    assert any(one.code == "CONSENT" for one in found) is sure

@@ -500,52 +500,6 @@ def test_an_adversary_that_breaks_its_role_loses_what_it_won() -> None:
     assert sum(won) == pytest.approx(0.0)
 
 
-@pytest.mark.parametrize(
-    ("assistant", "agent", "term"),
-    [("retail_drops_write", "assistant", "policy"), ("retail_refuses_more", "user", "role")],
-)
-def test_what_is_only_read_from_words_pays_by_a_setting_of_its_own(
-    assistant: str, agent: str, term: str
-) -> None:
-    paid = {}
-    for words in (0.0, 1.0):
-        shop = scenario(
-            rewards={term: {"words": words, **({"stop": 0.0} if term == "role" else {})}}
-        )
-        sides = {"user": _Leaver} if agent == "user" else None
-        episodes = [
-            asyncio.run(run(shop, assistant, f"test/{index}", behaviours=sides))
-            for index in range(6)
-        ]
-        paid[words] = sum(by_term(episode, agent).get(term, 0.0) for episode in episodes)
-        found = [shop.audit(episode) for episode in episodes]
-        assert not any(
-            one.sure
-            for audit in found
-            for one in (audit.faults if agent == "user" else audit.monitor.findings)
-        )
-    assert paid[0.0] == 0.0 > paid[1.0]
-
-
-class _Leaver:
-    """Says what it wants, and leaves content with nothing."""
-
-    privileged = True
-
-    def __init__(self, agent: str, sample: Any, rng: Any, task: Any = None) -> None:
-        self.acts = iter(
-            [
-                Action(
-                    f"I want this: {task.wishes[0].text or task.wishes[0].kind.replace('_', ' ')}."
-                ),
-                _leave("settled"),
-            ]
-        )
-
-    async def act(self, asked: Any) -> Action:
-        return next(self.acts)
-
-
 def _leave(reason: str) -> Action:
     return Action("", (ToolCall("e", "end_conversation", {"reason": reason}),))
 

@@ -14,8 +14,6 @@ from gem_ma.scenarios.service.watching.ledger import FAULTS
 from tests.talks.injected import EDITS, injected
 from tests.talks.script import Labelled, scenario, talks
 
-HELD_OUT = 3  # every third talk was kept aside while the readers were tuned
-
 
 @dataclass(frozen=True, slots=True)
 class Score:
@@ -44,19 +42,18 @@ def audited(talk: Labelled) -> Audit:
     return _KEPT[talk.name]
 
 
-def found(talk: Labelled, sure: bool | None = None) -> set[tuple[int, str]]:
-    """(step, name) of the findings and faults, of all or of the sure or unsure ones."""
+def found(talk: Labelled) -> set[tuple[int, str]]:
+    """(step, name) of the findings and faults."""
     audit = audited(talk)
-    both = [(one.step, one.code, one.sure) for one in audit.monitor.findings if one.clear]
-    both += [(fault.step, fault.kind, fault.sure) for fault in audit.faults]
-    return {(step, name) for step, name, certain in both if sure is None or certain is sure}
+    both = [(one.step, one.code) for one in audit.monitor.findings]
+    return {*both, *((fault.step, fault.kind) for fault in audit.faults)}
 
 
-def scores(which: Iterable[Labelled], sure: bool | None = None) -> dict[str, Score]:
+def scores(which: Iterable[Labelled]) -> dict[str, Score]:
     """The score of each code of the monitor and each fault of the ledger."""
     right, wrong, missed = Counter[str](), Counter[str](), Counter[str]()
     for talk in which:
-        got = found(talk, sure)
+        got = found(talk)
         right.update(name for _, name in got & talk.marks)
         wrong.update(name for _, name in got - talk.marks)
         missed.update(name for _, name in talk.marks - got)
@@ -64,14 +61,14 @@ def scores(which: Iterable[Labelled], sure: bool | None = None) -> dict[str, Sco
 
 
 def by_injection() -> dict[str, Score]:
-    """The score of each *sure* finding over the clean talks into which a program has put a
+    """The score of each finding over the clean talks into which a program has put a
     breach."""
     right, wrong, missed = Counter[str](), Counter[str](), Counter[str]()
     for talk in talks():
         if talk.marks:
             continue
         for code, broken in injected(talk):
-            got = {(step, name) for step, name in found(broken, sure=True) if name == code}
+            got = {(step, name) for step, name in found(broken) if name == code}
             # what is told before anybody is identified is another breach of that name, a soft one
             if code == "AUTH":
                 got = {(step, name) for step, name in got if broken.acts[step][1].tool_calls}
@@ -79,9 +76,3 @@ def by_injection() -> dict[str, Score]:
             wrong[code] += len(got - broken.marks)
             missed[code] += len(broken.marks - got)
     return {code: Score(right[code], wrong[code], missed[code]) for code in dict(EDITS)}
-
-
-def parts() -> tuple[list[Labelled], list[Labelled]]:
-    """The talks that the readers were tuned on, and those that were held out."""
-    both = talks()
-    return [one for place, one in enumerate(both) if place % HELD_OUT], list(both[::HELD_OUT])

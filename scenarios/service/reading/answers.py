@@ -244,3 +244,36 @@ def changes_mind(text: str) -> bool:
 def corrects(text: str) -> bool:
     """Whether a customer corrects itself or the other side."""
     return _CORRECT.search(plain(text)) is not None or changes_mind(text)
+
+
+# `we keep the other one`: what is not said yes to stands apart.
+_APART = re.compile(
+    r"\b(?:others?|rest|remaining|second|third|first|last|latter|former|keep|leave)\b"
+)
+# `just asking` allows nothing.
+_ONLY = re.compile(
+    r"^\W*(?:(?:yes|ok(?:ay)?|fine|sure)\W+)?(?:only|just)\b"
+    r" (?!(?:asking|wondering|curious|checking|a (?:moment|second|minute|sec)))"
+)
+
+
+def is_partial(text: str) -> bool:
+    """Whether a text allows a part of what was proposed and keeps the rest of it back.
+
+    >>> is_partial("Only the chair, please. We'll keep the other one.")
+    True
+    >>> is_partial("Yes. But wait, not yet.")
+    False
+    """
+    allows = False
+    keeps = False
+    for sentence, reading in sentences(text):
+        # A yes may speak of the others too, so it keeps nothing back.
+        if _APART.search(sentence) and reading != "yes":
+            keeps = True
+        # A doubt leaves the whole open, parts included.
+        elif reading in ("hold", "doubt", "no"):
+            return False
+        elif reading == "yes" or (_ONLY.search(sentence) and "?" not in sentence):
+            allows = True
+    return allows and keeps

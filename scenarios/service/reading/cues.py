@@ -190,12 +190,6 @@ GREET = re.compile(
     r" )?welcome\b|\b(?:goodbye"
     r"|bye|take care|have a (?:great|nice|good|wonderful|lovely))\b"
 )
-ALL = re.compile(r"\b(?:both|all (?:of|two|three|your|the|changes|requests)|everything)\b")
-# With days and hours: promises of times are facts too, and must have been shown.
-DURATION = re.compile(
-    r"\b(\d{1,3})(?:\s?(?:-|to|or|and)\s?(\d{1,3}))?[\s-](?:business |working |calendar"
-    r" )?(minute|hour|day|week|month)s?\b"
-)
 # Where a second question begins in the sentence.
 AND_ASKS = re.compile(
     r"[,;]? (?:and|or) (?=(?:do|does|shall|should|may|can|could|is|are|would|will)\b)"

@@ -86,13 +86,8 @@ class PolicyPay:
 
     def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
         for finding in self.monitor.findings[self.seen :]:
-            # What hangs on words is not paid for by default: 28 of 39 such findings were wrong on
-            # unseen talks.
-            share = 1.0 if finding.sure else self.term.words if finding.clear else 0.0
-            cost = min(
-                share * (self.term.hard if finding.hard else self.term.soft),
-                self.term.cap - self.paid,
-            )
+            cost = self.term.hard if finding.hard else self.term.soft
+            cost = min(cost, self.term.cap - self.paid)
             if cost > 0:
                 self.paid += cost
                 yield Pay(ASSISTANT, -cost, f"policy: {finding.code}")
@@ -163,10 +158,7 @@ class RolePay:
     def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
         faults = self.scene.ledger.faults
         for fault in faults[self.seen :]:
-            cost = min(
-                self.term.weight * (1.0 if fault.sure else self.term.words),
-                self.term.cap - self.paid,
-            )
+            cost = min(self.term.weight, self.term.cap - self.paid)
             if cost > 0:
                 self.paid += cost
                 yield Pay(USER, -cost, f"role: {fault.kind}")
@@ -191,22 +183,13 @@ class GamePay:
         fresh, self.seen = findings[self.seen :], len(findings)
         # The first fault ends the game for good; `seen` has moved on, so nothing is paid
         # afterwards.
-        if any(fault.sure or self.term.words for fault in self.scene.ledger.faults):
+        if self.scene.ledger.faults:
             if self.paid:
                 yield Pay(USER, -self.paid, "game: taken back, the user broke its role")
                 self.paid = 0.0
             return
         for finding in fresh:
-            share = (
-                0.0
-                if not finding.hard
-                else 1.0
-                if finding.sure
-                else self.term.words
-                if finding.clear
-                else 0.0
-            )
-            won = min(share * self.term.weight, self.term.cap - self.paid)
+            won = min(self.term.weight if finding.hard else 0.0, self.term.cap - self.paid)
             if won > 0:
                 self.paid += won
                 yield Pay(USER, won, f"game: {finding.code}")

@@ -45,7 +45,6 @@ class Compliance:
     hard: float = 0.1
     soft: float = 0.02
     cap: float = 0.5
-    words: float = 0.0  # of the cost, for what is only read from free text
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +70,12 @@ class Role:
     weight: float = 0.1
     stop: float = 0.1
     cap: float = 0.5
-    words: float = 0.0  # of the weight, for faults that are only read from free text
 
 
 @dataclass(frozen=True, slots=True)
 class Contest:
     weight: float = 0.25
     cap: float = 1.0
-    # of the weight, for violations that are only read from free text; above 0 such faults of the
-    # user count too
-    words: float = 0.0
 
 
 Term = (

@@ -26,7 +26,6 @@ RATES = ("*success*", "plays with *", "user gave up", "facts told", "part *", "s
 MORE_IS_BETTER = ("*success*", "facts told", "part *", "score *", "DB alone", "reward *")
 LESS_IS_BETTER = (
     "*violations*",
-    "uncertain *",
     "*user faults*",
     "plays with *",
     "user gave up",
@@ -54,19 +53,16 @@ def measures(
     """The numbers of a play. Shares and scores are None where the task has no such thing;
     `paying` are (agent, reward term) that may pay."""
     findings, desk = audit.monitor.findings, audit.desk
-    hard = sum(finding.hard and finding.sure for finding in findings)
+    hard = sum(finding.hard for finding in findings)
     canon = audit.others.get("canonical", audit.verdict)
     # The user's tools are its own affair.
     called = [event for event in desk.events if event.kind == "called" and event.agent == ASSISTANT]
     numbers: dict[str, float | None] = {
         "success without hard violations": None if success is None else float(success and not hard),
         "hard violations": hard,
-        "soft violations": sum(not finding.hard and finding.sure for finding in findings),
-        "uncertain violations": sum(not finding.sure for finding in findings),
+        "soft violations": len(findings) - hard,
         **{f"violations {code}": count for code, count in audit.monitor.counts().items()},
-        **{f"uncertain {code}": count for code, count in audit.monitor.counts(sure=False).items()},
         "user faults": len(audit.faults),
-        "uncertain user faults": sum(not fault.sure for fault in audit.faults),
         "critical user faults": sum(fault.kind in CRITICAL for fault in audit.faults),
         "plays with a user fault": float(bool(audit.faults)),
         **{

@@ -2,14 +2,12 @@
 No model, no second opinion.
 
 A talk that was won is nobody's fault. In a lost one the first event decides that could lose it;
-at one step, the user's. An end that the user forces is its own only where it did nothing that is
-certainly wrong and nothing that the assistant left undone stands before it: a feasible request
-refused, a yes that waits for its write, a change told as made. Where nothing critical happened: the
-task if its own flags say that
-it is no fair test, the driver's limit if that cut the talk, the user if all was right but the
-reason it gave for leaving, or if it left and never asked for a fact that only its briefing knows
-of, else the assistant, whose part it was to serve. What is read from free text is blamed as
-unsure.
+at one step, the user's. Where nothing certain happened, it is what the assistant left undone, as
+far as texts can be read: a feasible request refused, a yes that waits for its write. Else the
+task if its own flags say that it is no fair test, the driver's limit if that cut the talk, the
+user if all was right but the reason it gave for leaving, if it left and never asked for a fact
+that only its briefing knows of, or if it left a question of the assistant open, else the
+assistant, whose part it was to serve. What is read from free text is blamed as unsure.
 """
 
 from __future__ import annotations
@@ -17,32 +15,27 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from gem_ma.scenarios.service.desk.facts import folded, state
 from gem_ma.scenarios.service.desk.log import ASSISTANT, USER, Desk, Event, Outcome, Pay
-from gem_ma.scenarios.service.desk.task import Task
 from gem_ma.scenarios.service.domain import Domain, spoken
 from gem_ma.scenarios.service.grading.goals import Goals, nearness
 from gem_ma.scenarios.service.grading.grader import Verdict
+from gem_ma.scenarios.service.reading.values import like
 from gem_ma.scenarios.service.watching.findings import Violation
 from gem_ma.scenarios.service.watching.ledger import Fault
-from gem_ma.scenarios.service.watching.wishes import call_key, keys_of
 
-from gem_ma import ToolCall
 from gem_ma.kernel.episode import End
 from gem_ma.system.options import flat
 
 ENVIRONMENT, INFRASTRUCTURE = "environment", "infrastructure"
 SIDES = (ASSISTANT, USER, ENVIRONMENT, INFRASTRUCTURE)
-LEAVES = frozenset(("early_stop", "missed_goal"))
-# faults that a wish which was served after all shows to be misread
-CONTRADICTED = LEAVES | {"confirm_wrong", "refuse_right"}
-# and an invented value where a call used it
-CRITICAL = CONTRADICTED | {"inconsistent", "role_flip", "loop", "off_task", "silent"}
+# faults that can lose a talk; an invented value where a call used it
+CRITICAL = frozenset(("confirm_wrong", "loop", "off_task", "silent"))
 UNFAIR = frozenset(("gold_write_error", "order_sensitive", "needs_judge"))
 # breaches that lose no task by themselves: they are named where nothing else is
-_FREE = frozenset(("UNFOUNDED", "REMINDER"))
+_FREE = frozenset(("UNFOUNDED",))
 
 _ASKS = re.compile(
     r"\?|\b(?:how (?:much|many)|what|which|when|where|who|tell me|let me know|(?:want|like|need) to"
@@ -93,35 +86,20 @@ class Course:
         return ()
 
 
-def upheld(
-    faults: Iterable[Fault], won: bool, task: Task, made: Iterable[ToolCall]
-) -> tuple[Fault, ...]:
-    """The faults that the end does not contradict: who got what it came for has neither left early
-    nor agreed to something wrong.
-
-    `made` are the writes that succeeded; a wish that one of them served is settled even in a
-    talk that was lost.
-    """
-    written = [call_key(call.name, call.arguments) for call in made]
-    served = {
-        place
-        for place, wish in enumerate(task.wishes)
-        if any(key in written for key in keys_of(wish))
-    }
-    return tuple(
-        fault
-        for fault in faults
-        if fault.kind not in CONTRADICTED or not (won or fault.wish in served)
-    )
+def upheld(faults: Iterable[Fault], won: bool) -> tuple[Fault, ...]:
+    """The faults that the end does not contradict: who got what it came for has not agreed to
+    something wrong."""
+    return tuple(fault for fault in faults if not (won and fault.kind == "confirm_wrong"))
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a task itself brings into a talk: its `flags`, and the facts that it wants and that none
-    of its wishes asks for (`loose`)."""
+    """What blame knows of a talk beside its findings: the task's `flags`, the facts that it wants
+    and that none of its wishes asks for (`loose`)."""
 
     flags: Sequence[str] = ()
     loose: Iterable[str] = ()
+    wrote: bool = False  # the assistant made a write
 
 
 @flat
@@ -148,38 +126,26 @@ def blame(
         return Blame(ENVIRONMENT, end.value)
     if not verdict.scored or verdict.reward:
         return None
-    hard = [finding for finding in findings if finding.hard and finding.sure]
+    hard = [finding for finding in findings if finding.hard]
     used = _used(outcome)
     # An invented value that no call used has lost nothing.
-    theirs = [
-        fault
-        for fault in faults
-        if fault.kind == "confirm_wrong"
-        or (fault.kind == "hallucinated_slot" and _value(fault) in used)
-    ]
-    events = [_by_user(fault) for fault in theirs]
-    events += [_by_assistant(finding) for finding in hard if finding.code not in _FREE]
-    events += map(_by_assistant, strays)
-    # Before what the assistant is only thought to have left undone.
-    events += [
+    events = [
         _by_user(fault)
         for fault in faults
-        if fault.sure and fault.kind in CRITICAL and fault not in theirs
+        if fault.kind in CRITICAL or (fault.kind == "hallucinated_slot" and _value(fault) in used)
     ]
+    events += [_by_assistant(finding) for finding in hard if finding.code not in _FREE]
+    events += map(_by_assistant, strays)
     # a fact made up, in place of the one that was wanted
     if not events and (verdict.missing or verdict.unfounded):
         events = [_by_assistant(finding) for finding in hard if finding.code == "UNFOUNDED"]
-    if not events:
-        events = [_by_user(fault) for fault in faults if fault.kind == "off_task"]
-    if not events:
-        # What was left undone is read from words, so it is never sure.
-        events = [_by_assistant(replace(finding, sure=False)) for finding in undone[:1]]
-    if not events:
-        events = [_by_user(fault) for fault in faults if fault.kind in CRITICAL]
     if events:
         # The earliest one, at one step the user's.
         step, _, side, cause, evidence, sure = min(events)
         return Blame(side, cause, step, evidence, sure)
+    if undone:
+        # It is read from words, so it is never sure.
+        return Blame(ASSISTANT, undone[0].code, undone[0].step, undone[0].evidence, sure=False)
     return _without_event(hard, verdict, outcome, end, terms)
 
 
@@ -188,11 +154,11 @@ _Event = tuple[int, int, str, str, str, bool]
 
 
 def _by_user(fault: Fault) -> _Event:
-    return fault.step, 0, USER, fault.kind, fault.evidence, fault.sure
+    return fault.step, 0, USER, fault.kind, fault.evidence, True
 
 
 def _by_assistant(finding: Violation) -> _Event:
-    return finding.step, 1, ASSISTANT, finding.code, finding.evidence, finding.sure
+    return finding.step, 1, ASSISTANT, finding.code, finding.evidence, True
 
 
 def _without_event(
@@ -229,11 +195,24 @@ def _without_event(
         and not _questioned(outcome)
     ):
         return Blame(USER, "not_asked", last, ", ".join(verdict.missing))
+    if _left_early(verdict, outcome) and not terms.wrote:
+        what = "content, and left a question open"
+        return Blame(USER, "early_stop", last, what, sure=False)
     if verdict.missing or verdict.unfounded:
         return Blame(
             ASSISTANT, "missing_fact", last, ", ".join((*verdict.missing, *verdict.unfounded))
         )
     return Blame(ASSISTANT, "limit" if outcome.by == "limit" else "not_served", last)
+
+
+def _left_early(verdict: Verdict, outcome: Outcome) -> bool:
+    """Whether the user was content with a question of the assistant as the last that was said,
+    which tells no value of the kind that it wanted to know."""
+    said = [event for event in outcome.events if event.kind == "said"]
+    if outcome.by != USER or outcome.reason != "settled" or not said or "?" not in said[-1].text:
+        return False
+    asked = said[-1]
+    return asked.agent == ASSISTANT and not any(like(fact, asked.text) for fact in verdict.missing)
 
 
 def _questioned(outcome: Outcome) -> bool:

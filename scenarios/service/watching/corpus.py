@@ -12,17 +12,6 @@ from gem_ma.scenarios.service.desk.task import Task
 from gem_ma.scenarios.service.reading.phrases import Phrasebook, fold, plain
 from gem_ma.scenarios.service.watching.wishes import chain, lines_of
 
-ROLE = re.compile(
-    r"\bhow (?:can|may) i (?:help|assist) you\b|\banything else (?:that )?i can"
-    r" (?:help|assist|do)\b|\bglad i could (?:help|assist)\b|\bi(?:'ve"
-    r"| have) (?:now |just |successfully"
-    r" )?(?:cancel+ed|processed|updated|modified|submitted|completed)\b"
-    r"|\b(?:let me|i(?:'ll| will)) (?:look up|pull up|check|process|update|transfer)"
-    r" (?:your|you)\b|\bthank you for (?:contacting"
-    r"|reaching out)\b|\bfor verification purposes\b"
-    r"|\bas an? (?:ai|assistant|agent|language"
-    r" model)\b|<tool_call>|\"(?:name|arguments|tool)\"\s*:|\b[a-z]+(?:_[a-z]+){1,6}\s*\("
-)
 TOKEN = re.compile(
     # Possessive marks and bounded gaps: a row of `#` is walked once.
     r"(?<!#)#{2,}+\s{0,8}[A-Za-z][\w -]{0,80}\s{0,8}#{2,}"
@@ -32,9 +21,8 @@ TOKEN = re.compile(
 GRAM = 8  # words in a row that make a copy
 
 
-def corpus(task: Task, book: Phrasebook) -> tuple[str, str, frozenset[tuple[str, str]]]:
-    """All that the user may state: folded text, the part of it that its requests hold, and
-    values as (slot, value)."""
+def corpus(task: Task, book: Phrasebook) -> tuple[str, frozenset[tuple[str, str]]]:
+    """All that the user may state: folded text, and values as (slot, value)."""
     # What it has forgotten it may not state either.
     forgotten = {slot.value for slot in task.knowledge if not slot.known}
     asked: list[str] = []
@@ -60,7 +48,7 @@ def corpus(task: Task, book: Phrasebook) -> tuple[str, str, frozenset[tuple[str,
         [task.instruction, requests, *(slot.value for slot in task.knowledge if slot.known)]
     )
     values |= {(mention.slot, fold(mention.value)) for mention in book.mentions(joined)}
-    return fold(joined), fold(requests), frozenset(values)
+    return fold(joined), frozenset(values)
 
 
 def wanted_by(task: Task, book: Phrasebook) -> tuple[frozenset[str], frozenset[str]]:

@@ -10,9 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from gem_ma.scenarios.service.desk.facts import folded
-from gem_ma.scenarios.service.reading import cues
 from gem_ma.scenarios.service.reading.founded import Basis, worked_out
-from gem_ma.scenarios.service.reading.phrases import plain
 from gem_ma.scenarios.service.reading.values import numbers
 
 from gem_ma import ToolCall
@@ -103,11 +101,11 @@ class Knowledge:
         )
         return next(theirs, "")
 
-    def unfounded(self, text: str, ids: re.Pattern[str]) -> Iterator[tuple[str, bool]]:
-        """What a text tells that nothing shown leads to, each with whether that is sure."""
+    def unfounded(self, text: str, ids: re.Pattern[str]) -> Iterator[str]:
+        """What a text tells that nothing shown leads to."""
         for value in dict.fromkeys(ids.findall(text)):
             if not self.basis.holds(value):
-                yield f"{value} was never shown", True
+                yield f"{value} was never shown"
         wild = {
             number
             # Ids are looked for as ids above.
@@ -117,11 +115,7 @@ class Knowledge:
         # A sum that is written out is no invention.
         wild -= worked_out([text], wild) if wild else set()
         for number in sorted(wild):
-            yield f"{number} is in no result and follows from none in one step", True
-        spans = _durations(text).difference(*map(_durations, self.basis.texts))
-        # a span whose number is wild was told above
-        if spans and not any(Decimal(number) in wild for number, _ in spans):
-            yield f"nothing shown speaks of {' '.join(min(spans))}s", False
+            yield f"{number} is in no result and follows from none in one step"
 
     def _inside(self, number: Decimal) -> bool:
         """Whether the digits of a long number are those of an id that was shown: people tell ids
@@ -138,12 +132,3 @@ def _telling(text: str) -> set[Decimal]:
 def _digits(text: str) -> frozenset[str]:
     """The long runs of digits in a text."""
     return frozenset(re.findall(r"\d{5,}", text))
-
-
-@lru_cache(maxsize=4096)
-def _durations(text: str) -> frozenset[tuple[str, str]]:
-    """The spans of time that a text speaks of, each number with its unit."""
-    found = cues.DURATION.findall(plain(text))
-    return frozenset(
-        (number, unit) for first, last, unit in found for number in (first, last) if number
-    )
