@@ -183,40 +183,11 @@ BREACHES: list[tuple[str, list[Said]]] = [
     ),
     ("CONSENT", [IDA, FIND, READ, PLANS, SET, DONE, ROAM, ENDS]),
     (
-        "MISMATCH",
-        [
-            IDA,
-            FIND,
-            READ,
-            PLANS,
-            ASKED,
-            YES,
-            ("assistant", calls("set_plan", line_id="L-10", plan_id="P-small")),
-            DONE,
-            ENDS,
-        ],
-    ),
-    (
         "FABRICATED",
         [IDA, FIND, ("assistant", calls("read_line", line_id="L-99")), ("assistant", "Hm."), ENDS],
     ),
     ("TWICE", [*GOOD[:7], SET, DONE, ROAM, ENDS]),
     ("UNREAD", [IDA, FIND, PLANS, ASKED, YES, SET, DONE, ROAM, ENDS]),
-    (
-        "REMINDER",
-        [
-            IDA,
-            FIND,
-            READ,
-            PLANS,
-            ("assistant", "I would move line L-10 to plan P-large. Do you confirm (yes or no)?"),
-            YES,
-            SET,
-            DONE,
-            ENDS,
-        ],
-    ),
-    ("CLAIM", [IDA, FIND, READ, PLANS, ASKED, YES, DONE, ENDS]),
     ("UNFOUNDED", [IDA, FIND, READ, ("assistant", "That costs 77.77."), ENDS]),
     ("TRANSFER", [IDA, FIND, ("assistant", calls("hand_over", summary="x"))]),
 ]
@@ -260,7 +231,7 @@ def test_a_refusal_needs_its_reason_and_silence_is_none() -> None:
         == 0
     )
     silent = Played([*look, ("assistant", "Thank you."), accepts], refusal_task())
-    assert (silent.verdict.reward, "TRANSFER" in silent.codes) == (0.0, True)
+    assert silent.verdict.reward == 0
 
 
 def test_choices_and_other_ends_are_as_good_as_the_solution() -> None:
@@ -288,31 +259,6 @@ def test_choices_and_other_ends_are_as_good_as_the_solution() -> None:
 
 def test_blame_names_the_side_that_broke_the_talk() -> None:
     assert Played([IDA, FIND, READ, PLANS, ASKED, YES, DONE, ENDS]).side == "assistant"
-    wrong = (
-        "assistant",
-        (
-            "I would move line L-10 to plan P-small. Is that everything, and do you confirm (yes or"
-            " no)?"
-        ),
-    )
-    set_wrong = ("assistant", calls("set_plan", line_id="L-10", plan_id="P-small"))
-    assert (
-        Played(
-            [
-                IDA,
-                FIND,
-                READ,
-                PLANS,
-                wrong,
-                YES,
-                set_wrong,
-                ("assistant", "Done, it costs 24.25."),
-                ROAM,
-                ENDS,
-            ]
-        ).side
-        == "user"
-    )
     assert Played([IDA, FIND, READ, ("assistant", "Let me see."), ENDS]).side == "user"
 
 

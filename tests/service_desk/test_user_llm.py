@@ -896,7 +896,7 @@ def test_the_ledger_refuses_a_yes_to_a_change_of_another_record_and_nothing_that
 
 
 def test_the_judge_of_a_checked_customer_is_told_what_the_ledger_found() -> None:
-    said = iter(["Hello, I need help with my order.", END])
+    said = iter(["Hello, I need help with my order #W0000001.", END])
 
     def model(request: Request) -> str:
         if not request.conversation.endswith("/judge"):
@@ -916,7 +916,7 @@ def test_the_judge_of_a_checked_customer_is_told_what_the_ledger_found() -> None
         calls(episode, "user") == [("end_conversation", {"reason": "settled"})]
         and episode.cast["user"].privileged
     )
-    assert "automatic check" not in seen[0] and "What an automatic check found" in seen[1]
+    assert "What an automatic check found" in seen[0] and "automatic check" not in seen[1]
 
 
 def test_drafts_of_a_faithful_customer_pass_the_ledger() -> None:

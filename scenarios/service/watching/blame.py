@@ -6,7 +6,7 @@ at one step, the user's. Where nothing certain happened, it is what the assistan
 far as texts can be read: a feasible request refused, a yes that waits for its write. Else the
 task if its own flags say that it is no fair test, the driver's limit if that cut the talk, the
 user if all was right but the reason it gave for leaving, if it left and never asked for a fact
-that only its briefing knows of, or if it left a question of the assistant open, else the
+that only its briefing knows of, or if it was content before anything was done, else the
 assistant, whose part it was to serve. What is read from free text is blamed as unsure.
 """
 
@@ -196,7 +196,7 @@ def _without_event(
     ):
         return Blame(USER, "not_asked", last, ", ".join(verdict.missing))
     if _left_early(verdict, outcome) and not terms.wrote:
-        what = "content, and left a question open"
+        what = "content, and nothing was done"
         return Blame(USER, "early_stop", last, what, sure=False)
     if verdict.missing or verdict.unfounded:
         return Blame(
@@ -206,13 +206,17 @@ def _without_event(
 
 
 def _left_early(verdict: Verdict, outcome: Outcome) -> bool:
-    """Whether the user was content with a question of the assistant as the last that was said,
-    which tells no value of the kind that it wanted to know."""
-    said = [event for event in outcome.events if event.kind == "said"]
-    if outcome.by != USER or outcome.reason != "settled" or not said or "?" not in said[-1].text:
-        return False
-    asked = said[-1]
-    return asked.agent == ASSISTANT and not any(like(fact, asked.text) for fact in verdict.missing)
+    """Whether the user was content though the assistant's last text told no value of the kind that
+    it wanted to know."""
+    told = [
+        event.text for event in outcome.events if event.kind == "said" and event.agent == ASSISTANT
+    ]
+    return (
+        outcome.by == USER
+        and outcome.reason == "settled"
+        and bool(told)
+        and not any(like(fact, told[-1]) for fact in verdict.missing)
+    )
 
 
 def _questioned(outcome: Outcome) -> bool:

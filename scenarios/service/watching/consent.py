@@ -89,10 +89,9 @@ class Conversation:
         texts = [
             text
             for text, kinds in self.answered
-            # A question about the very records may put what the customer wanted in words that no
-            # list holds.
-            if call.name in kinds
-            or (call.name in self.wanted and "?" in text and all(key in text for key in ids))
+            # A text about the very records may put what the customer wanted in words that no list
+            # holds.
+            if call.name in kinds or (call.name in self.wanted and all(key in text for key in ids))
         ]
         if not texts:
             what = f"no message that the customer answered speaks of such a change: {spoken(call)}"

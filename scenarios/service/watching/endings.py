@@ -14,9 +14,10 @@ def wrong_end(desk: Desk, domain: Domain) -> str:
     handed_over = any(hands_over(each, domain) for each in desk.events)
     goal = desk.task.goal
     if goal == "transferred" and not handed_over:
-        # Without a text there was no assistant to blame.
+        # Without a text there was no assistant to blame; who left content asked for none.
         spoke = any(each.kind == "said" and each.agent == ASSISTANT for each in desk.events)
-        return "the due transfer was not made" if spoke else ""
+        content = desk.outcome is not None and desk.outcome.reason == "settled"
+        return "the due transfer was not made" if spoke and not content else ""
     if goal not in ("served", "transferred") and handed_over:
         return "handed over in place of the due refusal"
     return ""
