@@ -69,7 +69,7 @@ class Retail(Scenario):
     paid by what became of the database."""
 
     agents = ("assistant", "user")
-    version = 4
+    version = 5
     cooperative = True  # both are paid the outcome
     chance = False
     # the assistant sees no instruction, neither side the solution

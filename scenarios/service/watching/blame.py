@@ -30,7 +30,6 @@ from gem_ma.kernel.episode import End
 from gem_ma.system.options import flat
 
 ENVIRONMENT, INFRASTRUCTURE = "environment", "infrastructure"
-SIDES = (ASSISTANT, USER, ENVIRONMENT, INFRASTRUCTURE)
 # faults that can lose a talk; an invented value where a call used it
 CRITICAL = frozenset(("confirm_wrong", "loop", "off_task", "silent"))
 UNFAIR = frozenset(("gold_write_error", "order_sensitive", "needs_judge"))
