@@ -81,7 +81,7 @@ def run(
     the folder, by default `runs/<config>-<digest>`. The same call again plays what is not
     played yet; `fresh` puts an old folder aside first. A failed episode is counted, not raised.
     Raises ConfigError, DataError, StoreError; BudgetError and EndpointError with what was played
-    kept; EngineError where a policy never spoke, since such a score measures nothing.
+    kept; EngineError where a policy never answered, since such a score measures nothing.
     """
     loaded = load_config(source, _with_tasks(overrides, n)).without_training()
     _no_study(loaded)

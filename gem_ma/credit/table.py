@@ -22,8 +22,8 @@ from gem_ma.kernel.types import Image, Malformed, Message, ToolCall, Turn, spoke
 
 
 def view_digest(episode: Episode, agent: str, before: Turn | None = None) -> str:
-    """Digest of all that an agent had seen and said, tool calls and images included: `before`
-    one of its turns, or at the end, as if it were asked once more.
+    """Digest of all that an agent had seen and said, tool calls and images included, up to its
+    turn `before`, or up to the end of the episode.
     """
     # 64 bits: among a million views two share a digest once in 37 million runs
     digest = hashlib.blake2b(digest_size=8)

@@ -1,5 +1,5 @@
-"""Many plays: so many at once, each episode handed over as it ends, none before the one before was
-taken. How one of them is played is in `gem_ma.driver.rollout`.
+"""Plays many plans concurrently and yields episodes as they finish, with back-pressure. How one
+plan is played is in `gem_ma.driver.rollout`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from gem_ma.engines.capabilities import Remembers
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
 
-# Places for the plays of several rollouts: so many plays at once in all, those of the oldest
-# rollout first.
+# A limit on the plays of several rollouts together; the oldest rollout goes first.
 # A rollout that is `ADMITTED` begins a play where another one has ended, in whichever rollout. So
-# the last long plays of one leave no place empty that plays of the next could have. Without an
+# plays of the next rollout fill the free slots while the last long plays finish. Without an
 # admission a rollout counts its own plays alone.
 
 Waiting = tuple[int, int, "asyncio.Future[None]", Gate | None]

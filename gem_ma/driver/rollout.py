@@ -56,7 +56,7 @@ async def play(
     """Plays one episode and gives its record; where something fails, its `end` is FAILED.
 
     `behaviours` replaces the factory of an agent's seat (for code that has no id); `watch` sees the
-    game before each decision. Raises ConfigError for a cast that does not fit.
+    game before each decision. Raises ConfigError where the cast does not fit the scenario.
     """
     game: Game | None = None
     seats: Seats | None = None

@@ -34,7 +34,7 @@ from gem_ma.kernel.scenario import Game, Scenario
 from gem_ma.kernel.transcript import Transcript
 from gem_ma.kernel.types import Action, Asked, Message, Reply, Request, Sampling, Tool
 
-# Behaviours that want to know how a play begins and ends, such as a program outside.
+# Behaviours that are told when a play begins and ends, such as an external program.
 
 Player = TypeVar("Player")
 

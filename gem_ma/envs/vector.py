@@ -405,9 +405,8 @@ def make_vec(
     An entry of `ids` is the id of a scenario, a scenario, or `{"id": ..., "agent": ..., "others":
     ..., ...}` where environments differ; the other arguments hold for all, as in `gym_env`.
     `seed`: the first of consecutive seeds, one for each environment, or None for seeds that
-    differ each time. `autoreset`: what ended
-    starts anew at the next `step`, after its final step was given. There are more parameters than
-    elsewhere, because they are those of `gym_env`: who wants many changes the name alone.
+    differ each time. `autoreset`: an environment that ended resets at the next `step`, after its
+    final step was returned. The other parameters are those of `gym_env`.
     """
     listed: Any = [ids] if isinstance(ids, (str, Scenario, type, Mapping)) else ids
     if not isinstance(listed, Iterable) or isinstance(listed, (set, frozenset)):

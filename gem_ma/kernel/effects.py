@@ -55,9 +55,9 @@ class Reward:
 class Leave:
     """This agent's part is over: it is never asked, told or paid again.
 
-    `cut`: a limit of the world's own ended it, at no end that the rules know, so the value of what
-    would follow still counts. What it would have seen next is told before (`Tell`), since a critic
-    takes that value from it. A play in which the last to go are cut ends as `End.TRUNCATED`.
+    `cut`: a limit of the world ended it, not its rules, so the value of the future still counts.
+    Tell the agent what it would have seen next first (`Tell`): a critic estimates that value from
+    it. A play whose last agents are cut ends as `End.TRUNCATED`.
     """
 
     agent: str

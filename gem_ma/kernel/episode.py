@@ -83,8 +83,8 @@ class End(Enum):
 class Limits:
     """Limits of the driver; None = none. They are not rules of the scenario.
 
-    `max_said`: characters of one saying, and of the arguments of its calls; what is beyond is
-    cut off, counted, and ends nothing.
+    `max_said`: characters of one utterance, and of the arguments of its calls; the rest is cut
+    off and counted, and the play goes on.
     """
 
     max_steps: int | None = None
@@ -134,8 +134,8 @@ class Episode:
     `task` is `<split>/<index>`; `group` names episodes that share a start; `final` holds, per
     agent, the messages after its last turn, an unanswered Ask included; `forks` are (step, seed)
     pairs at which the play's random generator was reseeded. `world` names the scenario where a run
-    plays several, else it is "". `cut` are the agents whose part a limit of the world's own ended,
-    at whatever end of the play.
+    plays several, else it is "". `cut` lists the agents that a limit of the world ended, however
+    the play itself ended.
     """
 
     scenario: str

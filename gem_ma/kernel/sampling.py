@@ -20,8 +20,8 @@ class _UnsaidCount(int, Unsaid):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a policy samples. What nobody names is 1, 1 and off for an engine that computes, and left
-    to the server by one that asks an endpoint; nothing is inherited from a model folder."""
+    """How a policy samples. Unset values are 1, 1 and off in engines that compute, and left to
+    the server by engines that ask an endpoint; nothing is inherited from a model folder."""
 
     temperature: float = _UnsaidNumber(1.0)
     top_p: float = _UnsaidNumber(1.0)

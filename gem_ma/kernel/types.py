@@ -96,7 +96,7 @@ Content = str | tuple[str | Image, ...]
 class ToolCall:
     """A well-formed request of an agent to run a tool; `arguments` are JSON values.
 
-    `repaired`: what its reader had to put right, "" for nothing; no part of what the call is.
+    `repaired`: what the parser had to correct, "" for nothing; ignored when calls are compared.
     """
 
     id: str
@@ -180,8 +180,7 @@ class Action:
     """What an agent did at a decision point. `parsed` = the legal string recognised in `text`, or
     None.
 
-    `cut`: bytes of UTF-8 by which what was said is longer than the driver's limit on it; text
-    and calls are what is left.
+    `cut`: how many bytes of UTF-8 the driver's limit cut off; text and calls are the rest.
     """
 
     text: str = ""

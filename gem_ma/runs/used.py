@@ -221,8 +221,8 @@ def _take_library(used: UsedFiles, name: str) -> None:
 
 
 def module_behind(name: str) -> ModuleType | None:
-    """The module that a name of code has led to in this process, also that of an installed
-    package; None for what is built in, and for what is no such name."""
+    """The module that this name was loaded from in this process, an installed package's
+    included; None for built-in names and for unknown ones."""
     if (adapter := registry.adapter_of(name)) is not None:
         name = adapter[1]
     if (file := registry.file_of(name)) is not None:

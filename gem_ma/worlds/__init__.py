@@ -32,7 +32,7 @@ def wrap(env: Any, **options: Any) -> Scenario:
     """A user's Gymnasium or PettingZoo environment (AEC or Parallel) as a scenario. `env`: the
     object, of which every play gets a copy, or a function that makes one. Options are those of the
     adapter: `turns`, `actions`, `brief`, `chance`, `foul`, `zero_sum`, `worst`, `listed`. Raises
-    ConfigError for what is no such environment, or cannot be copied.
+    ConfigError where `env` is not such an environment, or cannot be copied.
 
     >>> import gymnasium
     >>> from gem_ma.kernel.scenario import Game

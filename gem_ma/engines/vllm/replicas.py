@@ -185,9 +185,9 @@ class Replicas:
             replica.set_aside(error)
 
     async def _server_of(self, conversation: str, passed: Sequence[int], end: float) -> Replica:
-        """The server that this conversation stays at among those that are here, and that this
-        request was least often passed on from; all others are taken in beside it. Waits until `end`
-        for one; raises EndpointError then."""
+        """The available server for this conversation: of those that failed this request least
+        often, the one that it used before. Servers that are back are admitted meanwhile. Raises
+        EndpointError where none is available by `end`."""
         for each in self.replicas:
             each.come()
         if not self.here:
@@ -202,8 +202,8 @@ class Replicas:
     async def _some(self, end: float | None = None) -> None:
         """Waits until one is here. Raises EndpointError where none has come by `end`.
 
-        Takes nothing in where one is here: between a publish and its check nobody knows what a
-        server must answer.
+        Does not admit new servers while one is available: between a publish and its check the
+        right answer is unknown.
         """
         end = time.monotonic() + self.wall_s if end is None else end
         while not self.here:

@@ -29,7 +29,7 @@ MOST_SENT = 1 << 20
 FORM = "application/x-www-form-urlencoded"
 MOST_FIELDS = 1_000
 STALE = "no request of this page; load it again"
-# of what is no page: a browser that takes it for one runs and loads nothing
+# for answers that are not pages: a browser that shows one runs and loads nothing
 NOTHING = "default-src 'none'; frame-ancestors 'none'; sandbox"
 HEADERS = {
     "x-content-type-options": "nosniff",

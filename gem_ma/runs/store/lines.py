@@ -25,10 +25,10 @@ EpisodeId = tuple[str, int, int]
 
 
 def read_episodes(path: Path, only: Container[EpisodeId] | None = None) -> Iterator[Episode]:
-    """Episodes of a run folder, or of a file of lines or of a table that was exported, the last
-    attempt of each id, in the order of the file; one at a time.
+    """Yields the episodes of a run folder, of a JSONL file or of an exported table, in the order of
+    the file; of each id only the last attempt.
 
-    `only`: these ids, which costs little for the others.
+    `only`: these ids; the others are skipped cheaply.
 
     A torn tail (a writer may be at work) is passed over. Raises StoreError with the line number
     for damage, SchemaError for a newer schema.

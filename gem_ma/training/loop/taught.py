@@ -78,7 +78,7 @@ class Taught(Attendant):
     def note(self, policy: str, episodes: Sequence[Episode], stats: Mapping[str, Any]) -> None:
         """Takes the episodes and the numbers of one update of a policy."""
         count = self.counts[policy]
-        # also episodes without a token of it: what became of them is the reason that is sought
+        # episodes without its tokens count too: how they ended says why it did not learn
         count.update(
             _fate(episode, policy)
             for episode in episodes
