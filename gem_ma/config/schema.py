@@ -214,6 +214,9 @@ REMOVED = (
     Removed("train.curriculum.band", ([0.1, 0.9],), "the band is 0.1 to 0.9; explore stays"),
     Removed("train.curriculum.decay", (0.98,), "it is 0.98; explore stays"),
     Removed("train.fork.selector", ("random",), "a drawn branch is forked next"),
+    Removed(
+        "scenario.uncertain", (False,), "what only words tell is not counted; let a judge read it"
+    ),
     Removed("train.pool.q", (2.0, 2), "it is 2; prioritised: even is the flatter weight"),
     Removed("train.pool.prior", (2.0, 2), "it is 2; size and every stay"),
     Removed("train.pool.decay", (0.98,), "it is 0.98; size and every stay"),

@@ -164,6 +164,8 @@ class Plays:
         with _making(name):
             loaded = with_person(name, words, agent, seed=seed)
             opened = open_config(loaded)
+            # the person answers in the browser, and nobody else here has a model
+            opened.policies = {}
             worlds = opened.worlds
             (world,) = worlds.played
             plan = next(worlds.plans())
