@@ -7,16 +7,24 @@ they are resumed like it and never mixed with it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from gem_ma.config.loading import Loaded
-    from gem_ma.driver.rollout import Plan
-    from gem_ma.kernel.scenario import Scenario
-    from gem_ma.runs.worlds import Worlds
+from gem_ma.cli.terminal import Progress, progress_line
+from gem_ma.config.loading import Loaded
+from gem_ma.driver.rollout import Plan
+from gem_ma.engines.base import stable_seed
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Scenario
+from gem_ma.runs.open import Opened
+from gem_ma.runs.plans import cast_of, cast_with, evaluation_plans
+from gem_ma.runs.playing import play_into
+from gem_ma.runs.store import read_episodes, read_summary, run_path
+from gem_ma.runs.worlds import Worlds
+from gem_ma.scores.judge import Judge
+from gem_ma.system.files import make_folder
 
 # of the summary of a baseline
 FIELDS = ("episodes", "ok", "failed", "excluded", "success", "returns")
@@ -40,9 +48,6 @@ def play_baselines(
 
     A baseline that cannot be played costs a line on stderr, not the result. {} after a signal.
     """
-    from dataclasses import replace
-
-    from gem_ma.cli.terminal import Progress
 
     wanted = loaded.config.run.baselines
     played = [world for world in worlds.played if world.scenario.baseline_casts]
@@ -72,8 +77,6 @@ def play_baselines(
 def _plans(loaded: Loaded, scenario: Scenario, most: int) -> tuple[list[Plan], int]:
     """The first try of each of the run's tasks (or seeds), or of a fixed draw of so many of
     them; and how many there are."""
-    from gem_ma.engines.base import stable_seed
-    from gem_ma.runs.plans import evaluation_plans
 
     # a second try of a task would tell nothing of other tasks
     single_try = loaded.config.model_copy(
@@ -86,10 +89,6 @@ def _plans(loaded: Loaded, scenario: Scenario, most: int) -> tuple[list[Plan], i
 
 
 def _seated(loaded: Loaded, scenario: Scenario, path: Path) -> Iterator[Baseline]:
-    from gem_ma.cli.terminal import progress_line
-    from gem_ma.kernel.errors import ConfigError
-    from gem_ma.runs.plans import cast_with
-    from gem_ma.runs.store import run_path
 
     for name, cast in scenario.baseline_casts.items():
         try:
@@ -112,15 +111,6 @@ def _seated(loaded: Loaded, scenario: Scenario, path: Path) -> Iterator[Baseline
 async def _play(
     baseline: Baseline, scenario: Scenario, plans: list[Plan], stopping: Any, progress: Any
 ) -> dict[str, Any]:
-    from dataclasses import replace
-
-    from gem_ma.runs.open import Opened
-    from gem_ma.runs.plans import cast_of
-    from gem_ma.runs.playing import play_into
-    from gem_ma.runs.store import read_episodes, read_summary
-    from gem_ma.runs.worlds import Worlds
-    from gem_ma.scores.judge import Judge
-    from gem_ma.system.files import make_folder
 
     cast = cast_of(baseline.loaded.config)
     ids = {plan.id for plan in plans}

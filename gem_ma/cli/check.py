@@ -3,22 +3,29 @@ own declarations. Nothing that costs is played."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
 from gem_ma.cli.common_options import base_url_option, json_option, quiet_option
 from gem_ma.cli.completion import Source
+from gem_ma.cli.endpoints import estimate, estimate_rows, ping, remote
+from gem_ma.cli.examine import examine
+from gem_ma.cli.exits import exit_code
+from gem_ma.cli.runs import run_folder
 from gem_ma.cli.seats import OPEN, seated
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gem_ma.config.loading import Loaded
-    from gem_ma.engines.base import Policy
-    from gem_ma.runs.open import Opened
-    from gem_ma.runs.worlds import Worlds
-    from gem_ma.testing.report import Report
+from gem_ma.cli.terminal import columns, emit, emit_json, progress_line
+from gem_ma.config.loading import Loaded, load, load_study
+from gem_ma.engines.base import Policy
+from gem_ma.kernel.errors import ConformanceError
+from gem_ma.runs.cells import Policies, open_cells
+from gem_ma.runs.open import Opened, open_config
+from gem_ma.runs.worlds import Worlds
+from gem_ma.testing import check_scenario  # after the cheap faults: it imports the views
+from gem_ma.testing.report import Report
+from gem_ma.training.schedule.checks import open_training, remarks, seeds
+from gem_ma.wrappers.around import rules_of
 
 # seeds that the rules are played with: all that there is of a scenario alone; a config's scenario
 # has been checked by its author, and a check of a config should take seconds
@@ -90,14 +97,9 @@ def command(
         )
     if at_least is not None or record is not None:
         raise click.UsageError("--at-least and --record need --examine AGENT")
-    from gem_ma.cli.terminal import emit_json
-    from gem_ma.config.loading import load
-    from gem_ma.kernel.errors import ConformanceError
-    from gem_ma.wrappers.around import rules_of
 
     loaded = load(source, overrides, typed=True)
     facts, answers, worlds = _facts(source, overrides, loaded, offline)
-    from gem_ma.testing import check_scenario  # after the cheap faults: it imports the views
 
     seeds = range(SCENARIO_SEEDS if _is_alone(loaded) else CONFIG_SEEDS)
     # two blocks may be one scenario with other tasks
@@ -120,7 +122,6 @@ def command(
 
 def _doubts(reports: Sequence[Report]) -> list[str]:
     """The rules that could not be tested, which are told."""
-    from gem_ma.cli.terminal import progress_line
 
     doubts = [line for report in reports for line in report.doubts]
     for line in doubts:
@@ -138,9 +139,6 @@ def _examine(
     record: str | None,
     **output: bool,
 ) -> int:
-    from gem_ma.cli.examine import examine
-    from gem_ma.cli.runs import run_folder
-    from gem_ma.config.loading import load
 
     into = run_folder(record) if record is not None else None  # before anything is played
     loaded = load(source, overrides, typed=True)
@@ -152,8 +150,6 @@ def _facts(
 ) -> tuple[dict[str, Any], dict[str, str | Exception], Worlds]:
     """What the config comes to, the answer of each endpoint (or what stands in its way), and the
     worlds. Cheap faults are raised before models are opened."""
-    from gem_ma.runs.open import open_config
-    from gem_ma.training.schedule.checks import open_training
 
     config = loaded.config
     open_one = open_config if config.train is None else open_training
@@ -185,7 +181,6 @@ def _is_alone(loaded: Loaded) -> bool:
 
 def _models(opened: Opened, offline: bool) -> tuple[dict[str, Any], dict[str, str | Exception]]:
     """What is known once the models are open, and the answers of those at an endpoint."""
-    from gem_ma.cli.endpoints import estimate, ping, remote
 
     loaded = opened.loaded
     worlds = opened.worlds
@@ -205,7 +200,6 @@ def _models(opened: Opened, offline: bool) -> tuple[dict[str, Any], dict[str, st
 
 def _implied(loaded: Loaded, policies: Mapping[str, Policy]) -> dict[str, str]:
     """What `train:` implies and does not say: a word -> a line."""
-    from gem_ma.training.schedule.checks import remarks, seeds
 
     config = loaded.config
     if config.train is None:
@@ -217,8 +211,6 @@ def _implied(loaded: Loaded, policies: Mapping[str, Policy]) -> dict[str, str]:
 
 def _cells(source: str, overrides: tuple[str, ...], offline: bool) -> dict[str, Any]:
     """What a study would play. Raises ConfigError with the faults of all cells."""
-    from gem_ma.config.loading import load_study
-    from gem_ma.runs.cells import Policies, open_cells
 
     study = load_study(source, overrides, typed=True)
     policies = Policies(list(study.cells.values()))
@@ -237,7 +229,6 @@ def _cells(source: str, overrides: tuple[str, ...], offline: bool) -> dict[str, 
 
 def _refusal(answers: Mapping[str, str | Exception]) -> int:
     """The exit code of the first endpoint that does not answer, 0 where all do."""
-    from gem_ma.cli.exits import exit_code
 
     errors = [answer for answer in answers.values() if isinstance(answer, Exception)]
     # one code for all: the first is as good as any, and each has its line
@@ -251,7 +242,6 @@ def _emit_json(
     *,
     is_ok: bool,
 ) -> None:
-    from gem_ma.cli.terminal import emit_json
 
     results = [
         {
@@ -276,7 +266,6 @@ def _emit(
     reports: Sequence[Report],
 ) -> None:
     """Prints a table of the facts and the rules' report; on stderr, what an endpoint refused."""
-    from gem_ma.cli.terminal import columns, emit, progress_line
 
     rows = [("scenario", f"{facts['scenario']}: no rule is broken")]
     if not _is_alone(loaded):
@@ -292,7 +281,6 @@ def _emit(
 def _config_rows(
     loaded: Loaded, facts: Mapping[str, Any], answers: Mapping[str, str | Exception]
 ) -> list[tuple[str, str]]:
-    from gem_ma.cli.endpoints import estimate_rows
 
     config = loaded.config
     rows = [("plays", f"{facts['episodes']} episodes")]

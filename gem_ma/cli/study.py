@@ -3,21 +3,36 @@ done is never played again."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import click
 
 from gem_ma.cli.common_options import concurrency_option, json_option, quiet_option, tasks_option
 from gem_ma.cli.completion import Source
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from gem_ma.config.loading import LoadedStudy
-    from gem_ma.runs.cells import Names
-    from gem_ma.runs.open import Opened
-    from gem_ma.scores.studies import Cell
+from gem_ma.cli.exits import Interrupted
+from gem_ma.cli.runs import report_of
+from gem_ma.cli.stopping import Stopping
+from gem_ma.cli.study_tables import show_study
+from gem_ma.cli.terminal import Progress, progress_line
+from gem_ma.config.loading import LoadedStudy, load_study
+from gem_ma.kernel.errors import BudgetError, EndpointError, StoreError
+from gem_ma.pages.static.study import write_study
+from gem_ma.runs.cells import (
+    Names,
+    Playing,
+    check_measures,
+    keep_comparison,
+    keep_config,
+    open_cells,
+    study_path,
+)
+from gem_ma.runs.open import Opened
+from gem_ma.runs.store import hold_folder
+from gem_ma.scores.studies import Cell
+from gem_ma.scores.unheard import lines_of
 
 EXAMPLE = """\b
 Example:
@@ -59,11 +74,6 @@ def command(
     that replace what stands there. Every cell is a run folder below the study's. The same
     command again continues where it stopped, and plays what the grid has gained.
     """
-    import shlex
-    from pathlib import Path
-
-    from gem_ma.config.loading import load_study
-    from gem_ma.runs.cells import study_path
 
     options = {"scenario.tasks": tasks, "run.concurrency": concurrency}
     extra = [f"{key}={value}" for key, value in options.items() if value is not None]
@@ -88,12 +98,6 @@ def study(
 ) -> int:
     """Plays what is not done yet, compares all; gives the exit code. Raises Interrupted after a
     signal."""
-    from gem_ma.cli.exits import Interrupted
-    from gem_ma.cli.stopping import Stopping
-    from gem_ma.cli.study_tables import show_study
-    from gem_ma.cli.terminal import progress_line
-    from gem_ma.runs.cells import check_measures, keep_comparison, keep_config, open_cells
-    from gem_ma.runs.store import hold_folder
 
     opened = open_cells(loaded)
     planned = {names: cell.worlds.count() for names, cell in opened.items()}
@@ -130,10 +134,6 @@ def _play(
 ) -> dict[Names, Cell]:
     """Plays every cell, one after the other; those up to a signal. Raises BudgetError and
     EndpointError with how to go on."""
-    from gem_ma.cli.runs import report_of
-    from gem_ma.cli.terminal import Progress
-    from gem_ma.kernel.errors import BudgetError, EndpointError
-    from gem_ma.runs.cells import Playing
 
     with stopping, Progress(total, quiet=quiet) as progress:
         playing = Playing(stopping, progress, measures, fresh, report_of)
@@ -148,9 +148,6 @@ def _play(
 def _page(loaded: LoadedStudy, summary: Mapping[str, Any], path: Path) -> Path | None:
     """Writes the page of the study; one that cannot be written costs a line on stderr, not the
     result."""
-    from gem_ma.cli.terminal import progress_line
-    from gem_ma.kernel.errors import StoreError
-    from gem_ma.pages.static.study import write_study
 
     try:
         return write_study(
@@ -167,8 +164,6 @@ def _verdict(
 ) -> int:
     """0, or 1 and a line about it where a policy of a cell never spoke, or a cell has more failed
     episodes than its config allows."""
-    from gem_ma.cli.terminal import progress_line
-    from gem_ma.scores.unheard import lines_of
 
     code = 0
     for names, played in cells.items():

@@ -3,23 +3,34 @@ takes up again."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 
+from gem_ma.cli.baselines import play_baselines
 from gem_ma.cli.common_options import fresh_option, json_option, out_option, quiet_option
 from gem_ma.cli.completion import Source
+from gem_ma.cli.exits import Interrupted
+from gem_ma.cli.live import Live
+from gem_ma.cli.processes import LOST, STARTED, follow, spread
+from gem_ma.cli.runs import report_of, tell_changes
+from gem_ma.cli.stopping import Stopping
+from gem_ma.cli.terminal import progress_line
+from gem_ma.cli.trained import show_training, verdict
 from gem_ma.cli.workers import check_ray, joined, worker_options
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from gem_ma.cli.stopping import Stopping
-    from gem_ma.config.loading import Loaded
-    from gem_ma.engines.base import Policy
-    from gem_ma.runs.store import RunFolder
-    from gem_ma.runs.worlds import Worlds
+from gem_ma.config.loading import Loaded, load
+from gem_ma.config.sources import trained_by
+from gem_ma.engines.base import Policy
+from gem_ma.engines.small.human import asks_person
+from gem_ma.kernel.errors import BudgetError, ConfigError, EndpointError
+from gem_ma.runs.store import RunFolder, run_path
+from gem_ma.runs.worlds import Worlds
+from gem_ma.training.entry import train
+from gem_ma.training.processes.teams import LostError, launched
+from gem_ma.training.schedule.checks import open_training
 
 EXAMPLE = """\b
 Example:
@@ -51,15 +62,6 @@ def command(
     --multi_gpu --num_processes 8 -m gem_ma train CONFIG`, whose machines must all see the run
     folder.
     """
-    import os
-    from pathlib import Path
-
-    from gem_ma.cli.processes import follow, spread
-    from gem_ma.config.loading import load
-    from gem_ma.config.sources import trained_by
-    from gem_ma.kernel.errors import ConfigError
-    from gem_ma.runs.store import run_path
-    from gem_ma.training.processes.teams import launched
 
     loaded = load(source, overrides, configs_first=True, typed=True)
     if loaded.study:
@@ -106,13 +108,6 @@ def learn(
 ) -> int:
     """Trains in the run folder and prints scores before and after; gives the exit code. `resume`
     is what goes on with it. Raises Interrupted after a signal."""
-    from gem_ma.cli.exits import Interrupted
-    from gem_ma.cli.processes import LOST
-    from gem_ma.cli.runs import report_of, tell_changes
-    from gem_ma.cli.stopping import Stopping
-    from gem_ma.cli.trained import show_training, verdict
-    from gem_ma.training.processes.teams import LostError
-    from gem_ma.training.schedule.checks import open_training
 
     opened = open_training(loaded)
     worlds = opened.worlds
@@ -149,9 +144,6 @@ def learn(
 
 def _is_started_here() -> bool:
     """Whether `gem-ma train --processes N` started this process, not another launcher."""
-    import os
-
-    from gem_ma.cli.processes import STARTED
 
     return STARTED in os.environ
 
@@ -168,11 +160,6 @@ class _Training(NamedTuple):
     def train(self, teams: Any, quiet: bool) -> dict[str, Any]:
         """Learns until the last step or a signal; gives the summary, {} after a signal. Raises
         BudgetError and EndpointError with how to go on."""
-        from gem_ma.cli.live import Live
-        from gem_ma.cli.terminal import progress_line
-        from gem_ma.engines.small.human import asks_person
-        from gem_ma.kernel.errors import BudgetError, EndpointError
-        from gem_ma.training.entry import train
 
         config = self.loaded.config
         stopping = self.stopping
@@ -210,7 +197,6 @@ class _Training(NamedTuple):
 
     def add_baselines(self, summary: dict[str, Any], quiet: bool) -> None:
         """Plays the scenario's baselines and writes their scores into the run's summary."""
-        from gem_ma.cli.baselines import play_baselines
 
         path = self.folder.path
         with self.stopping:
