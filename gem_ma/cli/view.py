@@ -9,8 +9,9 @@ import click
 from gem_ma.cli.completion import RunName
 from gem_ma.cli.runs import run_folder
 from gem_ma.cli.terminal import emit
-from gem_ma.pages.live.server import LOOPBACK, library, listen, serve
+from gem_ma.pages.live.server import library, listen, serve
 from gem_ma.pages.live.site import Site
+from gem_ma.system.loopback import LOOPBACK
 
 EXAMPLE = """\b
 Examples:
