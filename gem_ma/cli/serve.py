@@ -25,7 +25,6 @@ from gem_ma.config.loading import Loaded, load
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.store import run_path
 from gem_ma.serving.desk import DESK, PATIENCE_S, Desk
-from gem_ma.serving.door import Door
 from gem_ma.system.loopback import library
 
 PORT = 8765
@@ -106,6 +105,9 @@ def _serve(
         )
     desk = Desk(seats, patience_s=options.pop("patience") or PATIENCE_S, note=progress_line)
     key = _key(options.pop("key_env"))
+    # behind `library`, which says what to type where uvicorn is missing
+    from gem_ma.serving.door import Door
+
     door = Door(desk, host=options.pop("host"), port=options.pop("port"), key=key)
     token = DESK.set(desk)
     try:

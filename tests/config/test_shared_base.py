@@ -20,8 +20,8 @@ pytest.importorskip("peft", reason="needs the train extra")
 from peft.tuners.lora import LoraLayer  # noqa: E402
 
 from gem_ma.engines.local.shared_model import Base  # noqa: E402
-from gem_ma.training import train  # noqa: E402
 from gem_ma.training.learner.torch_critic import TorchCritic  # noqa: E402
+from gem_ma.training.loop.collector import Collector  # noqa: E402
 
 WINDOW_S = 1.0  # two threads wait so long for each other; where a lock is between them, in vain
 
@@ -100,7 +100,7 @@ def test_a_run_in_which_adapters_open_at_the_worst_instant_is_the_same_bit_for_b
     all gradients are off.
     """
     beside, changing, switch, forward = (
-        train.beside,
+        Collector.collect_ahead,
         Base.changing,
         LoraLayer.enable_adapters,
         TorchCritic._forward,
@@ -140,7 +140,7 @@ def test_a_run_in_which_adapters_open_at_the_worst_instant_is_the_same_bit_for_b
             passed.set()
 
     for owner, name, slow in (
-        (train, "beside", both_at_once),
+        (Collector, "collect_ahead", both_at_once),
         (Base, "changing", opened),
         (LoraLayer, "enable_adapters", switching),
         (TorchCritic, "_forward", computed),

@@ -164,7 +164,7 @@ def test_a_seat_is_named_where_there_are_several(capsys: pytest.CaptureFixture[s
 
 
 def test_every_play_has_a_new_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gem_ma.cli import run
+    from gem_ma.cli import play as command
 
     seen: list[tuple[int, Any]] = []
 
@@ -172,7 +172,7 @@ def test_every_play_has_a_new_start(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append((loaded.config.run.seed, loaded.config.only.tasks))
         return 0
 
-    monkeypatch.setattr(run, "play", play)
+    monkeypatch.setattr(command, "play", play)
     for number in range(4):
         assert main(["play", "retail", "--as", "user", "--out", f"{number}", "--json"]) == 0
     assert len(set(map(str, seen))) == 4 and all(len(tasks) == 1 for _, tasks in seen)
