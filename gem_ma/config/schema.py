@@ -217,6 +217,10 @@ REMOVED = (
     Removed(
         "scenario.uncertain", (False,), "what only words tell is not counted; let a judge read it"
     ),
+    *(
+        Removed(f"scenario.rewards.{term}.words", (0.0, 0), "only typed findings are paid")
+        for term in ("policy", "role", "game")
+    ),
     Removed("train.pool.q", (2.0, 2), "it is 2; prioritised: even is the flatter weight"),
     Removed("train.pool.prior", (2.0, 2), "it is 2; size and every stay"),
     Removed("train.pool.decay", (0.98,), "it is 0.98; size and every stay"),
@@ -237,10 +241,10 @@ def check_removed(document: Document) -> None:
     nothing."""
     for removed in REMOVED:
         for path in _places(document, tuple(removed.key.split("."))):
-            if document.get(*path) in removed.off:
-                document.get(*path[:-1]).pop(path[-1])
-            else:
+            if document.get(*path) not in removed.off:
                 document.fault(path, f"this key is no longer there; {removed.instead}")
+            # once: the scenario would refuse its option too
+            document.get(*path[:-1]).pop(path[-1])
     for (key, value), instead in VALUES.items():
         keys: Keys = tuple(key.split("."))
         if document.get(*keys) == value:

@@ -55,9 +55,16 @@ def test_what_one_policy_says_in_its_own_way_is_looked_at_too() -> None:
     load("kuhn_table", [f"{key}=null"], configs_first=True)
 
 
-def test_an_option_of_a_scenario_that_went_has_its_advice_too() -> None:
-    [removed] = [each for each in REMOVED if each not in OF_TRAINING]
+@pytest.mark.parametrize(
+    "removed",
+    [removed for removed in REMOVED if removed not in OF_TRAINING],
+    ids=lambda removed: removed.key,
+)
+def test_an_option_of_a_scenario_that_went_has_its_advice_too(removed) -> None:
     assert f"| `{removed.key}` |" in PAGE and removed.instead in PAGE
-    with pytest.raises(ConfigError, match=rf"{removed.key}: this key is no longer there; what"):
-        load("retail_scripted", [f"{removed.key}=true"])
-    load("retail_scripted", [f"{removed.key}=false"])
+    with pytest.raises(ConfigError) as caught:
+        load("retail_scripted", [f"{removed.key}=7"])
+    wanted = f"command line: {removed.key}: this key is no longer there; {removed.instead}"
+    assert str(caught.value) == wanted
+    for value in removed.off:
+        load("retail_scripted", [f"{removed.key}={str(value).lower()}"])
