@@ -95,6 +95,35 @@ _MOVED = {
     "gymnasium_ids": "gem_ma.envs.gymnasium_ids",
     "integrations": "gem_ma.trainers",
     "engines.http": "gem_ma.engines.api",
+    # modules that are part of another one now
+    **{
+        f"{room}.{name}": f"gem_ma.{home}"
+        for room, home, names in (
+            ("adapters", "worlds.pettingzoo", "boards"),
+            ("config", "config.check", "fit fit_keys fit_scenario fit_training"),
+            ("config", "config.seats", "seating worlds_written"),
+            ("config", "config.settings", "json_schema studies"),
+            ("config", "config.sources", "paths"),
+            ("config", "config.training", "opponents"),
+            ("config", "runs.plans", "casts"),
+            ("config", "runs.worlds", "shares"),
+            ("config", "system.options", "options"),
+            ("estimators", "credit.estimators.moving", "shaping"),
+            ("evaluation", "scores.game_tree", "listed_chance"),
+            ("evaluation", "scores.groups", "kinds"),
+            ("evaluation", "scores.intervals", "student_t"),
+            ("evaluation", "scores.metrics", "tallies"),
+            ("evaluation", "scores.stats", "repeated"),
+            ("evaluation", "training.selfplay.averaging", "mixture"),
+            ("parsing", "kernel.parsing.named_calls", "glm_calls"),
+            ("running", "runs.open", "folder"),
+            ("testing", "testing.fresh", "travel"),
+            ("tools", "tools.mcp", "connection"),
+            ("tools", "tools.search", "dense"),
+            ("tools", "tools.walls", "syscalls"),
+        )
+        for name in names.split()
+    },
 }
 _MODULES = ("adapters", "gym_like", "worlds")
 __all__ = list(_PUBLIC)
