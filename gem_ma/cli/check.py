@@ -22,7 +22,7 @@ from gem_ma.kernel.errors import ConformanceError
 from gem_ma.runs.cells import Policies, open_cells
 from gem_ma.runs.open import Opened, open_config
 from gem_ma.runs.worlds import Worlds
-from gem_ma.testing import check_scenario  # after the cheap faults: it imports the views
+from gem_ma.testing import check_scenario
 from gem_ma.testing.report import Report
 from gem_ma.training.schedule.checks import open_training, remarks, seeds
 from gem_ma.wrappers.around import rules_of

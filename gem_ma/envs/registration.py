@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NAMESPACE = "gem_ma"
 FIRST = 1  # the version of a scenario that is not listed below
-VERSIONS = {"arithmetic": 2, "retail": 4}
+VERSIONS = {"arithmetic": 2, "retail": 5}
 VIEWS = ("chat", "text", "discrete")
 
 

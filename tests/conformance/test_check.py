@@ -302,7 +302,7 @@ def test_a_rule_that_was_not_tested_is_not_counted_as_kept(capsys, monkeypatch):
     whole = Report("kuhn_poker", tuple(RULES), {1: ("a part of it",)})
     assert "13 of 13 rules kept\n" in str(whole) and not whole.doubts
     for made, code in ((report, 1), (whole, 0)):
-        monkeypatch.setattr("gem_ma.testing.check_scenario", lambda *_, made=made, **__: made)
+        monkeypatch.setattr("gem_ma.cli.check.check_scenario", lambda *_, made=made, **__: made)
         assert main(["check", "dilemma", "--strict", "--quiet"]) == code
         assert main(["check", "dilemma", "--strict", "--quiet", "--json"]) == code
         said = capsys.readouterr()
