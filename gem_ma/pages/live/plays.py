@@ -22,7 +22,7 @@ from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
 from gem_ma.pages.live.answers import warning, whole_number
 from gem_ma.pages.live.forks import check_player
 from gem_ma.pages.live.forms import answer_wish, begin_form, begin_wish, choose_form, turn_form
-from gem_ma.pages.live.sitting import Sitting
+from gem_ma.pages.live.sitting import ANSWER_S, Sitting
 from gem_ma.pages.static.page import PLAYED, Html, page, text
 from gem_ma.runs.by_hand import drawn_seed, with_person
 from gem_ma.runs.open import open_config
@@ -107,7 +107,10 @@ class Plays:
         if parts == ["begin"]:
             wish = begin_wish(fields)
             try:
-                return PlayPage(self._begin(wish))
+                name = self._begin(wish)
+                # the page that comes next cannot look again by itself
+                self._sitting(name).state(seen=0, wait_s=ANSWER_S)
+                return PlayPage(name)
             except GemMaError as error:
                 return self._entrance(fields, token, str(error))
         if len(parts) != 2 or parts[1] not in ("answer", "end"):
