@@ -1,5 +1,6 @@
 """Writes the pages that are made from the code: docs/reference/config.md out of the settings,
-docs/reference/api.md out of the public names. With `--check` it says what is out of date.
+docs/reference/summary.md out of the columns, docs/reference/api.md out of the public names. With
+`--check` it says what is out of date.
 
     python .ci/pages.py [--check]
 """
@@ -24,6 +25,7 @@ import gem_ma  # noqa: E402
 from gem_ma.config.settings import Config, StudySections  # noqa: E402
 from gem_ma.engines.api import openai  # noqa: E402
 from gem_ma.registry import load  # noqa: E402
+from gem_ma.scores.columns import COLUMNS  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
 MADE = "Made by `python .ci/pages.py` from the code; edit the descriptions there.\n"
@@ -149,6 +151,27 @@ def config() -> str:
     return head + "\n".join(table("", Config, {})) + endpoint + study + "\n".join(own) + "\n"
 
 
+def summary() -> str:
+    head = (
+        "# The columns of a summary\n\n"
+        f"{MADE}\nWhat `summary.json` counts beside its scores, and what `gem-ma run` and a report"
+        " print of it. [Scores](../studies.md#a-score) are made otherwise.\n\n"
+        "| key | printed as | for each | where | what it is |\n|---|---|---|---|---|\n"
+    )
+    places = {"row": "terminal, page", "table": "terminal, page", "page": "page", "json": ""}
+    rows = [
+        (
+            f"`{one.key}`",
+            one.name if one.shown != "json" else "",
+            one.of,
+            places[one.shown],
+            one.tells,
+        )
+        for one in COLUMNS
+    ]
+    return head + "".join(f"| {' | '.join(map(cell, row))} |\n" for row in rows)
+
+
 def api() -> str:
     places: dict[str, list[str]] = {}
     for name, module in gem_ma._PUBLIC.items():
@@ -165,7 +188,7 @@ def api() -> str:
 
 def main(check: bool) -> int:
     stale = []
-    for name, text in (("config.md", config()), ("api.md", api())):
+    for name, text in (("config.md", config()), ("summary.md", summary()), ("api.md", api())):
         page = FOLDER / name
         if page.is_file() and page.read_text(encoding="utf-8") == text:
             continue

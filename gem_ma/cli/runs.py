@@ -16,7 +16,6 @@ from gem_ma.kernel.spelling import nearest
 from gem_ma.pages.static.report import write_report
 from gem_ma.runs.store import read_manifest, read_summary
 from gem_ma.runs.store.used import differing
-from gem_ma.scores.costs import cost_rows
 from gem_ma.scores.groups import CAUSES, cause_rows, group_rows
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.summary_rows import table
@@ -117,7 +116,7 @@ def show_summary(
     if as_json:
         emit_json({"run": str(path), "report": str(report) if report else None, **summary})
         return
-    rows = [*table(summary), *cost_rows(summary.get("costs", {}))]
+    rows = table(summary)
     # why plays were lost stays in sight
     folded = set(group_rows(summary)) - set(cause_rows(summary))
     if not whole and len(folded) > FEW_GROUPS:

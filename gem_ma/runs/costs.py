@@ -17,7 +17,7 @@ from gem_ma.engines.capabilities import Priced, Weighs, declares
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.types import Usage
 from gem_ma.registry import known, load
-from gem_ma.scores.costs import costs
+from gem_ma.scores.columns import costs
 
 
 def costs_of(

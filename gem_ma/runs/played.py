@@ -11,7 +11,7 @@ from gem_ma.runs.costs import prices_of
 from gem_ma.runs.export.tables import flat_row
 from gem_ma.runs.store.lines import read_resolved
 from gem_ma.runs.stored import Recorded
-from gem_ma.scores.costs import costs
+from gem_ma.scores.columns import costs
 from gem_ma.scores.groups import CAUSES, labels_if_any, values_of
 
 

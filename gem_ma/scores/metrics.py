@@ -16,12 +16,12 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from gem_ma.kernel.episode import End, Entry, Episode
-from gem_ma.kernel.types import Malformed, Turn
+from gem_ma.scores.columns import Columns
 from gem_ma.scores.copies import Copies, as_one_play
 from gem_ma.scores.groups import (
     RETURN,
@@ -38,114 +38,9 @@ from gem_ma.scores.groups import (
     values_of,
 )
 from gem_ma.scores.lost import lost_episodes
-from gem_ma.scores.unheard import Voices
 
 # What a summary takes from each episode as it passes, so that a run of any length can be summed up
 # without holding its turns in memory.
-
-GOES_ON = 2  # further acts of who wanted to end
-# of the end, as other benchmarks' users write it
-_MARK = re.compile(r"(?<!#)#{3,}+[ \t]{0,8}[A-Z][A-Z _-]{1,30}#{3,}")
-
-
-@dataclass(slots=True)
-class AgentCounts:
-    """Counts over the turns of one agent, of scored episodes."""
-
-    sampled: int = 0  # tokens
-    prompt: int = 0
-    choices: int = 0  # closed ones, and those in which it named no legal string
-    illegal: int = 0
-    calls: int = 0
-    malformed: int = 0
-    turns: int = 0
-    cut_turns: int = 0
-    cut_bytes: int = 0
-
-    def add(self, turn: Turn) -> None:
-        for reply in turn.replies:
-            # ids where the engine gives them; a server's own count otherwise
-            self.sampled += len(reply.token_ids) or reply.usage.completion_tokens or 0
-            self.prompt += len(reply.prompt_ids) or reply.usage.prompt_tokens or 0
-        if turn.legal is not None:
-            self.choices += 1
-            self.illegal += turn.action.parsed is None
-        self.calls += len(turn.action.tool_calls)
-        self.malformed += sum(isinstance(call, Malformed) for call in turn.action.tool_calls)
-        cut = turn.action.cut + sum(reply.cut for reply in turn.replies)
-        self.turns += 1
-        self.cut_turns += cut > 0
-        self.cut_bytes += cut
-
-
-@dataclass(slots=True)
-class Tallies:
-    """Counts over all episodes that were taken in. `turns`, `steps`, `model_calls`: of scored
-    ones."""
-
-    turns: int = 0
-    steps: int = 0
-    model_calls: int = 0
-    retried: int = 0  # episodes
-    by_agent: dict[str, AgentCounts] = field(default_factory=dict)
-    replies: Counter[str] = field(default_factory=Counter)  # by policy, failed episodes included
-    silent: Counter[str] = field(default_factory=Counter)
-    served: dict[str, Counter[str]] = field(default_factory=dict)
-    voices: Voices = field(default_factory=Voices)
-    # by agent, plays that went on after a mark of the end that stood in the middle of a message
-    marked: Counter[str] = field(default_factory=Counter)
-
-    def add(self, episode: Episode) -> None:
-        self.voices.add(episode)
-        replies = [reply for turn in episode.turns for reply in turn.replies]
-        # once per episode, however many of its requests were repeated
-        self.retried += any(reply.attempts for reply in replies)
-        for reply in replies:
-            self.replies[reply.policy] += 1
-            # adds 0 too: every policy has an entry
-            self.silent[reply.policy] += reply.silent
-            if reply.model:
-                self.served.setdefault(reply.policy, Counter())[reply.model] += 1
-        self.marked.update(episode.whose(agent) for agent in _marked(episode))
-        if episode.end.scored:
-            self.turns += len(episode.turns)
-            self.steps += 1 + max((turn.step for turn in episode.turns), default=-1)
-            self.model_calls += len(replies)
-            for turn in episode.turns:
-                self.by_agent.setdefault(episode.whose(turn.agent), AgentCounts()).add(turn)
-
-    def by_policy(self) -> dict[str, Any]:
-        """`empty`: of each policy's replies, how many said nothing; `served`: what servers called
-        their models; where any is, `unheard`: why a policy never spoke, and `marked`: of each
-        agent, the plays that went on after its mark of the end."""
-        empty = {
-            name: {"replies": n, "empty": self.silent[name], "share": self.silent[name] / n}
-            for name, n in sorted(self.replies.items())
-        }
-        served = {
-            name: dict(sorted(names_of.items(), key=lambda pair: (-pair[1], pair[0])))
-            for name, names_of in sorted(self.served.items())
-        }
-        unheard = self.voices.unheard()
-        odd = {"unheard": unheard, "marked": dict(sorted(self.marked.items()))}
-        return {"empty": empty, "served": served, **{name: of for name, of in odd.items() if of}}
-
-
-def _marked(episode: Episode) -> Iterator[str]:
-    """The agents whose model wrote a mark such as ###STOP### beside a text, which was cut, and that
-    acted several times after it."""
-    turns: dict[str, list[Turn]] = {}
-    for turn in episode.turns:
-        if turn.replies:
-            turns.setdefault(turn.agent, []).append(turn)
-    for agent, acts in turns.items():
-        if any(
-            turn.action.text.strip()
-            and not _MARK.search(turn.action.text)
-            and _MARK.search(turn.replies[-1].text)
-            for turn in acts[:-GOES_ON]
-        ):
-            yield agent
 
 
 @dataclass(slots=True)
@@ -154,7 +49,7 @@ class Taken:
     while they were whole."""
 
     episodes: list[Episode]
-    tallies: Tallies
+    columns: Columns
     judged: list[tuple[Episode, bool]]
     measured: Mapping[int, Mapping[str, float]]  # by `id` of the episode in `episodes`
     labelled: Mapping[int, Mapping[str, tuple[str, ...]]]
@@ -174,7 +69,7 @@ def take(
 
     Raises ScenarioError, and whatever `success` raises.
     """
-    tallies = Tallies()
+    columns = Columns()
     slims = []
     won: dict[int, bool] = {}
     measured: dict[int, Mapping[str, float]] = {}
@@ -182,7 +77,7 @@ def take(
     cast: Mapping[str, Any] = {}
     copies: dict[str, Copies] = {}
     for episode in episodes:
-        tallies.add(episode)
+        columns.add(episode)
         copies.setdefault(episode.world, Copies()).add(episode)
         cast = episode.cast if episode.cast != cast else cast  # one for all that share it
         slim = _slim(episode, cast)
@@ -200,7 +95,7 @@ def take(
     slims.sort(key=lambda episode: episode.id)
     verdicts = [(slim, won[id(slim)]) for slim in slims if id(slim) in won]
     copied = frozenset(world for world, plays in copies.items() if plays.one_play)
-    return Taken(slims, tallies, verdicts, measured, labelled, copied)
+    return Taken(slims, columns, verdicts, measured, labelled, copied)
 
 
 def _slim(episode: Episode, cast: Mapping[str, Any]) -> Episode:
@@ -228,20 +123,18 @@ def summarise(
     tell), `measures`, `labels` and `kinds` (which scores are rates) are the scenario's; of several
     worlds `kinds` are by world.
 
-    Keys: `episodes ok failed excluded retried tasks returns success score pass_hat_k
-    pass_hat_k_intervals tries measures labels lost ends errors turns steps tokens truncated
-    illegal malformed cut empty served`; `unheard` where a policy never spoke. An interval is
+    Keys: `episodes ok failed excluded tasks returns success score pass_hat_k pass_hat_k_intervals
+    tries measures labels lost ends errors`, and those of `gem_ma.scores.columns`. An interval is
     `{mean, low, high, n, method, rate}`; a bound that the data cannot give is null, as is a mean
     over nothing. `labels` is explained in `gem_ma.scores.groups`, `lost` in
     `gem_ma.scores.lost`. `worlds` is there where several were played: name -> the keys from
-    `episodes` to `tries`, less `retried`, and `ends`.
+    `episodes` to `tries`, and `ends`.
     """
     taken = take(episodes, success, measures, labels)
-    all_, judged, tallies = taken.episodes, taken.judged, taken.tallies
-    ok = [episode for episode in all_ if episode.end.scored]
+    all_ = taken.episodes
+    judged = taken.judged
     failed = [episode for episode in all_ if episode.end is End.FAILED]
     agents = list(dict.fromkeys(one.whose(agent) for one in all_ for agent in one.cast))
-    tallies_of = {agent: tallies.by_agent.get(agent, AgentCounts()) for agent in agents}
     measures = measures and taken.measures
     labels = labels and taken.labels
     several = {"": kinds} if isinstance(kinds, Kinds) else kinds
@@ -250,32 +143,14 @@ def summarise(
         for world in dict.fromkeys(episode.world for episode in all_)
     ]
     plain = several.get("", Kinds())
-    counts = ("episodes", "ok", "failed", "excluded")
-    scores = _together(all_, judged, parts, success is not None)
     return {
-        **{key: scores.pop(key) for key in counts},
-        "retried": tallies.retried,
-        **scores,
+        **_together(all_, judged, parts, success is not None),
         "measures": _named(parts, "measures"),
         "labels": _named(parts, "labels"),
         "lost": lost_episodes(failed, judged, measures, labels, plain),
         "ends": dict(Counter(episode.end.value for episode in all_).most_common()),
         "errors": dict(Counter(_cause(episode) for episode in failed).most_common(10)),
-        "turns": _share(tallies.turns, len(ok)),
-        "steps": _share(tallies.steps, len(ok)),
-        "tokens": {
-            agent: {"sampled": row.sampled, "prompt": row.prompt}
-            for agent, row in tallies_of.items()
-        },
-        "model_calls": tallies.model_calls,
-        "truncated": _mean([float(episode.end.bootstraps) for episode in ok]),
-        "illegal": {agent: _share(row.illegal, row.choices) for agent, row in tallies_of.items()},
-        "malformed": {agent: _share(row.malformed, row.calls) for agent, row in tallies_of.items()},
-        "cut": {
-            agent: {"sayings": row.cut_turns, "of": row.turns, "bytes": row.cut_bytes}
-            for agent, row in tallies_of.items()
-        },
-        **tallies.by_policy(),
+        **taken.columns.values(agents),
     }
 
 
@@ -442,11 +317,3 @@ def _cause(episode: Episode) -> str:
     return re.sub(rf"seed {episode.seed}, ", "", (episode.error or "no message").split("\n", 1)[0])[
         :200
     ]
-
-
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
-
-
-def _mean(values: list[Any]) -> float | None:
-    return math.fsum(values) / len(values) if values else None

@@ -16,6 +16,7 @@ from typing import Any
 
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.scores.columns import COLUMNS
 from gem_ma.scores.copies import ONE_PLAY, Copies, as_one_play
 from gem_ma.scores.groups import SUCCESS, Kinds, returns_of, values_of
 from gem_ma.scores.judge import Judge
@@ -184,7 +185,8 @@ def difference_text(row: Mapping[str, Any] | None) -> str:
 
 
 def _row(axes: Mapping[str, Names], names: Names, cell: Cell) -> dict[str, Any]:
-    facts = ("episodes", "ok", "failed", "excluded", "tasks", "turns", "pass_hat_k")
+    facts = ["episodes", "ok", "failed", "excluded", "tasks", "pass_hat_k"]
+    facts += [column.key for column in COLUMNS if column.shown == "table"]
     scores = {score: score_of(cell.summary, score) for score in cell.values}
     return {
         "names": dict(zip(axes, names, strict=True)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gem_ma.scores.columns import column_rows
 from gem_ma.scores.groups import group_rows, interval_text
 from gem_ma.system.decimals import decimal
 
@@ -23,9 +24,9 @@ def table(summary: Mapping[str, Any]) -> list[TextRow]:
         *_pass_rows(summary),
         *group_rows(summary),
         *_return_rows(summary),
-        *_play_rows(summary),
-        *_fault_rows(summary),
-        *_token_rows(summary),
+        # of all episodes, failed ones too, so that they sum to the count in the first row
+        ("ends", ", ".join(f"{end} {n}" for end, n in summary["ends"].items()) or "none"),
+        *column_rows(summary),
         *(("error", f"{count} x {text}") for text, count in summary["errors"].items()),
     ]
 
@@ -123,53 +124,6 @@ def _return_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
         # beside the mean, never instead of it
         if summary["failed"]:
             yield f"return {agent}, failed = 0", _number(interval["failed_as_zero"])
-
-
-def _play_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
-    # of all episodes, failed ones too, so that they sum to the count in the first row
-    ends = ", ".join(f"{end} {count}" for end, count in summary["ends"].items())
-    yield "ends", ends or "none"
-    yield "turns per episode", _number(summary["turns"])
-
-
-def _fault_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
-    """What agents and servers did wrong. A share of 0 is printed for closed choices alone. Keys
-    that an older version did not write are skipped."""
-    for agent, share in summary["illegal"].items():
-        # None: no choice was closed
-        if share is not None:
-            yield f"illegal {agent}", f"{100 * share:.1f} %"
-    for agent, share in summary["malformed"].items():
-        if share:
-            yield f"malformed calls {agent}", f"{100 * share:.1f} %"
-    for agent, cut in summary.get("cut", {}).items():
-        if cut["sayings"]:
-            text = f"{cut['sayings']} of {cut['of']}, {cut['bytes']} bytes (run.max_said)"
-            yield f"cut sayings {agent}", text
-    for policy, empty in summary.get("empty", {}).items():
-        if empty["empty"]:
-            text = f"{100 * empty['share']:.1f} % ({empty['empty']} of {empty['replies']})"
-            yield f"empty replies {policy}", text
-    for policy, line in summary.get("unheard", {}).items():
-        # why alone; what to do was said when it was played
-        yield f"unheard {policy}", line.partition("' ")[2].partition("; ")[0]
-    for agent, plays in summary.get("marked", {}).items():
-        text = (
-            f"{plays} plays went on after a mark such as ###STOP### beside a text, which was cut;"
-            f" to end there: agents.{agent}.marks=anywhere"
-        )
-        yield f"marks {agent}", text
-    for policy, models in summary.get("other_models", {}).items():
-        counts = ", ".join(f"{name} {count}" for name, count in models.items())
-        text = f"{counts} replies of a model that is called otherwise than asked"
-        yield f"other models {policy}", text
-
-
-def _token_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
-    for agent, tokens in summary["tokens"].items():
-        # a bot samples none
-        if tokens["sampled"]:
-            yield f"tokens {agent}", f"{tokens['sampled']} sampled, {tokens['prompt']} read"
 
 
 def _number(value: float | None) -> str:

@@ -24,7 +24,7 @@ from gem_ma.kernel.errors import BudgetError, ConfigError, DataError, EngineErro
 from gem_ma.kernel.types import Action, Attempt, Message, Reply, Request, Turn, Usage
 from gem_ma.runs.store import read_episodes
 from gem_ma.runs.store.interrupted import forget_replies, keep_reply, read_replies, remove_replies
-from gem_ma.scores.costs import cost_rows, costs
+from gem_ma.scores.columns import column_rows, costs
 from gem_ma.scores.metrics import summarise
 from tests.fault_server import Answer, Asked, FaultServer, Script, drop, hang, says, status
 
@@ -665,7 +665,7 @@ def test_costs_are_by_agent_and_unknown_where_one_price_is() -> None:
         "completion": 3,
         "usd": 30.0,
     }
-    assert found["b"]["usd"] is None and dict(cost_rows(found))["cost"] == "n/a (no price)"
+    assert found["b"]["usd"] is None and dict(column_rows({"costs": found}))["cost"] == "n/a (no price)"
 
 
 def test_a_budget_lets_claims_wait_for_others_before_it_refuses() -> None:

@@ -18,7 +18,7 @@ from gem_ma.scenarios.service.watching.audit import manner
 from gem_ma import Action, Plan, Seat, ToolCall, make, play
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.scripted import Scripted
-from gem_ma.scores.metrics import Tallies
+from gem_ma.scores.columns import Columns
 
 TALK = (
     ("user", "Hello, I want to cancel order #W1000001."),
@@ -139,6 +139,6 @@ def test_a_mark_beside_a_text_that_ends_nothing_is_counted_once_a_play() -> None
         episode = asyncio.run(
             play(Plan(shop(), seats, "test/0", 0), {"m": Policy("m", Scripted.of(model))})
         )
-        tallies = Tallies()
-        tallies.add(episode)
-        assert tallies.by_policy().get("marked") == counted
+        columns = Columns()
+        columns.add(episode)
+        assert columns.values(()).get("marked") == counted

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gem_ma.pages.static.page import Html, text
-from gem_ma.scores.costs import cost_rows
+from gem_ma.scores.columns import COLUMNS, Column
 
 Facts = Mapping[str, Any]
 # names of settings that a page never shows: secrets, and where an endpoint is
@@ -24,50 +24,13 @@ _HIDDEN = re.compile(
     re.IGNORECASE,
 )
 _SAMPLING = ("temperature", "top_p", "top_k", "max_tokens", "stop")
-# Keys of a summary that stand elsewhere in the page, or repeat what does. Any other one is told as
-# it is: an engine's share of empty replies ...
+# Keys of a summary that stand elsewhere in the page, beside those of columns. Any other one is told
+# as it is.
 _ELSEWHERE = {
-    "schema",
-    "planned",
-    "episodes",
-    "ok",
-    "failed",
-    "excluded",
-    "retried",
-    "tasks",
-    "turns",
-    "steps",
-    "model_calls",
-    "truncated",
-    "ends",
-    "returns",
-    "success",
-    "score",
-    "pass_hat_k",
-    "pass_hat_k_intervals",
-    "tries",
-    "measures",
-    "labels",
-    "lost",
-    "errors",
-    "illegal",
-    "malformed",
-    "tokens",
-    "costs",
-    "baselines",
-    "before",
-    "after",
-    "learned",
-    "changed",
-    "unchanged",
-    "weights",
-    "league",
-    "alarms",
-    "models",
-    "averaged",
-    "cut",
-    "worlds",
-    "unheard",
+    *("schema", "planned", "episodes", "ok", "failed", "excluded", "tasks", "ends", "errors"),
+    *("returns", "success", "score", "pass_hat_k", "pass_hat_k_intervals", "tries", "worlds"),
+    *("measures", "labels", "lost", "baselines", "before", "after", "learned", "changed"),
+    *("unchanged", "weights", "league", "alarms", "models", "averaged"),
 }
 _NO_OPTIONS = ("id", "split", "tasks", "weight")  # of a scenario's block
 # digests and lists of task ids would push the rest off the page
@@ -145,32 +108,16 @@ def _played(manifest: Facts, resolved: Facts, summary: Facts) -> Iterator[tuple[
     learned = summary.get("learned", train.get("policies"))
     yield "learned", ", ".join(map(str, learned)) if isinstance(learned, list) else ""
     yield "training", _training(train)
-    yield (
-        "cost",
-        _lines(
-            f"{what.removeprefix('cost').strip()}: {paid}".removeprefix(": ")
-            for what, paid in _costs(summary)
-        ),
-    )
-    yield "tokens", _lines(_tokens(summary))
+    for column in COLUMNS:
+        if column.shown in ("row", "page"):
+            name = Html(f'<span title="{text(column.tells)}">{text(column.name)}</span>')
+            yield name, _lines(_column(column, summary.get(column.key)))
     seeds = _mapping(manifest, "seeds")
     yield "seeds", ", ".join(f"{name} {seed}" for name, seed in seeds.items())
-    shortened = {
-        agent: shortening
-        for agent, shortening in _mapping(summary, "cut").items()
-        if isinstance(shortening, dict) and shortening.get("sayings")
-    }
-    yield (
-        "cut sayings",
-        _lines(
-            f"{agent}: {shortening['sayings']} of {shortening.get('of')},"
-            f" {shortening.get('bytes')} bytes"
-            for agent, shortening in shortened.items()
-        ),
-    )
+    known = _ELSEWHERE | {column.key for column in COLUMNS}
     for key, value in summary.items():
         # what a later version counts shows up here, without this file knowing it
-        if key not in _ELSEWHERE and value not in (None, {}, [], ""):
+        if key not in known and value not in (None, {}, [], ""):
             yield key.replace("_", " "), _short(value)
 
 
@@ -294,18 +241,14 @@ def _training(train: Facts) -> str:
     return ", ".join(parts)
 
 
-def _costs(summary: Facts) -> Sequence[tuple[str, str]]:
-    costs = _mapping(summary, "costs")
+def _column(column: Column, value: Any) -> Iterator[str]:
+    if value in (None, {}):
+        return
     try:
-        return cost_rows(costs) if costs else ()
-    except (KeyError, TypeError):  # of another version
-        return [("cost", _short(costs))]
-
-
-def _tokens(summary: Facts) -> Iterator[str]:
-    for agent, counts in _mapping(summary, "tokens").items():
-        if isinstance(counts, dict) and any(counts.values()):
-            yield f"{agent}: {counts.get('sampled', 0):,} sampled, {counts.get('prompt', 0):,} read"
+        lines = column.lines(value)
+    except (AttributeError, KeyError, TypeError):  # of another version
+        lines = [("", _short(value))]
+    yield from (f"{who}: {words}".removeprefix(": ") for who, words in lines)
 
 
 # -- words ---------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 from gem_ma.pages.static.learning import flatten, score_of
 from gem_ma.pages.static.marks import RATE, axis_name, axis_of, interval_cell
 from gem_ma.pages.static.page import Html, table, text
+from gem_ma.scores.columns import COLUMNS
 from gem_ma.system.decimals import decimal
 
 # scores of an exam, in their order in the table: the first four say how far from an equilibrium
@@ -59,6 +60,12 @@ def scores(summaries: Mapping[str, Mapping[str, Any]], of: str = "run") -> Html:
     ]
     columns += ["success, failed = 0"] if judged and partial else []
     columns += [axis_name(f"return {agent}", axis) for agent in agents]
+    shared = [
+        column
+        for column in COLUMNS
+        # the worlds of a run have none
+        if column.shown == "table" and any(column.key in summary for summary in summaries.values())
+    ]
     rows: list[list[object]] = []
     for label, summary in summaries.items():
         row: list[object] = [label, counts(summary)]
@@ -68,11 +75,9 @@ def scores(summaries: Mapping[str, Mapping[str, Any]], of: str = "run") -> Html:
                 score = (summary["score"] or {}).get("failed_as_zero")
                 row.append(decimal(score))
         row += [interval_cell(summary["returns"].get(agent), axis) for agent in agents]
-        turns = summary.get("turns")
-        row += [
-            "n/a" if turns is None else f"{turns:.1f}",
-            ", ".join(f"{end} {n}" for end, n in summary["ends"].items()),
-        ]
+        values = [(column, summary.get(column.key)) for column in shared]
+        row += ["n/a" if value is None else column.text(value) for column, value in values]
+        row.append(", ".join(f"{end} {n}" for end, n in summary["ends"].items()))
         rows.append(row)
     # named once below the table; a run of some dozen plays has other methods than one of thousands
     methods = {
@@ -85,7 +90,7 @@ def scores(summaries: Mapping[str, Mapping[str, Any]], of: str = "run") -> Html:
         f"Mean with 95 % interval ({', '.join(sorted(methods))}) over the ok episodes; failed and"
         " excluded ones are counted beside it."
     )
-    return table([*columns, "turns", "ends"], rows, caption=caption)
+    return table([*columns, *(column.name for column in shared), "ends"], rows, caption=caption)
 
 
 def counts(summary: Mapping[str, Any]) -> Html:
