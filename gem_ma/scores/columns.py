@@ -162,6 +162,13 @@ def _malformed(turn: Turn) -> Counts:
     return {"all": len(calls), "part": sum(isinstance(call, Malformed) for call in calls)}
 
 
+def _tool_calls(episode: Episode) -> Counted:
+    if episode.end.scored:
+        yield from ((episode.whose(agent), {"plays": 1}) for agent in episode.cast)
+        for turn in episode.turns:
+            yield episode.whose(turn.agent), {"calls": len(turn.action.tool_calls)}
+
+
 def _cut(turn: Turn) -> Counts:
     cut = turn.action.cut + sum(reply.cut for reply in turn.replies)
     return {"sayings": cut > 0, "of": 1, "bytes": cut}
@@ -353,6 +360,16 @@ COLUMNS = (
         _share("part", "all"),
         _fault,
         of="agent",
+    ),
+    Column(
+        "tool_calls",
+        "tool calls per episode",
+        "An agent's tool calls, mean over the ok episodes in which it sat.",
+        _tool_calls,
+        _share("calls", "plays"),
+        lambda calls: decimal(calls) if calls else "",
+        of="agent",
+        shown="page",
     ),
     Column(
         "cut",

@@ -60,6 +60,7 @@ def test_every_column_is_kept_printed_shown_and_explained(tmp_path: Path) -> Non
     # 5 requests of a in each of three plays, one of b
     assert printed["cost"] == "$5.25" and printed["turns per episode"] == "6.000"
     assert summary["cut"]["a"] == {"sayings": 2, "of": 10, "bytes": 6} and summary["retried"] == 3
+    assert summary["tool_calls"] == {"a": 2.0, "b": 0.0}
     assert summary["truncated"] == 0.5 and summary["model_calls"] == 12
     assert summary["served"] == {"dumb": {"other": 3}, "main": {"other": 15}}
     assert printed["illegal a"] == "100.0 %" and printed["malformed calls a"] == "50.0 %"
