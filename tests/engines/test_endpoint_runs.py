@@ -665,7 +665,10 @@ def test_costs_are_by_agent_and_unknown_where_one_price_is() -> None:
         "completion": 3,
         "usd": 30.0,
     }
-    assert found["b"]["usd"] is None and dict(column_rows({"costs": found}))["cost"] == "n/a (no price)"
+    assert (
+        found["b"]["usd"] is None
+        and dict(column_rows({"costs": found}))["cost"] == "n/a (no price)"
+    )
 
 
 def test_a_budget_lets_claims_wait_for_others_before_it_refuses() -> None:
