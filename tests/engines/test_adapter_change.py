@@ -10,8 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
-from gem_ma.engines.local import adapter_routing  # noqa: E402
-from gem_ma.engines.local.adapter_routing import (  # noqa: E402
+from gem_ma.engines.local import adapters  # noqa: E402
+from gem_ma.engines.local.adapters import (  # noqa: E402
     add_adapters,
     changed,
     route,
@@ -31,7 +31,7 @@ def formula(output: Any, inputs: Any, down: Any, up: Any, scaling: float) -> Any
 def test_values_and_gradients_are_those_of_the_formula(
     rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adapter_routing, "BLOCK", 4)
+    monkeypatch.setattr(adapters, "BLOCK", 4)
     parts = drawn(2, rows, 7), drawn(2, rows, 5), drawn(3, 5), drawn(7, 3)
     pull = drawn(2, rows, 7, learns=False)
     plain, made = formula(*parts, 1.7), changed(*parts, 1.7)

@@ -500,14 +500,15 @@ def test_tokens_of_requests_are_counted_against_the_budget(fake: Fake, kuhn_mode
 def adapter(kuhn_model: Path, tmp_path: Path) -> Path:
     import torch
 
-    from gem_ma.engines.vllm.adapters import write_adapter
+    from gem_ma.engines.local.adapter_folder import write_adapter
+    from gem_ma.engines.vllm.engine import lora_note
 
     name = "model.layers.0.self_attn.q_proj"
     weights = {
         f"{name}.lora_A.weight": torch.zeros(4, 64),
         f"{name}.lora_B.weight": torch.zeros(64, 4),
     }
-    write_adapter(tmp_path / "adapter", weights, 8.0, str(kuhn_model))
+    write_adapter(tmp_path / "adapter", lora_note(weights, 8.0, str(kuhn_model)), weights)
     return tmp_path / "adapter"
 
 
@@ -538,7 +539,6 @@ def test_an_adapter_is_loaded_at_first_and_again_where_it_was_forgotten(
     assert len(loads) == 2 and loads[0] == {
         "lora_name": name,
         "lora_path": str(adapter.resolve()),
-        "load_inplace": False,
     }
 
 
@@ -558,7 +558,7 @@ def test_a_server_that_takes_no_adapters_is_told_which_flags_to_start_with(
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "dtype": ({"dtype": "float8"}, "dtype is one of float32, bfloat16, float16"),
     "parity": ({"parity": 0.0}, "parity is in nats, above 0"),
-    "route": ({"route": "copy"}, "route is one of adapter, in_place, full"),
+    "route": ({"route": "copy"}, "route is one of adapter, full"),
     "full with lora": (
         {"route": "full", "lora": {"rank": 4}},
         "route full publishes all weights; leave lora out",

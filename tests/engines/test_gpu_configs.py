@@ -22,7 +22,7 @@ from benchmarks.learner import talks
 from gem_ma import credit
 from gem_ma.cli.main import group
 from gem_ma.config.learning import LossSettings
-from gem_ma.engines.local.adapter_settings import lora_settings
+from gem_ma.engines.local.settings import lora_settings
 from gem_ma.engines.local.tiny import make_model
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.runs.store import read_metrics
@@ -83,9 +83,9 @@ def test_it_is_checked_as_it_stands_without_a_gpu(
     if "Qwen" in path.read_text():
         make_model("stand-in", said(path)["scenario"]["id"], size="nano", positions=32768)
         (tmp_path / "stand-in" / "chat_template.jinja").write_text(FAMILIES["thinking"].template)
-        from gem_ma.engines.local import origin
+        from gem_ma.engines.local import model_folder
 
-        monkeypatch.setattr(origin, "find_model", lambda name, *_: tmp_path / "stand-in")
+        monkeypatch.setattr(model_folder, "find_model", lambda name, *_: tmp_path / "stand-in")
     else:
         ran("new", "model", "models/medium", "--scenario", "guess_number", "--size", "medium")
         path = _without_device(path, tmp_path)

@@ -21,8 +21,11 @@ from gem_ma.kernel.errors import ConfigError, ScenarioError, StoreError
 torch = pytest.importorskip("torch", reason="needs the train extra")
 transformers = pytest.importorskip("transformers", reason="needs the train extra")
 
-from gem_ma.engines.local.tiny import make_model, place_new  # noqa: E402
-from gem_ma.engines.local.tiny_tokenizer import pieces  # noqa: E402
+from gem_ma.engines.local.tiny import (  # noqa: E402
+    make_model,
+    pieces,
+    place_new,
+)
 
 
 def tokenizer(path: Path) -> Any:

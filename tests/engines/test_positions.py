@@ -22,14 +22,14 @@ from gem_ma.kernel.errors import ConfigError, ScenarioError
 
 pytest.importorskip("torch", reason="needs the train extra")
 
-from gem_ma.engines.local import tiny, tiny_tokenizer
+from gem_ma.engines.local import tiny
 from gem_ma.engines.local.chat import Chat
 from gem_ma.training.learner import positions
 from gem_ma.training.learner.positions import LEAST, Measured, length, plans, talks_of
 
 KINDS: dict[str, Callable[[Any], Any]] = {
-    "word": tiny_tokenizer.word_tokenizer,
-    "byte": tiny_tokenizer.byte_tokenizer,
+    "word": tiny.word_tokenizer,
+    "byte": tiny.byte_tokenizer,
 }
 UNSEEN = 31  # plays, on other tasks and seeds than the measured ones
 HEARD = 1000  # texts of a tokenizer: more would take seconds and change its lengths little
@@ -225,7 +225,7 @@ BROKEN: dict[type[Scenario], tuple[bool, bool]] = {  # -> something was measured
 @pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)
 def test_any_scenario_gets_a_context(kind: type[Scenario]) -> None:
     measured = Measured(kind())
-    chosen = measured(tiny_tokenizer.word_tokenizer(["word yes no hello"]))
+    chosen = measured(tiny.word_tokenizer(["word yes no hello"]))
     assert (measured.need.longest > 0, measured.need.cut) == BROKEN[kind]
     assert chosen == measured.need.positions >= max(LEAST, 2 * measured.need.longest)
     assert ("could be played" in measured.source) == (not measured.need.longest)

@@ -22,9 +22,9 @@ from gem_ma.engines.api.openai import OpenAI
 from gem_ma.engines.base import Policy
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.vllm import replica as replica_module
-from gem_ma.engines.vllm.asking import Together
+from gem_ma.engines.vllm.backend import apart
 from gem_ma.engines.vllm.engine import VLLM
-from gem_ma.engines.vllm.probing import apart
+from gem_ma.engines.vllm.replica import Together
 from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError
 from gem_ma.kernel.types import Message, Reply, Request, Sampling
 from gem_ma.training.entry import open_learner

@@ -122,28 +122,24 @@ ALLOWED: dict[str, dict[str, str]] = {
     "gem_ma/engines/small/table.py": {"write_bytes": SAVED},
     "gem_ma/engines/local/tiny.py": dict.fromkeys(("save_pretrained", "write_text"), SAVED),
     "gem_ma/engines/local/transformers.py": {"save_pretrained": SAVED},
-    "gem_ma/engines/local/tiny_vision.py": {"write_text": SAVED},
     "gem_ma/engines/local/packaged.py": {
         "open": "a wheel that the user names, after a look at its kind",
         **dict.fromkeys(("mkdir", "write_bytes", "write_text", "save_pretrained"), SAVED),
     },
-    "gem_ma/engines/local/sight.py": {"open": "images out of bytes in memory"},
     "gem_ma/engines/local/vision.py": {"open": "the same"},
     "gem_ma/training/learner/rows.py": {"open": "the same"},
     "gem_ma/training/processes/ray_workers.py": {"read_bytes": "code of the package"},
     "gem_ma/envs/vector.py": {"move": "a move of an environment"},
-    "gem_ma/engines/local/images.py": {
+    "gem_ma/engines/local/sight.py": {
         "from_pretrained": "after `check_folder`",
         "open": "an image out of bytes in memory",
     },
-    "gem_ma/engines/vllm/model_folder.py": {"from_pretrained": "after `check_named`"},
     "gem_ma/engines/vllm/engine.py": {
         "open": "a backend",
-        "rmtree": "adapters in a temporary folder",
+        **dict.fromkeys(
+            ("rmtree", "mkdir", "save_file", "shutil.copy"), "weights in a temporary folder"
+        ),
     },
-    "gem_ma/engines/vllm/adapters.py": dict.fromkeys(
-        ("mkdir", "save_file", "shutil.copy", "write_text"), "adapters in a temporary folder"
-    ),
     "gem_ma/engines/vllm/server.py": {"open": "a connection"},
     "gem_ma/engines/tinker/engine.py": {
         "open": "a session with a server",

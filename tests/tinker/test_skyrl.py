@@ -23,11 +23,12 @@ from gem_ma.config.learning import LossSettings  # noqa: E402
 from gem_ma.driver.many import play_many  # noqa: E402
 from gem_ma.driver.rollout import Plan  # noqa: E402
 from gem_ma.engines.base import Policy  # noqa: E402
+from gem_ma.engines.local.adapter_folder import write_adapter  # noqa: E402
 from gem_ma.engines.local.transformers import Transformers  # noqa: E402
 from gem_ma.engines.local.vocabulary import Vocabulary  # noqa: E402
 from gem_ma.engines.opening import open_engine  # noqa: E402
 from gem_ma.engines.tinker.engine import Tinker  # noqa: E402
-from gem_ma.engines.vllm.adapters import write_adapter  # noqa: E402
+from gem_ma.engines.vllm.engine import lora_note  # noqa: E402
 from gem_ma.kernel.episode import Seat  # noqa: E402
 from gem_ma.kernel.errors import ConfigError  # noqa: E402
 from gem_ma.kernel.types import Message, Request, Sampling  # noqa: E402
@@ -106,7 +107,7 @@ def local(server: SkyRL, path: str, folder: Path) -> TorchLearner:
     (file,) = (folder / "served").rglob("adapter_model.safetensors")
     named = {key.removeprefix("base_model.model."): value for key, value in load_file(file).items()}
     weights = {key: value for key, value in named.items() if value.numel()}
-    write_adapter(folder / "adapter", weights, ALPHA, str(server.model))
+    write_adapter(folder / "adapter", lora_note(weights, ALPHA, str(server.model)), weights)
     engine = Transformers(str(server.model), policy="speaker", lora=str(folder / "adapter"))
     return TorchLearner(engine, HOW)
 

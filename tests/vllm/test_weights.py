@@ -99,46 +99,6 @@ def test_the_parity_check_meets_the_prefix_cache(
     assert [reply.usage.cached_tokens for reply in replies] == [384] * len(prompts)
 
 
-class SamePath(VLLM):
-    """Publishes in place from one folder and without a salt: vLLM goes on with what it cached
-    under the old weights."""
-
-    def _folder(self, name: str) -> Path:
-        return super()._folder("always")
-
-    def take(self, weights: Mapping[str, Any]) -> None:
-        self._before = None  # or the folder would be removed as old
-        super().take(weights)
-        self._salt = ""
-
-
-def test_stale_caches_behind_an_adapter_loaded_in_place_are_caught(
-    server: VllmServer, models: dict[str, Path]
-) -> None:
-    engine, learner = policy_at(server, models, SamePath, route="in_place")
-    move(learner, 1)
-    with pytest.raises(
-        EngineError, match=r"differ by [\d.]+ nats at version 0, published by in_place"
-    ) as caught:
-        learner.publish()
-    print(caught.value)
-    assert engine.version == 0
-    with pytest.raises(EngineError, match="not published"):
-        ask(engine)
-
-
-def test_in_place_with_a_salt_per_version_is_right(
-    server: VllmServer, models: dict[str, Path]
-) -> None:
-    engine, learner = policy_at(server, models, route="in_place")
-    salts = {engine._salt}
-    for seed in range(2):
-        move(learner, seed)
-        assert learner.publish()["parity_gap"] <= 1e-4
-        salts.add(engine._salt)
-    assert len(salts) == 3 and engine.version == 2
-
-
 class Forgetful(VLLM):
     """Says that it took the weights, and keeps the old ones."""
 

@@ -82,10 +82,13 @@ def read_adapter(folder: Path, where: str) -> Stored:
 
 
 def write_adapter(
-    folder: Path, settings: Mapping[str, Any], weights: Mapping[str, Any], mark: Mapping[str, Any]
+    folder: Path,
+    settings: Mapping[str, Any],
+    weights: Mapping[str, Any],
+    mark: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes an adapter folder. `settings` are those of `peft`, `weights` are named as in the
-    module."""
+    module; `mark` is of their base."""
     from safetensors.torch import save
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -100,7 +103,8 @@ def write_adapter(
     (folder / CONFIG).write_text(
         json.dumps(note, indent=2, sort_keys=True, default=str) + "\n", encoding="utf-8"
     )
-    (folder / MARK).write_text(json.dumps(dict(mark)) + "\n", encoding="utf-8")
+    if mark is not None:
+        (folder / MARK).write_text(json.dumps(dict(mark)) + "\n", encoding="utf-8")
 
 
 def base_of(folder: Path, policy: str) -> str:

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, Protocol
 from gem_ma.engines.local.binding import Binding
 from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.decoding import Decoder
-from gem_ma.engines.local.images import images_of
 from gem_ma.engines.local.sampling import Draw, Source
+from gem_ma.engines.local.sight import images_of
 from gem_ma.engines.local.vocabulary import Vocabulary
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Reply, Request, Usage

@@ -7,6 +7,7 @@ what must lie in it, is in `gem_ma.engines.local.model_folder`.
 from __future__ import annotations
 
 import gc
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from typing import Any
 from gem_ma.engines.local.untrained import draw
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.system.extras import install
-from gem_ma.system.folders import read_named
+from gem_ma.system.folders import check_named, read_named
 
 
 def import_stack() -> tuple[Any, Any]:
@@ -133,7 +134,8 @@ def load_model(
 
     Raises DataError, with the cause, for a folder that is damaged or of two models.
     """
-    tokenizer = _tokenizer(transformers, folder, policy, how)
+    where = f"policy {policy!r}"
+    tokenizer = _tokenizer(transformers, folder, where, how.trust_remote_code)
     loader = getattr(transformers, auto)
     try:
         with quiet(transformers):
@@ -162,18 +164,47 @@ def load_model(
         raise _explained(error, folder, policy, how, auto) from error
 
 
-def _tokenizer(transformers: Any, folder: Path, policy: str, how: How) -> Any:
+def tokenizer_of(folder: str, where: str, extra: str) -> Any:
+    """The tokenizer as it lies in the folder; nothing is fetched. `extra`: what brings all that the
+    engine needs, this too. Raises ConfigError, DataError."""
     try:
+        import transformers
+    except ImportError as error:
+        raise ConfigError(
+            f"{where}: transformers is needed for its tokenizer ({error}): {install(extra)}"
+        ) from error
+    return _tokenizer(transformers, Path(folder), where)
+
+
+def _tokenizer(transformers: Any, folder: Path, where: str, code: bool | None = None) -> Any:
+    try:
+        check_named(folder)
         with quiet(transformers):
             return transformers.AutoTokenizer.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=how.trust_remote_code
+                folder, local_files_only=True, trust_remote_code=code
             )
     except Exception as error:  # whatever a damaged file makes the loader raise
-        _refuse_code(folder, policy, error)
+        if code is not None:
+            _refuse_code(folder, where, error)
         raise DataError(
-            f"policy {policy!r}: the tokenizer of {folder} cannot be loaded ({first_line(error)});"
-            " copy the model again"
+            f"{where}: the tokenizer of {folder} cannot be loaded ({first_line(error)}); copy the"
+            " model again"
         ) from error
+
+
+def read_json(folder: str, file: str, where: str) -> dict[str, Any]:
+    """A JSON object of a model's folder. Raises DataError."""
+    path = Path(folder) / file
+    try:
+        read = json.loads(read_named(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(
+            f"{where}: {path} cannot be read ({first_line(error)}); name the folder of the model"
+            " that is served"
+        ) from error
+    if not isinstance(read, dict):
+        raise DataError(f"{where}: {path} is not a JSON object; copy the model's files again")
+    return read
 
 
 def _loader_options(how: How) -> dict[str, Any]:
@@ -207,7 +238,7 @@ def _explained(
 ) -> ConfigError | DataError:
     """The error behind what the loader raised: the option that cannot be used here, or else the
     folder."""
-    _refuse_code(folder, policy, error)
+    _refuse_code(folder, f"policy {policy!r}", error)
     # these two kinds are how the library refuses an option; a damaged file raises others
     of_option = isinstance(error, (ImportError, ValueError))
     words = str(error)
@@ -233,11 +264,11 @@ def _explained(
     )
 
 
-def _refuse_code(folder: Path, policy: str, error: Exception) -> None:
+def _refuse_code(folder: Path, where: str, error: Exception) -> None:
     """Raises ConfigError for a model that brings its own Python code, which is not damaged."""
     if "trust_remote_code" in str(error):
         raise ConfigError(
-            f"policy {policy!r}: {folder} brings Python code of its own, which is not run by"
+            f"{where}: {folder} brings Python code of its own, which is not run by"
             " default; read it, then allow it with trust_remote_code: true"
         ) from error
 

@@ -21,22 +21,19 @@ from gem_ma.engines.local.answers import (
     ANSWER,
     ANSWER_WORD,
     ASKED,
+    EMPTY,
+    FULL,
     ME,
+    TOOL,
     answers,
     first_end,
     pieces_from,
-    text_of,
-)
-from gem_ma.engines.local.chat_template import ChatTemplate, Piece
-from gem_ma.engines.local.round_trip import (
-    EMPTY,
-    FULL,
-    TOOL,
     same,
     settle,
     settle_words,
+    text_of,
 )
-from gem_ma.engines.local.template_lines import Way
+from gem_ma.engines.local.chat_template import ChatTemplate, Piece, Way
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.parsing import FORMATS, clean, parse_tool_calls, split_reasoning
 from gem_ma.kernel.parsing.reasoning import CONTROLS, HARMONY, closing_of, knows_thoughts

@@ -18,11 +18,9 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
-from gem_ma.engines.local.adapter_routing import route
-from gem_ma.engines.local.adapters import Adapters
+from gem_ma.engines.local.adapters import Adapters, route
 from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.decoding import Decoder
-from gem_ma.engines.local.images import image_processor
 from gem_ma.engines.local.loading import (
     READING,
     SEEING,
@@ -31,10 +29,9 @@ from gem_ma.engines.local.loading import (
     import_stack,
     load_model,
 )
-from gem_ma.engines.local.model_folder import check_folder
 from gem_ma.engines.local.sampling import Source
 from gem_ma.engines.local.settings import Memory
-from gem_ma.engines.local.sight import around_images, sight_of
+from gem_ma.engines.local.sight import around_images, image_processor, sight_of
 from gem_ma.engines.local.vocabulary import Vocabulary, end_ids
 from gem_ma.kernel.errors import ConfigError
 
@@ -62,7 +59,6 @@ class Base:
         padded_tokens: int,
         sees: bool = False,
     ) -> None:
-        check_folder(folder, policy)
         self.torch, transformers = import_stack()
         # Before the weights, which may take minutes: a folder without a processor fails at once.
         processor = image_processor(transformers, folder, name, policy) if sees else None
@@ -200,7 +196,6 @@ def open_base(
     options: dict[str, Any] = {"shared": shared, "padded_tokens": padded_tokens, "sees": sees}
     if not shared:
         return Base(name, folder, policy, how, **options)
-    check_folder(folder, policy)
     with _OPENING:
         # Sizes and times: a folder that was written to since is another model.
         files = sorted(

@@ -30,17 +30,15 @@ from weakref import finalize
 
 from gem_ma.engines.local import pace
 from gem_ma.engines.local.adapter_folder import seed_of
-from gem_ma.engines.local.adapter_settings import LoraSettings
 from gem_ma.engines.local.adapters import require_peft
 from gem_ma.engines.local.answering import Stream, answered, check_published, check_sampling
 from gem_ma.engines.local.binding import Binding, check_constrain
 from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.loading import How, quiet
-from gem_ma.engines.local.model_folder import check_folder
-from gem_ma.engines.local.origin import Origin, origin_of
+from gem_ma.engines.local.model_folder import Origin, check_folder, origin_of
 from gem_ma.engines.local.rendering import ChatOptions
 from gem_ma.engines.local.sampling import Draw, Source
-from gem_ma.engines.local.settings import Learning, Memory
+from gem_ma.engines.local.settings import Learning, LoraSettings, Memory
 from gem_ma.engines.local.shared_model import Base, digest_of, open_base
 from gem_ma.engines.local.untrained import first_seed
 from gem_ma.kernel.errors import EngineError

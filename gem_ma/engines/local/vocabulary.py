@@ -7,11 +7,13 @@ their log-probabilities would be those of two distributions. Knows chats; knows 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gem_ma.engines.local.chat import Chat
+from gem_ma.engines.local.loading import read_json
 from gem_ma.engines.local.sight import Sight
 from gem_ma.kernel.errors import DataError, EngineError
 
@@ -31,6 +33,25 @@ def end_ids(tokenizer: Any, configured: Any, model: str, where: str) -> frozense
             " generation_config.json"
         )
     return ends
+
+
+def end_ids_of(folder: str, tokenizer: Any, where: str) -> frozenset[int]:
+    """The same of a model's folder."""
+    file = "generation_config.json"
+    # Many folders have none; then the tokenizer's end token is all.
+    present = (Path(folder) / file).is_file()
+    configured = read_json(folder, file, where).get("eos_token_id") if present else None
+    return end_ids(tokenizer, configured, folder, where)
+
+
+def head_rows(config: Mapping[str, Any], folder: str, where: str) -> int:
+    """Rows of the output head, those without a token included. Raises DataError."""
+    # A model that sees as well keeps the settings of its language model apart.
+    inner = config.get("text_config")
+    size = config.get("vocab_size", inner.get("vocab_size") if isinstance(inner, dict) else None)
+    if not isinstance(size, int) or size < 1:
+        raise DataError(f"{where}: {folder}/config.json names no vocab_size")
+    return size
 
 
 @dataclass(frozen=True, slots=True)

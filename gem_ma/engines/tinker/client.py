@@ -10,12 +10,14 @@ of training requests, and the learner goes back to weights that it saved.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import math
 import os
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -24,12 +26,188 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
+from gem_ma.engines.api.envelope import ids_in, logprobs_in
 from gem_ma.engines.api.hiding import Secret
-from gem_ma.engines.tinker.answers import Drawn, contexts, drawn, measured, path_of, scored
-from gem_ma.engines.tinker.faults import AGAIN, attempt_of, kind_of, raised
-from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError
+from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError, ModelNotFound
 from gem_ma.kernel.types import Attempt, Sampling
 from gem_ma.system.extras import install
+
+# What may be wrong with an answer of the Tinker API, by what an exception says of itself: a status,
+# a category, a name. So it knows the errors of every version of the client, and imports none.
+
+# names of exceptions of the client and of what it stands on
+DROPPED = frozenset({"APIConnectionError", "APITimeoutError", "RetryableException", "SidecarError"})
+EXPIRED = 410  # the server forgot what it was asked
+LONGEST = 300  # characters of a server's words
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it was raised from."""
+    seen: set[int] = set()
+    now: BaseException | None = error
+    while now is not None and id(now) not in seen:
+        seen.add(id(now))
+        yield now
+        now = now.__cause__ or now.__context__
+
+
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status behind an error, None where there was none."""
+    for each in chain(error):
+        status = getattr(each, "status_code", None)
+        if isinstance(status, int):
+            return status
+    return None
+
+
+def kind_of(error: BaseException) -> str:
+    """auth | quota | model | refused | rate_limited | server | expired | transport: what went
+    wrong; the last four may be asked again."""
+    status = status_of(error)
+    names = {type(each).__name__ for each in chain(error)}
+    named = {base.__name__ for each in chain(error) for base in type(each).__mro__}
+    if status == EXPIRED or "RetryableException" in names:
+        return "expired"
+    if status in (401, 403):
+        return "auth"
+    if status == 402:
+        return "quota"
+    if status == 404:
+        return "model"
+    if status == 429:
+        return "rate_limited"
+    if status is not None and (status >= 500 or status in (408, 409, 425)):
+        return "server"
+    if status is not None:
+        return "refused"
+    if named & DROPPED or isinstance(error, (OSError, TimeoutError)):
+        return "transport"
+    if isinstance(error, (concurrent.futures.CancelledError, concurrent.futures.TimeoutError)):
+        return "transport"
+    if "RequestFailedError" in names:  # it was carried out, and failed
+        category = getattr(error, "category", None)
+        return "refused" if str(getattr(category, "value", category)) == "user" else "server"
+    return "refused"
+
+
+AGAIN = frozenset({"rate_limited", "server", "expired", "transport"})
+
+
+def attempt_of(error: BaseException, wait_s: float, key: Secret) -> Attempt:
+    """A failed attempt, as records keep it."""
+    return Attempt(kind_of(error), status_of(error), wait_s, words(error, key))
+
+
+def words(error: BaseException, key: Secret) -> str:
+    """What an error says, in one line and without the key."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return key.hide(text)[:LONGEST]
+
+
+def raised(error: BaseException, where: str, host: str, key: Secret) -> EngineError:
+    """The error of this library for one that is not asked again, or was asked often enough."""
+    kind = kind_of(error)
+    text = words(error, key)
+    if kind == "auth":
+        return EndpointError(f"{where}: {host} refused the key ({text}); export a valid one")
+    if kind == "quota":
+        return EndpointError(f"{where}: the account at {host} has no quota left ({text})")
+    if kind == "model":
+        return ModelNotFound(f"{where}: {host} does not have it ({text})")
+    return EngineError(f"{where}: {host}: {text}", retryable=kind in AGAIN)
+
+
+# What the server of a Tinker API answers -> values, or one error that says what is wrong.
+# An answer may have any shape: an older server, a proxy, a fault in a kernel. Anything that is not
+# a number here would be recorded, learned from, or end the run with an error of somebody else's
+# code. OSError is for what is asked again.
+
+FINISHES = ("stop", "length")
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What was sampled after a prompt: ids [n], log-probabilities [n], why it ended, and what was
+    tried in vain before."""
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish: str
+    failed: tuple[Attempt, ...] = ()
+
+
+def drawn(answer: Any, failed: Sequence[Attempt]) -> Drawn:
+    """The one sequence that was asked for. Raises OSError for ids, log-probabilities or an end that
+    are none."""
+    sequences = _list(getattr(answer, "sequences", None))
+    if not sequences:
+        raise OSError("no sequence came")
+    first = sequences[0]
+    tokens, values = (_list(getattr(first, name, None)) for name in ("tokens", "logprobs"))
+    # a server that lost some would give every later token the number of another one
+    if len(tokens) != len(values):
+        raise OSError(f"{len(tokens)} ids came with {len(values)} log-probabilities")
+    ids = ids_in(tokens)
+    logprobs = logprobs_in(values)
+    if len(ids) != len(tokens):
+        raise OSError("an id came that is none")
+    if len(logprobs) != len(values):
+        raise OSError("a log-probability came that is none")
+    reason = getattr(first, "stop_reason", None)
+    finish = str(getattr(reason, "value", reason))
+    if finish not in FINISHES:
+        raise OSError(f"it ended for {finish!r}, which is none of {', '.join(FINISHES)}")
+    return Drawn(ids, logprobs, finish, tuple(failed))
+
+
+def scored(answer: Any, rows: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float64]]:
+    """Of each row [T] the log-probabilities [T - 1] of all ids but its first; they may be no
+    numbers, which the learner says with its episodes. Raises ValueError for another shape."""
+    outputs = _list(getattr(answer, "loss_fn_outputs", None))
+    try:
+        scores = [np.array(_list(output["logprobs"]), np.float64) for output in outputs]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError("gave no log-probabilities") from error
+    if [score.shape for score in scores] != [(len(row) - 1,) for row in rows]:
+        raise ValueError("scored other tokens than it was sent")
+    return scores
+
+
+def measured(answer: Any) -> dict[str, float]:
+    """The finite numbers that came with a step."""
+    told = getattr(answer, "metrics", None)
+    pairs = told.items() if isinstance(told, dict) else ()
+    return {
+        str(name): float(value)
+        for name, value in pairs
+        if isinstance(value, (int, float)) and math.isfinite(value)
+    }
+
+
+def path_of(answer: Any) -> str:
+    """Where something was saved. Raises OSError for no path."""
+    path = getattr(answer, "path", None)
+    if not isinstance(path, str) or not path:
+        raise OSError("it was saved, and no path came")
+    return path
+
+
+def contexts(answer: Any) -> dict[str, int | None]:
+    """Tokens of a prompt and its answer, by model; None where the server does not say."""
+    known: dict[str, int | None] = {}
+    for model in _list(getattr(answer, "supported_models", None)):
+        longest = getattr(model, "max_context_length", None)
+        fits = type(longest) is int and longest > 0
+        known[str(getattr(model, "model_name", None))] = longest if fits else None
+    return known
+
+
+def _list(values: Any) -> list[Any]:
+    """What came as a list, a tensor or a tuple; [] for anything else."""
+    if hasattr(values, "tolist"):
+        values = values.tolist()
+    return list(values) if isinstance(values, (list, tuple)) else []
+
 
 T = TypeVar("T")
 Array = NDArray[np.float64]

@@ -23,12 +23,11 @@ from weakref import WeakValueDictionary
 
 from gem_ma.engines.api.budget import Budget, Price
 from gem_ma.engines.local.chat import Chat
+from gem_ma.engines.local.loading import read_json, tokenizer_of
 from gem_ma.engines.local.rendering import ChatOptions
-from gem_ma.engines.local.vocabulary import Vocabulary
-from gem_ma.engines.tinker.answers import Drawn
-from gem_ma.engines.tinker.client import HOSTED, Clients
+from gem_ma.engines.local.vocabulary import Vocabulary, end_ids_of
+from gem_ma.engines.tinker.client import HOSTED, Clients, Drawn
 from gem_ma.engines.tinker.settings import Access, Weights
-from gem_ma.engines.vllm.model_folder import end_ids_of, read_json, tokenizer_of
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Message, Reply, Request, Sampling, Usage
 from gem_ma.registry import load

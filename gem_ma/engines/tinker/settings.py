@@ -9,7 +9,7 @@ from typing import Any
 
 from gem_ma.engines.api.endpoint import Endpoint
 from gem_ma.engines.api.hiding import Secret
-from gem_ma.engines.local.adapter_settings import LoraSettings, lora_settings
+from gem_ma.engines.local.settings import LoraSettings, lora_settings
 from gem_ma.kernel.errors import ConfigError
 
 USUAL_KEY = "TINKER_API_KEY"

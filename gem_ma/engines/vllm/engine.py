@@ -11,8 +11,6 @@ up). Its learner trains the weights of a `transformers` engine on the same folde
 
 - `adapter` (with `lora:`): a folder per version, loaded under a name that was never used before.
   Nothing cached can be stale.
-- `in_place` (with `lora:`): one name for all versions, and a `cache_salt` per version, without
-  which vLLM goes on with what it cached.
 - `full`: all weights, as a model folder; with a tied output head once `tied` has tried it.
 - `nccl`: the same by vLLM's own weight transfer, see `transfer`.
 
@@ -27,44 +25,142 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import re
 import shutil
 import tempfile
 import threading
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
 from gem_ma.engines.api.budget import Budget, Price
-from gem_ma.engines.api.endpoint import Endpoint
+from gem_ma.engines.api.endpoint import EACH, Endpoint, single
+from gem_ma.engines.local.adapter_folder import write_adapter
 from gem_ma.engines.local.chat import Chat
+from gem_ma.engines.local.loading import read_json, tokenizer_of
 from gem_ma.engines.local.rendering import ChatOptions
 from gem_ma.engines.local.transformers import Transformers
-from gem_ma.engines.local.vocabulary import Vocabulary
-from gem_ma.engines.vllm.adapters import plain_name, write_adapter, write_weights
-from gem_ma.engines.vllm.backend import HOTTEST, Adapter, Backend, Draw, Parameters, Several
-from gem_ma.engines.vllm.backends import BOUNDS, Bills, process_of, replicas_of, servers_of
-from gem_ma.engines.vllm.model_folder import (
-    base_and_lora,
-    end_ids_of,
-    head_rows,
-    rank_and_alpha,
-    read_json,
-    tokenizer_of,
+from gem_ma.engines.local.vocabulary import Vocabulary, end_ids_of, head_rows
+from gem_ma.engines.vllm.backend import (
+    HOTTEST,
+    Adapter,
+    Backend,
+    Draw,
+    Parameters,
+    Sampled,
+    Several,
+    blocking,
+    probe_prompts,
+    recorded,
 )
-from gem_ma.engines.vllm.probing import Sampled, blocking, probe_prompts, recorded
-from gem_ma.engines.vllm.settings import WHOLE, Publishing, Serving, check, route_of
-from gem_ma.engines.vllm.tied import PARTS, try_head
+from gem_ma.engines.vllm.process import Process
+from gem_ma.engines.vllm.replicas import Replicas
+from gem_ma.engines.vllm.server import Server
+from gem_ma.engines.vllm.settings import (
+    WHOLE,
+    Publishing,
+    Serving,
+    base_and_lora,
+    check,
+    rank_and_alpha,
+    route_of,
+)
 from gem_ma.engines.vllm.transfer import NO_PARTS, Transfer
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Message, Reply, Request, Sampling, Usage
 from gem_ma.registry import load
 from gem_ma.system.options import flat
 
+# nats that two servers may be apart on the same draws (`backend.apart`): some ten times what their
+# kernels round by, and far below what other weights do
+BOUNDS = {"float32": 1e-4, "bfloat16": 0.05, "float16": 0.01}
 HERE = "in this process"  # stands where an address would
 HELLO = (Message("hello"),)  # what a ping says
+DOWN = ".lora_A.weight"
+PARTS = (
+    "a learner in parts cannot try whether vLLM keeps the old output head of a model with tied"
+    " embeddings"
+)
+
+
+def try_head(learner: Any) -> None:
+    """Raises ConfigError where a vLLM does not read out with the embeddings that it is given.
+
+    In a model with tied embeddings one matrix embeds and reads out. A build that keeps a packed
+    copy of the head (the CPU build does) takes new weights without a word and goes on with the old
+    head. So other embeddings are published, parity is checked, and those of the learner are
+    published again. Nothing of the learner is changed.
+    """
+    sampler = learner.sampler
+    model = learner.engine.model
+    shared = model.get_input_embeddings().weight
+    name = next(name for name, weight in learner.parameters.items() if weight is shared)
+    own = {each: weight.data for each, weight in learner.parameters.items()}
+    # each token gets the embedding of its neighbour: under the old head every answer is another
+    with learner.holding({**own, name: own[name].roll(1, 0)}):
+        sampler.take(learner.parameters)
+        try:
+            learner.check()
+        except EngineError as error:
+            failed: EngineError | None = error
+        else:
+            failed = None
+    if failed is not None:
+        with suppress(EngineError):  # a server goes on with what it had; what matters is said below
+            sampler.take(learner.parameters)
+        raise ConfigError(
+            f"{sampler.where}: this vLLM keeps the old output head of a model with tied embeddings,"
+            f" as was tried; add lora: {{rank: 8}} ({failed})"
+        ) from failed
+    sampler.take(learner.parameters)
+    sampler.unpublished = False
+
+
+def lora_note(weights: Mapping[str, Any], alpha: float, base: str) -> dict[str, Any]:
+    """What an adapter's folder says of these weights, in peft's format. Raises EngineError."""
+    down = {name: weight for name, weight in weights.items() if name.endswith(DOWN)}
+    ranks = {int(weight.shape[0]) for weight in down.values()}
+    if len(ranks) != 1 or not all(".lora_A." in name or ".lora_B." in name for name in weights):
+        raise EngineError(
+            f"these weights are not a LoRA of one rank: {', '.join(sorted(weights)[:3])} ..."
+        )
+    return {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": ranks.pop(),
+        "lora_alpha": alpha,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "target_modules": sorted({name.removesuffix(DOWN).rsplit(".", 1)[-1] for name in down}),
+        "base_model_name_or_path": base,
+        "inference_mode": True,
+    }
+
+
+def write_weights(folder: Path, weights: Mapping[str, Any], model: str) -> None:
+    """Writes these weights as the model folder `folder`, with the other files of the folder
+    `model`."""
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in Path(model).iterdir():
+        if file.is_file() and "safetensors" not in file.name:
+            shutil.copy(file, folder / file.name)
+    save_file(
+        {name: weight.detach().cpu().contiguous() for name, weight in weights.items()},
+        folder / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+
+
+def plain_name(policy: str) -> str:
+    """The policy's name with letters that every path and URL takes."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", policy) or "policy"
 
 
 class VLLM:
@@ -125,7 +221,6 @@ class VLLM:
         )
         self._now = self._configured  # the adapter of this version
         self._before: Adapter | None = None  # kept a while: requests may still run on it
-        self._salt = ""
         self._last: Path | None = None  # the folder of all weights that servers read
         self._opening = threading.Lock()
 
@@ -140,16 +235,46 @@ class VLLM:
     def _backend(self, endpoint: Endpoint, serving: Serving) -> Backend:
         parameters = Parameters(sorted(self.vocabulary.banned), self.vocabulary.ends)
         if endpoint.base_url is None:
-            return process_of(self.where, self.path, parameters, serving, self.rank)
-        bills = Bills(self.price, self.budget)
-        servers = servers_of(self.where, endpoint, serving, parameters, self.tokenizer, bills)
+            if serving.served_model is not None:
+                raise ConfigError(
+                    f"{self.where}: served_model is the name of a model at a server, and there is"
+                    " no base_url"
+                )
+            options = {"dtype": serving.dtype, **(serving.engine or {})}
+            return Process(self.where, self.path, parameters, options, self.rank)
+        if serving.engine:
+            raise ConfigError(
+                f"{self.where}: engine starts vLLM in this process; with base_url, give these"
+                " options to the server"
+            )
+        servers = [
+            Server(
+                self.where,
+                each,
+                parameters,
+                self.tokenizer,
+                served_model=serving.served_model,
+                allow_http=serving.allow_http,
+                price=self.price,
+                budget=self.budget,
+            )
+            for each in single(endpoint, self.where)
+        ]
         self.base_url = ", ".join(one.base_url for one in servers)
         self._patience = endpoint
         return servers[0] if len(servers) == 1 else self._replicas(servers)
 
     def _replicas(self, servers: Sequence[Any]) -> Backend:
-        bound = self.parity or BOUNDS[self.dtype]
-        return replicas_of(self.where, self.policy, servers, self._patience, bound)
+        # a request is tried as often as at a single server, over all of them
+        tries = math.ceil(self._patience.attempts / EACH) if len(servers) > 1 else 1
+        return Replicas(
+            self.where,
+            self.policy,
+            servers,
+            wall_s=self._patience.wall_s,
+            tries=tries,
+            bound=self.parity or BOUNDS[self.dtype],
+        )
 
     async def _open(self) -> None:
         """Opens the backend once, whoever comes first."""
@@ -207,7 +332,7 @@ class VLLM:
                 f" {how.temperature:g}"
             )
         room = min(how.max_tokens, self.backend.context - len(prompt))
-        return Draw(prompt, how, seed, room, self._now, self._salt, conversation)
+        return Draw(prompt, how, seed, room, self._now, conversation)
 
     async def _draw(self, wanted: Draw) -> Reply:
         if wanted.room < 1:
@@ -326,14 +451,13 @@ class VLLM:
         """See `Carries`: where the weights lie, and under which names."""
         several = self.backend.carried() if isinstance(self.backend, Several) else None
         adapter = None if self._now is None else asdict(self._now)
-        values = {"version": self.version, "adapter": adapter, "salt": self._salt}
-        return json.dumps({**values, "servers": several}).encode()
+        values = {"version": self.version, "adapter": adapter, "servers": several}
+        return json.dumps(values).encode()
 
     def carry(self, data: bytes) -> None:
         """See `Carries`. The weights themselves are at the servers, or in a folder that all see."""
         values = json.loads(data)
         self.version = values["version"]
-        self._salt = values["salt"]
         self._now = None if values["adapter"] is None else Adapter(**values["adapter"])
         if values["servers"] is not None:
             if not isinstance(self.backend, Several):
@@ -367,24 +491,15 @@ class VLLM:
             return
         if self.lora is None:
             raise EngineError(f"{self.where}: there is no adapter to publish")
-        in_place = self.route == "in_place"
-        name = f"{plain_name(self.policy)}.{self._tag}" + (
-            "" if in_place else f".v{self._published}"
-        )
-        new = Adapter(name, str(self._folder(f"{name}.{self._published}")))
-        write_adapter(Path(new.folder), weights, self.alpha, self.path)
-        blocking(
-            lambda: self._change(
-                lambda: self.backend.load(new, in_place=in_place and self._now is not None)
-            )
-        )
+        name = f"{plain_name(self.policy)}.{self._tag}.v{self._published}"
+        new = Adapter(name, str(self._folder(name)))
+        write_adapter(Path(new.folder), lora_note(weights, self.alpha, self.path), weights)
+        blocking(lambda: self._change(lambda: self.backend.load(new)))
         old = self._before
         self._before = self._now
         self._now = new
-        self._salt = f"{self._tag}.{self._published}" if in_place else ""
         if old is not None:
-            if not in_place:
-                blocking(lambda: self.backend.unload(old))
+            blocking(lambda: self.backend.unload(old))
             shutil.rmtree(old.folder, ignore_errors=True)
 
     async def _change(self, change: Callable[[], Awaitable[None]]) -> None:

@@ -112,15 +112,15 @@ class FullWeights:
     async def _call(self, path: str, body: Body | None) -> Body:
         try:
             return await self.remote.call(
-                self.root + path, body, self.tiny, adapt=self._stop_at_once
+                self.root + path, body, self.tiny, adapt=self.stop_at_once
             )
         except EndpointError as error:
             if "(404: Not Found)" in str(error):
                 raise ConfigError(f"{self.where} takes no weights; {FLAG}") from error
             raise
 
-    def _stop_at_once(self, fault: Fault, sent: Body) -> bool:
-        """A server that cannot read a folder says so with status 500, every time."""
+    def stop_at_once(self, fault: Fault, sent: Body) -> bool:
+        """A server that cannot take a folder says so with status 500, every time."""
         if fault.status == 500:
             raise self.remote.refused(fault)
         return False

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gem_ma.engines.local.loading import first_line
-from gem_ma.engines.vllm.backend import Adapter, Draw, Parameters
-from gem_ma.engines.vllm.probing import a_few_at_once
+from gem_ma.engines.vllm.backend import Adapter, Draw, Parameters, a_few_at_once
 from gem_ma.kernel.errors import ConfigError, DataError, EndpointError, EngineError
 from gem_ma.kernel.types import Reply, Usage
 from gem_ma.system.extras import install
@@ -182,9 +181,7 @@ class Process:
             include_stop_str_in_output=True,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        prompt: dict[str, Any] = {"prompt_token_ids": list(wanted.prompt)} | (
-            {"cache_salt": wanted.salt} if wanted.salt else {}
-        )
+        prompt = {"prompt_token_ids": list(wanted.prompt)}
         lora = None if wanted.adapter is None else self._request(core, wanted.adapter)
         try:
             async for answer in core.llm.generate(
@@ -217,15 +214,15 @@ class Process:
             usage=usage,
         )
 
-    def _request(self, core: Core, adapter: Adapter, in_place: bool = False) -> Any:
+    def _request(self, core: Core, adapter: Adapter) -> Any:
         from vllm.lora.request import LoRARequest
 
         number = core.ids.setdefault(adapter.name, len(core.ids) + 1)
-        return LoRARequest(adapter.name, number, adapter.folder, load_inplace=in_place)
+        return LoRARequest(adapter.name, number, adapter.folder)
 
-    async def load(self, adapter: Adapter, *, in_place: bool = False) -> None:
+    async def load(self, adapter: Adapter) -> None:
         try:
-            await self.core.run(self.core.llm.add_lora(self._request(self.core, adapter, in_place)))
+            await self.core.run(self.core.llm.add_lora(self._request(self.core, adapter)))
         except Exception as error:
             raise EngineError(
                 f"{self.where}: vLLM did not load the adapter {adapter.folder}: {first_line(error)}"

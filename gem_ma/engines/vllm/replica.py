@@ -6,16 +6,56 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
-from gem_ma.engines.vllm.asking import Together
-from gem_ma.engines.vllm.backend import Adapter, Draw
+from gem_ma.engines.vllm.backend import Adapter, Draw, apart
 from gem_ma.engines.vllm.full_weights import OURS
-from gem_ma.engines.vllm.probing import apart
 from gem_ma.engines.vllm.server import Server
 from gem_ma.kernel.errors import ConfigError, EngineError
-from gem_ma.kernel.types import Reply
+from gem_ma.kernel.types import Reply, Sampling
+from gem_ma.record.codec import REPLY
+
+# One question for many askers. Each gets the answer to a question that was sent after it asked, and
+# no two questions are under way at once.
+
+T = TypeVar("T")
+
+
+class Together(Generic[T]):
+    """Asks `question` for all who wait. An error goes to all of them.
+
+    Whoever asks while a question is under way waits for the next one: the answer to the first may
+    be older than what it asks about.
+    """
+
+    def __init__(self, question: Callable[[], Awaitable[T]]) -> None:
+        self.question = question
+        self.asked = 0  # questions, ever
+        # (under way, the next one) of each loop: a future belongs to one loop
+        self._waiting: WeakKeyDictionary[
+            asyncio.AbstractEventLoop, tuple[asyncio.Future[T] | None, asyncio.Future[T] | None]
+        ] = WeakKeyDictionary()
+
+    async def __call__(self) -> T:
+        loop = asyncio.get_running_loop()
+        now, following = self._waiting.get(loop, (None, None))
+        if following is None:
+            following = asyncio.ensure_future(self._ask(loop, now))
+            self._waiting[loop] = (now, following)
+        # shielded: one who is cancelled must not take the answer from the others
+        return await asyncio.shield(following)
+
+    async def _ask(self, loop: asyncio.AbstractEventLoop, now: asyncio.Future[T] | None) -> T:
+        if now is not None and not now.done():
+            await asyncio.wait([now])
+        # from here on whoever comes is too late for this one
+        self._waiting[loop] = (self._waiting[loop][1], None)
+        self.asked += 1
+        return await self.question()
+
 
 PAUSE_S = 2.0  # between two tries to take a server in again
 
@@ -36,6 +76,40 @@ class Weights:
     def same(self, other: Weights) -> bool:
         """Whether a server that holds one holds the other too."""
         return (self.adapters, self.name) == (other.adapters, other.name)
+
+    def written(self) -> dict[str, Any]:
+        """Itself as JSON values, for another process that samples from the same servers."""
+        return {
+            "adapters": [asdict(adapter) for adapter in self.adapters],
+            "folder": self.folder,
+            "name": self.name,
+            "draws": [asdict(draw) for draw in self.draws],
+            "replies": [REPLY.write(reply) for reply in self.replies],
+        }
+
+    @classmethod
+    def read(cls, values: dict[str, Any]) -> Weights:
+        """The inverse of `written`."""
+        return cls(
+            adapters=tuple(Adapter(**adapter) for adapter in values["adapters"]),
+            folder=values["folder"],
+            name=values["name"],
+            draws=tuple(map(_draw, values["draws"])),
+            replies=tuple(REPLY.read(reply) for reply in values["replies"]),
+        )
+
+
+def _draw(values: dict[str, Any]) -> Draw:
+    how = {**values["sampling"], "stop": tuple(values["sampling"]["stop"])}
+    adapter = values["adapter"]
+    return Draw(
+        **{
+            **values,
+            "prompt": tuple(values["prompt"]),
+            "sampling": Sampling(**how),
+            "adapter": None if adapter is None else Adapter(**adapter),
+        }
+    )
 
 
 class Replica:

@@ -24,7 +24,6 @@ from typing import Any
 
 from gem_ma.engines.base import stable_seed
 from gem_ma.engines.vllm.backend import Adapter, Draw
-from gem_ma.engines.vllm.carrying import read, written
 from gem_ma.engines.vllm.full_weights import Owner, claim
 from gem_ma.engines.vllm.replica import Replica, Weights
 from gem_ma.engines.vllm.server import CANARY, Server
@@ -292,13 +291,13 @@ class Replicas:
 
     # -- weights ----------------------------------------------------------------------------------
 
-    async def load(self, adapter: Adapter, *, in_place: bool = False) -> None:
+    async def load(self, adapter: Adapter) -> None:
         """Loads it everywhere; a server that is gone is set aside. Raises ConfigError where one
         takes no adapters, EngineError where it refuses this one."""
         others = tuple(each for each in self._now.adapters if each.name != adapter.name)
         # before the first await: a server that is being taken in meanwhile must not miss it
         self._now = Weights(adapters=(*others, adapter))
-        await self._everywhere(lambda each: each.server.load(adapter, in_place=in_place))
+        await self._everywhere(lambda each: each.server.load(adapter))
 
     async def unload(self, adapter: Adapter) -> None:
         """Forgets it everywhere."""
@@ -349,12 +348,12 @@ class Replicas:
 
     def carried(self) -> dict[str, Any]:
         """What another process needs to know of these servers, as JSON values."""
-        return {"prefix": self.owner.prefix, "weights": written(self._now)}
+        return {"prefix": self.owner.prefix, "weights": self._now.written()}
 
     def carry(self, values: dict[str, Any]) -> None:
         """From now on the servers must hold what another process has published."""
         self.owner.prefix = values["prefix"]
-        self._now = read(values["weights"])
+        self._now = Weights.read(values["weights"])
         for each in self.replicas:
             each.server.owner = self.owner
 

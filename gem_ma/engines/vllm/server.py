@@ -16,12 +16,10 @@ from urllib.parse import urlsplit
 
 from gem_ma.engines.api.budget import Budget, Price
 from gem_ma.engines.api.endpoint import Endpoint
-from gem_ma.engines.api.faults import Fault
 from gem_ma.engines.api.remote import Body, Remote, Service
 from gem_ma.engines.api.reply import read_completion
-from gem_ma.engines.vllm.backend import Adapter, Draw, Parameters
+from gem_ma.engines.vllm.backend import Adapter, Draw, Parameters, a_few_at_once
 from gem_ma.engines.vllm.full_weights import FullWeights, Owner, check_owner
-from gem_ma.engines.vllm.probing import a_few_at_once
 from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError, ModelNotFound
 from gem_ma.kernel.types import Reply, Sampling
 
@@ -186,15 +184,12 @@ class Server:
 
     def _body(self, wanted: Draw) -> Body:
         name = self.served_model if wanted.adapter is None else wanted.adapter.name
-        more = {"cache_salt": wanted.salt} if wanted.salt else {}
-        fields = self.parameters.of(wanted)
         return {
             "model": name,
             "prompt": list(wanted.prompt),
             "return_token_ids": True,
             "include_stop_str_in_output": True,
-            **fields,
-            **more,
+            **self.parameters.of(wanted),
         }
 
     def _tiny(self) -> Body:
@@ -202,17 +197,17 @@ class Server:
 
     # -- weights ----------------------------------------------------------------------------------
 
-    async def load(self, adapter: Adapter, *, in_place: bool = False) -> None:
+    async def load(self, adapter: Adapter) -> None:
         """Raises ConfigError where the server takes no adapters, EngineError with its sentence
         where it refuses this one."""
-        body = {"lora_name": adapter.name, "lora_path": adapter.folder, "load_inplace": in_place}
+        body = {"lora_name": adapter.name, "lora_path": adapter.folder}
         try:
             await self.remote.call(
-                "/load_lora_adapter", body, self._tiny(), adapt=self._stop_at_once
+                "/load_lora_adapter", body, self._tiny(), adapt=self.weights.stop_at_once
             )
         except EngineError as error:
             # the name is of one version, so it is this one
-            if "already been loaded" in str(error) and not in_place:
+            if "already been loaded" in str(error):
                 return
             if isinstance(error, EndpointError) and "(404: Not Found)" in str(error):
                 raise ConfigError(
@@ -222,12 +217,6 @@ class Server:
                 f"{self.where}: {self.remote.host} did not load the adapter {adapter.folder}:"
                 f" {error}"
             ) from error
-
-    def _stop_at_once(self, fault: Fault, sent: Body) -> bool:
-        """A server that cannot load an adapter says so with status 500, every time."""
-        if fault.status == 500:
-            raise self.remote.refused(fault)
-        return False
 
     async def unload(self, adapter: Adapter) -> None:
         try:

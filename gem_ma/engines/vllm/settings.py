@@ -6,11 +6,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gem_ma.engines.vllm.model_folder import Lora
+from gem_ma.engines.local.loading import read_json
+from gem_ma.engines.local.model_folder import origin_of
+from gem_ma.engines.local.settings import lora_settings
 from gem_ma.kernel.errors import ConfigError
 
+Lora = dict[str, Any] | str | None  # settings of a new adapter, the folder of one, or none
 DTYPES = ("float32", "bfloat16", "float16")
-ROUTES = ("adapter", "in_place", "full", "nccl")  # see `gem_ma.engines.vllm.engine`
+ROUTES = ("adapter", "full", "nccl")  # see `gem_ma.engines.vllm.engine`
 WHOLE = ("full", "nccl")  # those of all weights
 
 
@@ -72,3 +75,21 @@ def route_of(publishing: Publishing, lora: Lora, where: str, here: bool) -> str:
             f"{where}: route: nccl sends weights to a server; set base_url, or route: full"
         )
     return route
+
+
+def base_and_lora(name: str, lora: Lora, policy: str) -> tuple[str, Lora]:
+    """(folder of the base model, adapter) behind the name of a model, which may be an adapter on
+    one. Raises ConfigError."""
+    origin = origin_of(name, lora, policy)
+    # Settings stay as they are written: the learner's engine reads them again.
+    adapter = lora if origin.adapter is None else str(origin.adapter)
+    return str(origin.folder), adapter
+
+
+def rank_and_alpha(lora: dict[str, Any] | str, policy: str) -> tuple[int, float]:
+    """Of an adapter that will be made, or of one that lies in a folder."""
+    if isinstance(lora, str):
+        config = read_json(lora, "adapter_config.json", f"policies.{policy}.lora")
+        return int(config.get("r", 0)), float(config.get("lora_alpha", 0))
+    settings = lora_settings(lora, policy)
+    return settings.rank, settings.alpha

@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 
 from gem_ma.config.learning import LossSettings
 from gem_ma.engines.local.constrained import IdSet
-from gem_ma.engines.local.images import Picture, images_of
-from gem_ma.engines.local.sight import Sight
+from gem_ma.engines.local.sight import Picture, Sight, images_of
 from gem_ma.engines.local.tool_grammar import OPENING
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, DataError

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 
 from gem_ma.engines.base import stable_seed
 from gem_ma.engines.local.vocabulary import Vocabulary
-from gem_ma.engines.tinker.answers import Drawn
-from gem_ma.engines.tinker.client import Adam, Clients, Pull
+from gem_ma.engines.tinker.client import Adam, Clients, Drawn, Pull
 from gem_ma.engines.tinker.engine import Tinker
-from gem_ma.engines.vllm.probing import blocking
+from gem_ma.engines.vllm.backend import blocking
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Message, Sampling
 from gem_ma.training.learner.parity import CEILING, ELSEWHERE, FLOOR, FLOOR_ELSEWHERE, few, gap

@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.engines.local.images import Picture
+from gem_ma.engines.local.sight import Picture
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Message, Sampling, Tool
