@@ -135,6 +135,13 @@ def test_role_baselines_go_on_from_their_state_and_leave_it_unchanged():
     assert advantages.tolist() == whole[2:].tolist()
 
 
+def test_a_faded_baseline_pays_the_last_turn_in_full():
+    table = table_of(played({"a": [0.0, 0.0, 2.0]}), gamma=0.5)
+    assert rae(table)[0].tolist() == [2.0, 2.0, 2.0]
+    assert estimate("rae", table, gamma=0.5, faded=True)[0].tolist() == [0.5, 1.0, 2.0]
+    assert estimate("rae", table, gamma=1.0, faded=True)[0].tolist() == [2.0, 2.0, 2.0]
+
+
 def test_role_baselines_do_not_depend_on_the_order_of_completion():
     episodes = [played({"a": [float(seed % 3)]}, seed) for seed in range(12)]
     straight, _ = rae(table_of(*episodes))

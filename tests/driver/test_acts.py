@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,8 +20,6 @@ from hypothesis import strategies as some
 
 from tests.act_scores import scores, verdict
 from tests.assistant_messages import MESSAGES, UNSEEN, WISHES
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_labelled_messages_are_read_with_the_published_coverage_and_precision() -> None:
@@ -820,29 +817,6 @@ def test_any_text_is_read_without_a_fault_and_acts_lie_inside_it(text: str) -> N
     for wish in WISHES.values():
         assert set(RETAIL.judge(wish, text).values()) <= {"right", "wrong", "doubtful", "missing"}
     assert answer(text) in ("yes", "no", "") and isinstance(RETAIL.mentions(text), tuple)
-
-
-def test_the_machinery_names_no_word_of_the_shop() -> None:
-    shop = (
-        "paypal",
-        "gift_card",
-        "credit_card",
-        "order_id",
-        "item_id",
-        "pending",
-        "delivered",
-        "refund",
-        "retail_",
-        "exchange_",
-    )
-    for file in ("reading/acts", "reading/cues", "reading/phrases", "watching/ledger"):
-        path = ROOT / "scenarios" / "service" / f"{file}.py"
-        source = path.read_text("utf-8").split('"""', 2)[2].lower()
-        code = "\n".join(line for line in source.splitlines() if ">>>" not in line)
-        assert [word for word in shop if word in code] == [], file
-    for file in ("customer", "customer_phrases", "customer_traits"):
-        source = (ROOT / "agents" / f"{file}.py").read_text("utf-8").lower()
-        assert [word for word in shop if word in source] == [], file
 
 
 def test_of_an_endless_message_its_beginning_and_its_end_are_read() -> None:

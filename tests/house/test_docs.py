@@ -379,33 +379,3 @@ def test_what_is_named_is_there(page: Page) -> None:
         f"{page}:{number}: {target}" for number, target in page.links() if not leads(page, target)
     ]
     assert not broken, "\n".join(broken)
-
-
-def test_the_estimators_are_those_that_exist() -> None:
-    from gem_ma.credit.estimators.registry import ESTIMATORS
-
-    table = (
-        (ROOT / "docs" / "training.md")
-        .read_text(encoding="utf-8")
-        .partition("## Estimators")[2]
-        .partition("\n## ")[0]
-    )
-    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(ESTIMATORS)
-    words = {13: "thirteen", 14: "fourteen", 15: "fifteen", 16: "sixteen", 17: "seventeen"}
-    assert f"{words[len(ESTIMATORS)]} estimators" in (ROOT / "README.md").read_text(
-        encoding="utf-8"
-    )
-
-
-def test_make_benchmark_runs_the_scripts_of_its_page() -> None:
-    """Each needs no word behind it; the one beside TRL has a target of its own."""
-    (names,) = re.findall(
-        r"^BENCHMARKS := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    assert set(names.split()) == set(re.findall(r"python benchmarks/(\w+)\.py", page)) - {
-        "trl_update"
-    }
-    for name in names.split():
-        text = (ROOT / "benchmarks" / f"{name}.py").read_text(encoding="utf-8")
-        assert not re.search(r'add_argument\("\w', text), name

@@ -23,15 +23,6 @@ def test_the_method_in_one_file_learns(seed: int) -> None:
     assert averages[0] > averages[-1] < 0.25
 
 
-def test_the_file_is_short_and_takes_numpy_alone() -> None:
-    source = EXAMPLE.read_text(encoding="utf-8")
-    assert len(source.splitlines()) <= 150
-    assert set(re.findall(r"^(?:from|import) (\w+)", source, re.MULTILINE)) <= {
-        *("__future__", "argparse", "collections", "dataclasses"),
-        *("numpy", "gem_ma"),
-    }
-
-
 @pytest.mark.long
 def test_ppo_in_the_manner_of_cleanrl_learns_on_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch", reason="needs the train extra")

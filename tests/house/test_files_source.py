@@ -235,31 +235,3 @@ def test_every_exception_is_still_needed() -> None:
         for file, calls in ALLOWED.items()
     }
     assert not {file: calls for file, calls in stale.items() if calls}
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "open(path)",
-        "with open(path) as f: pass",
-        "path.open('rb')",
-        "Path(a).read_text()",
-        "import os\nos.open(a, 0)",
-        "os.replace(a, b)",
-        "np.load(a)",
-        "safe_open(a, 'pt')",
-        "AutoModel.from_pretrained(a)",
-        "path.rename(b)",
-        "shutil.rmtree(a)",
-    ],
-)
-def test_what_opens_is_seen(source: str) -> None:
-    assert list(openers(source))
-
-
-def test_what_the_room_gives_is_no_exception() -> None:
-    assert not list(
-        openers(
-            "from gem_ma.system.files import rename\nrename(a, b)\ntext.replace('a', 'b')\nre.compile(x)"
-        )
-    )

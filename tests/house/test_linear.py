@@ -150,29 +150,6 @@ def patterns(name: str, value: Any, depth: int) -> Iterator[tuple[str, re.Patter
             yield from patterns(key, inner, depth - 1)
 
 
-@pytest.mark.long
-def test_the_sweep_meets_the_expressions_of_the_code() -> None:
-    where = [place for place, _ in expressions().values()]
-    assert len(where) > 180 and {place.split("/")[0].split(" ")[0] for place in where} >= {
-        "agents",
-        "scenarios",
-        "gem_ma",
-    }
-
-
-@pytest.mark.parametrize("quadratic", [r"\s*foo", r"a.*b.*c", r"<t>.*?</t>", r"(?:x )*names?"])
-def test_the_sweep_finds_a_quadratic_one(quadratic: str) -> None:
-    # a busy machine may blur one look
-    assert any(slow(re.compile(quadratic), {"search"}) is not None for _ in range(5))
-
-
-@pytest.mark.parametrize(
-    "linear", [r"(?<!\S)\S{1,64}@\S+", r"\s+", r"a.{0,40}b", r"\w+@", r"^\s*a"]
-)
-def test_the_sweep_passes_a_linear_one(linear: str) -> None:
-    assert slow(re.compile(linear), {"match"}) is None
-
-
 @pytest.mark.parametrize("part", range(8))
 def test_every_expression_of_the_code_is_linear(part: int) -> None:
     found = sorted(

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -154,13 +153,6 @@ def test_torch_comes_first_and_pinned_where_a_package_would_bring_it(
         assert re.search(r"--constraint constraints[\w-]*\.txt torch ", lines[0]), lines[0]
 
 
-def test_help_names_every_target_that_says_what_it_does(place: Place) -> None:
-    lines = [line for line in MAKEFILE.splitlines() if re.match(r"[^\t#].*##", line)]
-    shown = place.make("help")[1]
-    assert len(lines) > 20 and len(lines) == len(shown.splitlines())
-    assert not [line for line in lines if f"  make {line.partition(':')[0]}\t" not in shown]
-
-
 def test_clean_removes_every_environment(place: Place) -> None:
     folders = {name.partition("/")[0] for name in ENVIRONMENTS}
     assert {".venv", ".venv-sb3", ".venv-mcp"} <= folders
@@ -198,37 +190,3 @@ def test_what_the_system_lacks_is_installed_once(
         (place.folder / "stub" / name).chmod(0o755)
         assert asked_to_install(place, target) == []
         (place.folder / "stub" / name).unlink()
-
-
-def test_the_tests_of_the_pages_are_those_that_take_a_browser(place: Place) -> None:
-    wanted = place.make("-n", "test-browser")[1]
-    found = re.search(r"\$\(grep .*\)", wanted)
-    assert found and "-m browser" in wanted
-    files = subprocess.run(
-        ["sh", "-c", f"echo {found[0]}"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split()
-    paths = [path for path in ROOT.glob("tests/*/test_*.py") if path.parent.name != "worlds"]
-    texts = {str(path.relative_to(ROOT)): path.read_text() for path in paths}
-    # as the fixture, which has the mark, and nowhere beside it
-    using = {name for name, text in texts.items() if re.search(r"\bimport Browser\b", text)}
-    assert set(files) == using and len(using) > 8
-    assert not [name for name, text in texts.items() if re.search(r"\bBrowser\(", text)]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("chosen", "ends"), [("", "1 skipped"), ("browser", "1 error")])
-def test_without_chromium_they_are_skipped_unless_they_are_asked_for(
-    chosen: str, ends: str, tmp_path: Path
-) -> None:
-    (tmp_path / "test_one.py").write_text("def test_one(browser): ...")
-    hooks = "from tests.conftest import browser, pytest_collection_modifyitems"
-    (tmp_path / "conftest.py").write_text(hooks)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", chosen]
-    done = subprocess.run(
-        [*command, "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), str(tmp_path)],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": str(tmp_path), "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert ends in done.stdout and browser.MISSING in done.stdout, done.stdout

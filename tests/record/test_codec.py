@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_ma.kernel import episode as played
-from gem_ma.kernel import types
 from gem_ma.kernel.episode import CallResult, End, Entry, Episode, Seat
 from gem_ma.kernel.errors import SchemaError, StoreError
 from gem_ma.kernel.types import (
@@ -456,12 +454,3 @@ def test_dump_json_refuses_what_json_cannot_hold() -> None:
         dump_json({"a": math.nan})
     with pytest.raises(StoreError, match="not writable as JSON"):
         dump_json({"a": object()})
-
-
-def test_all_record_types_are_covered_by_this_file() -> None:
-    records = {
-        name
-        for name, value in (vars(types) | vars(played)).items()
-        if isinstance(value, type) and hasattr(value, "__dataclass_fields__")
-    }
-    assert records - {"Request", "Sampling", "Limits", "Asked"} <= set(globals())

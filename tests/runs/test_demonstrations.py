@@ -7,114 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gem_ma.scenarios.stop_or_go import GO, STOP, StopOrGo
 
 from gem_ma import Game, config, make
 from gem_ma.credit import turns
-from gem_ma.credit.estimators import at_grpo, dr_grpo, estimate, groups, reinforce, turn_grpo
-from gem_ma.credit.estimators.groups import by_group, centred
-from gem_ma.credit.table import TurnTable
+from gem_ma.credit.estimators import estimate
 from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.types import Reply
 from gem_ma.training.entry import run_training
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-
-
-# -- the termination example, by enumeration of every play at p = 1/2 ----------------------------
-
-
-def every_play(scenario: StopOrGo) -> TurnTable:
-    """2^steps plays, each trajectory as often as a player that goes on with 1/2 takes it: means
-    over rows are exact expectations."""
-    plays: list[Episode] = []
-    for steps in range(scenario.steps + 1):
-        for _ in range(2 ** (scenario.steps - steps - 1) if steps < scenario.steps else 1):
-            game = Game(scenario, seed=0)
-            while game.pending:
-                game.send(
-                    {"walker": GO if game.step < steps else STOP},
-                    {"walker": (Reply(policy="main"),)},
-                )
-            made = (tuple(game.turns), (), (), {}, tuple(game.ledger), End.TERMINATED)
-            plays.append(
-                Episode(
-                    "stop_or_go",
-                    1,
-                    len(plays),
-                    "train/0",
-                    0,
-                    "g",
-                    {"walker": Seat(policy="main")},
-                    *made,
-                )
-            )
-    assert len(plays) == 2**scenario.steps
-    return turns(plays, "main")
-
-
-def gradient(table: TurnTable, advantages: np.ndarray) -> float:
-    """d log p / d theta is 1 - p for going on, -p for stopping; the mean over plays."""
-    pull = np.array([0.5 if turn.action.parsed == GO else -0.5 for turn in table.turns])
-    return float(np.sum(pull * advantages)) / 2 ** round(np.log2(len(set(table.episode.tolist()))))
-
-
-def restored(table: TurnTable, advantages: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Undoes the division by the spread of each turn index, which only scales its part of the
-    gradient."""
-    spread = by_group(
-        values, groups(table, ("agent", "k")), lambda rows: np.full(len(rows), rows.std() + 1e-6)
-    )
-    return advantages * spread
-
-
-def to_go(table: TurnTable, values: np.ndarray) -> np.ndarray:
-    """Sum of a per-turn value over this and all later turns of the episode."""
-    return np.array(
-        [
-            values[(table.episode == table.episode[n]) & (table.k >= table.k[n])].sum()
-            for n in range(len(table))
-        ]
-    )
-
-
-TABLE = every_play(StopOrGo(6, 1.0))
-
-
-def test_centred_returns_give_the_true_gradient_of_the_termination_example():
-    assert gradient(TABLE, reinforce(TABLE)) == 15 / 16
-    assert gradient(TABLE, TABLE.ret - 3.7) == pytest.approx(15 / 16)
-    assert gradient(TABLE, dr_grpo(TABLE)) == pytest.approx(15 / 16)  # R less the mean of R
-    assert gradient(
-        TABLE, by_group(TABLE.ret, groups(TABLE, ("agent", "k")), centred)
-    ) == pytest.approx(15 / 16)
-    assert gradient(TABLE, restored(TABLE, turn_grpo(TABLE), TABLE.ret)) == pytest.approx(15 / 16)
-
-
-def test_centred_immediate_rewards_are_myopic_in_the_termination_example():
-    rewards = by_group(TABLE.reward, groups(TABLE, ("agent", "k")), centred)
-    assert gradient(TABLE, rewards) == pytest.approx(63 / 128)
-    assert gradient(TABLE, restored(TABLE, at_grpo(TABLE), TABLE.reward)) == pytest.approx(
-        63 / 128, abs=1e-5
-    )
-
-
-def test_sums_of_centred_rewards_are_blind_in_the_termination_example():
-    went = np.array([turn.action.parsed == GO for turn in TABLE.turns])
-    # stopping is no turn of its own: only the steps taken have a reward, and it is always the mean
-    rewards = np.zeros(len(TABLE))
-    rewards[went] = by_group(TABLE.reward[went], groups(TABLE, ("agent", "k"))[went], centred)
-    assert gradient(TABLE, to_go(TABLE, rewards)) == 0.0
-    counted = by_group(TABLE.reward, groups(TABLE, ("agent", "k")), centred)
-    assert gradient(TABLE, to_go(TABLE, counted)) == pytest.approx(63 / 128)
-
-
-def test_absent_turns_counted_as_zero_restore_the_gradient():
-    means = [TABLE.reward[TABLE.k == k].sum() / 64 for k in range(6)]
-    advantages = np.array(
-        [row_ret - sum(means[int(k) :]) for row_ret, k in zip(TABLE.ret, TABLE.k, strict=True)]
-    )
-    assert gradient(TABLE, advantages) == pytest.approx(15 / 16)
 
 
 def learned(name: str, *overrides: str) -> dict:

@@ -80,21 +80,3 @@ def imported(name: str) -> ModuleType:
         if not isinstance(error.__cause__, ImportError):
             raise
         pytest.skip(f"{name} needs {error.__cause__.name}, which is not installed")
-
-
-def test_the_walk_finds_the_rooms_and_some_examples() -> None:
-    found = set(FOLDERS)
-    assert {
-        "gem_ma.kernel.scenario",
-        "gem_ma.engines.small.human",
-        "gem_ma.agents.bots",
-        "gem_ma.scenarios.kuhn",
-    } <= found
-    assert (
-        sum(
-            len(test.examples)
-            for name in ("gem_ma.kernel.scenario", "gem_ma.kernel.parsing")
-            for test in doctest.DocTestFinder().find(import_module(name))
-        )
-        >= 4
-    )

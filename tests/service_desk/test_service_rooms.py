@@ -24,9 +24,3 @@ def test_no_room_of_the_service_imports_one_above_it() -> None:
         for target in imports(path.read_text(encoding="utf-8")):
             if target.startswith(HOME):
                 assert target.removeprefix(HOME).split(".")[0] not in above, (path.name, target)
-
-
-def test_the_service_knows_no_shop() -> None:
-    for path in SERVICE.rglob("*.py"):
-        for target in imports(path.read_text(encoding="utf-8")):
-            assert not target.startswith("gem_ma.scenarios") or target.startswith(HOME), path
