@@ -4,7 +4,6 @@ them alike."""
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 from gem_ma.agents.retail_scripted import RetailScripted
@@ -70,32 +69,3 @@ def test_monitor_and_careful_assistant_read_the_same_yes(text: str) -> None:
     assert wrote is (MEANT[text] == "yes")
     assert [one.code for one in monitor.findings if one.code in ("CONSENT", "MISMATCH")] == []
     assert isinstance(did, Action)
-
-
-@pytest.mark.parametrize(
-    "unit",
-    [
-        "yes ",
-        "no, ",
-        "a",
-        "1",
-        ".",
-        "?",
-        "ok please ",
-        "great, ",
-        "all is just ",
-        "- ",
-        "👍",
-        "not sure ",
-    ],
-)
-def test_the_time_of_an_answer_grows_with_its_length_at_most(unit: str) -> None:
-    def seconds(size: int) -> float:
-        text, times = unit * (size // len(unit)), []
-        for _ in range(3):
-            start = time.process_time()
-            answer(text)
-            times.append(time.process_time() - start)
-        return min(times)
-
-    assert seconds(200_000) <= 3 * seconds(100_000) + 0.02

@@ -24,10 +24,13 @@ from gem_ma.scenarios.service.reading.founded import Basis, worked_out
 from gem_ma.scenarios.service.reading.values import kind_of, tells
 
 from gem_ma import ToolCall
-from tests.natural_refusals import NATURAL, SCATTERED
 from tests.retail_data import TAU, needs_tau, tiny, tiny_tables
 from tests.retail_hacks import PLAIN, SHOTGUN
+from tests.talks.answers import listed
 
+# by the reason that is due; each scattered one names three or more, of which no two are due
+NATURAL = listed("refusals")
+SCATTERED = NATURAL.pop("scattered")
 SETTLED = Outcome("user", "settled", ("Done.",))
 EXCHANGE = {
     "order_id": "#W2",
