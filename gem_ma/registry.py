@@ -49,7 +49,6 @@ _FILE = re.compile(r"(?P<path>.*\.py)(?::(?P<attribute>[^:/]*))?", re.DOTALL)
 @cache
 def catalog(kind: str) -> dict[str, str]:
     """id -> "module:Class" of every scenario, behaviour (`agents`) or engine that is installed."""
-
     found = {entry.name: entry.value for entry in entry_points(group=f"gem_ma.{kind}")}
     # ours win: a package that is installed may not exchange what a shipped config means
     return {**found, **builtin(kind)}

@@ -269,7 +269,6 @@ def slow(
 ) -> tuple[str, str, float] | None:
     """(beginning, unit, growth) of a text on which the pattern costs more than linear time, used
     by the methods that `how` names."""
-
     # most texts are slow by an end that fails; only what looks at the end may be slow without it
     looks = any(mark in pattern.pattern for mark in ("$", "\\Z", "(?!", "(?="))
     ends = ("", "\x00") if looks else ("\x00",)

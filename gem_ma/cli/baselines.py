@@ -48,7 +48,6 @@ def play_baselines(
 
     A baseline that cannot be played costs a line on stderr, not the result. {} after a signal.
     """
-
     wanted = loaded.config.run.baselines
     played = [world for world in worlds.played if world.scenario.baseline_casts]
     if wanted is False or not played:
@@ -77,7 +76,6 @@ def play_baselines(
 def _plans(loaded: Loaded, scenario: Scenario, most: int) -> tuple[list[Plan], int]:
     """The first try of each of the run's tasks (or seeds), or of a fixed draw of so many of
     them; and how many there are."""
-
     # a second try of a task would tell nothing of other tasks
     single_try = loaded.config.model_copy(
         update={"run": loaded.config.run.model_copy(update={"episodes_per_task": 1})}

@@ -122,7 +122,6 @@ def command(
 
 def _doubts(reports: Sequence[Report]) -> list[str]:
     """The rules that could not be tested, which are told."""
-
     doubts = [line for report in reports for line in report.doubts]
     for line in doubts:
         progress_line(f"--strict: {line}")
@@ -150,7 +149,6 @@ def _facts(
 ) -> tuple[dict[str, Any], dict[str, str | Exception], Worlds]:
     """What the config comes to, the answer of each endpoint (or what stands in its way), and the
     worlds. Cheap faults are raised before models are opened."""
-
     config = loaded.config
     open_one = open_config if config.train is None else open_training
     opened = open_one(loaded, seats=not _is_alone(loaded), offline=offline)
@@ -181,7 +179,6 @@ def _is_alone(loaded: Loaded) -> bool:
 
 def _models(opened: Opened, offline: bool) -> tuple[dict[str, Any], dict[str, str | Exception]]:
     """What is known once the models are open, and the answers of those at an endpoint."""
-
     loaded = opened.loaded
     worlds = opened.worlds
     policies = opened.policies
@@ -200,7 +197,6 @@ def _models(opened: Opened, offline: bool) -> tuple[dict[str, Any], dict[str, st
 
 def _implied(loaded: Loaded, policies: Mapping[str, Policy]) -> dict[str, str]:
     """What `train:` implies and does not say: a word -> a line."""
-
     config = loaded.config
     if config.train is None:
         return {}
@@ -211,7 +207,6 @@ def _implied(loaded: Loaded, policies: Mapping[str, Policy]) -> dict[str, str]:
 
 def _cells(source: str, overrides: tuple[str, ...], offline: bool) -> dict[str, Any]:
     """What a study would play. Raises ConfigError with the faults of all cells."""
-
     study = load_study(source, overrides, typed=True)
     policies = Policies(list(study.cells.values()))
     episodes = 0
@@ -229,7 +224,6 @@ def _cells(source: str, overrides: tuple[str, ...], offline: bool) -> dict[str, 
 
 def _refusal(answers: Mapping[str, str | Exception]) -> int:
     """The exit code of the first endpoint that does not answer, 0 where all do."""
-
     errors = [answer for answer in answers.values() if isinstance(answer, Exception)]
     # one code for all: the first is as good as any, and each has its line
     return exit_code(errors[0]) if errors else 0
@@ -266,7 +260,6 @@ def _emit(
     reports: Sequence[Report],
 ) -> None:
     """Prints a table of the facts and the rules' report; on stderr, what an endpoint refused."""
-
     rows = [("scenario", f"{facts['scenario']}: no rule is broken")]
     if not _is_alone(loaded):
         rows = [("config", f"{source}: no fault"), *rows, *_config_rows(loaded, facts, answers)]

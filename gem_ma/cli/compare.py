@@ -40,7 +40,6 @@ def command(first: str, second: str, scores: tuple[str, ...], whole: bool, as_js
     95 % interval over tasks, p, and p adjusted (Holm): success and returns are one family of
     tests, measures another. Where one score is the question, name it by --score.
     """
-
     comparison = compare_runs(*_paths(first, second), once(), scores)
     if as_json:
         emit_json(comparison)
@@ -56,7 +55,6 @@ def _paths(first: str, second: str) -> tuple[Path, Path]:
 
 def _text(comparison: Mapping[str, Any], whole: bool) -> str:
     """The tables of a comparison: where from, flips, scores, and what it comes to."""
-
     only = f"{comparison['only_a']} only in A, {comparison['only_b']} only in B"
     rows = [("A", comparison["a"]), ("B", comparison["b"])]
     rows += [("differs by", change) for change in comparison["settings"]]

@@ -26,6 +26,5 @@ def schema(as_json: bool) -> int:
     An editor that speaks YAML checks a file whose first line is
     `# yaml-language-server: $schema=gem_ma.schema.json`.
     """
-
     emit_json(config_schema())
     return 0

@@ -90,7 +90,6 @@ def command(
     Retail runs on tau-bench's tasks where TAU_BENCH_PATH names a checkout, else on a world of
     our own. The same command again takes up what is done.
     """
-
     # trainings that have ended are only read, which needs no torch
     if language_model and not all(map(_finished, _subsets("transformers", out, seed)[1].values())):
         from gem_ma.engines.local.loading import import_stack
@@ -119,7 +118,6 @@ def command(
 
 def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, Any], Section]:
     """Three assistants in front of the same scripted customers."""
-
     rows = []
     paths = {}
     scenario = None
@@ -172,7 +170,6 @@ def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, An
 
 def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str, Any], Section]:
     """The same warm-started pair, with every subset of it learning."""
-
     config = CONFIGS[kind]
     overrides, paths = _subsets(kind, out, seed)
     summaries = {
@@ -233,7 +230,6 @@ def _score_row(name: str, score: Mapping[str, Any]) -> list[str]:
 
 def _success_curves(paths: Mapping[str, Path], start: Mapping[str, Any], steps: int) -> Curves:
     """The success in training of each pair, and a level line for the pair that learns nothing."""
-
     curves = learning_curves(
         {name: [path] for name, path in paths.items()},
         "success",
@@ -251,7 +247,6 @@ def _success_curves(paths: Mapping[str, Path], start: Mapping[str, Any], steps: 
 
 def _subsets(kind: str, out: Path, seed: int) -> tuple[dict[str, tuple[str, ...]], dict[str, Path]]:
     """Who learns -> the overrides of that training, and its run folder."""
-
     shared = [f"run.seed={seed}"]
     shared += [
         f"train.warm_start.{name}.episodes={DEMONSTRATIONS[kind]}"
@@ -274,7 +269,6 @@ def _subsets(kind: str, out: Path, seed: int) -> tuple[dict[str, tuple[str, ...]
 
 def _make_model(out: Path) -> None:
     """Makes the tiny model where it is not there yet."""
-
     if not (out / MODEL / "tokenizer.json").exists():
         make_model(str(out / MODEL), "referential")
 
@@ -283,14 +277,12 @@ def _finished(
     path: Path, keys: Sequence[str] = ("before", "after", "steps")
 ) -> dict[str, Any] | None:
     """The summary of a run that has ended, None for one that has still to be done."""
-
     return read_summary(path, tuple(keys)) if (path / "summary.json").is_file() else None
 
 
 def _run_path(out: Path, stem: str, loaded: Loaded, apart: Mapping[str, Any] | None = None) -> Path:
     """The run folder of one play of the demo: other settings, another number of tasks or other
     data have another one."""
-
     return run_path(stem, {**loaded.identity(), "demo": dict(apart or {})}, root=out)
 
 
@@ -299,7 +291,6 @@ def _train_all(
 ) -> dict[str, Any]:
     """Trains every subset, each in a process of its own, as many at once as there are cores;
     gives their summaries."""
-
     running: list[subprocess.Popen[str]] = []
     with ThreadPoolExecutor(max(1, min(len(paths), os.cpu_count() or 1))) as pool:
         try:

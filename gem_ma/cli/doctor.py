@@ -71,7 +71,6 @@ def command(as_json: bool) -> int:
 
     Exits with 1 where something that is installed cannot be used, or the base is not whole.
     """
-
     facts = examined()
     code = int(bool(facts["faults"]))
     if as_json:
@@ -97,7 +96,6 @@ def command(as_json: bool) -> int:
 
 def examined() -> dict[str, Any]:
     """Everything that the command prints, as plain data."""
-
     packages = [
         _package(name, extra, MODULES.get(name, name))
         for extra, names in EXTRAS.items()
@@ -131,7 +129,6 @@ def examined() -> dict[str, Any]:
 
 def _is_set(name: str) -> str:
     """Whether a key can be had, and where from; never its value."""
-
     return f"set, in {NAME}" if is_written(name) else "set" if variable(name) else "not set"
 
 
@@ -150,7 +147,6 @@ def _engines(
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Engine -> whether it can run, and what to type where not; and the faults of engines that
     cannot be imported."""
-
     engines = {}
     faults = []
     for engine in objects("engines"):
@@ -175,7 +171,6 @@ def _engines(
 
 def _here(devices: Sequence[str]) -> dict[str, Any]:
     """This version, this Python, this machine."""
-
     # a container may allow fewer cores than the machine has
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
@@ -217,7 +212,6 @@ def _package(name: str, extra: str, module: str) -> Package:
 def _ranges() -> dict[str, str]:
     """Distribution -> the versions that gem_ma asks for; empty where it runs from a folder that
     is not installed."""
-
     try:
         lines = metadata.requires("gem-ma") or []
     except metadata.PackageNotFoundError:
@@ -240,7 +234,6 @@ def _fits(version: str, wanted: str) -> bool:
 
 def _broken(module: str) -> str | None:
     """Why this installed module cannot be used, or None."""
-
     try:
         found = importlib.import_module(module)
         # what an interrupted install leaves is an empty folder, which Python takes for a module

@@ -29,7 +29,6 @@ BYTES_PER_TOKEN = 4
 
 def remote(policies: Mapping[str, Policy]) -> dict[str, Reachable]:
     """Policy -> its engine, for those that a server samples."""
-
     engines = {name: policy.core for name, policy in policies.items()}
     return {name: engine for name, engine in engines.items() if isinstance(engine, Reachable)}
 
@@ -94,7 +93,6 @@ def estimate(
     and the scenario: rather too many turns than too few. No bound: a behaviour may ask its model
     again for an answer that filling never gives.
     """
-
     engines = remote(policies)
     fillers = {name: _Filler(GUESSED_ANSWER) for name in policies}
     table = {name: replace(policy, engine=fillers[name]) for name, policy in policies.items()}

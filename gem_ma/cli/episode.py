@@ -23,7 +23,6 @@ def show_episode(
 ) -> None:
     """Prints the episode, with `is_full` its long texts too. Raises ConfigError where the run has
     none like it."""
-
     episode, same = find(path, which, judge)
     if as_json:
         from gem_ma.record.codec import dump_episode
@@ -52,7 +51,6 @@ def find(path: Path, which: str, judge: Judge) -> tuple[Episode, list[str]]:
     `which` is one of KINDS, a task (`test/153`, or `153`), a task with its repeat
     (`test/153#1`), or a seed.
     """
-
     if which in ("won", "lost") and judge.success is None:
         raise ConfigError(
             f"{path}: no play can be called {which}, since its scenario has no notion of success or"
@@ -109,7 +107,6 @@ def name_of(episode: Episode) -> str:
 
 def verdict(episode: Episode, judge: Judge) -> list[tuple[str, str]]:
     """What came of the play, and why, as rows of a table."""
-
     success = judge.success(episode) if judge.success is not None and episode.end.scored else None
     word = "failed" if not episode.end.scored else "cut" if episode.end.bootstraps else "ended"
     rows = [

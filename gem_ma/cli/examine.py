@@ -48,7 +48,6 @@ def examine(
     `record`: a run folder whose manifest keeps the result. Raises ConfigError where the scenario
     has no examiners for this agent.
     """
-
     loaded.config.only  # noqa: B018 (refuses several: an agent may have another part in each)
     opened = open_config(loaded, seats=False)
     world = opened.worlds.played[0]
@@ -87,7 +86,6 @@ def examine(
 def _examination(loaded: Loaded, scenario: Scenario, agent: str) -> Config:
     """The config with examiners in all seats but the agent's, one try each. Raises ConfigError
     where there are none."""
-
     if agent not in scenario.agents:
         raise ConfigError(
             f"--examine {agent}: no agent of {scenario.id} has this"
@@ -155,7 +153,6 @@ def _is_lost(episode: Episode, judge: Judge) -> bool:
 
 def _loss(episode: Episode, judge: Judge) -> dict[str, Any]:
     """Which episode was lost and why, in short."""
-
     # the last reason stands nearest to the verdict
     why = next((entry.why for entry in reversed(episode.ledger) if entry.why), "")
     first = (episode.error or "").split("\n", 1)[0]
@@ -215,7 +212,6 @@ def _loss_text(loss: Mapping[str, Any]) -> str:
 def _verdict(result: dict[str, Any], at_least: float | None) -> int:
     """1 where the ceiling is below what is wanted, or where nothing could be scored; failed
     episodes count as lost."""
-
     mean = result["ceiling"]["mean"] if result["ceiling"] else None
     if at_least is None:
         return 0 if mean is not None else 1

@@ -72,7 +72,6 @@ def command(
     preference           one prompt, and two acts of which one led to more
     tau1, tau2           talks of assistant and user, as those benchmarks store results
     """
-
     if out == "-":  # it would become the name of a file
         raise click.UsageError("--out names a file or a folder; nothing is written to stdout")
     path = run_folder(run)
@@ -113,7 +112,6 @@ def _why_few(made: dict[str, Any], agents: tuple[str, ...]) -> str:
 
 def _facts(path: Path) -> dict[str, Any]:
     """What a format says of the whole run."""
-
     manifest = read_manifest(path)
     resolved = read_resolved(path)
     policies = resolved.get("policies") or {}

@@ -47,7 +47,6 @@ Examples:
 def command(kind: str, root: str, sort: str | None, as_json: bool) -> int:
     """List what is there: scenarios, agents (behaviours), engines, wrappers, shipped configs or
     runs."""
-
     if sort is not None and kind != "runs":
         raise click.UsageError("--sort is for runs; the others stand in the order of their names")
     if kind == "runs":
@@ -111,7 +110,6 @@ def _row(kind: str, entry: dict[str, Any]) -> tuple[str, ...]:
 
 def foreign() -> str:
     """How scenarios of other libraries are named, in two lines."""
-
     prefixes = ", ".join(registry.builtin("worlds"))
     return (
         "A file is a scenario, too: game.py. So is an environment of another library, as"
@@ -121,7 +119,6 @@ def foreign() -> str:
 
 def capability_table(engines: list[dict[str, Any]]) -> str:
     """Engines x capabilities, as text."""
-
     # the registry of capabilities is the only list, so that a new one appears here by itself
     names = [capability.__name__ for capability in CAPABILITIES]
     rows = [
@@ -143,7 +140,6 @@ def players(cast: dict[str, str], models: dict[str, str]) -> str:
 def objects(kind: str) -> list[dict[str, Any]]:
     """Every scenario, behaviour, engine or wrapper of the catalog; one that cannot be imported has
     an `error`."""
-
     facts = []
     for name in sorted(registry.catalog(kind)):
         try:
@@ -207,7 +203,6 @@ _FACTS = {
 
 def configs() -> list[dict[str, Any]]:
     """Every shipped config with the command that it is for and the sentence on its first line."""
-
     listed = []
     for path in shipped_configs():
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -233,7 +228,6 @@ def configs() -> list[dict[str, Any]]:
 
 def changed_runs(entries: list[dict[str, Any]]) -> str:
     """A line about the runs whose code or data is gone or differs; "" where none is."""
-
     words = [
         f"{entry['run']}: {changed}"
         for entry in entries
@@ -244,7 +238,6 @@ def changed_runs(entries: list[dict[str, Any]]) -> str:
 
 def runs(root: Path) -> list[dict[str, Any]]:
     """The run folders below a folder."""
-
     return list_runs(root)
 
 
@@ -273,13 +266,11 @@ def _fact(run: dict[str, Any], key: str) -> Any:
 
 def summary_of(factory: Any) -> str:
     """The first sentence of a docstring."""
-
     return first_sentence(factory.__doc__ or "")
 
 
 def option_names(factory: Any, *fed: str) -> list[str]:
     """The options of a constructor, less what the driver gives."""
-
     return [
         name
         for name, parameter in (signature(factory, fed) or {}).items()

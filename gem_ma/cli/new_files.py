@@ -100,7 +100,6 @@ def config(name: str, source: str, learns: tuple[str, ...], model: str, as_json:
     Example:
       gem-ma new config market --scenario market.py --learns all
     """
-
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
         raise click.UsageError(f"{name}: the name of a config has letters, digits, _ and -")
     file = name if name.endswith((".yaml", ".yml")) else f"{name}.yaml"
@@ -184,7 +183,6 @@ def _quoted(text: str) -> str:
 
 def _check_name(name: str) -> None:
     """Raises UsageError for a name that Python cannot import."""
-
     if not name.isidentifier() or keyword.iskeyword(name):
         word = re.sub(r"\W+", "_", name.removesuffix(".py")).strip("_").lower()
         meant = f", as in {word}" if word.isidentifier() and word != name else ""
@@ -204,7 +202,6 @@ def _filled(template: str, name: str, words: Mapping[str, str]) -> str:
 
 def _write(texts: Mapping[str, str], commands: list[str], as_json: bool) -> int:
     """Writes the files, all or none, and says what to type next."""
-
     for file in texts:
         if Path(file).exists():
             raise ConfigError(f"{file}: stands there already; take another name, or remove it")

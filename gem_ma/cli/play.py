@@ -49,7 +49,6 @@ def command(
     typing error is not a move and is asked again. Every play has a new start, unless --seed names
     one; it is recorded as any run, and a model plays another seat by --AGENT ENGINE/NAME.
     """
-
     if seed is None:
         seed = drawn_seed()
     source, words = seated(source, overrides, base_urls)
@@ -64,7 +63,6 @@ def command(
 
 def _seat_of(loaded: Loaded, agent: str | None) -> str:
     """The seat that is wanted. Raises UsageError where there is no such one."""
-
     agents = list(seats_by_name(loaded.config, base=loaded.base))
     if agent is None and len(agents) == 1:
         return agents[0]
@@ -77,7 +75,6 @@ def _seat_of(loaded: Loaded, agent: str | None) -> str:
 
 def _show(path: Path, seat: str, seed: int) -> None:
     """What came of it, in few lines: the person has just seen the play."""
-
     summary = read_summary(path) or {}
     rows = []
     if summary.get("success") is not None and summary["success"]["mean"] is not None:

@@ -35,7 +35,6 @@ Examples:
 def command(runs: tuple[str, ...], out: str | None, as_json: bool) -> int:
     """Write the page of a run: one file with scores, lost plays, curves and transcripts, which
     needs no server. Also of several runs together, and of a study's folder."""
-
     target = Path(out) if out is not None else None
     # the page of another run is not replaced
     if target is not None and target.is_dir() and not (target / "manifest.json").exists():
@@ -53,7 +52,6 @@ def command(runs: tuple[str, ...], out: str | None, as_json: bool) -> int:
 
 def _runs(runs: tuple[str, ...], target: Path | None) -> Path:
     """The page of runs that play or learn, each judged by its own scenario."""
-
     paths = [run_folder(run) for run in runs]
     say = once()
     judges = [record_for_page(path, say, say).judge for path in paths]

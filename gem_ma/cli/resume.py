@@ -59,7 +59,6 @@ def command(
     A KEY=VALUE replaces one setting that no result so far depends on, as in run.concurrency=4.
     Code that its config names is run.
     """
-
     path = run_folder(run)
     manifest = read_manifest(path)
     # it has every default written out, so that a version with other defaults goes on alike
@@ -91,7 +90,6 @@ def command(
 
 def _earlier(manifest: dict[str, Any], typed: list[str]) -> list[str]:
     """What earlier resumes changed, which still holds, but for what is typed now."""
-
     replaced = tuple(f"{override.partition('=')[0].strip()}." for override in typed)
     changes = recorded_changes(manifest.get("resumed")).items()
     return [

@@ -27,7 +27,6 @@ LOST_SHOWN = 5
 def run_folder(run: str) -> Path:
     """The run folder of this path, or of this name below runs/. Raises ConfigError with the
     nearest names."""
-
     # a path that exists wins over a name below runs/
     for path in (Path(run), Path("runs", run)):
         if (path / "manifest.json").is_file():
@@ -59,7 +58,6 @@ def run_folder(run: str) -> Path:
 def played_run(run: str, what: str) -> Path:
     """`run_folder` of a run that only played. Raises ConfigError for a training: its plays are of
     a policy that changed, so they have no score together."""
-
     path = run_folder(run)
     if read_manifest(path).get("command") == "train":
         trained = (read_summary(path) or {}).get("models")
@@ -79,21 +77,18 @@ def played_run(run: str, what: str) -> Path:
 
 def tell_changes(path: Path) -> None:
     """Says what of a run's code or data was edited while it played: its plays are of before."""
-
     if words := differing(path):
         progress_line(f"{words}; these plays are of the code and data as they were then")
 
 
 def success_of(scenario: Scenario) -> Any:
     """The scenario's notion of success, or None where it has none."""
-
     return Judge.of(scenario).success
 
 
 def report_of(path: Path, judge: Judge) -> Path | None:
     """Writes the page of a run; a page that cannot be written costs a line on stderr, not the
     result."""
-
     try:
         return write_report(path, judge=judge)
     except StoreError as error:
@@ -112,7 +107,6 @@ def show_summary(
 ) -> None:
     """Prints a score; `more` rows stand before the places. Not `whole`: many measures and groups
     are one row that says how to see them."""
-
     if as_json:
         emit_json({"run": str(path), "report": str(report) if report else None, **summary})
         return
@@ -132,7 +126,6 @@ def show_summary(
 
 def lost_rows(summary: Mapping[str, Any], path: Path) -> list[tuple[str, str]]:
     """A row for each of the first lost plays: its name, as `--episode` takes it, and why."""
-
     # a summary of an older version lists none
     lost = summary.get("lost") or {"count": 0, "episodes": []}
     if not lost["count"]:

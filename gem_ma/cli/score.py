@@ -38,7 +38,6 @@ def command(run: str, scenario: str | None, whole: bool, as_json: bool) -> int:
     The rules that are installed now judge: where they have changed, `changed` says what the run
     recorded and what comes out now. A run whose scenario is code of its own needs --scenario.
     """
-
     path = played_run(run, "scored")
     record = open_record(path, progress_line, scenario)
     with damage(path / "episodes.jsonl"):
@@ -63,5 +62,4 @@ def command(run: str, scenario: str | None, whole: bool, as_json: bool) -> int:
 
 def _as_json(summary: dict[str, object]) -> dict[str, object]:
     """As summary.json has it: tuples are lists there, and numbers that are not finite null."""
-
     return dict(json.loads(json.dumps(finite(summary))))

@@ -74,7 +74,6 @@ def command(
     Programs in Python do so by gem_ma.trainers.seat, all others as docs/serve.md says. The
     same command again continues where it stopped.
     """
-
     changes = {"scenario.tasks": tasks, "run.concurrency": concurrency}
     # a program in place of the behaviour, whose options nobody reads then; the run's digest knows
     extra = [
@@ -125,7 +124,6 @@ def _serve(
 
 def _key(name: str | None) -> str | None:
     """The key in the variable of this name. Raises ConfigError."""
-
     if name is None:
         return None
     if not os.environ.get(name):
@@ -135,7 +133,6 @@ def _key(name: str | None) -> str | None:
 
 def check(loaded: Loaded, seats: Sequence[str], learns: bool) -> None:
     """Raises ConfigError for what cannot be served."""
-
     config = loaded.config
     train = loaded.config.train
     if loaded.study:

@@ -74,7 +74,6 @@ def command(
 
 def show_scenario(name: str, as_json: bool) -> None:
     """Prints what a scenario declares and what it asks first."""
-
     facts = scenario_facts(name)
     if as_json:
         emit_json(facts)
@@ -116,7 +115,6 @@ def _cast_text(cast: Mapping[str, str]) -> str:
 def scenario_facts(name: str) -> dict[str, Any]:
     """Everything that a scenario declares, as JSON values; `example` is its first decision point
     on `test/0`, seed 0."""
-
     scenario = registry.make(name)
     tasks: dict[str, int] = {}
     for split in SPLITS:
@@ -190,7 +188,6 @@ def show_run(
     Nothing that the folder names is imported: a scenario that is not installed does not judge
     its run unless the user names it as `scenario`, and what was recorded is shown.
     """
-
     path: Path = run_folder(run)
     if which is not None:
         judge = open_record(path, progress_line, scenario).judge
@@ -224,7 +221,6 @@ def show_played(
 ) -> None:
     """Prints the score of a run that plays, or of the episodes that a training has played so
     far, and its lost plays."""
-
     stored = read_summary(path) or {}
     record = open_record(path, progress_line, scenario)
     # a summary that counts other episodes is of an earlier state of the run

@@ -74,7 +74,6 @@ def command(
     that replace what stands there. Every cell is a run folder below the study's. The same
     command again continues where it stopped, and plays what the grid has gained.
     """
-
     options = {"scenario.tasks": tasks, "run.concurrency": concurrency}
     extra = [f"{key}={value}" for key, value in options.items() if value is not None]
     loaded = load_study(source, (*overrides, *extra), typed=True)
@@ -98,7 +97,6 @@ def study(
 ) -> int:
     """Plays what is not done yet, compares all; gives the exit code. Raises Interrupted after a
     signal."""
-
     opened = open_cells(loaded)
     planned = {names: cell.worlds.count() for names, cell in opened.items()}
     report = loaded.sections.report
@@ -134,7 +132,6 @@ def _play(
 ) -> dict[Names, Cell]:
     """Plays every cell, one after the other; those up to a signal. Raises BudgetError and
     EndpointError with how to go on."""
-
     with stopping, Progress(total, quiet=quiet) as progress:
         playing = Playing(stopping, progress, measures, fresh, report_of)
         try:
@@ -148,7 +145,6 @@ def _play(
 def _page(loaded: LoadedStudy, summary: Mapping[str, Any], path: Path) -> Path | None:
     """Writes the page of the study; one that cannot be written costs a line on stderr, not the
     result."""
-
     try:
         return write_study(
             path, summary, tables=loaded.sections.report.tables, plots=loaded.sections.report.plots
@@ -164,7 +160,6 @@ def _verdict(
 ) -> int:
     """0, or 1 and a line about it where a policy of a cell never spoke, or a cell has more failed
     episodes than its config allows."""
-
     code = 0
     for names, played in cells.items():
         for line in lines_of(played.summary):

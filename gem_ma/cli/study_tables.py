@@ -24,7 +24,6 @@ def show_study(
     tables: Sequence[str] = TABLES,
 ) -> None:
     """Prints one table of each score that is compared."""
-
     if as_json:
         emit_json({"run": str(path), "report": str(report) if report else None, **summary})
         return
@@ -59,7 +58,6 @@ def matrix_title(summary: Mapping[str, Any]) -> str:
 
 def matrix(summary: Mapping[str, Any], score: str) -> tuple[list[list[str]], list[str]]:
     """Rows and head of a table with one place per cell of two axes."""
-
     (rows, row_names), (columns, column_names) = summary["axes"].items()
     scores = {
         (cell["names"][rows], cell["names"][columns]): cell["scores"].get(score)
@@ -89,7 +87,6 @@ def cell_head(summary: Mapping[str, Any]) -> list[str]:
 
 def cell_rows(summary: Mapping[str, Any], score: str) -> list[list[str]]:
     """One row per cell: its score, and how it differs from the reference on the same plays."""
-
     differences = {tuple(row["names"].values()): row for row in summary["comparisons"][score]}
     rows = []
     for cell in summary["cells"]:

@@ -62,7 +62,6 @@ def command(
     --multi_gpu --num_processes 8 -m gem_ma train CONFIG`, whose machines must all see the run
     folder.
     """
-
     loaded = load(source, overrides, configs_first=True, typed=True)
     if loaded.study:
         raise ConfigError(
@@ -108,7 +107,6 @@ def learn(
 ) -> int:
     """Trains in the run folder and prints scores before and after; gives the exit code. `resume`
     is what goes on with it. Raises Interrupted after a signal."""
-
     opened = open_training(loaded)
     worlds = opened.worlds
     # before models are opened: every process takes the device of its rank
@@ -144,7 +142,6 @@ def learn(
 
 def _is_started_here() -> bool:
     """Whether `gem-ma train --processes N` started this process, not another launcher."""
-
     return STARTED in os.environ
 
 
@@ -160,7 +157,6 @@ class _Training(NamedTuple):
     def train(self, teams: Any, quiet: bool) -> dict[str, Any]:
         """Learns until the last step or a signal; gives the summary, {} after a signal. Raises
         BudgetError and EndpointError with how to go on."""
-
         config = self.loaded.config
         stopping = self.stopping
         summary = dict[str, Any]()
@@ -197,7 +193,6 @@ class _Training(NamedTuple):
 
     def add_baselines(self, summary: dict[str, Any], quiet: bool) -> None:
         """Plays the scenario's baselines and writes their scores into the run's summary."""
-
         path = self.folder.path
         with self.stopping:
             scores = play_baselines(self.loaded, self.worlds, path, self.stopping, quiet)

@@ -20,7 +20,6 @@ RATED = 8  # members of a league whose ratings are printed; the page has all
 def verdict(summary: Mapping[str, Any], loaded: Loaded, failed: int, ended: int, path: Path) -> int:
     """0, or 1 and a line about it where a policy learned nothing, one that does not learn never
     spoke, or more episodes failed than the config allows."""
-
     # a learner that never got a gradient has a loss curve like any other
     idle = [*summary.get("learned_nothing", {}).values()]
     # those who do not learn may have been out of reach all the time
@@ -48,7 +47,6 @@ def show_training(
     report: Path | None = None,
 ) -> None:
     """Prints what learning changed: each measure before and after."""
-
     # an interrupted episode is never recorded
     counts = {"episodes": ended, "ok": ended - failed, "failed": failed, "excluded": 0}
     if as_json:
@@ -111,6 +109,5 @@ def _measures(scores: dict[str, Any]) -> dict[str, float | str | None]:
 
 def _cell(value: float | str | None, other: float | str | None) -> str:
     """A value of a table, in one form with that of the other exam."""
-
     beside = None if isinstance(other, str) else other
     return value if isinstance(value, str) else decimal(value, beside)

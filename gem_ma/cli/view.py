@@ -33,7 +33,6 @@ def command(run: str | None, port: int, scenario: str | None, trust: bool, opens
     """Show runs in a browser: all episodes in lanes, tokens by advantage, a run while it is played.
     Type another action at a step, and the play goes on from there; or play an agent yourself. The
     server listens on this machine alone; Ctrl-C ends it."""
-
     library()  # before anything is said
     folder = Path(run if run is not None else "runs")
     if run is None or (folder.is_dir() and not (folder / "manifest.json").exists()):

@@ -31,7 +31,6 @@ def worker_options(command: F) -> F:
 
 def check_ray(ray: str | None, workers: int | None, processes: int) -> None:
     """Raises ConfigError for options that do not go together."""
-
     if workers is not None and ray is None:
         raise ConfigError(f"--workers {workers}: these are workers of Ray; add --ray local")
     if ray is not None and processes > 1:
@@ -42,7 +41,6 @@ def check_ray(ray: str | None, workers: int | None, processes: int) -> None:
 def joined(loaded: Loaded, ray: str | None, workers: int | None) -> Iterator[Teams]:
     """The processes of a training: those of a launcher, or one that learns and workers that play.
     However the training ends, no worker plays on. Raises ConfigError, EngineError."""
-
     if ray is None:
         yield join()
         return

@@ -16,7 +16,6 @@ SEEDS = 10**6  # starts to draw from; a short number can be typed again
 
 def drawn_seed() -> int:
     """A start that nobody has chosen."""
-
     return random.SystemRandom().randrange(SEEDS)
 
 
@@ -25,7 +24,6 @@ def with_person(
 ) -> Loaded:
     """The config of some plays with a person as `agent`; `words` are overrides. Raises ConfigError
     and DataError as `load` does."""
-
     config = load(source, words).without_training().config
     # baselines are for scores, and nobody waits for them after a game
     chosen = ["run.baselines=false", f"run.seed={seed}", *_tasks(config, words, plays, seed)]
@@ -35,7 +33,6 @@ def with_person(
 def _tasks(config: Config, words: Sequence[str], plays: int, seed: int) -> list[str]:
     """Which tasks are played: those that were typed, else some that the seed draws; in a scenario
     of one task the seed alone makes the difference."""
-
     if config.scenario is None or any(word.startswith("scenario.tasks=") for word in words):
         return []
     tasks = scenario_of(config).tasks(config.scenario.split)

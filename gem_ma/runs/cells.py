@@ -36,7 +36,6 @@ _NO_SEATS: dict[str, Any] = {"agents": {}, "scenarios": {}}
 
 def cell_path(path: Path, names: Sequence[str], loaded: Loaded) -> Path:
     """The run folder of a cell."""
-
     # a file system takes 255 bytes a name; the digest tells apart what is cut alike
     return run_path("-x-".join(names)[:120], loaded.identity(), root=path)
 
@@ -44,7 +43,6 @@ def cell_path(path: Path, names: Sequence[str], loaded: Loaded) -> Path:
 def study_path(loaded: LoadedStudy) -> Path:
     """The folder of a study: named by what all of its cells share, so that a grid that grows
     keeps its folder."""
-
     # without the grid: a cell more or less is the same study
     return run_path(
         loaded.stem, {**loaded.shared, "study": {"repeats": loaded.sections.study.repeats}}
@@ -53,7 +51,6 @@ def study_path(loaded: LoadedStudy) -> Path:
 
 def keep_config(loaded: LoadedStudy, path: Path) -> None:
     """Writes the study's config into its folder, what was typed beside it in comments."""
-
     text = loaded.text if loaded.text.endswith("\n") else loaded.text + "\n"
     # as comments: the file stays what was written, and says what was typed beside it
     typed = "".join(f"# override {json.dumps(override)}\n" for override in loaded.overrides)
@@ -69,7 +66,6 @@ def keep_comparison(
 ) -> dict[str, Any]:
     """Compares the cells as the sections of the study want them, and writes study.json; `about` are
     the first keys of what it gives."""
-
     tests = loaded.sections.report.tests
     compared = study_summary(
         loaded.axes,
@@ -100,7 +96,6 @@ class Policies:
 
     def of(self, opened: Opened) -> dict[str, Policy]:
         """The policies that this cell samples from, the next of the cells."""
-
         loaded = opened.loaded
         keys = self._keys(loaded)
         needed = set().union(*self.left)
@@ -133,7 +128,6 @@ class Policies:
 
 def open_cells(loaded: LoadedStudy, *, offline: bool = False) -> dict[Names, Opened]:
     """Every cell, opened; cells with the same options share one scenario, and its data."""
-
     made: dict[str, Scenario] = {}
     return {
         names: open_config(cell, seats=False, offline=offline, made=made)
@@ -147,7 +141,6 @@ def check_measures(names: Sequence[str], cells: Mapping[Names, Opened]) -> None:
     What a scenario measures is known from a play: one of two decision points, with silent
     agents, which is not kept.
     """
-
     if not names:
         return
     known: dict[str, None] = {}
@@ -172,7 +165,6 @@ def check_measures(names: Sequence[str], cells: Mapping[Names, Opened]) -> None:
 
 def _scores_of(world: World) -> list[str]:
     """The names of the scores that plays of a world will have."""
-
     judge = Judge.of(world.scenario)
     measures = judge.measures(_tried(world)) if judge.measures is not None else {}
     named = [f"return {world.named(agent)}" for agent in world.scenario.agents]
@@ -220,7 +212,6 @@ class Playing:
 
     async def cell(self, opened: Opened, path: Path) -> Cell:
         """Plays what this cell's run folder lacks and gives what came of it."""
-
         loaded = opened.loaded
         worlds = opened.worlds
         policies = opened.policies
@@ -257,7 +248,6 @@ class Playing:
 
 def _world(worlds: Worlds) -> str:
     """Which tasks and data a cell plays on: only cells of the same world are compared by task."""
-
     facts = []
     for world in worlds.played:
         settings = world.config.only

@@ -25,7 +25,6 @@ def compare_runs(first: Path, second: Path, say: Say, scores: Sequence[str] = ()
 
     Raises ConfigError for a training and where no play is in both, StoreError for damage.
     """
-
     for path in (first, second):
         if read_manifest(path).get("command") == "train":
             raise ConfigError(
@@ -40,7 +39,6 @@ def compared(
     first: Path, second: Path, before: Cell, after: Cell, scores: Sequence[str] = ()
 ) -> dict[str, Any]:
     """What `compare_runs` gives, of two folders whose cells are made already."""
-
     # returns may each be finite, and their differences not
     with damage(Path(f"{first} or {second}")):
         comparison = compare_cells(before, after, scores)
@@ -56,7 +54,6 @@ def compared(
 def judged_cell(path: Path, judge: Judge) -> Cell:
     """The scores of a run folder's plays, each judged now; without a summary but for the names of
     the measures. Raises StoreError for damage."""
-
     copies = Copies()
     with damage(path / "episodes.jsonl"):
         values, measures = scores_of(copies.watching(read_episodes(path)), judge)
@@ -66,7 +63,6 @@ def judged_cell(path: Path, judge: Judge) -> Cell:
 
 def world_of(path: Path) -> str:
     """The scenario's settings of a run folder: equal where equal tasks are the same problems."""
-
     resolved = read_resolved(path)
     scenario = resolved.get("scenarios") or resolved.get("scenario") or {}
     # how many tasks were asked for changes none of them

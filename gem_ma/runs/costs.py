@@ -38,7 +38,6 @@ def costs_of(
 
 def prices_of(config: Config) -> dict[str, Callable[[Usage], float | None]]:
     """What a reply of each policy with a price cost, in USD."""
-
     priced = {name: policy.options.get("price") for name, policy in config.policies.items()}
     prices = {name: Price.of(price, f"policy {name!r}") for name, price in priced.items()}
     return {name: price.of_usage for name, price in prices.items() if price is not None}
@@ -73,7 +72,6 @@ def other_models(
 def _is_bought(policy: PolicySettings, runs_code: bool) -> bool:
     """Whether a policy samples for money from weights that are somebody else's; False for an
     engine that could not be asked without running what a config names, unless that is wanted."""
-
     kind = policy.model.partition("/")[0]
     if not runs_code and not known("engines", kind):
         return False

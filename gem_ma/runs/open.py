@@ -95,7 +95,6 @@ def open_folder(
 ) -> RunFolder:
     """The run folder, made or taken up. Its manifest holds digests of data and weights: a run
     may not go on with others."""
-
     config = loaded.config
     resolved = loaded.resolved()
     used = files_used(resolved, policies)
@@ -160,7 +159,6 @@ def _exams(worlds: Worlds) -> dict[str, Any]:
 
 def _digest(policy: Policy) -> Any:
     """What tells these weights from others; None where an engine cannot say."""
-
     engine = policy.core
     return engine.fingerprint() if isinstance(engine, Weighs) else None
 

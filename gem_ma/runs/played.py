@@ -27,7 +27,6 @@ class Played:
 
     def row(self, episode: Episode) -> dict[str, Any]:
         """The columns of one play, as `gem_ma.Run.rows` names them."""
-
         row = flat_row(episode, self.judge.success or (lambda one: None))
         for agent, seat in episode.cast.items():
             row[f"model {agent}"] = self.models.get(seat.policy)

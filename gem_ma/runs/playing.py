@@ -142,7 +142,6 @@ async def play_into(
     come (`interrupted.jsonl`) until their play has ended: whatever stops it, SIGKILL too,
     playing on buys none of them twice.
     """
-
     people = asks_person(policies)
     if people:
         # a progress line that is drawn anew would erase what they type, and two plays at once
@@ -172,13 +171,11 @@ def outcome(episode: Episode) -> str:
 
 def _paid(policies: Mapping[str, Policy]) -> dict[str, Policy]:
     """The policies whose replies cost something: those at an endpoint."""
-
     return {name: policy for name, policy in policies.items() if isinstance(policy.engine, Priced)}
 
 
 def _remembering(folder: RunFolder, paid: Mapping[str, Policy]) -> dict[str, Policy]:
     """The policies, with engines that write each reply down and answer from what is written."""
-
     if not paid:
         return {}
     bought = read_replies(folder.path)
@@ -199,7 +196,6 @@ async def _record(
     is_paid: bool,
 ) -> str:
     """Appends the episodes as they end; gives why the budget refused one, or ""."""
-
     refusal = ""
     # asked before each plan is begun: after a refusal none is, and those that run may end
     allowed = takewhile(lambda _: not refusal, plans)
@@ -226,7 +222,6 @@ async def _one_after_another(
 ) -> Any:
     """The episodes of these batches of plans; a batch is begun when the episodes of the one before
     have been taken."""
-
     for plans in batches:
         # closed by hand: an abandoned async generator is closed by the loop, some time later
         async with aclosing(play(plans)) as episodes:  # type: ignore[type-var]

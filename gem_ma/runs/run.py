@@ -34,7 +34,6 @@ class Run(dict[str, Any]):
     def of(cls, path: str | Path) -> Run:
         """The run of a folder, as its summary.json has it; of a run that has none yet, the score of
         what was played so far. Raises StoreError where it is not a run folder, or damaged."""
-
         path = Path(path)
         # a link that leads nowhere is damage, and told below
         if not os.path.lexists(path / "manifest.json"):
@@ -46,7 +45,6 @@ class Run(dict[str, Any]):
 
     def episodes(self) -> Iterator[Episode]:
         """Every episode, the last attempt of each, one at a time."""
-
         return read_episodes(self.path)
 
     @property
@@ -75,7 +73,6 @@ class Run(dict[str, Any]):
         success end turn step agent text parsed calls reward policy version tokens`. Raises
         ConfigError for another `of`.
         """
-
         if of not in ("episodes", "turns"):
             raise ConfigError(f"rows are episodes or turns; got {of!r}")
         record = self._record()
@@ -107,7 +104,6 @@ class Run(dict[str, Any]):
 
     def _repr_html_(self) -> str:
         """The score as a table: names of agents and measures come from others, and are escaped."""
-
         rows = []
         if "returns" in self:
             rows = table(self)

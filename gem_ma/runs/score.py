@@ -14,7 +14,6 @@ from gem_ma.scores.verdicts import noting
 def score_of(loaded: Loaded, worlds: Worlds, folder: RunFolder) -> dict[str, Any]:
     """The summary of all episodes of the folder, whichever command played them; what the
     scenarios said of each is kept beside it."""
-
     rows: dict[Any, Any] = {id_: {"id": list(id_)} for id_ in folder.done()}
     summary = {
         # a folder may hold more than this config asks for, and all of it is scored

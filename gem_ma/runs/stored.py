@@ -46,7 +46,6 @@ class Recorded:
     def summary(self) -> dict[str, Any]:
         """The score of all episodes of the folder, computed anew without a model: the keys of
         summary.json, less `baselines`, which other plays gave. Raises StoreError for damage."""
-
         summary = self.judge.summarise(read_episodes(self.path))
         if self.config is None or self.worlds is None:
             return summary
@@ -70,7 +69,6 @@ def open_record(
     episodes there are, for whoever has read their file anyway. Raises ConfigError or DataError
     where that cannot be made or has other data, StoreError for damage.
     """
-
     changed = differing(path)
     if scenario is not None:
         config = _with_scenario(recorded_config(path), scenario, path)
@@ -98,7 +96,6 @@ def open_record(
 
 def _check_data(path: Path, worlds: Worlds) -> None:
     """Raises DataError where rules or data of these worlds are others than those of the run."""
-
     manifest = read_manifest(path)
     facts = world_facts(worlds)
     if words := changed_rules(manifest, facts) or changed_data(manifest, facts):
@@ -108,7 +105,6 @@ def _check_data(path: Path, worlds: Worlds) -> None:
 def _recorded_judge(path: Path, count: Callable[[], int] | None) -> tuple[Judge, bool]:
     """The judge that repeats what was said when the plays were played, and whether that is all
     that there is to say of them."""
-
     manifest = read_manifest(path)
     rows = read_verdicts(path)
     with damage(path / "summary.json"):
@@ -131,7 +127,6 @@ def record_for_page(
 ) -> Recorded:
     """`open_record` for a page, which shows what there is: where the record of how the plays came
     out is damaged, one line to `warn` names the file, and nothing is known of success."""
-
     try:
         return open_record(path, say, scenario, count)
     except StoreError as error:
@@ -141,7 +136,6 @@ def record_for_page(
 
 def _trusted(config: Config) -> Worlds:
     """The worlds of a recorded config. Raises ConfigError where one is code of the folder."""
-
     blocks = [config.only] if config.scenario is not None else [*config.scenarios.values()]
     for name in (block.id for block in blocks):
         if not registry.known("scenarios", name):

@@ -51,7 +51,6 @@ def paired_difference(
 ) -> dict[str, Any]:
     """The second value of each pair less the first, as JSON values; the key of a pair names its
     play. `rate`: as in `gem_ma.scores.stats.paired`."""
-
     keys, before, after = zip(*pairs, strict=True)
     result = paired(before, after, _units(keys), resamples=resamples, family=family, rate=rate)
     return {

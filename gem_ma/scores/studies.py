@@ -210,7 +210,6 @@ def _compare(
 ) -> list[dict[str, Any]]:
     """Every other cell against the reference. Over these comparisons p is adjusted (Holm), and
     so is the second interval (Bonferroni)."""
-
     base = by_play(cells[reference].values.get(score, {}), paired_by)
     shared = {}  # names -> both values of every play that the cell has in common with the reference
     rows: list[dict[str, Any]] = []
@@ -282,7 +281,6 @@ def _margins(
 ) -> dict[str, dict[str, Any]]:
     """Axis -> name -> the mean over all cells with that name, over the units that every cell has
     played."""
-
     values = _tensor(axes, cells, score)
     if values is None:
         return {}

@@ -262,7 +262,6 @@ def _waited(future: Future[Result], gone: Gone, loop: asyncio.AbstractEventLoop)
 
 def _failed(error: Exception) -> Refused:
     """A model call that raised: the play has failed with it, or was cut."""
-
     if isinstance(error, Cut):
         return Refused(
             "the prompt is too long for the model, so the play is cut",

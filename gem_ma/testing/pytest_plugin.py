@@ -46,7 +46,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def gem_ma_check() -> Callable[..., Any]:
     """`gem_ma.testing.check_scenario`: raises ConformanceError with every finding, gives a
     Report otherwise."""
-
     return check_scenario
 
 

@@ -55,7 +55,6 @@ def tau1(episodes: Iterable[Episode], won: Won) -> list[dict[str, Any]]:
 
 def _tau1_message(message: dict[str, Any]) -> dict[str, Any]:
     """As the chat API has it: arguments of a call are a text of JSON there."""
-
     for call in message.get("tool_calls", ()):
         arguments = call["function"]["arguments"]
         call["function"] = {**call["function"], "arguments": json.dumps(arguments)}

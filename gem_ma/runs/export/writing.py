@@ -221,7 +221,6 @@ def _safe_names(splits: Iterable[str]) -> dict[str, str]:
 
 def _copy_images(run: Path, out: Path) -> None:
     """The run's images, under the digests that its messages name."""
-
     names: Sequence[str] = os.listdir(run / "media") if (run / "media").is_dir() else ()
     for name in names:
         (out / "media").mkdir(exist_ok=True)

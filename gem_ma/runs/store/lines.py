@@ -304,7 +304,6 @@ def _quick(line: bytes) -> Any:
 def read_resolved(path: Path) -> dict[str, Any]:
     """resolved.yaml of a run folder as it was written; what changed at a resume stands in the
     manifest. Raises StoreError."""
-
     file = path / "resolved.yaml"
     data = read(file, path, MOST_JSON)
     try:

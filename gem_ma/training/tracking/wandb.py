@@ -33,7 +33,6 @@ LOGIN_S = 30  # an unattended run must not wait for somebody to log in
 def open_tracker(facts: Facts, **options: Any) -> LibraryRun:
     """A run of its own, or the one of this folder again. A project is the option, else
     WANDB_PROJECT, else gem_ma."""
-
     import wandb
 
     names = {"project": os.environ.get("WANDB_PROJECT") or PROJECT, "name": facts.name, **options}
