@@ -19,8 +19,7 @@ from gem_ma.runs import cells, plans
 from gem_ma.runs.comparing import compare_runs
 from gem_ma.runs.open import open_config
 from gem_ma.runs.playing import Silent, play_run, wait
-from gem_ma.runs.results import Comparison, Study
-from gem_ma.runs.run import Run
+from gem_ma.runs.run import Comparison, Run, Study
 from gem_ma.runs.store import hold_folder, run_path
 from gem_ma.runs.used import check_imported
 from gem_ma.scores.unheard import lines_of

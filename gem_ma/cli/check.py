@@ -8,14 +8,21 @@ from typing import Any
 
 import click
 
-from gem_ma.cli.common_options import base_url_option, json_option, quiet_option
 from gem_ma.cli.completion import Source
 from gem_ma.cli.endpoints import estimate, estimate_rows, ping, remote
 from gem_ma.cli.examine import examine
-from gem_ma.cli.exits import exit_code
 from gem_ma.cli.runs import run_folder
 from gem_ma.cli.seats import OPEN, seated
-from gem_ma.cli.terminal import columns, emit, emit_json, progress_line
+from gem_ma.cli.stopping import exit_code
+from gem_ma.cli.terminal import (
+    base_url_option,
+    columns,
+    emit,
+    emit_json,
+    json_option,
+    progress_line,
+    quiet_option,
+)
 from gem_ma.config.loading import Loaded, load, load_study
 from gem_ma.engines.base import Policy
 from gem_ma.kernel.errors import ConformanceError

@@ -8,10 +8,9 @@ from typing import Any
 
 import click
 
-from gem_ma.cli.common_options import json_option
 from gem_ma.cli.completion import RunName
 from gem_ma.cli.runs import played_run
-from gem_ma.cli.terminal import columns, counted, emit, emit_json, once
+from gem_ma.cli.terminal import columns, counted, emit, emit_json, json_option, once
 from gem_ma.runs.comparing import compare_runs
 from gem_ma.scores.comparison import both_ways, difference_of, outcome, sides_of, verdict_of
 

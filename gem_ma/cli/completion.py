@@ -7,10 +7,16 @@ that cannot be read offers nothing.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from gem_ma import registry
+from gem_ma.cli.terminal import emit
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -36,7 +42,6 @@ def command(shell: str) -> int:
     from click.shell_completion import get_completion_class
 
     from gem_ma.cli.main import COMPLETE, group
-    from gem_ma.cli.terminal import emit
 
     script = get_completion_class(shell)
     assert script is not None  # the choice above names those that click has
@@ -52,7 +57,6 @@ class Source(Text):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        from gem_ma import registry
         from gem_ma.config.sources import shipped_configs
 
         # an error would be printed into the line that is being typed
@@ -70,9 +74,6 @@ class RunName(Text):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        from itertools import islice
-        from pathlib import Path
-
         names: list[str] = []
         with contextlib.suppress(OSError):
             folders = (path.parent for path in sorted(Path("runs").glob("*/manifest.json")))
@@ -101,8 +102,6 @@ def _offers(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
 def _paths(incomplete: str) -> set[str]:
     """Configs, files of scenarios and folders whose path begins so, folders with a slash at
     their end."""
-    import os
-
     above, start = os.path.split(incomplete)
     paths: set[str] = set()
     with contextlib.suppress(OSError), os.scandir(above or ".") as entries:

@@ -15,9 +15,8 @@ from typing import Any
 import click
 
 from gem_ma import __version__
-from gem_ma.cli.common_options import json_option
 from gem_ma.cli.list import objects
-from gem_ma.cli.terminal import columns, emit, emit_json
+from gem_ma.cli.terminal import columns, emit, emit_json, json_option
 from gem_ma.system.env_file import NAME, is_written, variable
 from gem_ma.system.extras import install
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
-from gem_ma.cli.common_options import json_option
 from gem_ma.cli.completion import RunName
 from gem_ma.cli.runs import run_folder
-from gem_ma.cli.terminal import emit, emit_json, progress_line
+from gem_ma.cli.terminal import emit, emit_json, json_option, progress_line
 from gem_ma.config.seats import key_of
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.export.taus import SIDES

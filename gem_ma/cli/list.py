@@ -15,9 +15,9 @@ from gem_ma.config.sources import shipped_configs
 from gem_ma.driver.behaviour import is_privileged, needs_policy
 from gem_ma.engines.capabilities import CAPABILITIES, Trains, declared, declares
 from gem_ma.kernel.parsing.text import first_sentence
+from gem_ma.kernel.spelling import decimal
 from gem_ma.runs.store import list_runs
 from gem_ma.runs.store.used import differing, in_words
-from gem_ma.system.decimals import decimal
 from gem_ma.system.options import signature
 
 EXAMPLE = """\b

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gem_ma.cli.terminal import LINE_EVERY_S, Screen, clock, is_live, one_line, progress_line
-from gem_ma.system.decimals import decimal
+from gem_ma.kernel.spelling import decimal
 
 RECENT = 20  # steps whose mean time the rest is reckoned by
 PHASES = ("play", "credit", "update", "publish", "record")

@@ -13,7 +13,9 @@ import errno
 import os
 import signal
 import sys
+import tempfile
 import threading
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -21,9 +23,10 @@ from typing import Any
 
 import click
 
-from gem_ma.cli.exits import ENDING_SIGNALS, Interrupted, exit_code, is_ignored, is_too_long
+from gem_ma.cli.stopping import ENDING_SIGNALS, Interrupted, exit_code, is_ignored, is_too_long
+from gem_ma.cli.terminal import progress_line
 from gem_ma.kernel.errors import GemMaError
-from gem_ma.system.import_folders import search_folder
+from gem_ma.system.extras import search_folder
 
 COMMANDS = {  # in the order of help; no command is imported before it is asked for
     "demo": "Plays and learns something small, and writes a page about it.",
@@ -206,9 +209,6 @@ def _message(error: Exception) -> str:
 
 
 def _report(error: Exception) -> str:
-    import tempfile
-    import traceback
-
     first = (str(error).strip().splitlines() or ["no message"])[0]
     what = f"a bug of gem-ma: {type(error).__name__}: {first}"
     try:
@@ -236,8 +236,6 @@ def _terminate(number: int, frame: object) -> None:
 
 
 def _say(text: str) -> None:
-    from gem_ma.cli.terminal import progress_line
-
     if text:
         progress_line(text)
 

@@ -6,15 +6,14 @@ from pathlib import Path
 
 import click
 
-from gem_ma.cli.common_options import base_url_option, json_option
 from gem_ma.cli.completion import Source
 from gem_ma.cli.episode import name_of
 from gem_ma.cli.run import play
 from gem_ma.cli.seats import OPEN, seated
-from gem_ma.cli.terminal import columns, emit
+from gem_ma.cli.terminal import base_url_option, columns, emit, json_option
 from gem_ma.config.loading import Loaded, load
 from gem_ma.kernel.spelling import nearest
-from gem_ma.runs.by_hand import drawn_seed, with_person
+from gem_ma.runs.playing import drawn_seed, with_person
 from gem_ma.runs.store import read_episodes, read_summary, run_path
 from gem_ma.runs.worlds import seats_by_name
 

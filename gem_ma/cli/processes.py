@@ -3,6 +3,7 @@ on, and ends all when one fails."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -10,10 +11,61 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from typing import IO, TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from gem_ma.cli.exits import ENDING_SIGNALS, is_ignored
+import click
+
+from gem_ma.cli.stopping import ENDING_SIGNALS, is_ignored
+from gem_ma.cli.terminal import progress_line
+from gem_ma.config.loading import Loaded
+from gem_ma.kernel.errors import ConfigError, GemMaError
+from gem_ma.training.processes.meeting import MEET, at_home
+from gem_ma.training.processes.ray_workers import ray_pool
+from gem_ma.training.processes.teams import Teams, join
+
+# `--ray ADDRESS` and `--workers N` of `gem-ma train` and `gem-ma resume`: plays on the workers of a
+# Ray cluster.
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def worker_options(command: F) -> F:
+    """Gives a command both options, as keywords `ray` and `workers`."""
+    ray = click.option(
+        "--ray", metavar="ADDRESS", help="Play on the workers of a Ray cluster, or `local`."
+    )
+    number = click.IntRange(min=1)
+    workers = click.option(
+        "--workers", type=number, help="Of --ray: how many.  [default: one for each core]"
+    )
+    return ray(workers(command))
+
+
+def check_ray(ray: str | None, workers: int | None, processes: int) -> None:
+    """Raises ConfigError for options that do not go together."""
+    if workers is not None and ray is None:
+        raise ConfigError(f"--workers {workers}: these are workers of Ray; add --ray local")
+    if ray is not None and processes > 1:
+        raise ConfigError("--ray: one process learns from what its workers play; train with one")
+
+
+@contextmanager
+def joined(loaded: Loaded, ray: str | None, workers: int | None) -> Iterator[Teams]:
+    """The processes of a training: those of a launcher, or one that learns and workers that play.
+    However the training ends, no worker plays on. Raises ConfigError, EngineError."""
+    if ray is None:
+        yield join()
+        return
+    # absolute: a worker begins in a folder of its own
+    base = "" if loaded.base is None else str(loaded.base.resolve())
+    pool = ray_pool(ray, loaded.config.model_dump_json(), base, workers)
+    try:
+        yield Teams(pool=pool)
+    finally:
+        pool.close()
+
 
 if TYPE_CHECKING:
     from gem_ma.config.loading import Loaded
@@ -30,9 +82,6 @@ FOLLOWS_S = 120.0  # to end after a success
 def follow(loaded: Loaded) -> int:
     """One of several processes and not the first: plays and learns its share, writes nothing,
     and says nothing that the first one says."""
-    import asyncio
-
-    from gem_ma.kernel.errors import GemMaError
     from gem_ma.training.entry import train
     from gem_ma.training.processes.teams import LostError, join
     from gem_ma.training.schedule.checks import open_training
@@ -61,9 +110,6 @@ def follow(loaded: Loaded) -> int:
 def spread(arguments: Sequence[str], processes: int) -> int:
     """Runs `gem-ma train ARGUMENTS` in so many processes; gives the exit code of the first. A
     process that fails ends all, with one line."""
-    from gem_ma.cli.terminal import progress_line
-    from gem_ma.training.processes.meeting import MEET, at_home
-
     environment = os.environ | {
         "WORLD_SIZE": str(processes),
         "LOCAL_WORLD_SIZE": str(processes),

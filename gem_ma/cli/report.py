@@ -6,10 +6,9 @@ from pathlib import Path
 
 import click
 
-from gem_ma.cli.common_options import json_option
 from gem_ma.cli.completion import RunName
 from gem_ma.cli.runs import run_folder
-from gem_ma.cli.terminal import emit, emit_json, once
+from gem_ma.cli.terminal import emit, emit_json, json_option, once
 from gem_ma.config.settings import StudyReportSettings
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.pages.static.report import Section, write_report

@@ -7,13 +7,12 @@ from typing import Any
 
 import click
 
-from gem_ma.cli.common_options import concurrency_option, json_option, quiet_option
 from gem_ma.cli.completion import RunName
-from gem_ma.cli.processes import spread
+from gem_ma.cli.processes import check_ray, spread, worker_options
 from gem_ma.cli.run import play
 from gem_ma.cli.runs import run_folder
+from gem_ma.cli.terminal import concurrency_option, json_option, quiet_option
 from gem_ma.cli.train import learn
-from gem_ma.cli.workers import check_ray, worker_options
 from gem_ma.config.loading import load
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.store import read_manifest

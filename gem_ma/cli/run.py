@@ -10,17 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gem_ma.cli.common_options import (
+from gem_ma.cli.completion import Source
+from gem_ma.cli.seats import OPEN, seated
+from gem_ma.cli.stopping import Interrupted, Stopping, exit_code
+from gem_ma.cli.terminal import (
+    Progress,
     base_url_option,
     concurrency_option,
     fresh_option,
     json_option,
     out_option,
+    progress_line,
     quiet_option,
     tasks_option,
 )
-from gem_ma.cli.completion import Source
-from gem_ma.cli.seats import OPEN, seated
+from gem_ma.kernel.errors import ConfigError
 
 if TYPE_CHECKING:
     from gem_ma.config.loading import Loaded
@@ -67,7 +71,6 @@ def command(
     (human) there.
     """
     from gem_ma.config.loading import load
-    from gem_ma.kernel.errors import ConfigError
     from gem_ma.runs.store import run_path
 
     # options are nothing but overrides, so that the run's digest knows them
@@ -98,9 +101,7 @@ def play(
     """Plays what is not done yet and prints the score of all (`say_score`); gives the exit code.
     `resume`: what is typed to go on, where that is not `gem-ma resume`. Raises Interrupted after a
     signal."""
-    from gem_ma.cli.exits import Interrupted, exit_code
     from gem_ma.cli.runs import report_of, show_summary, tell_changes
-    from gem_ma.cli.terminal import progress_line
     from gem_ma.engines.opening import paces
     from gem_ma.runs.open import open_config
     from gem_ma.runs.playing import play_run
@@ -138,13 +139,9 @@ class Watch:
         return int(self.stopping.signal)
 
     def started(self, path: Path) -> None:
-        from gem_ma.cli.stopping import Stopping
-
         self.stopping = Stopping(self.resume)
 
     def note(self, line: str) -> None:
-        from gem_ma.cli.terminal import progress_line
-
         progress_line(line)
 
     def until_stopped(self, plans: Any) -> Any:
@@ -152,8 +149,6 @@ class Watch:
 
     @contextmanager
     def playing(self, planned: int, played: int) -> Iterator[Any]:
-        from gem_ma.cli.terminal import Progress
-
         with self.stopping, Progress(planned, played, quiet=self.quiet) as progress:
             yield progress
 
@@ -170,7 +165,6 @@ class Watch:
 def verdict(loaded: Loaded, summary: dict[str, Any], path: Path) -> int:
     """0, or 1 and a line about it where a policy never spoke, or more episodes failed
     than the config allows."""
-    from gem_ma.cli.terminal import progress_line
     from gem_ma.scores.unheard import lines_of
 
     again = f"gem-ma resume {path} --retry-failed"

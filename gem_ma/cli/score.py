@@ -6,10 +6,9 @@ import json
 
 import click
 
-from gem_ma.cli.common_options import json_option
 from gem_ma.cli.completion import RunName
 from gem_ma.cli.runs import played_run, show_summary
-from gem_ma.cli.terminal import progress_line
+from gem_ma.cli.terminal import json_option, progress_line
 from gem_ma.runs.store import read_summary
 from gem_ma.runs.store.names import finite
 from gem_ma.runs.stored import changes, open_record

@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gem_ma import registry
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.spelling import near
+
 if TYPE_CHECKING:
     from gem_ma.config.loading import Loaded
     from gem_ma.config.playing import AgentSettings
@@ -94,15 +98,12 @@ def _address_overrides(
 
 
 def _engine_of(model: str) -> Any:
-    from gem_ma import registry
-
     return registry.load("engines", model.partition("/")[0])
 
 
 def _before(source: str, overrides: Sequence[str]) -> Loaded:
     """The config before anybody is seated."""
     from gem_ma.config.loading import load
-    from gem_ma.kernel.errors import ConfigError
 
     try:
         return load(source, overrides)
@@ -143,8 +144,6 @@ def _next(name: str, left: Iterator[str]) -> str:
 
 def _seat(config: Config, seats: Mapping[str, AgentSettings], name: str, who: str) -> str:
     """The override that seats somebody as an agent of a config, which `seats` has by name."""
-    from gem_ma import registry
-
     # as most shells' users type it: player-0 for player_0
     agent = next((a for a in (name, name.replace("-", "_")) if a in seats), None)
     if agent is None:
@@ -163,8 +162,6 @@ def _seat(config: Config, seats: Mapping[str, AgentSettings], name: str, who: st
 def _behaviour(config: Config, agent: str, model: str) -> dict[str, str]:
     """How this scenario wants a model to be asked in this seat; {} = shown what the agent sees.
     A person is shown just that."""
-    from gem_ma import registry
-
     if config.scenario is None or model.startswith("human/"):
         return {}
     factory = registry.load("scenarios", config.scenario.id)
@@ -176,7 +173,6 @@ def _unknown(name: str, agents: Sequence[str] | dict[str, Any] = ()) -> str:
     """That no option and no agent is called so, with the nearest of both."""
     from gem_ma.config.schema import sections_of
     from gem_ma.config.settings import Config
-    from gem_ma.kernel.spelling import near
 
     context = click.get_current_context()
     options = [long[2:] for option in context.command.params for long in option.opts]

@@ -10,16 +10,16 @@ from typing import Any
 
 import click
 
-from gem_ma.cli.common_options import (
+from gem_ma.cli.completion import Source
+from gem_ma.cli.run import play
+from gem_ma.cli.terminal import (
     concurrency_option,
     fresh_option,
     json_option,
     out_option,
+    progress_line,
     quiet_option,
 )
-from gem_ma.cli.completion import Source
-from gem_ma.cli.run import play
-from gem_ma.cli.terminal import progress_line
 from gem_ma.cli.train import learn
 from gem_ma.config.loading import Loaded, load
 from gem_ma.kernel.errors import ConfigError

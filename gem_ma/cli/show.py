@@ -11,11 +11,10 @@ from typing import Any
 import click
 
 from gem_ma import registry
-from gem_ma.cli.common_options import json_option
 from gem_ma.cli.completion import RunName
 from gem_ma.cli.episode import show_episode
 from gem_ma.cli.runs import lost_rows, run_folder, show_summary, success_of
-from gem_ma.cli.terminal import columns, emit, emit_json, progress_line
+from gem_ma.cli.terminal import columns, emit, emit_json, json_option, progress_line
 from gem_ma.cli.trained import show_training
 from gem_ma.kernel.episode import End
 from gem_ma.kernel.errors import GemMaError

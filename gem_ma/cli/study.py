@@ -10,13 +10,18 @@ from typing import Any
 
 import click
 
-from gem_ma.cli.common_options import concurrency_option, json_option, quiet_option, tasks_option
 from gem_ma.cli.completion import Source
-from gem_ma.cli.exits import Interrupted
 from gem_ma.cli.runs import report_of
-from gem_ma.cli.stopping import Stopping
+from gem_ma.cli.stopping import Interrupted, Stopping
 from gem_ma.cli.study_tables import show_study
-from gem_ma.cli.terminal import Progress, progress_line
+from gem_ma.cli.terminal import (
+    Progress,
+    concurrency_option,
+    json_option,
+    progress_line,
+    quiet_option,
+    tasks_option,
+)
 from gem_ma.config.loading import LoadedStudy, load_study
 from gem_ma.kernel.errors import BudgetError, EndpointError, StoreError
 from gem_ma.pages.static.study import write_study

@@ -11,16 +11,13 @@ from typing import Any, NamedTuple
 import click
 
 from gem_ma.cli.baselines import play_baselines
-from gem_ma.cli.common_options import fresh_option, json_option, out_option, quiet_option
 from gem_ma.cli.completion import Source
-from gem_ma.cli.exits import Interrupted
 from gem_ma.cli.live import Live
-from gem_ma.cli.processes import LOST, STARTED, follow, spread
+from gem_ma.cli.processes import LOST, STARTED, check_ray, follow, joined, spread, worker_options
 from gem_ma.cli.runs import report_of, tell_changes
-from gem_ma.cli.stopping import Stopping
-from gem_ma.cli.terminal import progress_line
+from gem_ma.cli.stopping import Interrupted, Stopping
+from gem_ma.cli.terminal import fresh_option, json_option, out_option, progress_line, quiet_option
 from gem_ma.cli.trained import show_training, verdict
-from gem_ma.cli.workers import check_ray, joined, worker_options
 from gem_ma.config.loading import Loaded, load
 from gem_ma.config.sources import trained_by
 from gem_ma.engines.base import Policy

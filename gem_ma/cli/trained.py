@@ -9,10 +9,10 @@ from typing import Any
 from gem_ma.cli.runs import place_rows
 from gem_ma.cli.terminal import columns, emit, emit_json, progress_line
 from gem_ma.config.loading import Loaded
+from gem_ma.kernel.spelling import decimal
 from gem_ma.runs.store import read_episodes
 from gem_ma.scores.summary_rows import baseline_rows
 from gem_ma.scores.unheard import unheard_of
-from gem_ma.system.decimals import decimal
 
 RATED = 8  # members of a league whose ratings are printed; the page has all
 

@@ -16,9 +16,8 @@ from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ReplayError
 from gem_ma.kernel.parsing import split_reasoning
 from gem_ma.kernel.scenario import Game, Scenario, replay
-from gem_ma.kernel.transcript import Transcript
 from gem_ma.kernel.types import Action, Asked, Message, Turn, spoken
-from gem_ma.kernel.views import read
+from gem_ma.kernel.views import Transcript, read
 
 
 @dataclass(frozen=True, slots=True)

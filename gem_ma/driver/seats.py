@@ -31,8 +31,8 @@ from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.errors import BudgetError, ConfigError, EndpointError, ReplayError
 from gem_ma.kernel.parsing.reasoning import without_thought
 from gem_ma.kernel.scenario import Game, Scenario
-from gem_ma.kernel.transcript import Transcript
 from gem_ma.kernel.types import Action, Asked, Message, Reply, Request, Sampling, Tool
+from gem_ma.kernel.views import Transcript
 
 # Behaviours that are told when a play begins and ends, such as an external program.
 

@@ -12,6 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.registry import builtin
+
 if TYPE_CHECKING:
     import gymnasium
 
@@ -26,8 +29,6 @@ VIEWS = ("chat", "text", "discrete")
 def register_all() -> None:
     """Puts the built-in scenarios into Gymnasium's registry; those that stand there stay."""
     from gymnasium.envs import registration
-
-    from gem_ma.registry import builtin
 
     for name in builtin("scenarios"):
         env_id = f"{NAMESPACE}/{name}-v{VERSIONS.get(name, FIRST)}"
@@ -50,7 +51,6 @@ def make_env(
     from gem_ma.envs.discrete import discrete
     from gem_ma.envs.gym import gym_env
     from gem_ma.envs.others import seated
-    from gem_ma.kernel.errors import ConfigError
 
     if obs not in VIEWS:
         raise ConfigError(f"obs is one of {', '.join(VIEWS)}; got {obs!r}")

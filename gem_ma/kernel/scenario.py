@@ -21,9 +21,8 @@ from gem_ma.kernel.effects import Ask, Call, Content, Effect, Leave, Play, Rewar
 from gem_ma.kernel.episode import CallResult, End, Entry
 from gem_ma.kernel.errors import ActionError, CallError, ReplayError, ScenarioError
 from gem_ma.kernel.parsing import clean
-from gem_ma.kernel.transcript import Transcript
 from gem_ma.kernel.types import MAX_SAID, Action, Message, Reply, Turn
-from gem_ma.kernel.views import Views, mismatch, private_copy, read
+from gem_ma.kernel.views import Transcript, Views, mismatch, private_copy, read
 
 # The script of a replay: what a recorded play feeds a second one, and where the two differ.
 # It knows records alone; `gem_ma.kernel.scenario` plays by it. No recorded call ever runs again.

@@ -6,6 +6,7 @@ Knows no command line and prints no score.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import (
     AsyncIterator,
     Callable,
@@ -16,26 +17,150 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gem_ma.config.check import single
+from gem_ma.config.loading import Loaded, load
+from gem_ma.config.settings import Config
 from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Priced
 from gem_ma.engines.small.human import asks_person
-from gem_ma.engines.small.replay import Remembered
+from gem_ma.engines.small.replay import Recorded, Remembered
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import BudgetError, EndpointError, GemMaError
+from gem_ma.kernel.types import Request
+from gem_ma.record.codec import REPLY
+from gem_ma.record.json_text import dump_json, load_json
+from gem_ma.runs.costs import costs_of, other_models
 from gem_ma.runs.open import Opened
-from gem_ma.runs.score import score_of
+from gem_ma.runs.plans import scenario_of
 from gem_ma.runs.store import RunFolder
-from gem_ma.runs.store.interrupted import forget_replies, keep_reply, read_replies, remove_replies
+from gem_ma.runs.worlds import Worlds
+from gem_ma.scores.verdicts import noting
+from gem_ma.system.files import MOST_LINE, append, is_file, read, remove
+
+# Plays in which a person has a seat, at a terminal or in a browser: which config is played. Who
+# asks the person, and where, it does not know.
+
+SEEDS = 10**6  # starts to draw from; a short number can be typed again
+
+
+def drawn_seed() -> int:
+    """A start that nobody has chosen."""
+    return random.SystemRandom().randrange(SEEDS)
+
+
+def with_person(
+    source: str, words: Sequence[str], agent: str, *, plays: int = 1, seed: int
+) -> Loaded:
+    """The config of some plays with a person as `agent`; `words` are overrides. Raises ConfigError
+    and DataError as `load` does."""
+    config = load(source, words).without_training().config
+    # baselines are for scores, and nobody waits for them after a game
+    chosen = ["run.baselines=false", f"run.seed={seed}", *_tasks(config, words, plays, seed)]
+    return load(source, (*words, *chosen, f"agents.{agent}=human")).without_training()
+
+
+def _tasks(config: Config, words: Sequence[str], plays: int, seed: int) -> list[str]:
+    """Which tasks are played: those that were typed, else some that the seed draws; in a scenario
+    of one task the seed alone makes the difference."""
+    if config.scenario is None or any(word.startswith("scenario.tasks=") for word in words):
+        return []
+    tasks = scenario_of(config).tasks(config.scenario.split)
+    if single(tasks):
+        return [f"scenario.tasks={plays}"]
+    drawn = random.Random(seed).sample(range(len(tasks)), min(plays, len(tasks)))
+    return [f"scenario.tasks={drawn}"]
+
+
+# The score of a run folder: what all of its episodes come to, with what they cost.
+
+
+def score_of(loaded: Loaded, worlds: Worlds, folder: RunFolder) -> dict[str, Any]:
+    """The summary of all episodes of the folder, whichever command played them; what the
+    scenarios said of each is kept beside it."""
+    rows: dict[Any, Any] = {id_: {"id": list(id_)} for id_ in folder.done()}
+    summary = {
+        # a folder may hold more than this config asks for, and all of it is scored
+        "planned": max(worlds.count(), len(folder.done())),
+        **noting(worlds.judge, rows).summarise(folder.episodes()),
+        **costs_of(loaded.config, folder.episodes),
+    }
+    folder.write_verdicts(rows.values())
+    return summary | other_models(loaded.config, summary)
+
+
+# `interrupted.jsonl` of a run folder: replies that plays have got and that no episode on record
+# holds yet, by the seed of their request.
+# They are not part of the record; a resumed run takes them instead of sampling anew. A reply is
+# written as it comes, so that a process that is killed loses none; a line `ended` says that the
+# replies of a play before it are of no use any more. A line that cannot be read costs its reply,
+# nothing else. Nothing is forced to the disk: this outlives the process, not a power cut.
+
+NAME = "interrupted.jsonl"
+
+
+def keep_reply(path: Path, request: Request, got: Recorded) -> None:
+    """Appends a reply. Where the disk refuses, it is not kept, and its play goes on with it."""
+    _append(
+        path,
+        {
+            "seed": request.seed,
+            "conversation": request.conversation,
+            "legal": got.legal,
+            "reply": REPLY.write(got.reply),
+        },
+    )
+
+
+def forget_replies(path: Path, episode: tuple[str, int, int]) -> None:
+    """After this play has ended: what it got is on record, or is to be sampled anew."""
+    if is_file(path / NAME, path):
+        _append(path, {"ended": "/".join(map(str, episode))})
+
+
+def remove_replies(path: Path) -> None:
+    """Once every play has ended. Raises StoreError where the disk refuses."""
+    remove(path / NAME, path)
+
+
+def read_replies(path: Path) -> dict[int, Recorded]:
+    """Request seed -> reply, of plays that have not ended; {} where none were kept."""
+    file = path / NAME
+    if not is_file(file, path):
+        return {}
+    lines = read(file, path, MOST_LINE).split(b"\n")
+    replies: dict[int, Recorded] = {}
+    ended: set[str] = set()
+    # backwards: an `ended` line is met before the replies that it makes void
+    for line in reversed(lines):
+        with suppress(Exception):  # empty, torn, or whatever else makes a reader raise
+            entry: dict[str, Any] = load_json(line)
+            if "ended" in entry:
+                ended.add(str(entry["ended"]))
+            elif ended.isdisjoint(
+                accumulate(str(entry.get("conversation", "")).split("/"), "{}/{}".format)
+            ):
+                # part of the request: the same words may be an answer to another choice
+                legal = None if entry["legal"] is None else tuple(map(str, entry["legal"]))
+                # the latest reply of a seed is the one that its play went on with
+                replies.setdefault(int(entry["seed"]), Recorded(REPLY.read(entry["reply"]), legal))
+    return replies
+
+
+def _append(path: Path, line: dict[str, Any]) -> None:
+    with suppress(OSError):
+        # a torn line before stays alone
+        append(path / NAME, f"\n{dump_json(line)}\n".encode(), path)
+
 
 TICK_S = 1.0  # between two drawings of the progress line while no play ends
 

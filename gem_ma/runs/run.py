@@ -8,14 +8,125 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ConfigError, StoreError
-from gem_ma.runs.export.tables import turn_rows
-from gem_ma.runs.played import Played
+from gem_ma.runs.costs import prices_of
+from gem_ma.runs.export.tables import flat_row, turn_rows
 from gem_ma.runs.store import read_episodes, read_manifest, read_summary
+from gem_ma.runs.store.lines import read_resolved
 from gem_ma.runs.stored import Recorded, open_record
+from gem_ma.scores.columns import costs
+from gem_ma.scores.groups import CAUSES, labels_if_any, values_of
 from gem_ma.scores.summary_rows import table
 from gem_ma.system.extras import install
+
+# What a study and a comparison come to in Python: dicts, with a table of their scores behind them.
+
+NUMBERS = ("mean", "low", "high", "n")
+
+
+class Scores(dict[str, Any]):
+    """A result whose scores are a data frame, and a table in a notebook."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Plain rows, one for each score of each thing that was scored."""
+        raise NotImplementedError
+
+    def to_frame(self) -> Any:
+        """A pandas data frame of `rows()`. Raises ConfigError where pandas is missing."""
+        try:
+            import pandas
+        except ImportError:
+            raise ConfigError(f"a data frame needs pandas: {install('pandas')}") from None
+        return pandas.DataFrame(self.rows())
+
+    def _repr_html_(self) -> str:
+        rows = self.rows()
+        head = "".join(f"<th>{escape(name)}</th>" for name in (rows[0] if rows else ()))
+        body = "".join(
+            f"<tr>{''.join(f'<td>{escape(_text(value))}</td>' for value in row.values())}</tr>"
+            for row in rows
+        )
+        return f"<table><tr>{head}</tr>{body}</table>"
+
+
+class Study(Scores):
+    """The keys of study.json, and `study`, its folder.
+
+    >>> cell = {"names": {"user": "calm"}, "scores": {"success": {"mean": 0.5, "n": 4}}}
+    >>> Study({"axes": {"user": ["calm"]}, "cells": [cell], "comparisons": {}}).rows()
+    [{'user': 'calm', 'score': 'success', 'mean': 0.5, 'low': None, 'high': None, 'n': 4, \
+'difference': None, 'p': None}]
+    """
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each cell and score; `difference` and `p` against the reference where the
+        score is compared, `p` adjusted where the study adjusts."""
+        against = {
+            (score, tuple(row["names"].values())): row
+            for score, rows in self["comparisons"].items()
+            for row in rows
+        }
+        made = []
+        for cell in self["cells"]:
+            for score, interval in cell["scores"].items():
+                other = against.get((score, tuple(cell["names"].values())), {})
+                numbers = {key: interval.get(key) for key in NUMBERS}
+                p = other.get("p") if other.get("p_adjusted") is None else other["p_adjusted"]
+                differs = {"difference": other.get("difference"), "p": p}
+                made.append({**cell["names"], "score": score, **numbers, **differs})
+        return made
+
+
+class Comparison(Scores):
+    """The keys of `gem_ma.scores.comparison.compare_cells`, with `a`, `b` and `settings`."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each score: both means, `difference` (b - a) with its interval, and `p`."""
+        keys = ("a", "b", "difference", "low", "high", "p", "p_adjusted", "pairs")
+        return [
+            {"score": name, **{key: row.get(key) for key in keys}}
+            for name, row in self["scores"].items()
+        ]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+# What a data frame tells of a play of a run: how it came out, who played it, what was found in it,
+# and what it cost.
+
+
+class Played:
+    """Rows of the plays of a run folder."""
+
+    def __init__(self, record: Recorded) -> None:
+
+        self.judge = record.judge
+        self.prices = prices_of(record.config) if record.config is not None else {}
+        policies = read_resolved(record.path).get("policies") or {}
+        self.models = {name: settings.get("model") for name, settings in policies.items()}
+
+    def row(self, episode: Episode) -> dict[str, Any]:
+        """The columns of one play, as `gem_ma.Run.rows` names them."""
+        row = flat_row(episode, self.judge.success or (lambda one: None))
+        for agent, seat in episode.cast.items():
+            row[f"model {agent}"] = self.models.get(seat.policy)
+        for agent, cost in costs([episode], self.prices).items():
+            row |= {f"tokens {agent}": cost["completion"], f"cost {agent}": cost["usd"]}
+        return {**row, **dict(self._findings(episode))}
+
+    def _findings(self, episode: Episode) -> Iterator[tuple[str, Any]]:
+
+        if self.judge.measures is not None and episode.end.scored:
+            for name, value in values_of(episode, self.judge.measures).items():
+                yield f"measure {name}", value
+        if self.judge.labels is not None and episode.end is not End.INTERRUPTED:
+            for name, values in labels_if_any(episode, self.judge.labels).items():
+                yield name if name in CAUSES else f"label {name}", ", ".join(values)
 
 
 class Run(dict[str, Any]):

@@ -25,7 +25,7 @@ from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Weighs
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.store import RunFolder
-from gem_ma.system.digests import digest_of
+from gem_ma.system.files import digest_of
 from gem_ma.system.used import (
     begin,
     count,

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.spelling import decimal
 from gem_ma.kernel.types import Malformed, Reply, Turn, Usage
 from gem_ma.scores.unheard import Voices
-from gem_ma.system.decimals import decimal
 
 Counts = Mapping[str, int]
 # whose counts, and what to add to them: an agent, a policy, or "" for the run

@@ -19,9 +19,9 @@ from typing import Any
 
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ScenarioError
+from gem_ma.kernel.spelling import decimal
 from gem_ma.scores.copies import ONE_PLAY
 from gem_ma.scores.stats import mean_interval
-from gem_ma.system.decimals import decimal
 
 # What kind of number a score is, and which way is better. Both are declared by the scenario;
 # nothing is read off the values.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import DataError
-from gem_ma.system.decimals import decimal
+from gem_ma.kernel.spelling import decimal
 
 ELO = 400 / math.log(10)  # rating points of a factor e in the odds of winning
 # of the fit: in log strength, and at most

@@ -16,6 +16,7 @@ from typing import Any
 
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.spelling import decimal
 from gem_ma.scores.columns import COLUMNS
 from gem_ma.scores.copies import ONE_PLAY, Copies, as_one_play
 from gem_ma.scores.groups import SUCCESS, Kinds, returns_of, values_of
@@ -29,7 +30,6 @@ from gem_ma.scores.pairs import (
     paired_difference,
 )
 from gem_ma.scores.stats import holm, mean_interval, paired
-from gem_ma.system.decimals import decimal
 
 Names = tuple[str, ...]
 

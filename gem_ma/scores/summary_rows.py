@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gem_ma.kernel.spelling import decimal
 from gem_ma.scores.columns import column_rows
 from gem_ma.scores.groups import group_rows, interval_text
-from gem_ma.system.decimals import decimal
 
 TextRow = tuple[str, str]
 

@@ -25,8 +25,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.serving.desk import Desk
-from gem_ma.serving.refused import Refused
-from gem_ma.serving.requests import parsed
+from gem_ma.serving.requests import Refused, parsed
 from gem_ma.serving.routes import Routes
 from gem_ma.system.loopback import is_loopback, is_ours, listen, names_of
 

@@ -36,7 +36,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
-from gem_ma.system.digests import digest_of
+from gem_ma.system.files import digest_of
 
 _MOST_FRAMES = 200
 _WRITES = re.compile(r"[bt+]*[wax][bt+]*")  # a mode of `open`

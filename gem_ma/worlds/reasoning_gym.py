@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from gem_ma import Ask, Call, ConfigError, Episode, Message, Reward, Scenario
-from gem_ma.kernel.parsing.boxed import boxed
+from gem_ma.kernel.parsing.text import boxed
 from gem_ma.kernel.scenario import Play
 from gem_ma.tools.sandbox import judge, require
 from gem_ma.tools.walls import MIB, Wall

@@ -9,6 +9,6 @@ a class is called as `Class(inner, **options)`, or with one value where that is 
 CATALOG = {
     "retry": "gem_ma.wrappers.retry:Retry",
     "reward": "gem_ma.wrappers.reward:reward",
-    "time_limit": "gem_ma.wrappers.time_limit:TimeLimit",
+    "time_limit": "gem_ma.wrappers.around:TimeLimit",
     "hide_names": "gem_ma.wrappers.hide_names:HideNames",
 }

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from gem_ma.kernel.effects import Effect, Play, Scenario
-from gem_ma.kernel.episode import Episode
-from gem_ma.kernel.errors import CallError
+from gem_ma.kernel.episode import Episode, Limits
+from gem_ma.kernel.errors import CallError, ConfigError
 from gem_ma.kernel.types import Message, Turn
 
 FACTS = [
@@ -153,3 +153,19 @@ def without(episode: Episode, turns: Collection[Turn]) -> Episode:
         else:
             others.append(replace(turn, observed=observed))
     return replace(episode, turns=tuple(others)) if gone else episode
+
+
+class TimeLimit(Around):
+    """Cuts a play after `steps` decision points, retries included. That is a truncation: the value
+    of what would follow still counts. A shorter limit of the rules' own stays."""
+
+    def __init__(self, inner: Scenario, steps: int) -> None:
+        if type(steps) is not int or steps < 1:
+            raise ConfigError(f"time_limit: 1 decision point or more; got {steps!r}")
+        if any(isinstance(layer, TimeLimit) for layer in layers_of(inner)):
+            raise ConfigError("time_limit stands around time_limit: write the shorter one")
+        super().__init__(inner)
+        self.limits = Limits(max_steps=steps).narrowed(inner.limits)
+        # what a limit cuts has not ended by the rules
+        if inner.ends_within is not None and inner.ends_within > steps:
+            self.ends_within = None

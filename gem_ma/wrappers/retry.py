@@ -11,8 +11,7 @@ from gem_ma.kernel.effects import Ask, Effect, Play, Reward, Scenario
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Action, Malformed, ToolCall
-from gem_ma.wrappers.around import Around, layers_of, relay, without
-from gem_ma.wrappers.time_limit import TimeLimit
+from gem_ma.wrappers.around import Around, TimeLimit, layers_of, relay, without
 
 AGAIN = "That is none of the choices. Choose one of: {choices}"
 UNREADABLE = "That call could not be read: {why}. Write it again."

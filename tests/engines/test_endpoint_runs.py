@@ -22,8 +22,8 @@ from gem_ma.engines.small.replay import Recorded
 from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.errors import BudgetError, ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Action, Attempt, Message, Reply, Request, Turn, Usage
+from gem_ma.runs.playing import forget_replies, keep_reply, read_replies, remove_replies
 from gem_ma.runs.store import read_episodes
-from gem_ma.runs.store.interrupted import forget_replies, keep_reply, read_replies, remove_replies
 from gem_ma.scores.columns import column_rows, costs
 from gem_ma.scores.metrics import summarise
 from tests.fault_server import Answer, Asked, FaultServer, Script, drop, hang, says, status

@@ -72,10 +72,6 @@ ALLOWED: dict[str, dict[str, str]] = {
         "read_text": "templates of the package",
         "open": "a file that the user names, and that is new",
     },
-    "gem_ma/system/digests.py": dict.fromkeys(
-        ("fdopen", "open"),
-        "code and data of the user, where links are followed and only regular files are read",
-    ),
     "gem_ma/engines/vllm/replica.py": {"open": "a server"},
     "gem_ma/engines/vllm/replicas.py": {"open": "servers"},
     "gem_ma/runs/export/writing.py": dict.fromkeys(

@@ -44,7 +44,7 @@ def test_a_file_of_nothing_but_zeros_behind_its_end_is_one_line(
     monkeypatch.setattr(files, "MOST_JSON", 1 << 20)
     for module in (
         "gem_ma.runs.store.listing",
-        "gem_ma.runs.store.interrupted",
+        "gem_ma.runs.playing",
         "gem_ma.system.files",
     ):
         monkeypatch.setattr(f"{module}.MOST_LINE", 1 << 20)

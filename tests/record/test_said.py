@@ -32,8 +32,8 @@ from gem_ma.driver.forks import Branch
 from gem_ma.engines.base import Policy
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.parsing.bounds import bounded, size
-from gem_ma.kernel.transcript import Transcript
 from gem_ma.kernel.types import MAX_SAID, Asked, Request, Sampling
+from gem_ma.kernel.views import Transcript
 from gem_ma.record.codec import dump_episode, load_episode
 from gem_ma.scores.metrics import summarise
 from gem_ma.scores.summary_rows import table

@@ -15,8 +15,7 @@ import pytest
 import gem_ma
 from gem_ma.cli.export import FORMATS as TYPED
 from gem_ma.cli.main import main
-from gem_ma.runs.export.preference import pairs
-from gem_ma.runs.export.writing import FORMATS
+from gem_ma.runs.export.writing import FORMATS, pairs
 from tests.hostile import one_line
 
 GAME = """

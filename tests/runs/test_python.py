@@ -16,7 +16,7 @@ import pytest
 import gem_ma
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.kernel.types import Reply, Usage
-from gem_ma.runs.played import Played
+from gem_ma.runs.run import Played
 from gem_ma.runs.stored import Recorded
 from gem_ma.scores.judge import Judge
 

@@ -15,7 +15,7 @@ from gem_ma import make
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Game
 from gem_ma.kernel.types import Image
-from gem_ma.record.images import images_in
+from gem_ma.record.shapes import images_in
 from gem_ma.testing import check_scenario
 
 # of the first pictures of four questions; other bytes would break records of this scenario

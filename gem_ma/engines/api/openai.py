@@ -38,8 +38,7 @@ from gem_ma.engines.api.reply import read
 from gem_ma.engines.api.reply_cache import ReplyCache
 from gem_ma.engines.api.thoughts import Thoughts
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.kernel.sampling import Unsaid
-from gem_ma.kernel.types import Message, Reply, Request, Sampling, Usage
+from gem_ma.kernel.types import Message, Reply, Request, Sampling, Unsaid, Usage
 from gem_ma.system.options import flat
 
 PATH = "/chat/completions"

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from gem_ma.engines.local.loading import first_line, quiet
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Image, Message
-from gem_ma.record.images import images_in
+from gem_ma.record.shapes import images_in
 from gem_ma.system.extras import install
 
 # The images of a vision-language model: bytes to pixels through the model's processor, and the ids

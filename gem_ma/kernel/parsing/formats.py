@@ -26,8 +26,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gem_ma.kernel.parsing.calls import Read, cut_off, numbered, too_many
-from gem_ma.kernel.parsing.gemma_calls import GEMMA, gemma_call
+from gem_ma.kernel.parsing.calls import EXCERPT, Read, cut_off, numbered, too_many
 from gem_ma.kernel.parsing.json_calls import (
     MARKED,
     PYTHON_TAG,
@@ -37,17 +36,271 @@ from gem_ma.kernel.parsing.json_calls import (
     hermes,
     is_list,
     is_object,
+    json_arguments,
     json_calls,
     llama,
     mistral,
     opens_llama,
 )
-from gem_ma.kernel.parsing.named_calls import DEEPSEEK, GLM, HARMONY, KIMI, SOLAR, glm_call
 from gem_ma.kernel.parsing.python_calls import list_end, python_calls
-from gem_ma.kernel.parsing.strict_json import MAX_CALLS
-from gem_ma.kernel.parsing.text import after_space
-from gem_ma.kernel.parsing.xml_calls import FUNCTION, xml_call
+from gem_ma.kernel.parsing.strict_json import DECODER, MAX_CALLS, MAX_DEPTH
+from gem_ma.kernel.parsing.text import after_space, clean
+from gem_ma.kernel.parsing.xml_calls import FUNCTION, Parameter, add_typed, xml_call
 from gem_ma.kernel.types import Malformed, Tool, ToolCall
+
+# Calls whose name stands in front of their arguments, which are JSON: harmony (gpt-oss), DeepSeek,
+# Kimi K2, Solar. A family is three expressions, see `Named`.
+
+# One call of the GLM family: `<tool_call>name`, then `<arg_key>key</arg_key>` and
+# `<arg_value>value</arg_value>` in turn, then `</tool_call>`. Values are text, typed by the tool's
+# schema.
+
+# some write `<tool_call:suffix>`, with the suffix in all tags
+_SUFFIX = r"(?::\w{1,30})?"
+GLM = re.compile(rf"(?:<tool_calls{_SUFFIX}>\s*+)?<tool_call{_SUFFIX}>(?!\s*+\{{)")
+_NAMED_NAME = re.compile(rf"\s*+([^\s<>{{}}]++)\s*+(?:<tool_sep{_SUFFIX}>\s*+)?")
+_NAMED_KEY = re.compile(
+    rf"<arg_key{_SUFFIX}>(?P<key>[^<]*+)</arg_key{_SUFFIX}>\s*+<arg_value{_SUFFIX}>"
+)
+# a value ends where the next one or the call does
+_VALUE_END = re.compile(
+    rf"</arg_value{_SUFFIX}>\s*+(?=<arg_key{_SUFFIX}>|</tool_call{_SUFFIX}>|\Z)"
+)
+_NAMED_END = re.compile(rf"</tool_call{_SUFFIX}>(?:\s*+</tool_calls{_SUFFIX}>)?")
+_NO_END = "bad_xml: a call holds <arg_key>, <arg_value> and </tool_call>"
+
+
+def glm_call(
+    text: str, opening: re.Match[str], number: int, schemas: Mapping[str, Mapping[str, Any]]
+) -> Read:
+    """The call that `opening` (of `GLM`) begins. `schemas`: tool -> its parameters."""
+    raw = text[opening.start() : opening.end() + EXCERPT]
+    following = GLM.search(text, opening.end())
+    # a call without an end may not swallow the one behind it
+    limit = following.start() if following else len(text)
+    name = _NAMED_NAME.match(text, opening.end(), limit)
+    if name is None:
+        return _broken(text, opening.end(), limit, raw, "missing_name: a call opens with its name")
+    position = name.end()
+    if text.startswith("{", position):
+        call, end = json_arguments(text, name[1], position, number)
+        closing = _NAMED_END.match(text, after_space(text, end))
+        if closing is None and isinstance(call, Malformed):
+            return _broken(text, end, limit, call.text, call.reason)
+        return Read(call, closing.end() if closing else end, closing is not None)
+    properties = schemas.get(name[1], {}).get("properties")
+    arguments: dict[str, Any] = {}
+    fault = ""
+    while True:
+        closing = _NAMED_END.match(text, position)
+        if closing is not None or (position >= len(text) and not fault):
+            whole = ToolCall(f"call_{number}", name[1], arguments)
+            end = closing.end() if closing else position
+            return Read(Malformed(raw, fault) if fault else whole, end, closing is not None)
+        key = _NAMED_KEY.match(text, position)
+        value_end = _VALUE_END.search(text, key.end()) if key else None
+        if key is None or value_end is None:
+            return _broken(text, position, limit, raw, fault or _NO_END)
+        schema = properties.get(key["key"]) if isinstance(properties, Mapping) else None
+        position = value_end.end()
+        value = Parameter(key["key"], text[key.end() : value_end.start()], position)
+        wrong = add_typed(arguments, value, schema)
+        fault = fault or wrong
+
+
+def _broken(text: str, position: int, limit: int, raw: str, reason: str) -> Read:
+    closing = _NAMED_END.search(text, position, max(position, limit))
+    end = closing.end() if closing else max(position, limit)
+    return Read(Malformed(raw, reason), end, closing is not None)
+
+
+class Named(NamedTuple):
+    """How a family writes calls. `opening` begins one, `name` matches from there to the arguments,
+    `closing` ends it; `form` is what a message says of it."""
+
+    opening: re.Pattern[str]
+    name: re.Pattern[str]
+    closing: re.Pattern[str]
+    form: str
+
+    def call(
+        self,
+        text: str,
+        opening: re.Match[str],
+        number: int,
+        schemas: Mapping[str, Mapping[str, Any]],
+    ) -> Read:
+        """The call that `opening` begins."""
+        raw = text[opening.start() : opening.end() + EXCERPT]
+        following = self.opening.search(text, opening.end())
+        # a call without an end may not swallow the one behind it
+        limit = following.start() if following else len(text)
+        name = self.name.match(text, after_space(text, opening.end()), limit)
+        if name is None:
+            reason = f"missing_name: a call is {self.form}"
+            return self._broken(text, opening.end(), limit, Malformed(raw, reason))
+        call, end = json_arguments(text, name[name.lastindex or 1], name.end(), number)
+        closing = self.closing.match(text, after_space(text, end))
+        if closing is not None:
+            return Read(call, closing.end(), True)
+        # behind whole arguments, what follows is text again
+        if isinstance(call, ToolCall):
+            return Read(call, end, False)
+        return self._broken(text, end, limit, call)
+
+    def _broken(self, text: str, position: int, limit: int, call: Malformed | ToolCall) -> Read:
+        closing = self.closing.search(text, position, max(position, limit))
+        end = closing.end() if closing else max(position, limit)
+        return Read(call, end, closing is not None)
+
+
+_WORD = r"([^\s<>{}|]{1,200})"
+HARMONY = Named(
+    # the name is part of what opens a call, since it tells one from any other message
+    re.compile(
+        r"(?:<\|start\|>assistant)?(?:<\|channel\|>\w{1,20})? ?to=(?=[^\s<>|]{1,200}"
+        r"(?:<\|channel\|>\w{1,20})? {0,2}(?:<\|constrain\|>)? ?\w{0,20}<\|message\|>)"
+    ),
+    re.compile(
+        r"(?:functions\.)?([^\s<>|]{1,200})"
+        r"(?:<\|channel\|>\w{1,20})? {0,2}(?:<\|constrain\|>)? ?\w{0,20}<\|message\|>\s*+"
+    ),
+    re.compile(r"<\|call\|>|<\|end\|>|<\|return\|>"),
+    "to=functions.name<|channel|>commentary <|constrain|>json<|message|>{...}<|call|>",
+)
+DEEPSEEK = Named(
+    re.compile(r"(?:<｜tool▁calls▁begin｜>\s*+)?<｜tool▁call▁begin｜>"),
+    re.compile(rf"(?:\w{{1,20}}<｜tool▁sep｜>{_WORD}\s*+```(?:json)?|{_WORD}<｜tool▁sep｜>)\s*+"),
+    re.compile(r"(?:```\s*+)?<｜tool▁call▁end｜>(?:\s*+<｜tool▁calls▁end｜>)?"),
+    "<｜tool▁call▁begin｜>name<｜tool▁sep｜>{...}<｜tool▁call▁end｜>",
+)
+KIMI = Named(
+    re.compile(r"(?:<\|tool_calls_section_begin\|>\s*+)?<\|tool_call_begin\|>"),
+    re.compile(
+        r"(?:functions\.)?([^\s<>{}|:]{1,200})(?::\d{1,9})?\s*+"
+        r"<\|tool_call_argument_begin\|>\s*+"
+    ),
+    re.compile(r"<\|tool_call_end\|>(?:\s*+<\|tool_calls_section_end\|>)?"),
+    "<|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{...}<|tool_call_end|>",
+)
+SOLAR = Named(
+    re.compile(r"(?:<\|tool_calls\|>\s*+)?<\|tool_call:begin\|>"),
+    re.compile(r"[^\s<>|]{0,200}<\|tool_call:name\|>([^\s<>{}|]{1,200})<\|tool_call:args\|>\s*+"),
+    re.compile(r"<\|tool_call:end\|>(?:\s*+<\|calls\|>)?"),
+    "<|tool_call:begin|>id<|tool_call:name|>name<|tool_call:args|>{...}<|tool_call:end|>",
+)
+
+
+# One call of Gemma's: `<|tool_call>call:name{key:<|"|>text<|"|>,other:3}<tool_call|>`. Texts stand
+# between quotes that are control tokens; keys have none; the rest is as in JSON.
+
+GEMMA = re.compile(r"<\|tool_call>|<start_function_call>")
+_NAME = re.compile(r"\s*+(?:call:)?([^\s<>{}|]{1,200})(?=\{)")
+# the result begins with a token by which the turn of a call ends
+_END = re.compile(r"<tool_call\|>(?:<\|tool_response>)?|<end_function_call>")
+_QUOTE = re.compile(r'<\|"\|>|<escape>')
+_KEY = re.compile(r"([^:{}\[\],<]++):")
+_PLAIN = re.compile(r"[^,\]}]++")
+
+
+class _Refused(Exception):
+    """What cannot be read; its text is the reason."""
+
+
+def gemma_call(
+    text: str, opening: re.Match[str], number: int, schemas: Mapping[str, Mapping[str, Any]]
+) -> Read:
+    """The call that `opening` (of `GEMMA`) begins. `schemas`: tool -> its parameters."""
+    raw = text[opening.start() : opening.end() + EXCERPT]
+    name = _NAME.match(text, opening.end())
+    position = opening.end()
+    try:
+        if name is None:
+            raise _Refused("missing_name: a call is call:name{key:value}")
+        arguments, position = _value(text, name.end(), 1)
+    except _Refused as refused:
+        end = _END.search(text, position)
+        following = GEMMA.search(text, position)
+        # a call without an end may not swallow the one behind it
+        if following is not None and (end is None or following.start() < end.start()):
+            return Read(Malformed(raw, str(refused)), following.start(), False)
+        return Read(Malformed(raw, str(refused)), end.end() if end else len(text), end is not None)
+    typed: dict[str, Any] = {}
+    fault = _typed(arguments, schemas.get(name[1], {}).get("properties"), typed)
+    end = _END.match(text, after_space(text, position))
+    call = Malformed(raw, fault) if fault else ToolCall(f"call_{number}", name[1], typed)
+    return Read(call, end.end() if end else position, end is not None)
+
+
+def _typed(arguments: Mapping[str, Any], properties: Any, typed: dict[str, Any]) -> str:
+    """Fills `typed`, where a text for which a schema wants no text is read as what it wants: the
+    smaller Gemma quotes all values. Gives what is wrong with one."""
+    for key, value in arguments.items():
+        typed[key] = value
+        if isinstance(value, str):
+            del typed[key]
+            schema = properties.get(key) if isinstance(properties, Mapping) else None
+            if fault := add_typed(typed, Parameter(key, value, 0), schema):
+                return fault
+    return ""
+
+
+def _value(text: str, position: int, depth: int) -> tuple[Any, int]:
+    """The value that begins here, and where it ends."""
+    if depth > MAX_DEPTH:
+        raise _Refused(f"bad_arguments: nested deeper than {MAX_DEPTH}")
+    position = after_space(text, position)
+    quote = _QUOTE.match(text, position)
+    if quote is not None:
+        end = text.find(quote.group(), quote.end())
+        if end < 0:
+            raise _Refused("bad_arguments: a text has no end")
+        return clean(text[quote.end() : end]), end + len(quote.group())
+    if text[position : position + 1] in ("{", "["):
+        return _items(text, position, depth)
+    plain = _PLAIN.match(text, position)
+    try:
+        word = plain.group().strip() if plain else ""
+        value = DECODER.decode("null" if word == "None" else word)
+    except (ValueError, RecursionError) as error:
+        raise _Refused(f"bad_arguments: {str(error)[:100]}") from None
+    if plain is None or isinstance(value, (dict, list)):
+        raise _Refused("bad_arguments: a value is missing")
+    return value, plain.end()
+
+
+def _items(text: str, position: int, depth: int) -> tuple[Any, int]:
+    """The object or the list that begins here, and where it ends."""
+    keyed = text[position] == "{"
+    closing = "}" if keyed else "]"
+    items: dict[Any, Any] = {}
+    position = after_space(text, position + 1)
+    while not text.startswith(closing, position):
+        key: Any = len(items)
+        if keyed:
+            key, position = _key(text, position)
+        if key in items:
+            raise _Refused(f"bad_arguments: key {str(key)[:50]!r} stands twice")
+        items[key], position = _value(text, position, depth + 1)
+        position = after_space(text, position)
+        if text.startswith(",", position):
+            position = after_space(text, position + 1)
+        elif not text.startswith(closing, position):
+            raise _Refused("bad_arguments: values are parted by commas")
+    return (items if keyed else [*items.values()]), position + 1
+
+
+def _key(text: str, position: int) -> tuple[str, int]:
+    if _QUOTE.match(text, position):
+        key, position = _value(text, position, 1)
+        if not text.startswith(":", position):
+            raise _Refused("bad_arguments: a key is followed by :")
+        return key, position + 1
+    plain = _KEY.match(text, position)
+    if plain is None:
+        raise _Refused("bad_arguments: a key is followed by :")
+    return clean(plain[1].strip()), plain.end()
+
 
 Reader = Callable[[str, Sequence[Tool], bool], tuple[str, Calls]]
 # (text, what opens the call, its number, tool -> schema) -> the call

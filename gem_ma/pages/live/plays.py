@@ -24,8 +24,8 @@ from gem_ma.pages.live.forks import check_player
 from gem_ma.pages.live.forms import answer_wish, begin_form, begin_wish, choose_form, turn_form
 from gem_ma.pages.live.sitting import ANSWER_S, Sitting
 from gem_ma.pages.static.page import PLAYED, Html, page, text
-from gem_ma.runs.by_hand import drawn_seed, with_person
 from gem_ma.runs.open import open_config
+from gem_ma.runs.playing import drawn_seed, with_person
 from gem_ma.runs.store import run_path
 
 PATIENCE_S = 30 * 60.0  # a question that nobody answers so long ends its play

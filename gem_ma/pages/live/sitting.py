@@ -24,7 +24,7 @@ from gem_ma.kernel.scenario import Game
 from gem_ma.kernel.types import Message, Reply, Request, spoken
 from gem_ma.pages.static.report import write_report
 from gem_ma.pages.static.transcript import key_of, messages_shown, number
-from gem_ma.runs.score import score_of
+from gem_ma.runs.playing import score_of
 from gem_ma.runs.store import RunFolder
 from gem_ma.runs.worlds import Worlds
 

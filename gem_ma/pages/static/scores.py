@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gem_ma.kernel.spelling import decimal
 from gem_ma.pages.static.learning import flatten, score_of
 from gem_ma.pages.static.marks import RATE, axis_name, axis_of, interval_cell
 from gem_ma.pages.static.page import Html, table, text
 from gem_ma.scores.columns import COLUMNS
-from gem_ma.system.decimals import decimal
 
 # scores of an exam, in their order in the table: the first four say how far from an equilibrium
 _EXAM = (

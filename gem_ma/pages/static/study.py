@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from gem_ma.kernel.spelling import decimal
 from gem_ma.pages.static.marks import RATE, axis_name, axis_of, interval_cell
 from gem_ma.pages.static.page import Html, table, text
 from gem_ma.pages.static.report import Section, write_report
@@ -20,7 +21,6 @@ from gem_ma.pages.static.study_facts import study_facts
 from gem_ma.pages.static.study_plots import heat, interaction, is_rate, margins, short_axis
 from gem_ma.scores.groups import interval_text
 from gem_ma.scores.studies import difference_text
-from gem_ma.system.decimals import decimal
 
 Summary = Mapping[str, Any]
 Way = Callable[[str], Html]  # the folder of a cell's run -> what leads there

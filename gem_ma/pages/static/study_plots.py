@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gem_ma.kernel.spelling import decimal
 from gem_ma.pages.static.marks import RATE, axis_name, axis_of, figure, interval_cell
 from gem_ma.pages.static.page import Html, scrolled, table, text
 from gem_ma.pages.static.plots import Mark, heatmap, whisker_chart
 from gem_ma.scores.groups import SUCCESS
-from gem_ma.system.decimals import decimal
 
 Summary = Mapping[str, Any]
 

@@ -4,6 +4,7 @@ knows nothing of what is written."""
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -80,8 +81,6 @@ def take_lock(path: Path) -> int:
 
 def _lock(descriptor: int) -> None:
     # late: Windows has none, and reading needs none
-    import fcntl
-
     patience = time.monotonic() + PATIENCE
     while True:
         try:

@@ -16,8 +16,8 @@ from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import StoreError
 from gem_ma.kernel.types import Image
 from gem_ma.record.codec import dump_episode
-from gem_ma.record.images import shown_in
 from gem_ma.record.json_text import dump_json
+from gem_ma.record.shapes import shown_in
 from gem_ma.runs.store.disk import media_file, move_aside, take_lock
 from gem_ma.runs.store.lines import (
     EpisodeId,

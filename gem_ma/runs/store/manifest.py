@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gem_ma.config.document import write
 from gem_ma.kernel.errors import ConfigError, DataError, StoreError
 from gem_ma.runs.store.disk import now, take_lock
 from gem_ma.runs.store.lines import read_manifest, read_resolved
@@ -58,8 +59,6 @@ def create_or_check(
             " folder or --fresh"
         )
     # late: reading a folder needs no YAML writer
-    from gem_ma.config.document import write
-
     replace_file(path / "config.yaml", config_text.encode("utf-8", "replace"), path)
     replace_file(path / "resolved.yaml", write(resolved).encode(), path)
     manifest = {

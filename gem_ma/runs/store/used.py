@@ -14,7 +14,7 @@ from typing import Any
 from gem_ma.registry import file_of, names_code
 from gem_ma.runs.store.lines import read_manifest, read_resolved
 from gem_ma.runs.store.names import differs, fingerprint
-from gem_ma.system.digests import digest_of
+from gem_ma.system.files import digest_of
 
 Digests = dict[str, str]
 MOST_TOLD = 3

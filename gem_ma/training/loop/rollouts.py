@@ -26,7 +26,7 @@ from gem_ma.engines.capabilities import Batches, Pins
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import DataError, GemMaError
 from gem_ma.record.codec import dump_episode, load_episode
-from gem_ma.record.images import with_bytes
+from gem_ma.record.shapes import with_bytes
 
 FILE = "episodes@ahead"  # what the names of such files of a checkpoint begin with
 

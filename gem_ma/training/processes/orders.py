@@ -15,7 +15,7 @@ from gem_ma.kernel.episode import Episode, Limits, Seat
 from gem_ma.kernel.errors import EngineError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.record.codec import dump_episode, load_episode
-from gem_ma.record.images import shown_in, with_bytes
+from gem_ma.record.shapes import shown_in, with_bytes
 from gem_ma.runs.worlds import World, Worlds
 
 
