@@ -82,7 +82,7 @@ def adapter_of(name: str) -> tuple[str, str] | None:
 
 def names_code(name: str) -> bool:
     """True where a name imports what a user wrote: `module:Class`, or a file. A catalog and
-    installed packages are no such names, and no environments of an installed library; but some
+    installed packages are not such names, and no environments of an installed library; but some
     libraries read ids of the form `module:id`, and import that module."""
     foreign = adapter_of(name)
     return ":" in (foreign[1] if foreign else name) or file_of(name) is not None

@@ -37,7 +37,7 @@ def run_folder(run: str) -> Path:
             " the run folder of one of its cells"
         )
     exists = Path(run).exists()
-    fault = "is no run folder: it has no manifest.json" if exists else "no such run folder"
+    fault = "is not a run folder: it has no manifest.json" if exists else "no such run folder"
     # `gem-ma show kuhn_poker` is what everybody types first
     is_scenario = run in registry.catalog("scenarios")
     also = f"; to see the scenario: gem-ma show scenario {run}" if is_scenario else ""

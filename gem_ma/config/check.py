@@ -261,7 +261,7 @@ def single(tasks: Sequence[Any]) -> bool:
 
 
 def fields_of(world: Keys) -> Mapping[str, Any]:
-    """The keys of a block that are no options of its scenario."""
+    """The keys of a block that are not options of its scenario."""
     model = ScenarioSettings if world == ("scenario",) else WorldSettings
     return model.model_fields
 
@@ -335,7 +335,7 @@ def _make(document: Document, world: Keys, base: Path | None) -> Scenario | None
     values = document.get(*world)
     fields = fields_of(world)
     options = {key: value for key, value in values.items() if key not in fields}
-    # what is no list the schema refuses
+    # what is not a list the schema refuses
     if isinstance(values.get("wrappers"), list):
         options["wrappers"] = values["wrappers"]
     # the one option that is a path, by convention of all scenarios
@@ -470,7 +470,7 @@ def check_training(document: Document, played: Played, engines: dict[str, Any]) 
             )
         for path in seats:
             behaviour = document.get(*path, "behaviour")
-            # what it learns from the answers of a task is no play of the game
+            # what it learns from the answers of a task is not a play of the game
             if isinstance(behaviour, str) and _is_privileged(behaviour):
                 document.fault(
                     path,

@@ -54,7 +54,7 @@ def name_policies(document: Document) -> None:
             document.fault((*path, "model"), "an agent has either a model or a policy")
             continue
         policies = document.get("policies")
-        # `*` is no name of a policy; a seat of one scenario is no seat of another
+        # `*` is not a name of a policy; a seat of one scenario is not a seat of another
         agent = re.sub(r"[*?]+", "", str(path[-1])).strip("_-") or "all"
         if len(path) > 2:
             agent = f"{path[-3]}_{agent}"

@@ -22,7 +22,7 @@ Ratio = Literal["token", "turn_sum", "turn_mean", "episode", "episode_mean"]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Aggregation = Literal["turn_sum", "token_mean", "turn_mean", "constant", "episode_sum"]
 SCHEDULE = frozenset({"from", "to", "steps"})  # the keys that make a mapping a schedule
-# possessive: a long row of digits that is no number must not be tried in every split
+# possessive: a long row of digits that is not a number must not be tried in every split
 _MIX = re.compile(r"team_mix\(\s*((?:\d++(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?)\s*\)")
 
 

@@ -323,7 +323,7 @@ class RunSettings(Settings):
         True,
         description="Play the scenario's trivial casts beside; a number: on so many tasks at most.",
     )
-    # 0, so that a script notices: what failed is no part of the score
+    # 0, so that a script notices: what failed is not part of the score
     max_failed: int | str = Field(
         0,
         description="Failed episodes that still give exit code 0: a number, or a share such as 2%.",
@@ -350,7 +350,7 @@ class RunSettings(Settings):
         """Whether so many failed episodes of so many still count as a run that is done."""
         if isinstance(self.max_failed, int):
             return failed <= self.max_failed
-        # multiplied, not divided: a share of no episodes is no error
+        # multiplied, not divided: a share of no episodes is not an error
         return failed * 100 <= float(self.max_failed.rstrip("% ")) * total
 
     @property

@@ -30,7 +30,7 @@ def validate(document: Document, model: type[M]) -> M | None:
         problems: dict[Keys, list[ErrorDetails]] = {}
         for problem in error.errors(include_url=False):
             problems.setdefault(_written(problem, document), []).append(problem)
-    # a value that could not be read is no wrong value besides
+    # a value that could not be read is not wrong besides
     known = {fault.path for fault in document.faults}
     outer = {path[:length] for path in problems for length in range(len(path))}
     # a fault inside says more
@@ -49,7 +49,7 @@ def _written(problem: ErrorDetails, document: Document) -> Keys:
     path: Keys = ()
     for part in problem["loc"]:
         value = document.get(*path)
-        # union members that pydantic names in its path are no keys of the document
+        # union members that pydantic names in its path are not keys of the document
         known = (
             part in value
             if isinstance(value, dict)
@@ -72,7 +72,7 @@ def _explain(
     if kind == "extra_forbidden":
         siblings = _model(path[:-1], root)
         known = list(siblings.model_fields) if siblings else []
-        # `seed=3` for `run.seed=3`: what is typed without its section is no slip of a letter
+        # `seed=3` for `run.seed=3`: what is typed without its section is not a slip of a letter
         if len(path) == 1 and (sections := sections_of(str(path[0]), root)):
             return f"unknown key (did you mean {' or '.join(map(repr, sections))}?)"
         return f"unknown key{nearest(str(path[-1]), known)}"

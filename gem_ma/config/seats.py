@@ -157,7 +157,7 @@ def placed_keys(document: Document, keys: Keys) -> Iterator[Keys]:
     """The keys that an override means: `scenarios.0.size` is the first one's, and `scenario.size`,
     where there are several, that of each."""
     several = section(document, "scenarios")
-    # a whole `scenario`, or another id for all, is no setting of each
+    # a whole `scenario`, or another id for all, is not a setting of each
     is_setting = keys[0] == "scenario" and len(keys) > 1 and keys[1] != "id"
     if is_setting and several and document.get("scenario") is None:
         yield from (("scenarios", name, *keys[1:]) for name in several)

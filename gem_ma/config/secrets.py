@@ -17,7 +17,7 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.system.env_file import NO_SECRET, variable
 
 LEAST = 16  # characters of a key that is looked for in other texts; a shorter one may be a word
-# at the end of a name: `max_tokens` and `token_ids` are no secrets, `hf_token` is one
+# at the end of a name: `max_tokens` and `token_ids` are not secrets, `hf_token` is one
 _NAME = re.compile(
     r"(?:^|_)(?:api_?key|pass(?:word|wd|phrase)|secrets?|bearer|credentials?|cookie"
     r"|(?:api|auth|access|bearer|refresh|session|security|secret|hf|id)_?token"
@@ -108,8 +108,8 @@ def _fault(value: Any, path: Keys, under: bool, known: list[str]) -> str:
         return ""
     if path[-1:] == ("api_key_env",) and value and not _VARIABLE.fullmatch(value):
         return (
-            "this is no name of a variable; export the key, and write the NAME that it was exported"
-            " under"
+            "this is not a name of a variable; export the key, and write the NAME that it was"
+            " exported under"
         )
     # elsewhere nobody replaces it, and a model would be asked for literally this
     if "${" in value:

@@ -91,7 +91,7 @@ def shipped_configs() -> Iterator[Path]:
 
 def trained_by(scenario: str) -> str:
     """Which shipped configs train a scenario: the end of a message, empty where none does."""
-    # read as text: a list is no place to check every config
+    # read as text: a list is not a place to check every config
     ours = re.compile(rf"^scenario:.*\bid: {re.escape(scenario)}\b", re.MULTILINE)
     texts = {path.stem: _text(path) for path in shipped_configs()}
     named = [stem for stem, text in texts.items() if ours.search(text) and "\ntrain:" in text]

@@ -172,7 +172,7 @@ class CurriculumSettings(Settings):
 
 class CheckpointSettings(Settings):
     """Which checkpoints stay on the disk; the newest always does, so that a run resumes exactly.
-    Members of a league are no checkpoints."""
+    Members of a league are not checkpoints."""
 
     # all by default: a checkpoint that was deleted cannot be asked for later
     keep: int | None = Field(

@@ -109,7 +109,7 @@ class Scenario:
     cooperative: bool = False  # all agents are always paid alike
     chance: bool = True  # `play` draws from rng
     ends_within: int | None = None  # decision points after which it has ended under any player
-    # a time limit of the world's own, as Limits(max_steps=200): it cuts a play, which is no end
+    # a time limit of the world's own, as Limits(max_steps=200): it cuts a play, which is not an end
     # that the rules know, so the value of what would follow still counts
     limits: Limits | None = None
     # agent -> gamma that the shaping of its rewards stands on; it may not learn with another one

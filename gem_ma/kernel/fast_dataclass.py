@@ -49,7 +49,7 @@ def _unfit(cls: type) -> str:
     """Why the constructor of `dataclass` does more than to fill slots from its parameters; "" if
     it does not."""
     if not is_dataclass(cls) or "__slots__" not in vars(cls):
-        return "it is no dataclass with slots"
+        return "it is not a dataclass with slots"
     if hasattr(cls, "__post_init__"):
         return "it has a __post_init__"
     made = [field.name for field in fields(cls) if field.default_factory is not MISSING]

@@ -148,7 +148,9 @@ class Run(dict[str, Any]):
         path = Path(path)
         # a link that leads nowhere is damage, and told below
         if not os.path.lexists(path / "manifest.json"):
-            fault = "is no run folder: it has no manifest.json" if path.exists() else "is not there"
+            fault = (
+                "is not a run folder: it has no manifest.json" if path.exists() else "is not there"
+            )
             raise StoreError(f"{path}: {fault}; gem_ma.open_run takes a run folder or its name")
         read_manifest(path)
         summary = read_summary(path)

@@ -159,7 +159,9 @@ def wanted(
 def _ignored_in(messages: Any) -> set[str]:
     """Fields of messages that mean nothing here. Raises Refused for a call in an older form, which
     would be lost."""
-    listed = messages if isinstance(messages, list) else []  # what is no list is refused elsewhere
+    listed = (
+        messages if isinstance(messages, list) else []
+    )  # what is not a list is refused elsewhere
     entries = [entry for entry in listed if isinstance(entry, dict)]
     if any(entry.get("function_call") for entry in entries):
         raise Refused("messages: function_call is not read; send tool_calls", param="messages")

@@ -407,7 +407,7 @@ def _of_file(path: str, most: int = MOST_HASHED) -> str:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(f"{path}: is no regular file")
+            raise OSError(f"{path}: is not a regular file")
         digest = sha256()
         while most > 0 and (block := file.read(min(1 << 20, most))):
             digest.update(block)

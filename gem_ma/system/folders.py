@@ -77,7 +77,7 @@ def read_named(path: Path, most: int | None = None) -> bytes:
             return whole(file, path, most)
     if not os.path.isfile(path):
         os.stat(path)  # what is not there says so
-        raise StoreError(f"{path}: is no regular file")
+        raise StoreError(f"{path}: is not a regular file")
     with open(path, "rb") as file:
         return whole(file, path, most)
 
@@ -93,4 +93,4 @@ def check_named(folder: Path) -> None:
         return
     for entry in sorted(folder.iterdir()):
         if not (entry.is_file() or entry.is_dir()):
-            raise StoreError(f"{entry}: is no regular file")
+            raise StoreError(f"{entry}: is not a regular file")

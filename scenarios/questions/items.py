@@ -181,4 +181,4 @@ def _index(answer: Any, choices: tuple[str, ...], labels: tuple[str, ...], where
         return LETTERS.index(letter)
     if text.isascii() and text.isdecimal() and int(text) < len(choices):
         return int(text)
-    raise DataError(f"{where}: the answer {text[:80]!r} is no choice, letter or place from 0")
+    raise DataError(f"{where}: the answer {text[:80]!r} is not a choice, letter or place from 0")

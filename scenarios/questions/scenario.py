@@ -111,7 +111,7 @@ class Questions(Scenario):
         )
         if formulas and find_spec("math_verify") is None:
             raise ConfigError(
-                "scenario.grader: math needs math-verify for answers that are no plain numbers;"
+                "scenario.grader: math needs math-verify for answers that are not plain numbers;"
                 f" type {install('math')}"
             )
         if formulas:

@@ -155,7 +155,7 @@ def _names_of(wish: Wish) -> list[str]:
 
 def _others(wish: Wish, lines: str, products: Products) -> bool:
     """Whether a text names a product that the wish has nothing to do with."""
-    # A product whose name stands inside a wanted one's is no other product.
+    # A product whose name stands inside a wanted one's is not another product.
     meant = _names_of(wish)
     others = (
         (

@@ -24,7 +24,7 @@ _INTO = re.compile(
     rf"(?!{_PAYS})"
 )
 # Weaker than the words above: `the kite with two lines` is one item, so it counts only where there
-# is no other turn.
+# is not another turn.
 _WITH = re.compile(rf"\b(?:with|by|as)\b(?!{_PAYS})")
 # These turn the other way: what follows is the old item.
 _BACK = re.compile(

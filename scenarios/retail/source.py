@@ -97,7 +97,7 @@ def read_bytes(path: Path, named: str = "") -> bytes:
             return path.read_bytes()
     except OSError as error:
         raise DataError(f"retail data: {path} cannot be read{named} ({error.strerror})") from error
-    raise DataError(f"retail data: {path} cannot be read{named} (it is no regular file)")
+    raise DataError(f"retail data: {path} cannot be read{named} (it is not a regular file)")
 
 
 def read_text(path: Path, named: str = "") -> str:

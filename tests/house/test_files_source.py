@@ -112,7 +112,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         ("mkdir", "write_bytes", "write_text"), SAVED
     ),
     "gem_ma/engines/local/loading.py": {
-        "from_pretrained": "after `check_folder`, which refuses what is no regular file"
+        "from_pretrained": "after `check_folder`, which refuses what is not a regular file"
     },
     "gem_ma/engines/api/reply_cache.py": {"mkdir": "the root of the cache, as the user names it"},
     "gem_ma/engines/small/table.py": {"write_bytes": SAVED},

@@ -73,7 +73,7 @@ def test_a_run_is_a_dict_with_its_plays_behind_it() -> None:
     assert dict(again) == json.loads(json.dumps(run)) and again.score()["success"] == run["success"]
     with pytest.raises(StoreError):
         gem_ma.open_run("nothing")
-    with pytest.raises(StoreError, match="runs: is no run folder: it has no manifest"):
+    with pytest.raises(StoreError, match="runs: is not a run folder: it has no manifest"):
         gem_ma.open_run("runs")  # a folder of runs, or of a study
 
 

@@ -205,7 +205,7 @@ def test_what_a_solver_wrote_runs_before_the_check_and_is_gone_at_it(tmp_path: P
         ({"instruction": 3}, "row 1: no text in the column instruction"),
         ({"check": "a\0b"}, "row 1: check holds a NUL byte"),
         ({"files": ["a"]}, "row 1: files are an object"),
-        ({"files": {"../a": ""}}, r"row 1: '\.\./a' is no path below the session's home"),
+        ({"files": {"../a": ""}}, r"row 1: '\.\./a' is not a path below the session's home"),
         ({"files": {"/a": ""}}, "row 1: '/a' is no path"),
         ({"files": {"a": 3}}, "row 1: a: the content of a file is a text"),
         ({"files": {"a": "", "a/b": ""}}, "row 1: a/b lies below a file"),

@@ -180,7 +180,7 @@ def test_the_checkpoint_holds_what_was_played_ahead_until_nothing_is_left_to_lea
     ahead, later = (StepRollouts.load(found.read(f"{FILE}{number}.jsonl")) for number in ("", "-2"))
     assert (ahead.step, len(ahead.plays), ahead.branches, ahead.forks) == (4, 8, (), None)
     assert later.step == 5
-    assert len(list(read_episodes(tmp_path / "run"))) == 32  # they are no part of the record yet
+    assert len(list(read_episodes(tmp_path / "run"))) == 32  # they are not part of the record yet
     trained(tmp_path / "run", settings)
     assert [dump_episode(e) for e in read_episodes(tmp_path / "run")][32:40] == [
         dump_episode(e) for e in ahead.plays

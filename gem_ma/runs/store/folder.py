@@ -197,7 +197,7 @@ class RunFolder:
         if set(mark) != {"episodes", "metrics"} or not all(
             type(offset) is int and offset >= 0 for offset in mark.values()
         ):
-            raise StoreError(f"{self.path}: {dict(mark)!r} is no mark of a run folder")
+            raise StoreError(f"{self.path}: {dict(mark)!r} is not a mark of a run folder")
         with oserror(self.path):
             # all are checked before any is cut
             for name, offset in mark.items():

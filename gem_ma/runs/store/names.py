@@ -183,7 +183,7 @@ def recorded_changes(resumed: Any) -> dict[str, Any]:
             )
         known = {*RESUME_KEYS, *filter(GROWS.fullmatch, changed)}
         if strange := sorted(set(changed) - known):
-            told = f"{strange[0]!r} is no setting that may change when a run goes on"
+            told = f"{strange[0]!r} is not a setting that may change when a run goes on"
             raise StoreError(f"manifest.json: resumed: {told}; it was edited")
         changes |= {key: after for key, (_, after) in changed.items()}
     return changes

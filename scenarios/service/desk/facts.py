@@ -22,7 +22,7 @@ Weigh = Callable[[str, str], int]  # (table, key) -> how much a differing fact o
 
 
 def cents(amount: Any) -> Any:
-    """Money in whole cents; what is no finite number as folded text."""
+    """Money in whole cents; what is not a finite number as folded text."""
     # A flag is an int in Python, and nan equals nothing, itself included.
     if (
         isinstance(amount, bool)

@@ -30,7 +30,7 @@ def literal(value: Any) -> str:
 def _frozen(value: Any) -> Any:
     parts = []
     if isinstance(value, Mapping):
-        # Sorted by key only; a key that is no text raises here as it does in the benchmark.
+        # Sorted by key only; a key that is not text raises here as it does in the benchmark.
         for key in sorted(value):
             parts.append((key, _frozen(value[key])))
     elif isinstance(value, (list, tuple)):

@@ -25,7 +25,7 @@ def goals_of(task: Task, open_stores: Open, domain: Domain) -> tuple[Counter[Fac
     """The acceptable sets of changes, the solution's own first: its calls, with each wish's
     `choices` in place of its arguments, and `ends`.
 
-    The calls of a solution that fails on a write are no goal where `ends` are supplied in its
+    The calls of a solution that fails on a write are not a goal where `ends` are supplied in its
     place.
     """
     repaired = "gold_write_error" in task.flags and bool(task.ends)
@@ -91,7 +91,7 @@ def played(calls: Sequence[GoldCall], open_stores: Open, domain: Domain) -> Coun
     store, user_store = open_stores()
     for call in calls:
         side = store if call.agent == ASSISTANT or user_store is None else user_store
-        # A find tool may log in, which some domains write down; that is no change that is wanted.
+        # A find tool may log in, which some domains write down; nobody wanted that change.
         if side.mutates(call.name) and domain.role(call.name) != FIND:
             side.call(call.name, dict(call.arguments))
     return state((store, user_store), domain.facts)

@@ -73,7 +73,7 @@ class Trial:
     @cached_property
     def all_facts(self) -> str:
         """A text that tells all facts."""
-        # A task that wants no fact still needs a text, since silence is no service.
+        # A task that wants no fact still needs a text, since silence is not service.
         return " and ".join(self.task.outputs) or (
             SORRY if self.task.goal == "refused" else "Done."
         )

@@ -92,7 +92,7 @@ def _is_about(wish: Wish, text: str, book: Phrasebook) -> bool:
 def undue(due: Iterable[str], texts: Sequence[str], domain: Domain) -> set[str]:
     """The reasons that folded texts name and that are neither due nor akin to one that is.
     Questions, conditions and rules name none."""
-    # What may be said along with a due reason is no wrong reason.
+    # What may be said along with a due reason is not a wrong reason.
     fine = set(due).union(
         *(domain.grounds[reason].akin for reason in due if reason in domain.grounds)
     )

@@ -69,7 +69,7 @@ def _instructions(at: str, value: Any) -> Any:
 
 
 def _name(at: str, value: Any) -> str:
-    # Some files number their tasks; True is no number.
+    # Some files number their tasks; True is not a number.
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else text(at, value)
 
 

@@ -146,7 +146,7 @@ def _proposals(parts: list[_Part], acts: list[Act]) -> list[Act]:
     material = [
         part
         for part in parts
-        # Sentences that do something else are no part of a proposal, unless they ask for the yes
+        # Sentences that do something else are not part of a proposal, unless they ask for the yes
         # itself.
         if part.look.kind not in _OUTSIDE
         or (part.look.strong and part.look.writes and part.look.kind != "transfer")

@@ -265,7 +265,7 @@ def _amounts(entry: dict[str, Any]) -> dict[str, Decimal]:
 
 
 def has_token(value: str, text: str) -> bool:
-    """Whether a text holds a value that is no part of a longer word or number."""
+    """Whether a text holds a value that is not part of a longer word or number."""
     place = text.find(value)
     while place >= 0:
         before, after = (

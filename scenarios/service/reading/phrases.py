@@ -178,7 +178,7 @@ def _joins_right(after: str) -> bool:
 
 
 def _in_mail(folded: str, end: int) -> bool:
-    # The name in front of `@` and the domain behind it are no words of the text.
+    # The name in front of `@` and the domain behind it are not words of the text.
     return folded[end : end + 1] in (".", "-") and "@" in folded[end:].split(" ", 1)[0]
 
 

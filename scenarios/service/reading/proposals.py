@@ -44,7 +44,7 @@ def judge(act: Act, wish: Wish, phrasebook: Phrasebook) -> Judgement | None:
     None where it is of another kind."""
     if not act.writes & phrasebook.kinds(wish):
         return None
-    # what an order holds is no proposal, unless it says "all of them"
+    # what an order holds is not a proposal, unless it says "all of them"
     texts = {act.text, cues.CONTENTS.sub(r"\1", act.text)}
     served = (
         wish,

@@ -2,7 +2,7 @@
 seed and parsed without one.
 
 A unit is (key, fields). Every sentence of a bank ends with a full stop, holds none before, and
-begins with two words that are no fields. So a text splits into sentences, and each is matched
+begins with two words that are not fields. So a text splits into sentences, and each is matched
 whole. A domain brings the sentences and the kinds of their fields.
 """
 

@@ -7,7 +7,7 @@ states the last one is its answer, one a wanted fact: what it denies or leaves o
 it works the answer out from is none either, and what it calls something else (a refund beside a
 total) is another fact. Whoever states many values states none: sentences of one pattern with ever
 new values are a list as well, and what is stated until the answer is counted over the whole talk.
-A message next to a write is about that write, and its values are no rivals of later ones.
+A message next to a write is about that write, and its values are not rivals of later ones.
 
 All is a function of the texts, linear in their length.
 """
@@ -40,8 +40,8 @@ from gem_ma.scenarios.service.reading.values import (
 LIMIT = 4
 EACH = 2  # further ones for each other wish of the customer
 TOTAL = frozenset(("=",))  # the frame of a row that is the sum of the others, whatever its words
-CLAUSE = 3  # values of a kind in one clause that is no list; or as many as are asked for
-# whole numbers beyond that are no guesses at another one: years and house numbers at a count,
+CLAUSE = 3  # values of a kind in one clause that is not a list; or as many as are asked for
+# whole numbers beyond that are not guesses at another one: years and house numbers at a count,
 # counts at a postcode
 TENFOLD = 10
 SMALL = 100  # which all counts may be
@@ -69,8 +69,8 @@ class Saying(NamedTuple):
 class Answers:
     """What stands in the texts of a talk for one output. `needed`: outputs of its kind;
     `others`: wishes of the customer beside them; `wanted`: all outputs of the task, which
-    together are no list that hides one of them; `since`: the first text behind the question, from
-    which on what is answered first counts."""
+    together are not a list that hides one of them; `since`: the first text behind the question,
+    from which on what is answered first counts."""
 
     output: str
     talk: Sequence[Saying]
@@ -93,12 +93,12 @@ class Answers:
             return
         frames: dict[frozenset[str], set[str]] = {}
         for text, (_, about_write) in zip(self.texts, self.talk, strict=True):
-            # A message next to a write holds its values, and those are no rivals.
+            # A message next to a write holds its values, and those are not rivals.
             for part in () if about_write else parts_of(text):
                 if (
                     not part.raw
                     and numbers(part.text)
-                    # What states a wanted value is no pattern that could hide it.
+                    # What states a wanted value is not a pattern that could hide it.
                     and not any(tells(one, (part.text,)) for one in (self.output, *self.wanted))
                 ):
                     frames.setdefault(part.frame, set()).add(part.text.strip())

@@ -41,7 +41,7 @@ _LETTERS = re.compile(r"[a-z]+")
 
 def tells(output: str, texts: Sequence[str]) -> bool:
     """Whether some text tells this value: a number by its value, an id exactly, words on their
-    boundaries. Marks of a list are no numbers.
+    boundaries. Marks of a list are not numbers.
 
     >>> tells("625.60", ["It costs $625.6."]), tells("10", ["number #1002345, 10.99"])
     (True, False)
@@ -82,11 +82,11 @@ def like(output: str, text: str) -> set[Any]:
         return set(_form(output.strip().replace(",", "")).findall(text))
     if kind == PHRASE:
         return set()
-    # Sizes and weights are no prices, though they are broken numbers.
+    # Sizes and weights are not prices, though they are broken numbers.
     text = _MEASURE.sub(" ", unmarked(text))
     if kind == FRACTION:
         return {number for number in numbers(text) if number % 1}
-    # An amount, such as 10.00, is no count.
+    # An amount, such as 10.00, is not a count.
     if "." in output or "$" in output:
         text = " ".join(hit[0] for hit in _NUMBER.finditer(text) if hit[2] or "$" in hit[0])
     # Beyond a billion it is an id.
@@ -132,7 +132,7 @@ def _numbers(text: str) -> frozenset[Decimal]:
     return frozenset(
         Decimal(whole.replace(",", "") + part)
         for whole, part in _NUMBER.findall(text)
-        # Longer ones are no amounts, and Decimal would work on them for long.
+        # Longer ones are not amounts, and Decimal would work on them for long.
         if len(whole) < 40
     )
 

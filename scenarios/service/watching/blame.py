@@ -4,7 +4,7 @@ No model, no second opinion.
 A talk that was won is nobody's fault. In a lost one the first event decides that could lose it;
 at one step, the user's. Where nothing certain happened, it is what the assistant left undone, as
 far as texts can be read: a feasible request refused, a yes that waits for its write. Else the
-task if its own flags say that it is no fair test, the driver's limit if that cut the talk, the
+task if its own flags say that it is not a fair test, the driver's limit if that cut the talk, the
 user if all was right but the reason it gave for leaving, if it left and never asked for a fact
 that only its briefing knows of, or if it was content before anything was done, else the
 assistant, whose part it was to serve. What is read from free text is blamed as unsure.

@@ -112,7 +112,7 @@ class Knowledge:
             for number in numbers(text)
             if number < HUGE and not self.basis.reaches(number) and not self._inside(number)
         }
-        # A sum that is written out is no invention.
+        # A sum that is written out is not an invention.
         wild -= worked_out([text], wild) if wild else set()
         for number in sorted(wild):
             yield f"{number} is in no result and follows from none in one step"

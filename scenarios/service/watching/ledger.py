@@ -171,7 +171,7 @@ class Ledger:
         self._doubtful = [(slot, value, at, age + 1) for slot, value, at, age in self._doubtful]
         if right_again:
             self._doubtful = [entry for entry in self._doubtful if entry[0] not in known_slots]
-        # What is doubted already is no new doubt when it is told once more.
+        # What is doubted already is not a new doubt when it is told once more.
         waiting = {(slot, value) for slot, value, *_ in self._doubtful}
         fresh = [
             each

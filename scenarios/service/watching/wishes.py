@@ -25,7 +25,7 @@ def keys_of(wish: Wish) -> list[str]:
 
 
 def call_key(name: str, arguments: Any) -> str:
-    """A call without regard to the order in its lists; words of a choice are no arguments."""
+    """A call without regard to the order in its lists; words of a choice are not arguments."""
     values = [
         (key, sorted(map(str, value)) if isinstance(value, (list, tuple)) else value)
         for key, value in arguments.items()
@@ -36,7 +36,7 @@ def call_key(name: str, arguments: Any) -> str:
 
 def is_count(output: str, text: str, asked: bool) -> bool:
     """Whether a number that was found can be the answer: a small one has to be `asked` for before,
-    and is no count of days."""
+    and is not a count of days."""
     # A count is told in passing all the time: `3 to 5 days`, `2 items`.
     if not (output.isdigit() and len(output) < 3):
         return True
