@@ -12,10 +12,10 @@ import sys
 import time
 from collections import Counter
 
-from gem_ma.agents.customer_traits import PRESETS
-from gem_ma.scenarios.retail import Retail
-from gem_ma.scenarios.retail.language import RETAIL
-from gem_ma.scenarios.service.watching.ledger import Ledger
+from gem_ma.scenarios.service_desk.agents.customer_traits import PRESETS
+from gem_ma.scenarios.service_desk.retail import Retail
+from gem_ma.scenarios.service_desk.retail.domain.language import RETAIL
+from gem_ma.scenarios.service_desk.watching.ledger import Ledger
 
 from gem_ma import Plan, play
 from gem_ma.kernel.episode import Episode, Seat

@@ -14,8 +14,8 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from gem_ma.scenarios.retail import Retail
-from gem_ma.scenarios.service.watching.blame import CRITICAL
+from gem_ma.scenarios.service_desk.retail import Retail
+from gem_ma.scenarios.service_desk.watching.blame import CRITICAL
 
 from tests.few_shot import Talk, talks
 

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from gem_ma.scenarios.retail import Retail
-from gem_ma.scenarios.service.rewards.terms import TERMS
+from gem_ma.scenarios.service_desk.retail import Retail
+from gem_ma.scenarios.service_desk.rewards.terms import TERMS
 
 from gem_ma import Plan, play
 from gem_ma.kernel.episode import Episode, Seat

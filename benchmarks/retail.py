@@ -14,10 +14,10 @@ import sys
 import time
 from collections.abc import Callable
 
-from gem_ma.scenarios.retail import Retail
-from gem_ma.scenarios.retail.grading import canonical, gold_state
-from gem_ma.scenarios.retail.store import RetailStore
-from gem_ma.scenarios.service.desk.log import Outcome
+from gem_ma.scenarios.service_desk.desk.log import Outcome
+from gem_ma.scenarios.service_desk.retail import Retail
+from gem_ma.scenarios.service_desk.retail.domain.grading import canonical, gold_state
+from gem_ma.scenarios.service_desk.retail.store.store import RetailStore
 
 from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan

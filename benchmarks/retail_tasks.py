@@ -11,9 +11,9 @@ from __future__ import annotations
 import sys
 import time
 
-from gem_ma.scenarios.retail.prove import prove
-from gem_ma.scenarios.retail.shop import OwnWorld
-from gem_ma.scenarios.service.grading.proofs import PROOFS
+from gem_ma.scenarios.service_desk.grading.proofs import PROOFS
+from gem_ma.scenarios.service_desk.retail.shop.prove import prove
+from gem_ma.scenarios.service_desk.retail.shop.shop import OwnWorld
 
 from tests.retail_worlds import EVERYTHING
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -54,10 +55,9 @@ _MOVED = {
     **{
         name: f"gem_ma.{room}.{name}"
         for room, names in {
-            "kernel": "effect_values effects episode errors parsing sampling scenario spelling"
-            " transcript types",
+            "kernel": "effect_values effects episode errors parsing scenario spelling types",
             "record": "choices codec json_text shapes",
-            "system": "decimals digests env_file files folders import_folders used",
+            "system": "env_file files folders used",
             "driver": "behaviour calling limits memory rollout seats",
             "credit": "estimators",
             "training": "tracking",
@@ -65,6 +65,11 @@ _MOVED = {
         for name in names.split()
     },
     "exchange": "gem_ma.kernel.views",
+    "transcript": "gem_ma.kernel.views",
+    "sampling": "gem_ma.kernel.types",
+    "decimals": "gem_ma.kernel.spelling",
+    "digests": "gem_ma.system.files",
+    "import_folders": "gem_ma.system.extras",
     "png": "gem_ma.kernel.types",
     "admission": "gem_ma.driver.many",
     "hearing": "gem_ma.driver.seats",
@@ -95,6 +100,49 @@ _MOVED = {
     "gymnasium_ids": "gem_ma.envs.gymnasium_ids",
     "integrations": "gem_ma.trainers",
     "engines.http": "gem_ma.engines.api",
+    "scenarios.retail": "gem_ma.scenarios.service_desk.retail",
+    "scenarios.service": "gem_ma.scenarios.service_desk",
+    # modules that lie in a room now
+    **{
+        f"{room}.{name}": f"gem_ma.{home}.{name}"
+        for room, home, names in (
+            (
+                "scenarios.retail",
+                "scenarios.service_desk.retail.store",
+                "fixed schemas source specs store tasks tau2 tau2_calls"
+                " tau2_source tau2_tools tools",
+            ),
+            (
+                "scenarios.retail",
+                "scenarios.service_desk.retail.domain",
+                "cues domain grading kinds language named naming"
+                " naming_addresses naming_items naming_swaps products reasons"
+                " telling texts",
+            ),
+            (
+                "scenarios.retail",
+                "scenarios.service_desk.retail.shop",
+                "describe forge intents knobs prove questions refusals render"
+                " requests scene shop situation_sentences situations words world",
+            ),
+            (
+                "scenarios.retail",
+                "scenarios.service_desk.retail.benchmark",
+                "sources tau2_data tau2_grading tau2_view taubench",
+            ),
+            (
+                "agents",
+                "scenarios.service_desk.agents",
+                "customer customer_answers customer_phrases customer_traits"
+                " customer_voice customer_wishes retail_answers retail_baselines"
+                " retail_choice retail_counter retail_details retail_items"
+                " retail_moves retail_oracle retail_reading retail_scripted"
+                " retail_talk retail_user retail_user_llm retail_weaker traits"
+                " user_ledger user_llm",
+            ),
+        )
+        for name in names.split()
+    },
     # modules that are part of another one now
     **{
         f"{room}.{name}": f"gem_ma.{home}"
@@ -115,7 +163,8 @@ _MOVED = {
             ("evaluation", "scores.intervals", "student_t"),
             ("evaluation", "scores.stats", "repeated"),
             ("evaluation", "training.selfplay.averaging", "mixture"),
-            ("parsing", "kernel.parsing.named_calls", "glm_calls"),
+            ("parsing", "kernel.parsing.formats", "gemma_calls glm_calls named_calls"),
+            ("parsing", "kernel.parsing.text", "boxed"),
             ("running", "runs.open", "folder"),
             ("testing", "testing.fresh", "travel"),
             ("tools", "tools.mcp", "connection"),
@@ -136,7 +185,16 @@ class _Moved:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         loader: Any = self  # it takes no abstract class: `importlib.abc` costs 20 ms
-        return ModuleSpec(name, loader) if self._new_name(name) != name else None
+        if (new := self._new_name(name)) == name:
+            return None
+        found = find_spec(new)
+        is_package = found is not None and found.submodule_search_locations is not None
+        return ModuleSpec(name, loader, is_package=is_package)
+
+    def get_code(self, name: str) -> Any:
+        """What `python -m` runs."""
+        loader: Any = getattr(find_spec(self._new_name(name)), "loader", None)
+        return loader.get_code(self._new_name(name))
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = import_module(self._new_name(spec.name))

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from gem_ma.agents.retail_user import RetailUser
-from gem_ma.scenarios.retail.language import RETAIL
-from gem_ma.scenarios.service.reading.acts import SURE, Act, read
-from gem_ma.scenarios.service.reading.proposals import judge
+from gem_ma.scenarios.service_desk.agents.retail_user import RetailUser
+from gem_ma.scenarios.service_desk.reading.acts import SURE, Act, read
+from gem_ma.scenarios.service_desk.reading.proposals import judge
+from gem_ma.scenarios.service_desk.retail.domain.language import RETAIL
 
 from tests.assistant_messages import MESSAGES, UNSEEN, WISHES
 

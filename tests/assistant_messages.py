@@ -10,7 +10,7 @@ should answer to the proposal: `yes`, `no` (something is wrong), `ask` (somethin
 
 from __future__ import annotations
 
-from gem_ma.scenarios.retail import Item, Wish
+from gem_ma.scenarios.service_desk.retail import Item, Wish
 
 EXCHANGE, RETURN, CANCEL = (
     "exchange_delivered_order_items",

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_ma.scenarios.retail import Retail
-from gem_ma.scenarios.retail.store import RetailStore
-from gem_ma.scenarios.service.desk.overlay import Base
-from gem_ma.scenarios.service.watching.audit import Audit
+from gem_ma.scenarios.service_desk.desk.overlay import Base
+from gem_ma.scenarios.service_desk.retail import Retail
+from gem_ma.scenarios.service_desk.retail.store.store import RetailStore
+from gem_ma.scenarios.service_desk.watching.audit import Audit
 
 from gem_ma import Action, Plan, Seat, ToolCall, play
 from gem_ma.kernel.episode import Episode

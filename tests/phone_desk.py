@@ -12,11 +12,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gem_ma.scenarios.service.desk.log import END, Desk, Rules, Style
-from gem_ma.scenarios.service.desk.overlay import Base, Overlay
-from gem_ma.scenarios.service.desk.task import GoldCall, Slot, Task, Wish
-from gem_ma.scenarios.service.domain import CATALOGUE, FIND, PERSONAL, TRANSFER, WRITE, Domain
-from gem_ma.scenarios.service.reading.phrases import MISSING, RIGHT, WRONG, Mention, names
+from gem_ma.scenarios.service_desk.desk.log import END, Desk, Rules, Style
+from gem_ma.scenarios.service_desk.desk.overlay import Base, Overlay
+from gem_ma.scenarios.service_desk.desk.task import GoldCall, Slot, Task, Wish
+from gem_ma.scenarios.service_desk.domain import CATALOGUE, FIND, PERSONAL, TRANSFER, WRITE, Domain
+from gem_ma.scenarios.service_desk.reading.phrases import MISSING, RIGHT, WRONG, Mention, names
 
 from gem_ma import Message, Tool
 

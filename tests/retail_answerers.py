@@ -9,8 +9,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from gem_ma.agents.retail_moves import Form, Lookup, Move
-from gem_ma.agents.retail_scripted import RetailScripted
+from gem_ma.scenarios.service_desk.agents.retail_moves import Form, Lookup, Move
+from gem_ma.scenarios.service_desk.agents.retail_scripted import RetailScripted
 
 from gem_ma import Action, Asked
 

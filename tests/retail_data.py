@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_ma.scenarios.retail import RetailStore
-from gem_ma.scenarios.service.desk.overlay import Base
+from gem_ma.scenarios.service_desk.desk.overlay import Base
+from gem_ma.scenarios.service_desk.retail import RetailStore
 
 TAU = Path(
     os.environ.get("TAU_BENCH_PATH") or Path(__file__).resolve().parents[2] / "shared" / "tau_bench"

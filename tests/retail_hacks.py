@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from gem_ma.agents.retail_moves import Form, Lookup, Move
-from gem_ma.agents.retail_scripted import RetailScripted
-from gem_ma.agents.retail_talk import Script, say, use
+from gem_ma.scenarios.service_desk.agents.retail_moves import Form, Lookup, Move
+from gem_ma.scenarios.service_desk.agents.retail_scripted import RetailScripted
+from gem_ma.scenarios.service_desk.agents.retail_talk import Script, say, use
 
 from gem_ma import Action, Asked
 

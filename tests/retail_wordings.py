@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gem_ma.agents.retail_scripted import RetailScripted
+from gem_ma.scenarios.service_desk.agents.retail_scripted import RetailScripted
 
 from gem_ma import Action, Asked
 

@@ -7,9 +7,9 @@ import hashlib
 import json
 from typing import Any
 
-from gem_ma.scenarios.retail.knobs import INTENTS, WRITES
-from gem_ma.scenarios.retail.shop import SPLITS, OwnWorld
-from gem_ma.scenarios.retail.world import build_tables
+from gem_ma.scenarios.service_desk.retail.shop.knobs import INTENTS, WRITES
+from gem_ma.scenarios.service_desk.retail.shop.shop import SPLITS, OwnWorld
+from gem_ma.scenarios.service_desk.retail.shop.world import build_tables
 
 EVERYTHING: dict[str, Any] = {
     "requests": 4,

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gem_ma.scenarios.retail.tau2 import as_tau2
-from gem_ma.scenarios.retail.tau2_tools import TAU2
-from gem_ma.scenarios.service.desk.task import Task
+from gem_ma.scenarios.service_desk.desk.task import Task
+from gem_ma.scenarios.service_desk.retail.store.tau2 import as_tau2
+from gem_ma.scenarios.service_desk.retail.store.tau2_tools import TAU2
 
 
 def tau2_row(

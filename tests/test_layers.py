@@ -93,6 +93,8 @@ def room_of(path: str) -> str | None:
 def faults(file: str, source: str) -> list[str]:
     """Sentences about the imports of a file, whose path is relative to the checkout."""
     home = Path(file).parts[file.startswith("gem_ma/")].removesuffix(".py")
+    if file.startswith("scenarios/service_desk/agents/"):  # behaviours, beside the desk they sit at
+        home = "agents"
     found = []
     for path in imports(source):
         room = room_of(path)

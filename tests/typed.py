@@ -52,10 +52,10 @@ def verify_script(rest: list[str]) -> None:
         if module in ELSEWHERE:
             return
         if module.startswith("gem_ma."):
-            from gem_ma.scenarios.retail.__main__ import main as shop
+            from gem_ma.scenarios.service_desk.retail.__main__ import main as shop
 
             need(
-                module == "gem_ma.scenarios.retail" and rest[0] in shop.commands,
+                module == "gem_ma.scenarios.service_desk.retail" and rest[0] in shop.commands,
                 f"{module} has no {rest[0]}",
             )
             shop.commands[rest[0]].make_context(rest[0], rest[1:])

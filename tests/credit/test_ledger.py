@@ -6,12 +6,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from gem_ma.agents.customer_traits import PRESETS
-from gem_ma.agents.retail_talk import change, proposal
-from gem_ma.scenarios.retail import Retail, Slot, Task, Wish
-from gem_ma.scenarios.retail.language import RETAIL
-from gem_ma.scenarios.service.desk.log import Event
-from gem_ma.scenarios.service.watching.ledger import FAULTS, Ledger
+from gem_ma.scenarios.service_desk.agents.customer_traits import PRESETS
+from gem_ma.scenarios.service_desk.agents.retail_talk import change, proposal
+from gem_ma.scenarios.service_desk.desk.log import Event
+from gem_ma.scenarios.service_desk.retail import Retail, Slot, Task, Wish
+from gem_ma.scenarios.service_desk.retail.domain.language import RETAIL
+from gem_ma.scenarios.service_desk.watching.ledger import FAULTS, Ledger
 
 from gem_ma import Plan, ToolCall, play, task_of
 from gem_ma.kernel.episode import Episode, Seat

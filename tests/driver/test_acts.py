@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gem_ma.agents.retail_talk import change, proposal
-from gem_ma.scenarios.retail import Item, Wish
-from gem_ma.scenarios.retail.language import RETAIL
-from gem_ma.scenarios.service.reading.acts import READ, SURE, read
-from gem_ma.scenarios.service.reading.answers import answer, changes_mind, corrects
-from gem_ma.scenarios.service.reading.proposals import judge
-from gem_ma.scenarios.service.reading.values import tells
+from gem_ma.scenarios.service_desk.agents.retail_talk import change, proposal
+from gem_ma.scenarios.service_desk.reading.acts import READ, SURE, read
+from gem_ma.scenarios.service_desk.reading.answers import answer, changes_mind, corrects
+from gem_ma.scenarios.service_desk.reading.proposals import judge
+from gem_ma.scenarios.service_desk.reading.values import tells
+from gem_ma.scenarios.service_desk.retail import Item, Wish
+from gem_ma.scenarios.service_desk.retail.domain.language import RETAIL
 from hypothesis import given, settings
 from hypothesis import strategies as some
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_ma.agents.retail_scripted import RetailScripted
+from gem_ma.scenarios.service_desk.agents.retail_scripted import RetailScripted
 
 from gem_ma import Action, Asked, Episode, Limits, Malformed, Plan, Scenario, Seat, ToolCall, make
 from gem_ma.driver.forks import Branch

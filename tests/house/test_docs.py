@@ -54,7 +54,7 @@ class World:
                 str(self.runs / "trained"),
             ]
         )
-        from gem_ma.scenarios.retail.__main__ import main as shop
+        from gem_ma.scenarios.service_desk.retail.__main__ import main as shop
 
         shop(
             ["write", str(folder / "shop"), "--form", "tau1", "--tasks", "2"], standalone_mode=False

@@ -160,7 +160,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "gem_ma/system/used.py": {"read_bytes": "the user's own code, which Python imports"},
     "gem_ma/pages/static/page.py": {"read_text": "assets of the package"},
     "gem_ma/pages/static/report.py": {"mkdir": "the folder that a caller names for a page"},
-    "scenarios/retail/render.py": dict.fromkeys(
+    "scenarios/service_desk/retail/shop/render.py": dict.fromkeys(
         ("mkdir", "write_text"), "a world that the user writes to a folder of his own"
     ),
     "scenarios/code/judge.py": {"open": "behind the wall: the program that is judged"},
@@ -171,7 +171,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "scenarios/questions/scenario.py": {"read_text": "a file of the package"},
     "scenarios/rows.py": {"open": "bytes that `read_named` has read"},
     "scenarios/terminal/kinds_files.py": {"open": "an archive in memory"},
-    "scenarios/retail/source.py": {
+    "scenarios/service_desk/retail/store/source.py": {
         "read_bytes": "data that the user names, after a look at its kind"
     },
 }

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_ma.agents import labels, marks, retail_details, retail_reading, text_protocol
+from gem_ma.agents import labels, marks, text_protocol
 from gem_ma.scenarios.code.answers import program_of
 from gem_ma.scenarios.questions.graders import GRADERS, read, score
 from gem_ma.scenarios.questions.items import Item
+from gem_ma.scenarios.service_desk.agents import retail_details, retail_reading
 
 import gem_ma
 from gem_ma import Action, Limits, Plan, Reply, play
@@ -197,11 +198,11 @@ READERS: dict[str, Callable[[str], Any]] = {
 
 def readers_of_talk() -> dict[str, Callable[[str], Any]]:
     """The readers of service talks, past their caches."""
-    from gem_ma.scenarios.retail import naming
-    from gem_ma.scenarios.retail.language import RETAIL
-    from gem_ma.scenarios.service.desk.log import Event
-    from gem_ma.scenarios.service.reading import acts, answers, founded, phrases, values
-    from gem_ma.scenarios.service.watching.ledger import Ledger
+    from gem_ma.scenarios.service_desk.desk.log import Event
+    from gem_ma.scenarios.service_desk.reading import acts, answers, founded, phrases, values
+    from gem_ma.scenarios.service_desk.retail.domain import naming
+    from gem_ma.scenarios.service_desk.retail.domain.language import RETAIL
+    from gem_ma.scenarios.service_desk.watching.ledger import Ledger
 
     task = retail().tasks("train")[0]
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from gem_ma.agents.retail_scripted import RetailScripted
-from gem_ma.scenarios.retail.domain import domain_of
-from gem_ma.scenarios.service.reading.answers import answer
-from gem_ma.scenarios.service.watching.monitor import Monitor
+from gem_ma.scenarios.service_desk.agents.retail_scripted import RetailScripted
+from gem_ma.scenarios.service_desk.reading.answers import answer
+from gem_ma.scenarios.service_desk.retail.domain.domain import domain_of
+from gem_ma.scenarios.service_desk.watching.monitor import Monitor
 
 from gem_ma import Action, Asked, Message
 from gem_ma.kernel.types import spoken

@@ -11,15 +11,21 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gem_ma.agents.customer import Customer
-from gem_ma.agents.customer_phrases import BANK, REGISTERS
-from gem_ma.agents.customer_traits import PRESETS, RANGES, Character, Traits, traits_of
-from gem_ma.agents.retail_talk import change, proposal
-from gem_ma.agents.retail_user import RetailUser
-from gem_ma.scenarios.retail import Retail, Slot, Task, Wish
-from gem_ma.scenarios.service.reading.answers import answer, corrects
-from gem_ma.scenarios.service.reading.phrases import MISSING, RIGHT, WRONG, Mention, Pick
-from gem_ma.scenarios.service.watching.agenda import chain
+from gem_ma.scenarios.service_desk.agents.customer import Customer
+from gem_ma.scenarios.service_desk.agents.customer_phrases import BANK, REGISTERS
+from gem_ma.scenarios.service_desk.agents.customer_traits import (
+    PRESETS,
+    RANGES,
+    Character,
+    Traits,
+    traits_of,
+)
+from gem_ma.scenarios.service_desk.agents.retail_talk import change, proposal
+from gem_ma.scenarios.service_desk.agents.retail_user import RetailUser
+from gem_ma.scenarios.service_desk.reading.answers import answer, corrects
+from gem_ma.scenarios.service_desk.reading.phrases import MISSING, RIGHT, WRONG, Mention, Pick
+from gem_ma.scenarios.service_desk.retail import Retail, Slot, Task, Wish
+from gem_ma.scenarios.service_desk.watching.agenda import chain
 
 from gem_ma import Action, Asked, Message, Plan, ToolCall, play
 from gem_ma.kernel.episode import Episode, Seat

@@ -6,8 +6,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 import pytest
-from gem_ma.scenarios.retail import Retail
-from gem_ma.scenarios.service.watching.blame import CRITICAL
+from gem_ma.scenarios.service_desk.retail import Retail
+from gem_ma.scenarios.service_desk.watching.blame import CRITICAL
 
 from tests.few_shot import CHECKOUT, Talk, needs_few_shot, talks
 

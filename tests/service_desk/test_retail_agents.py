@@ -10,12 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gem_ma.agents.retail_reading import requests
-from gem_ma.agents.retail_talk import change, proposal
-from gem_ma.agents.retail_user import RetailUser
-from gem_ma.scenarios.retail import Item, Retail, Task, Wish
-from gem_ma.scenarios.retail.language import RETAIL
-from gem_ma.scenarios.service.reading.values import tells
+from gem_ma.scenarios.service_desk.agents.retail_reading import requests
+from gem_ma.scenarios.service_desk.agents.retail_talk import change, proposal
+from gem_ma.scenarios.service_desk.agents.retail_user import RetailUser
+from gem_ma.scenarios.service_desk.reading.values import tells
+from gem_ma.scenarios.service_desk.retail import Item, Retail, Task, Wish
+from gem_ma.scenarios.service_desk.retail.domain.language import RETAIL
 
 from gem_ma import Action, Asked, Game, Message, Plan, ToolCall, play
 from gem_ma.driver.behaviour import is_privileged

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_ma.scenarios.retail import Retail, RetailStore
+from gem_ma.scenarios.service_desk.retail import Retail, RetailStore
 
 from gem_ma.kernel.errors import ConfigError, DataError
 from tests.retail_data import TAU, needs_tau, tiny, tiny_tables, write_tables

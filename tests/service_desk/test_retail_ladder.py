@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from gem_ma.agents import CATALOG
-from gem_ma.scenarios.retail import Retail
+from gem_ma.scenarios.service_desk.retail import Retail
 
 from gem_ma import Plan, play
 from gem_ma.kernel.episode import Episode, Seat
@@ -26,7 +26,9 @@ def run(assistant: str, index: int, **options: float) -> Episode:
 
 
 WEAKER = tuple(
-    name for name in CATALOG if load("agents", name).__module__ == "gem_ma.agents.retail_weaker"
+    name
+    for name in CATALOG
+    if load("agents", name).__module__ == "gem_ma.scenarios.service_desk.agents.retail_weaker"
 )
 
 

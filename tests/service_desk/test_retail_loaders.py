@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_ma.scenarios.retail import RetailStore
-from gem_ma.scenarios.retail.tau2_data import Tau2Bench
-from gem_ma.scenarios.retail.taubench import TauBench
+from gem_ma.scenarios.service_desk.retail import RetailStore
+from gem_ma.scenarios.service_desk.retail.benchmark.tau2_data import Tau2Bench
+from gem_ma.scenarios.service_desk.retail.benchmark.taubench import TauBench
 
 from gem_ma.kernel.errors import DataError
 from tests.retail_data import TAU, needs_tau, tiny_tables, write_tables

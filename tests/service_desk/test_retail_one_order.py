@@ -10,8 +10,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from gem_ma.agents.retail_counter import Clerk
-from gem_ma.scenarios.retail.compact import (
+from gem_ma.scenarios.service_desk.agents.retail_counter import Clerk
+from gem_ma.scenarios.service_desk.retail.compact import (
     ANSWERS,
     ASSISTANT_WORDS,
     HEARD,
@@ -20,8 +20,14 @@ from gem_ma.scenarios.retail.compact import (
     USER_WORDS,
     WHAT,
 )
-from gem_ma.scenarios.retail.counter import RetailOneOrder
-from gem_ma.scenarios.retail.one_order import COLOURS, SIZES, never_looking, world, write
+from gem_ma.scenarios.service_desk.retail.counter import RetailOneOrder
+from gem_ma.scenarios.service_desk.retail.one_order import (
+    COLOURS,
+    SIZES,
+    never_looking,
+    world,
+    write,
+)
 
 from gem_ma import Game
 from gem_ma.cli.main import main

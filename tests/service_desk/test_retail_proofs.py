@@ -11,17 +11,17 @@ from itertools import chain, permutations
 from typing import Any
 
 import pytest
-from gem_ma.agents.customer_traits import PRESETS
-from gem_ma.scenarios.retail import Retail, Task, Wish
-from gem_ma.scenarios.retail.describe import every
-from gem_ma.scenarios.retail.grading import changes
-from gem_ma.scenarios.retail.prove import prove, trial, world_of
-from gem_ma.scenarios.retail.refusals import PARTS
-from gem_ma.scenarios.retail.shop import OwnWorld
-from gem_ma.scenarios.retail.store import RetailStore
-from gem_ma.scenarios.service.desk.preferences import Candidate, Program
-from gem_ma.scenarios.service.desk.task import GoldCall
-from gem_ma.scenarios.service.grading.proofs import PROOFS, Unproved
+from gem_ma.scenarios.service_desk.agents.customer_traits import PRESETS
+from gem_ma.scenarios.service_desk.desk.preferences import Candidate, Program
+from gem_ma.scenarios.service_desk.desk.task import GoldCall
+from gem_ma.scenarios.service_desk.grading.proofs import PROOFS, Unproved
+from gem_ma.scenarios.service_desk.retail import Retail, Task, Wish
+from gem_ma.scenarios.service_desk.retail.domain.grading import changes
+from gem_ma.scenarios.service_desk.retail.shop.describe import every
+from gem_ma.scenarios.service_desk.retail.shop.prove import prove, trial, world_of
+from gem_ma.scenarios.service_desk.retail.shop.refusals import PARTS
+from gem_ma.scenarios.service_desk.retail.shop.shop import OwnWorld
+from gem_ma.scenarios.service_desk.retail.store.store import RetailStore
 
 from gem_ma import Plan, play
 from gem_ma.kernel.episode import End, Seat

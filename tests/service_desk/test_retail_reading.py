@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gem_ma.agents import retail_details as details
-from gem_ma.agents import retail_items as items
-from gem_ma.agents import retail_reading as reading
-from gem_ma.agents.retail_choice import choose
+from gem_ma.scenarios.service_desk.agents import retail_details as details
+from gem_ma.scenarios.service_desk.agents import retail_items as items
+from gem_ma.scenarios.service_desk.agents import retail_reading as reading
+from gem_ma.scenarios.service_desk.agents.retail_choice import choose
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,23 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from gem_ma.scenarios.retail import Retail
-from gem_ma.scenarios.retail.__main__ import main
-from gem_ma.scenarios.retail.describe import every
-from gem_ma.scenarios.retail.grading import GRADERS, changes, gold_of
-from gem_ma.scenarios.retail.render import own_row, read_own, tau1_row, tau2_row, write_world
-from gem_ma.scenarios.retail.tasks import replay_gold
-from gem_ma.scenarios.retail.tau2_data import Tau2Bench
-from gem_ma.scenarios.retail.tau2_grading import tau2
-from gem_ma.scenarios.retail.taubench import TauBench
-from gem_ma.scenarios.service.desk.log import Outcome
-from gem_ma.scenarios.service.desk.overlay import Overlay
+from gem_ma.scenarios.service_desk.desk.log import Outcome
+from gem_ma.scenarios.service_desk.desk.overlay import Overlay
+from gem_ma.scenarios.service_desk.retail import Retail
+from gem_ma.scenarios.service_desk.retail.__main__ import main
+from gem_ma.scenarios.service_desk.retail.benchmark.tau2_data import Tau2Bench
+from gem_ma.scenarios.service_desk.retail.benchmark.tau2_grading import tau2
+from gem_ma.scenarios.service_desk.retail.benchmark.taubench import TauBench
+from gem_ma.scenarios.service_desk.retail.domain.grading import GRADERS, changes, gold_of
+from gem_ma.scenarios.service_desk.retail.shop.describe import every
+from gem_ma.scenarios.service_desk.retail.shop.render import (
+    own_row,
+    read_own,
+    tau1_row,
+    tau2_row,
+    write_world,
+)
+from gem_ma.scenarios.service_desk.retail.store.tasks import replay_gold
 
 from gem_ma.kernel.errors import ConfigError, DataError
 from tests.service_desk.test_retail_world import ALL, RICH

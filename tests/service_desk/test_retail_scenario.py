@@ -10,12 +10,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gem_ma.scenarios.retail import Retail, RetailStore, Task
-from gem_ma.scenarios.retail.grading import canonical, changes, gold_state, tau1
-from gem_ma.scenarios.retail.tasks import flags_of, goal_of, identity_of, wishes_of
-from gem_ma.scenarios.service.desk.log import Outcome
-from gem_ma.scenarios.service.desk.task import GoldCall
-from gem_ma.scenarios.service.reading.values import tells
+from gem_ma.scenarios.service_desk.desk.log import Outcome
+from gem_ma.scenarios.service_desk.desk.task import GoldCall
+from gem_ma.scenarios.service_desk.reading.values import tells
+from gem_ma.scenarios.service_desk.retail import Retail, RetailStore, Task
+from gem_ma.scenarios.service_desk.retail.domain.grading import canonical, changes, gold_state, tau1
+from gem_ma.scenarios.service_desk.retail.store.tasks import (
+    flags_of,
+    goal_of,
+    identity_of,
+    wishes_of,
+)
 
 from gem_ma import Action, Game, Malformed, Message, Plan, ToolCall, play
 from gem_ma.kernel.episode import Episode, Seat

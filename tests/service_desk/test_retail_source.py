@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from gem_ma.scenarios.retail.source import commit_of, read_bytes
+from gem_ma.scenarios.service_desk.retail.store.source import commit_of, read_bytes
 
 from gem_ma.kernel.errors import DataError
 

@@ -10,11 +10,11 @@ import warnings
 from typing import Any
 
 import pytest
-from gem_ma.scenarios.retail import RetailStore
-from gem_ma.scenarios.retail.schemas import TOOLS
-from gem_ma.scenarios.retail.tools import TAU1
-from gem_ma.scenarios.service.desk.calculator import calculate
-from gem_ma.scenarios.service.desk.overlay import Base, literal, tau1_hash
+from gem_ma.scenarios.service_desk.desk.calculator import calculate
+from gem_ma.scenarios.service_desk.desk.overlay import Base, literal, tau1_hash
+from gem_ma.scenarios.service_desk.retail import RetailStore
+from gem_ma.scenarios.service_desk.retail.store.schemas import TOOLS
+from gem_ma.scenarios.service_desk.retail.store.tools import TAU1
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

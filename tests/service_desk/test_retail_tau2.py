@@ -10,13 +10,13 @@ import time
 from typing import Any
 
 import pytest
-from gem_ma.scenarios.retail import RetailStore
-from gem_ma.scenarios.retail.tau2 import as_tau2, tau2_hash
-from gem_ma.scenarios.retail.tau2_calls import TAU2_TOOLS
-from gem_ma.scenarios.retail.tau2_tools import TAU2
-from gem_ma.scenarios.retail.tools import TAU1
-from gem_ma.scenarios.retail.world import build_tables
-from gem_ma.scenarios.service.desk.overlay import Base
+from gem_ma.scenarios.service_desk.desk.overlay import Base
+from gem_ma.scenarios.service_desk.retail import RetailStore
+from gem_ma.scenarios.service_desk.retail.shop.world import build_tables
+from gem_ma.scenarios.service_desk.retail.store.tau2 import as_tau2, tau2_hash
+from gem_ma.scenarios.service_desk.retail.store.tau2_calls import TAU2_TOOLS
+from gem_ma.scenarios.service_desk.retail.store.tau2_tools import TAU2
+from gem_ma.scenarios.service_desk.retail.store.tools import TAU1
 
 from gem_ma.kernel.errors import DataError
 from tests.retail_data import TAU, needs_tau, tiny_tables

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_ma.scenarios.retail import RetailStore, Task
-from gem_ma.scenarios.retail.shop import OwnWorld
-from gem_ma.scenarios.retail.tau2 import as_tau2, tau2_hash
-from gem_ma.scenarios.retail.tau2_data import Tau2Bench
-from gem_ma.scenarios.retail.tau2_source import is_tau2
-from gem_ma.scenarios.retail.taubench import TauBench
-from gem_ma.scenarios.service.desk.task import GoldCall
+from gem_ma.scenarios.service_desk.desk.task import GoldCall
+from gem_ma.scenarios.service_desk.retail import RetailStore, Task
+from gem_ma.scenarios.service_desk.retail.benchmark.tau2_data import Tau2Bench
+from gem_ma.scenarios.service_desk.retail.benchmark.taubench import TauBench
+from gem_ma.scenarios.service_desk.retail.shop.shop import OwnWorld
+from gem_ma.scenarios.service_desk.retail.store.tau2 import as_tau2, tau2_hash
+from gem_ma.scenarios.service_desk.retail.store.tau2_source import is_tau2
 
 from gem_ma.kernel.errors import ConfigError, DataError
 from tests.retail_data import TAU, needs_tau, tiny_tables, write_tables

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_ma.scenarios.retail import Retail
-from gem_ma.scenarios.retail.tau2 import tau2_hash
-from gem_ma.scenarios.service.desk.task import Task
+from gem_ma.scenarios.service_desk.desk.task import Task
+from gem_ma.scenarios.service_desk.retail import Retail
+from gem_ma.scenarios.service_desk.retail.store.tau2 import tau2_hash
 
 from gem_ma import Action, Game, Malformed, Plan, ToolCall, play
 from gem_ma.kernel.episode import Episode, Seat

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from gem_ma.scenarios.retail import Retail
+from gem_ma.scenarios.service_desk.retail import Retail
 
 from gem_ma import Plan, Seat, play
 from tests.retail_wordings import WORDINGS

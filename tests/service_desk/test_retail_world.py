@@ -14,21 +14,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_ma.scenarios.retail import Retail, Task
-from gem_ma.scenarios.retail.describe import every
-from gem_ma.scenarios.retail.forge import content
-from gem_ma.scenarios.retail.grading import gold_state
-from gem_ma.scenarios.retail.knobs import INTENTS, QUESTIONS, REFUSALS, WRITES, Knobs, read_knobs
-from gem_ma.scenarios.retail.products import HELD_OUT as HELD_OUT_PRODUCTS
-from gem_ma.scenarios.retail.products import PRODUCTS
-from gem_ma.scenarios.retail.prove import prove
-from gem_ma.scenarios.retail.render import write_world
-from gem_ma.scenarios.retail.requests import HELD_OUT
-from gem_ma.scenarios.retail.shop import SPLITS, OwnWorld
-from gem_ma.scenarios.retail.situation_sentences import LINKS
-from gem_ma.scenarios.retail.situations import BANK
-from gem_ma.scenarios.retail.tasks import replay_gold
-from gem_ma.scenarios.retail.world import Sizes, tables_of
+from gem_ma.scenarios.service_desk.retail import Retail, Task
+from gem_ma.scenarios.service_desk.retail.domain.grading import gold_state
+from gem_ma.scenarios.service_desk.retail.domain.products import HELD_OUT as HELD_OUT_PRODUCTS
+from gem_ma.scenarios.service_desk.retail.domain.products import PRODUCTS
+from gem_ma.scenarios.service_desk.retail.shop.describe import every
+from gem_ma.scenarios.service_desk.retail.shop.forge import content
+from gem_ma.scenarios.service_desk.retail.shop.knobs import (
+    INTENTS,
+    QUESTIONS,
+    REFUSALS,
+    WRITES,
+    Knobs,
+    read_knobs,
+)
+from gem_ma.scenarios.service_desk.retail.shop.prove import prove
+from gem_ma.scenarios.service_desk.retail.shop.render import write_world
+from gem_ma.scenarios.service_desk.retail.shop.requests import HELD_OUT
+from gem_ma.scenarios.service_desk.retail.shop.shop import SPLITS, OwnWorld
+from gem_ma.scenarios.service_desk.retail.shop.situation_sentences import LINKS
+from gem_ma.scenarios.service_desk.retail.shop.situations import BANK
+from gem_ma.scenarios.service_desk.retail.shop.world import Sizes, tables_of
+from gem_ma.scenarios.service_desk.retail.store.tasks import replay_gold
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -9,11 +9,11 @@ from statistics import mean
 from typing import Any, ClassVar
 
 import pytest
-from gem_ma.agents.retail_user import RetailUser
-from gem_ma.scenarios.retail import Retail
-from gem_ma.scenarios.retail.domain import RETAIL
-from gem_ma.scenarios.service.desk.talk import retell
-from gem_ma.scenarios.service.watching.audit import manner
+from gem_ma.scenarios.service_desk.agents.retail_user import RetailUser
+from gem_ma.scenarios.service_desk.desk.talk import retell
+from gem_ma.scenarios.service_desk.retail import Retail
+from gem_ma.scenarios.service_desk.retail.domain.domain import RETAIL
+from gem_ma.scenarios.service_desk.watching.audit import manner
 
 from gem_ma import Action, Plan, Seat, ToolCall, make, play
 from gem_ma.engines.base import Policy

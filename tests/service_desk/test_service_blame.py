@@ -11,14 +11,14 @@ from functools import lru_cache
 from typing import Any
 
 import pytest
-from gem_ma.agents.retail_scripted import RetailScripted
-from gem_ma.agents.retail_user import RetailUser
-from gem_ma.scenarios.retail import Retail
-from gem_ma.scenarios.service.desk.log import Event, Outcome
-from gem_ma.scenarios.service.grading.grader import Verdict
-from gem_ma.scenarios.service.watching.blame import Blame, blame
-from gem_ma.scenarios.service.watching.findings import Violation
-from gem_ma.scenarios.service.watching.ledger import Fault
+from gem_ma.scenarios.service_desk.agents.retail_scripted import RetailScripted
+from gem_ma.scenarios.service_desk.agents.retail_user import RetailUser
+from gem_ma.scenarios.service_desk.desk.log import Event, Outcome
+from gem_ma.scenarios.service_desk.grading.grader import Verdict
+from gem_ma.scenarios.service_desk.retail import Retail
+from gem_ma.scenarios.service_desk.watching.blame import Blame, blame
+from gem_ma.scenarios.service_desk.watching.findings import Violation
+from gem_ma.scenarios.service_desk.watching.ledger import Fault
 
 from gem_ma import Action, Plan, Seat, ToolCall, make, play
 from gem_ma.kernel.episode import End, Episode, Limits

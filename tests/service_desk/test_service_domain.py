@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_ma.scenarios.service.desk.facts import plain, state
-from gem_ma.scenarios.service.desk.log import Desk, Outcome
-from gem_ma.scenarios.service.desk.talk import retell
-from gem_ma.scenarios.service.desk.task import GoldCall, Task
-from gem_ma.scenarios.service.domain import Domain
-from gem_ma.scenarios.service.grading import grader
-from gem_ma.scenarios.service.grading.goals import founded_by, goals_of, results_of
-from gem_ma.scenarios.service.grading.grader import Verdict
-from gem_ma.scenarios.service.rewards.scene import Judge, Scene, Shadow
-from gem_ma.scenarios.service.rewards.terms import read_settings
-from gem_ma.scenarios.service.rewards.watchers import watchers
-from gem_ma.scenarios.service.watching.blame import Course, blame
-from gem_ma.scenarios.service.watching.monitor import Monitor
+from gem_ma.scenarios.service_desk.desk.facts import plain, state
+from gem_ma.scenarios.service_desk.desk.log import Desk, Outcome
+from gem_ma.scenarios.service_desk.desk.talk import retell
+from gem_ma.scenarios.service_desk.desk.task import GoldCall, Task
+from gem_ma.scenarios.service_desk.domain import Domain
+from gem_ma.scenarios.service_desk.grading import grader
+from gem_ma.scenarios.service_desk.grading.goals import founded_by, goals_of, results_of
+from gem_ma.scenarios.service_desk.grading.grader import Verdict
+from gem_ma.scenarios.service_desk.rewards.scene import Judge, Scene, Shadow
+from gem_ma.scenarios.service_desk.rewards.terms import read_settings
+from gem_ma.scenarios.service_desk.rewards.watchers import watchers
+from gem_ma.scenarios.service_desk.watching.blame import Course, blame
+from gem_ma.scenarios.service_desk.watching.monitor import Monitor
 
 from gem_ma import Action, ToolCall
 from tests.phone_desk import PHONE, desk, plan_task, refusal_task, stores

@@ -9,19 +9,30 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from gem_ma.scenarios.retail import Retail, RetailStore, Task
-from gem_ma.scenarios.retail.domain import RETAIL, facts
-from gem_ma.scenarios.retail.grading import Gold, Verdict, canonical, changes, gold_of
-from gem_ma.scenarios.retail.language import RETAIL as BOOK
-from gem_ma.scenarios.retail.tasks import flags_of, goal_of, identity_of, wishes_of
-from gem_ma.scenarios.service.desk.facts import distance
-from gem_ma.scenarios.service.desk.log import ASSISTANT, USER, Event, Outcome
-from gem_ma.scenarios.service.desk.task import GoldCall, Wish
-from gem_ma.scenarios.service.grading.goals import goals_of
-from gem_ma.scenarios.service.grading.refusals import refused
-from gem_ma.scenarios.service.reading.acts import SURE, read
-from gem_ma.scenarios.service.reading.founded import Basis, worked_out
-from gem_ma.scenarios.service.reading.values import kind_of, tells
+from gem_ma.scenarios.service_desk.desk.facts import distance
+from gem_ma.scenarios.service_desk.desk.log import ASSISTANT, USER, Event, Outcome
+from gem_ma.scenarios.service_desk.desk.task import GoldCall, Wish
+from gem_ma.scenarios.service_desk.grading.goals import goals_of
+from gem_ma.scenarios.service_desk.grading.refusals import refused
+from gem_ma.scenarios.service_desk.reading.acts import SURE, read
+from gem_ma.scenarios.service_desk.reading.founded import Basis, worked_out
+from gem_ma.scenarios.service_desk.reading.values import kind_of, tells
+from gem_ma.scenarios.service_desk.retail import Retail, RetailStore, Task
+from gem_ma.scenarios.service_desk.retail.domain.domain import RETAIL, facts
+from gem_ma.scenarios.service_desk.retail.domain.grading import (
+    Gold,
+    Verdict,
+    canonical,
+    changes,
+    gold_of,
+)
+from gem_ma.scenarios.service_desk.retail.domain.language import RETAIL as BOOK
+from gem_ma.scenarios.service_desk.retail.store.tasks import (
+    flags_of,
+    goal_of,
+    identity_of,
+    wishes_of,
+)
 
 from gem_ma import ToolCall
 from tests.retail_data import TAU, needs_tau, tiny, tiny_tables

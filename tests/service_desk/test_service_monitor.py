@@ -10,14 +10,14 @@ from functools import lru_cache
 from typing import Any
 
 import pytest
-from gem_ma.scenarios.retail import Retail, Task
-from gem_ma.scenarios.retail.domain import RETAIL, domain_of
-from gem_ma.scenarios.service.desk.log import Desk
-from gem_ma.scenarios.service.desk.talk import retell
-from gem_ma.scenarios.service.grading.goals import wishes_in
-from gem_ma.scenarios.service.reading.acts import READ
-from gem_ma.scenarios.service.watching.findings import CODES, HARD, SOFT, Violation
-from gem_ma.scenarios.service.watching.monitor import Monitor
+from gem_ma.scenarios.service_desk.desk.log import Desk
+from gem_ma.scenarios.service_desk.desk.talk import retell
+from gem_ma.scenarios.service_desk.grading.goals import wishes_in
+from gem_ma.scenarios.service_desk.reading.acts import READ
+from gem_ma.scenarios.service_desk.retail import Retail, Task
+from gem_ma.scenarios.service_desk.retail.domain.domain import RETAIL, domain_of
+from gem_ma.scenarios.service_desk.watching.findings import CODES, HARD, SOFT, Violation
+from gem_ma.scenarios.service_desk.watching.monitor import Monitor
 
 from gem_ma import Action, Plan, Seat, ToolCall, make, play
 from gem_ma.kernel.episode import Episode

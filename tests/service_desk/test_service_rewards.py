@@ -9,15 +9,15 @@ from itertools import product
 from typing import Any
 
 import pytest
-from gem_ma.scenarios.retail import Retail
-from gem_ma.scenarios.service.desk.log import Desk, Event
-from gem_ma.scenarios.service.desk.talk import retell
-from gem_ma.scenarios.service.grading.goals import goals_of
-from gem_ma.scenarios.service.grading.grader import Verdict
-from gem_ma.scenarios.service.rewards.scene import Scene, Shadow
-from gem_ma.scenarios.service.rewards.terms import TERMS, Progress, Settings, read_settings
-from gem_ma.scenarios.service.rewards.watchers import watchers
-from gem_ma.scenarios.service.watching.monitor import Monitor
+from gem_ma.scenarios.service_desk.desk.log import Desk, Event
+from gem_ma.scenarios.service_desk.desk.talk import retell
+from gem_ma.scenarios.service_desk.grading.goals import goals_of
+from gem_ma.scenarios.service_desk.grading.grader import Verdict
+from gem_ma.scenarios.service_desk.retail import Retail
+from gem_ma.scenarios.service_desk.rewards.scene import Scene, Shadow
+from gem_ma.scenarios.service_desk.rewards.terms import TERMS, Progress, Settings, read_settings
+from gem_ma.scenarios.service_desk.rewards.watchers import watchers
+from gem_ma.scenarios.service_desk.watching.monitor import Monitor
 
 from gem_ma import Action, Plan, Seat, ToolCall, make, play
 from gem_ma.credit import credit, returns
@@ -421,7 +421,7 @@ def test_a_record_that_is_locked_in_a_wrong_state_counts_double() -> None:
 
     talk.watchers = [*talk.watchers, Ears()]
     retell(talk, acts)
-    from gem_ma.scenarios.retail.grading import changes
+    from gem_ma.scenarios.service_desk.retail.domain.grading import changes
 
     done = changes(talk.store.overlay)
     of_order = sum(

@@ -9,7 +9,7 @@ from tests.test_layers import imports
 
 SERVICE = Path(gem_ma.__file__).resolve().parents[1] / "scenarios/service"
 FLOORS = ("desk", "reading", "domain", "grading", "watching", "rewards")  # from below
-HOME = "gem_ma.scenarios.service."
+HOME = "gem_ma.scenarios.service_desk."
 
 
 def room_of(path: Path) -> str:

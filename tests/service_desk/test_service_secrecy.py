@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gem_ma.scenarios.retail import Retail, Task
-from gem_ma.scenarios.service.desk.log import Desk
+from gem_ma.scenarios.service_desk.desk.log import Desk
+from gem_ma.scenarios.service_desk.retail import Retail, Task
 
 import gem_ma
 from gem_ma import make

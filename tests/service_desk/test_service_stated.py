@@ -7,9 +7,9 @@ import asyncio
 import time
 
 import pytest
-from gem_ma.scenarios.retail import Retail
-from gem_ma.scenarios.service.reading.parts import parts_of
-from gem_ma.scenarios.service.reading.stated import Answers, Saying
+from gem_ma.scenarios.service_desk.reading.parts import parts_of
+from gem_ma.scenarios.service_desk.reading.stated import Answers, Saying
+from gem_ma.scenarios.service_desk.retail import Retail
 
 from gem_ma import Plan, play
 from gem_ma.kernel.episode import Seat

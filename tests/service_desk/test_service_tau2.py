@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gem_ma.scenarios.service.desk.log import Event
-from gem_ma.scenarios.service.desk.overlay import Base, Overlay
-from gem_ma.scenarios.service.desk.task import GoldCall, Task
-from gem_ma.scenarios.service.grading.tau2 import (
+from gem_ma.scenarios.service_desk.desk.log import Event
+from gem_ma.scenarios.service_desk.desk.overlay import Base, Overlay
+from gem_ma.scenarios.service_desk.desk.task import GoldCall, Task
+from gem_ma.scenarios.service_desk.grading.tau2 import (
     BASES,
     NEEDS_JUDGE,
     Assertion,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 import pytest
-from gem_ma.scenarios.service.watching.findings import CODES
-from gem_ma.scenarios.service.watching.ledger import FAULTS
+from gem_ma.scenarios.service_desk.watching.findings import CODES
+from gem_ma.scenarios.service_desk.watching.ledger import FAULTS
 
 from tests.talks.measure import Score, audited, by_injection, found, scores
 from tests.talks.script import talks

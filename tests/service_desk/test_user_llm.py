@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from gem_ma.agents.audit import Draft, audit
-from gem_ma.agents.customer_traits import Character
 from gem_ma.agents.labels import response, verdict
 from gem_ma.agents.marks import Tokens, escaped, has_marks, removed
 from gem_ma.agents.thread import Thread
-from gem_ma.agents.traits import DIRECTIONS, PlayedTraits
+from gem_ma.scenarios.service_desk.agents.customer_traits import Character
+from gem_ma.scenarios.service_desk.agents.traits import DIRECTIONS, PlayedTraits
 
 from gem_ma import (
     Action,

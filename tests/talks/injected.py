@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gem_ma.scenarios.retail.domain import ROLES, SWAPS
-from gem_ma.scenarios.service.domain import FIND, PERSONAL, WRITE
+from gem_ma.scenarios.service_desk.domain import FIND, PERSONAL, WRITE
+from gem_ma.scenarios.service_desk.retail.domain.domain import ROLES, SWAPS
 
 from gem_ma import Action, ToolCall
 from tests.talks import shop

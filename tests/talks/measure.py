@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gem_ma.scenarios.service.watching.audit import Audit
-from gem_ma.scenarios.service.watching.findings import CODES
-from gem_ma.scenarios.service.watching.ledger import FAULTS
+from gem_ma.scenarios.service_desk.watching.audit import Audit
+from gem_ma.scenarios.service_desk.watching.findings import CODES
+from gem_ma.scenarios.service_desk.watching.ledger import FAULTS
 
 from tests.talks.injected import EDITS, injected
 from tests.talks.script import Labelled, scenario, talks

@@ -22,10 +22,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gem_ma.scenarios.retail import Retail
-from gem_ma.scenarios.retail.store import RetailStore
-from gem_ma.scenarios.retail.tasks import wish_of
-from gem_ma.scenarios.service.desk.task import GoldCall, Slot, Task, Wish
+from gem_ma.scenarios.service_desk.desk.task import GoldCall, Slot, Task, Wish
+from gem_ma.scenarios.service_desk.retail import Retail
+from gem_ma.scenarios.service_desk.retail.store.store import RetailStore
+from gem_ma.scenarios.service_desk.retail.store.tasks import wish_of
 
 from gem_ma import Action, ToolCall
 from tests.retail_data import write_tables

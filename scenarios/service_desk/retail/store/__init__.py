@@ -1,0 +1,1 @@
+"""The shop as the benchmarks have it: records, tools over them, tasks. Knows no wording."""
