@@ -79,7 +79,7 @@ _MOVED = {
     "frozen": "gem_ma.kernel.fast_dataclass",
     "lanes": "gem_ma.kernel.notebook",
     "conversations": "gem_ma.record.token_chains",
-    "pictures": "gem_ma.record.images",
+    "pictures": "gem_ma.record.shapes",
     "installing": "gem_ma.system.extras",
     "options": "gem_ma.system.options",
     "crew": "gem_ma.driver.many",
