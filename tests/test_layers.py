@@ -41,7 +41,7 @@ NEVER = {
 }
 HEAVY = {
     *("accelerate", "peft", "safetensors", "tokenizers", "torch", "transformers"),
-    *("h11", "openai", "ray", "tensorboard", "trackio", "vllm", "wandb"),
+    *("aiohttp", "openai", "ray", "tensorboard", "trackio", "vllm", "wandb"),
 }
 HEAVY_ROOMS = {"cli", "engines", "pages", "trainers", "training", "worlds"}
 # what scenarios and agents may import; all else by `from gem_ma import name`

@@ -25,7 +25,7 @@ Example:
   gem-ma doctor --json"""
 
 EXTRAS = {  # extra -> distributions
-    "base": ("numpy", "pettingzoo", "gymnasium", "pyyaml", "pydantic", "click", "rich", "h11"),
+    "base": ("numpy", "pettingzoo", "gymnasium", "pyyaml", "pydantic", "click", "rich", "aiohttp"),
     "train": ("torch", "transformers", "peft", "accelerate", "safetensors", "tokenizers"),
     "litellm": ("litellm",),
     "vision": ("pillow",),

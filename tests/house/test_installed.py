@@ -103,11 +103,11 @@ CODE = {
 
 
 def test_every_extra_has_a_command_that_misses_it() -> None:
-    # of their tests alone; and roots of certificates, which a system may have itself
+    # of their tests alone; `api` is an empty name
     assert {*MISSING, *CODE} == set(EXTRAS) - {"dev", "sb3", "rllib", "api"}
 
 
-@pytest.mark.parametrize("module", ["httpx2", "certifi", "openai"])
+@pytest.mark.parametrize("module", ["httpx2", "certifi", "h11", "openai"])
 def test_the_base_alone_reaches_a_model(module: str, tmp_path: Path) -> None:
     with FaultServer([answer("bet")]) as server:
         asked = (*KUHN, "agents.player_0=openai/x", f"policies.player_0.base_url={server.url}")

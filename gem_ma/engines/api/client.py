@@ -1,18 +1,20 @@
 """The client of one HTTP endpoint, shared by all policies on it: its limit on requests at once, and
 one attempt as a function.
 
-It knows headers and bytes, see `exchange`. What comes back is a body under a byte cap, or a
+It knows headers and bytes; aiohttp speaks HTTP. What comes back is a body under a byte cap, or a
 `Fault`, in the server's words: whoever reads on takes the key out of them (`hiding`).
 
 A connection carries one request. Where a server or a proxy answers twice, the second answer would
 be taken for that of the next request on the same connection, and nobody could tell: it may come at
-any time, also after the next request was sent. The price is a handshake per request.
+any time, also after the next request was sent. The price is a handshake per request. So an attempt
+has a session of its own as well: none is left open, and none is used on another event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import json
 import os
 import ssl
@@ -20,17 +22,17 @@ from collections import deque
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from gem_ma.engines.api.body import ERROR_BYTES, unpacked
 from gem_ma.engines.api.endpoint import is_openai
-from gem_ma.engines.api.exchange import BrokenAnswer, Exchange, Place, target_of
 from gem_ma.engines.api.faults import Fault, of_status
 from gem_ma.engines.api.hiding import Secret
 
 CONNECT_S = 5.0
 PARTIAL = 206
+ERROR_BYTES = 64 * 1024  # of an error's body that are read
+PACKED_BYTES = 2 * 1024 * 1024  # of a body that came compressed, decoded
 OPENAI_HEADERS = {"openai-organization": "OPENAI_ORG_ID", "openai-project": "OPENAI_PROJECT_ID"}
 # headers that frame a request; no environment variable may set them
-FRAMING = ("host", "content-type", "content-length", "transfer-encoding")
+FRAMING = ("host", "connection", "content-type", "content-length", "transfer-encoding")
 
 
 class Limiter:
@@ -93,7 +95,7 @@ class Client:
         self.key = key
         self.limiter = Limiter(concurrency)
         self.answered = 0  # responses of any status, ever
-        self._trust = _trust(base_url)
+        self._trust = _trust() if base_url.startswith("https:") else True
         self._headers = _headers(key, base_url)
 
     async def post(
@@ -102,40 +104,68 @@ class Client:
         """(body, content type) of a success; without a body it is a GET. Raises Fault; the
         deadline holds for the whole attempt, however slowly bytes drip.
         """
+        import aiohttp  # a fifth of a second, for those alone who ask a server
+
+        sent: dict[str, Any] = {"method": "GET", "headers": self._headers}
+        if body is not None:
+            headers = self._headers | {"content-type": "application/json"}
+            # plain bytes of more than a megabyte would raise a warning
+            sent = {"method": "POST", "headers": headers, "data": io.BytesIO(_bytes(body))}
+        # a whole address is one of this server
+        address = path if "://" in path else self.base_url + path
         # No cause is chained, since its frames hold the request with the key.
         try:
-            async with asyncio.timeout(timeout_s):
-                place = Place.of(self.base_url, self._trust)
-                # a whole address is one of this server; to another one the key never goes
-                target = target_of(path if "://" in path else self.base_url + path)
-                async with Exchange(place, min(CONNECT_S, timeout_s)) as response:
-                    if body is None:
-                        await response.ask("GET", target, self._headers)
-                    else:
-                        headers = self._headers | {"content-type": "application/json"}
-                        await response.ask("POST", target, headers, _bytes(body))
-                    self.answered += 1
-                    return await _whole(response, most_bytes)
+            async with (
+                asyncio.timeout(timeout_s),
+                aiohttp.ClientSession(
+                    connector=aiohttp.TCPConnector(force_close=True, limit=0, ssl=self._trust),
+                    cookie_jar=aiohttp.DummyCookieJar(),
+                    timeout=aiohttp.ClientTimeout(sock_connect=min(CONNECT_S, timeout_s)),
+                ) as session,
+                session.request(url=address, allow_redirects=False, **sent) as response,
+            ):
+                self.answered += 1
+                return await _whole(response, most_bytes)
         except TimeoutError:
             raise Fault("transport", f"no whole reply within {timeout_s:g} s") from None
-        except (OSError, UnicodeError) as error:
+        except aiohttp.ClientResponseError as error:
+            # its first line: what follows shows a piece of the answer, cut anywhere
+            raise Fault("transport", f"{error.message}\n".splitlines()[0]) from None
+        # ValueError: a name that no host can have
+        except (aiohttp.ClientError, OSError, ValueError) as error:
             raise Fault("transport", f"{type(error).__name__}: {error}") from None
-        except BrokenAnswer as error:
-            raise Fault("transport", str(error)) from None
 
 
-async def _whole(response: Exchange, most_bytes: int) -> tuple[bytes, str]:
-    """(body, content type) of a success, decoded. Raises Fault."""
-    status = response.status_code
+async def _whole(response: Any, most_bytes: int) -> tuple[bytes, str]:
+    """(body, content type) of a success, decoded. Raises Fault, and what aiohttp raises for a body
+    that broke off."""
+    import aiohttp
+
+    status = response.status
     headers = response.headers
     if status == PARTIAL:
         raise Fault("bad_reply", "a part of a reply, which was not asked for", status=PARTIAL)
-    if not 200 <= status < 300:
-        # the rest of an error's body is not waited for
-        parts = [part async for part in unpacked(response, ERROR_BYTES, "cut")]
-        raise of_status(status, headers, b"".join(parts).decode("utf-8", "replace"))
-    parts = [part async for part in unpacked(response, most_bytes, "refuse")]
-    return b"".join(parts), headers.get("content-type", "")
+    succeeded = 200 <= status < 300
+    most = most_bytes if succeeded else ERROR_BYTES
+    if "content-encoding" in headers:
+        # A few kilobytes on the wire may stand for gigabytes: aiohttp decodes a piece at a time,
+        # and no more is asked for than is wanted.
+        most = min(most, PACKED_BYTES)
+    body = bytearray()
+    try:
+        async for part in response.content.iter_any():
+            body += part
+            if len(body) > most:
+                break
+    except aiohttp.ClientPayloadError:
+        # an error's body may be cut and broken: its beginning says enough
+        if succeeded:
+            raise
+    if not succeeded:
+        raise of_status(status, headers, body[:most].decode("utf-8", "replace"))
+    if len(body) > most:
+        raise Fault("bad_reply", f"the body is longer than {most} bytes", status=status)
+    return bytes(body), headers.get("content-type", "")
 
 
 def _bytes(body: dict[str, Any]) -> bytes:
@@ -143,31 +173,17 @@ def _bytes(body: dict[str, Any]) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def _trust(base_url: str) -> ssl.SSLContext:
+def _trust() -> ssl.SSLContext:
     """Whose certificates are taken: of SSL_CERT_FILE or SSL_CERT_DIR, else of certifi where it is
     installed, else of the system."""
-    # Reading the roots costs more than a hundred requests, and each event loop has a client of its
-    # own. Without TLS nobody is trusted, which holds for a redirect as well.
-    if base_url.startswith("http:"):
-        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # reading the roots costs more than a hundred requests: once a client, and never without TLS
     if "SSL_CERT_FILE" in os.environ or "SSL_CERT_DIR" in os.environ:
-        trust = ssl.create_default_context()
-    else:
-        # not `create_default_context`, which would write session keys where SSLKEYLOGFILE names a
-        # file
-        trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        _load_roots(trust)
-    trust.set_alpn_protocols(["http/1.1"])
-    return trust
-
-
-def _load_roots(trust: ssl.SSLContext) -> None:
+        return ssl.create_default_context()
     try:
         import certifi
     except ImportError:
-        trust.load_default_certs()
-    else:
-        trust.load_verify_locations(certifi.where())
+        return ssl.create_default_context()
+    return ssl.create_default_context(cafile=certifi.where())
 
 
 def _headers(key: Secret, base_url: str) -> dict[str, str]:
@@ -186,7 +202,6 @@ def _headers(key: Secret, base_url: str) -> dict[str, str]:
     return named | {
         "accept": "application/json",
         "accept-encoding": "identity",
-        "connection": "close",
         "user-agent": "gem_ma",
         "authorization": f"Bearer {key.value}",
     }
