@@ -170,6 +170,7 @@ _MOVED = {
             ("tools", "tools.mcp", "connection"),
             ("tools", "tools.search", "dense"),
             ("tools", "tools.walls", "syscalls"),
+            ("viewer", "pages.live.plays", "forms"),
         )
         for name in names.split()
     },

@@ -363,7 +363,7 @@ COLUMNS = (
     ),
     Column(
         "tool_calls",
-        "tool calls per episode",
+        "tool calls",
         "An agent's tool calls, mean over the ok episodes in which it sat.",
         _tool_calls,
         _share("calls", "plays"),

@@ -21,6 +21,7 @@ HEAVY = (
     "peft",
     "pydantic",
     "rich",
+    "jinja2",
     "yaml",
 )
 

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from gem_ma.pages.live.forms import begin_wish
+from gem_ma.pages.live.plays import begin_wish
 from gem_ma.pages.live.site import Site
 from tests.browser import Browser
 from tests.driver.test_plays import SECRET, WHISPERS, Client, asked, over, record

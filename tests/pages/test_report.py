@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jinja2 import UndefinedError
 
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import StoreError
 from gem_ma.kernel.types import Action, Image, Message, Reply, Tool, ToolCall, Turn
 from gem_ma.pages.static.chosen import EPISODES, Leading
-from gem_ma.pages.static.curves import chart
+from gem_ma.pages.static.curves import Curves, chart
+from gem_ma.pages.static.page import Html, render, table
 from gem_ma.pages.static.plots import Mark, whisker_chart
-from gem_ma.pages.static.report import Curves, PlainTable, Section, learning_curves, write_report
+from gem_ma.pages.static.report import PlainTable, Section, learning_curves, write_report
 from gem_ma.pages.static.svg import interval_mark, line_chart, line_of
 from gem_ma.pages.static.transcript import transcript
 from gem_ma.record.codec import load_episode
@@ -562,7 +564,7 @@ def test_a_legend_names_every_line_whole(draw: Any) -> None:
     labels = [f"speaker episodes, greedy, of the policy number {n}" for n in range(6)]
     if draw is line_chart:
         curves = Curves("t", {label: [[(0.0, 0.0), (1.0, n)]] for n, label in enumerate(labels)})
-        html = chart(curves)
+        html: str = chart(curves)
     else:
         html = whisker_chart(
             {label: [Mark(0.5)] for label in labels}, ["x"], title="t", x_label="x", y_label="y"
@@ -576,3 +578,13 @@ def test_an_interval_mark_stays_on_its_scale() -> None:
     svg = interval_mark({"mean": 5.0, "low": -5.0, "high": 9.0}, 0.0, 1.0)
     assert all(4 <= float(x) <= 116 for x in re.findall(r'(?:x1|x2|cx)="([\d.]+)"', svg))
     assert interval_mark({"mean": None, "low": None, "high": None}, 0, 1) == ""
+
+
+def test_a_template_escapes_what_it_is_given_and_wants_every_field() -> None:
+    rows = [["<b>", Html("<i>ready</i>")], ["it's \x00 \u202e", 'a "b" & c']]
+    made = table(("<x>", "n"), rows, caption="<c>")
+    assert "<b>" not in made and "<x>" not in made and "<c>" not in made
+    assert "<i>ready</i>" in made and "&lt;b&gt;" in made and "&amp; c" in made
+    assert "\x00" not in made and "\ufffd" in made
+    with pytest.raises(UndefinedError, match="rows"):
+        render("table", columns=(), caption="", numbers=False)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from gem_ma.kernel.errors import StoreError
-from gem_ma.pages.static.page import Html, island, page, printable, text
+from gem_ma.pages.static.page import Html, island, page, printable, render, text, warning
 
 
 class Answer(NamedTuple):
@@ -47,25 +47,19 @@ def missing(what: str) -> Answer:
     return Answer(404, "text/plain; charset=utf-8", f"{what}\n".encode())
 
 
-def served(title: str, body: str, links: Mapping[str, str] | None = None) -> Answer:
+def served(title: str, body: Html, links: Mapping[str, str] | None = None) -> Answer:
     """A page that is no page of episodes: its name, links to others (name -> address), sections."""
-    head = f"<header><h1>{text(title)}</h1>{ways(links)}</header>"
-    return html(page(title, f"{head}<main>{body}</main>", {"runs": []}, live=True))
+    whole = render("served", title=title, links=links or {}, body=body)
+    return html(page(title, whole, {"runs": []}, live=True))
 
 
-def ways(links: Mapping[str, str] | None = None) -> Html:
-    """What leads from a page to others (name -> address), and to the list of all runs."""
-    listed = [link(name, to) for name, to in {"All runs": "/", **(links or {})}.items()]
-    return Html(f'<nav class="toc meta" aria-label="Pages">{"".join(listed)}</nav>')
+def refused(title: str, why: object) -> Answer:
+    """Such a page with one line that says what is missing and what to do."""
+    return served(title, Html(f"<section>{warning(why)}</section>"))
 
 
-def section(heading: str, *parts: str) -> str:
-    return f"<section><h2>{text(heading)}</h2>{''.join(parts)}</section>"
-
-
-def warning(words: object) -> Html:
-    """One line that says what is missing here and what to do."""
-    return Html(f'<p class="warn">{text(words)}</p>')
+def section(heading: str, *parts: Html) -> Html:
+    return Html(f"<section><h2>{text(heading)}</h2>{''.join(parts)}</section>")
 
 
 def run_address(path: str) -> str:

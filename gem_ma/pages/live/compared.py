@@ -17,15 +17,14 @@ from gem_ma.pages.live.answers import (
     episode_address,
     link,
     page_address,
+    refused,
     run_address,
-    section,
     served,
-    warning,
 )
 from gem_ma.pages.live.run import Run
 from gem_ma.pages.static.folder import manifest, stored_summary
 from gem_ma.pages.static.marks import axis_name
-from gem_ma.pages.static.page import Html, table, text
+from gem_ma.pages.static.page import Html, render, table, text
 from gem_ma.pages.static.svg import interval_mark
 from gem_ma.runs.comparing import compared, judged_cell, world_of
 from gem_ma.scores.comparison import (
@@ -66,16 +65,16 @@ def compare_page(site: Site, asked: Asked) -> Answer:
             runs = [run for _, run in pairs]
         cells = [_cell(run, whole) for run in runs]
     except GemMaError as error:
-        return served("Comparison", f"<section>{warning(error)}</section>")
+        return refused("Comparison", error)
     links = {"A and B exchanged": page_address("compare", [names[1], names[0], *names[2:]])}
     light = not whole and any(len(run.index.entries) > SMALL for run in runs)
     if light:
         links["Judge every play, with all measures"] = page_address("compare", names, whole="1")
-    parts = [
+    found = [
         _against((names[0], name), (runs[0], run), (cells[0], cell))
         for name, run, cell in zip(names[1:], runs[1:], cells[1:], strict=True)
     ]
-    body = _note(light) + "".join(parts)
+    body = render("compare", most=SMALL if light else 0, runs=found)
     return served(f"Compared with {names[0]}", body, links)
 
 
@@ -144,35 +143,27 @@ def recorded_cell(run: Run) -> Cell | None:
 # -- what is shown ---------------------------------------------------------------------------------
 
 
-def _note(light: bool) -> str:
-    words = (
-        "Over the plays that both runs have: same task, same seed. Differences are B - A, with 95 %"
-        " intervals over tasks; p (Holm) is right for all scores of its table at once. Several runs"
-        " are each compared with A alone."
-    )
-    more = (
-        f"Of a run of more than {SMALL} plays success and returns stand here as they were"
-        " recorded; its measures need every play judged again."
-    )
-    return (
-        f'<section><p class="hint">{text(words)}{text(" " + more if light else "")}</p></section>'
-    )
-
-
-def _against(pair: tuple[str, str], runs: tuple[Run, Run], cells: tuple[Cell, Cell]) -> str:
+def _against(
+    pair: tuple[str, str], runs: tuple[Run, Run], cells: tuple[Cell, Cell]
+) -> dict[str, Any]:
     """What differs between two runs, A and B; one line where nothing can be said."""
     try:
         # sums of recorded numbers may be no numbers
         with damage(runs[1].path):
             comparison = compared(runs[0].path, runs[1].path, *cells)
     except GemMaError as error:
-        return section(pair[1], warning(error))
-    verdict = f"<p>{text(verdict_of(comparison))}</p>"
-    parts = (_facts(comparison, pair), _flips(comparison, pair), _scores(comparison))
-    return section(pair[1], verdict, *parts)
+        return {"name": pair[1], "fault": str(error)}
+    return {
+        "name": pair[1],
+        "fault": "",
+        "verdict": verdict_of(comparison),
+        "facts": _facts(comparison, pair),
+        **_flips(comparison, pair),
+        **_scores(comparison),
+    }
 
 
-def _facts(comparison: Mapping[str, Any], pair: tuple[str, str]) -> str:
+def _facts(comparison: Mapping[str, Any], pair: tuple[str, str]) -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = [
         (letter, link(name, run_address(name))) for letter, name in zip("AB", pair, strict=True)
     ]
@@ -182,25 +173,23 @@ def _facts(comparison: Mapping[str, Any], pair: tuple[str, str]) -> str:
         rows.append(("warning", Html(f'<span class="bad">{text(words)}</span>')))
     alone = f"{comparison['only_a']} only in A, {comparison['only_b']} only in B"
     rows.append(("plays in both", f"{comparison['pairs']} ({alone})"))
-    listed = "".join(f"<div><dt>{text(name)}</dt><dd>{text(of)}</dd></div>" for name, of in rows)
-    return f'<dl class="facts">{listed}</dl>'
+    return rows
 
 
-def _flips(comparison: Mapping[str, Any], pair: tuple[str, str]) -> str:
+def _flips(comparison: Mapping[str, Any], pair: tuple[str, str]) -> dict[str, object]:
     flips = comparison["flips"]
     flipped = comparison["flipped"]
     if not flips:
-        return ""
+        return {"flips": ""}
     caption = f"{flipped['to_lost']} plays that B lost, {flipped['to_won']} that it won instead"
     few = both_ways(flips, FEW_FLIPS)
     listed = both_ways(flips, FLIPS)
-    parts = ["<h3>Flips</h3>", _flip_table(few, pair, caption)]
-    if len(few) < len(listed):
-        left = len(flips) - len(listed)
-        words = f"All {len(flips)} flips" if not left else f"{len(listed)} of {len(flips)} flips"
-        rest = _flip_table(listed, pair, "")
-        parts.append(f"<details><summary>{text(words)}</summary>{rest}</details>")
-    return "".join(parts)
+    left = len(flips) - len(listed)
+    return {
+        "flips": _flip_table(few, pair, caption),
+        "all_flips": _flip_table(listed, pair, "") if len(few) < len(listed) else "",
+        "folded": f"{len(listed)} of {len(flips)} flips" if left else f"All {len(flips)} flips",
+    }
 
 
 def _flip_table(flips: Sequence[Mapping[str, Any]], pair: tuple[str, str], caption: str) -> Html:
@@ -219,7 +208,7 @@ def _both(flip: Mapping[str, Any], pair: tuple[str, str]) -> list[Html]:
     ]
 
 
-def _scores(comparison: Mapping[str, Any]) -> str:
+def _scores(comparison: Mapping[str, Any]) -> dict[str, object]:
     """Success and returns, then the measures: two families of tests. Measures without a difference
     that is sure are folded."""
     main: list[Scored] = []
@@ -228,19 +217,16 @@ def _scores(comparison: Mapping[str, Any]) -> str:
     for name, row in comparison["scores"].items():
         of = main if row["main"] else sure if name in comparison["differs"] else rest
         of.append((name, row))
-    parts = [_family("Success and returns", main, comparison["differs"])]
-    parts.append(_family("Measures that differ", sure, comparison["differs"]))
-    if rest:
-        words = f"{len(rest)} measures without a difference that is sure"
-        folded = _family("", rest, comparison["differs"])
-        parts.append(f"<details><summary>{words}</summary>{folded}</details>")
-    return "".join(parts)
+    differs = comparison["differs"]
+    families = {"Success and returns": main, "Measures that differ": sure}
+    return {
+        "families": [(name, _family(rows, differs)) for name, rows in families.items() if rows],
+        "rest": _family(rest, differs) if rest else "",
+        "count": len(rest),
+    }
 
 
-def _family(heading: str, rows: Sequence[Scored], differs: Sequence[str]) -> str:
-    if not rows:
-        return ""
-    title = f"<h3>{heading}</h3>" if heading else ""
+def _family(rows: Sequence[Scored], differs: Sequence[str]) -> Html:
     bounds = [abs(row[key]) for _, row in rows for key in ("low", "high") if row[key] is not None]
     most = max([1.0, *bounds])
     # measures have units of their own, and no axis that holds them all
@@ -254,7 +240,7 @@ def _family(heading: str, rows: Sequence[Scored], differs: Sequence[str]) -> str
     head = ["score", "A", "B", axis_name(over, axis) if axis else over, "p", "p (Holm)", "plays"]
     sure = any(name in differs for name, _ in rows)
     caption = "bold: the adjusted p is below 0.05" if sure else ""
-    return f"{title}{table(head, entries, caption=caption)}"
+    return table(head, entries, caption=caption)
 
 
 def _difference(row: Mapping[str, Any], axis: tuple[float, float] | None) -> Html:

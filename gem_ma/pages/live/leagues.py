@@ -12,14 +12,15 @@ from gem_ma.pages.live.answers import (
     Answer,
     Asked,
     page_address,
+    refused,
     run_address,
     section,
     served,
-    warning,
 )
 from gem_ma.pages.static.folder import manifest, resolved
 from gem_ma.pages.static.league import LeagueFacts, distances, facts_of, payoffs, standings
 from gem_ma.pages.static.learning import flatten, series_of
+from gem_ma.pages.static.page import Html, warning
 from gem_ma.record.json_text import load_json
 from gem_ma.runs.store import read_metrics
 from gem_ma.system import files
@@ -65,18 +66,18 @@ def league_page(site: Site, asked: Asked) -> Answer:
             facts = read_league(place)
             body = _body(facts)
     except GemMaError as error:
-        return served("League", f"<section>{warning(error)}</section>")
+        return refused("League", error)
     return served(f"League of {name}", body, {"Its run": run_address(name)})
 
 
-def _body(facts: LeagueFacts) -> str:
+def _body(facts: LeagueFacts) -> Html:
     unknown = warning("no checkpoint of this run tells of games yet")
     parts = [
-        section("Distance from an equilibrium", *far) if (far := distances(facts)) else "",
+        *([section("Distance from an equilibrium", *far)] if (far := distances(facts)) else []),
         section("Members", *standings(facts)),
         section("Who beats whom", payoffs(facts) or unknown),
     ]
-    return "".join(parts)
+    return Html("".join(parts))
 
 
 def read_league(place: Path) -> LeagueFacts:

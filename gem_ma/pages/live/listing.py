@@ -9,19 +9,11 @@ from typing import Any
 
 from gem_ma.pages.live.answers import link, run_address
 from gem_ma.pages.live.studied import studies, study_address
-from gem_ma.pages.static.page import Html, page, table, text
+from gem_ma.pages.static.page import Html, page, render, table, text
 from gem_ma.pages.static.transcript import number
 from gem_ma.runs.store.listing import Listing, list_runs
 
 HEAD = ("run", "scenario", "score", "episodes", "cast", "models", "begun", "state")
-# a form that is sent without a script; runs are named in the order in which they were begun
-CHOOSE = (
-    '<div class="choose"><input type="hidden" name="order" value="begun">'
-    '<button type="submit" formaction="/compare">Compare</button>'
-    '<button type="submit" formaction="/curves">Curves</button>'
-    '<span class="hint">of the chosen runs; the one that was begun first is A</span>'
-    "</div>"
-)
 
 
 def list_page(root: Path, only: tuple[str, ...] = (), earlier: Listing | None = None) -> str:
@@ -29,17 +21,10 @@ def list_page(root: Path, only: tuple[str, ...] = (), earlier: Listing | None = 
     was read for it before."""
     rows = [_row(run, path) for path, run in _listed(root, only, earlier)]
     runs = table(HEAD, rows) if rows else Html("<p>There is no run here.</p>")
-    # with a single run there is nothing to choose
-    chosen = f'<form method="get" action="/compare">{CHOOSE}{runs}</form>'
     title = f"Runs in {root}"
-    body = chosen if len(rows) > 1 else runs
-    main = f"<main><section>{body}</section></main>"
     named = {name or root.resolve().name: study_address(name) for name in studies(root, only)}
-    listed = ", ".join(link(name, to) for name, to in named.items())
-    play = '<p><a href="/play">Play an agent yourself</a></p>'
-    play += f"<p>Studies: {listed}</p>" if listed else ""
-    top = f"<header><h1>{text(title)}</h1>{play}</header>"
-    return page(title, top + main, {"runs": []}, live=True)
+    body = render("list", title=title, studies=named, count=len(rows), runs=runs)
+    return page(title, body, {"runs": []}, live=True)
 
 
 def _listed(

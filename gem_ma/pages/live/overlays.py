@@ -9,12 +9,11 @@ from gem_ma.kernel.errors import ConfigError, GemMaError
 from gem_ma.pages.live.answers import (
     Answer,
     Asked,
-    link,
     missing,
     page_address,
+    refused,
     run_address,
     served,
-    warning,
 )
 from gem_ma.pages.static.curves import Curves, chart
 from gem_ma.pages.static.overlay import (
@@ -26,7 +25,7 @@ from gem_ma.pages.static.overlay import (
     lines_of,
     read_training,
 )
-from gem_ma.pages.static.page import Html, text
+from gem_ma.pages.static.page import Html, render
 from gem_ma.pages.static.plot_files import csv_file, svg_file
 from gem_ma.pages.static.svg import Line
 from gem_ma.system.files import damage
@@ -52,10 +51,10 @@ def curves_page(site: Site, asked: Asked) -> Answer:
         with damage(site.root):
             lines = lines_of(trainings, view)
     except GemMaError as error:
-        return served("Curves", f"<section>{warning(error)}</section>")
+        return refused("Curves", error)
     if asked.rest:
         return _file(asked.rest, lines, view, keys)
-    return served("Curves", f"<section>{_page(names, lines, view, keys)}</section>")
+    return served("Curves", _page(names, lines, view, keys))
 
 
 def _training(site: Site, name: str) -> Training:
@@ -103,24 +102,30 @@ def _page(
     lines: Sequence[Line],
     view: View,
     keys: Mapping[str, Mapping[str, str]],
-) -> str:
+) -> Html:
     name = _name(view, keys)
     axis = AXES[view.axis]
     drawn = chart(Curves(name, {}, x_label=axis, y_label=name, note=_note(view)), lines)
-    absent = warning(f"no run here recorded {name} over {axis}")
-    fields = {"y": view.key, "x": view.axis, "smooth": f"{view.smoothing:g}"}
-    fields["seeds"] = "together" if view.fold else "apart"
-    ways = "".join(
-        f'<a class="button {kind}" download="{text(file)}"'
-        f' href="{text(page_address(f"curves/{file}", names, **fields))}">{kind.upper()}</a> '
-        for kind, file in (("svg", "plot.svg"), ("csv", "numbers.csv"))
-    )
-    # the script draws it from the SVG; without one the button stays hidden
-    ways += '<button type="button" class="button" id="png" hidden>PNG</button>'
-    runs = ", ".join(link(run, run_address(run)) for run in names)
-    return (
-        f'{_form(names, view, keys)}{drawn or absent}<p class="ways">{ways}</p>'
-        f'<p class="hint">Runs: {runs}</p>'
+    smooth = f"{view.smoothing:g}"
+    seeds = "together" if view.fold else "apart"
+    fields = {"y": view.key, "x": view.axis, "smooth": smooth, "seeds": seeds}
+    files = {"svg": "plot.svg", "csv": "numbers.csv"}
+    return render(
+        "curves",
+        names=names,
+        name=name,
+        keys=keys,
+        view=view,
+        axes=AXES,
+        smoothing=[(value, "none" if value == "0" else value) for value in SMOOTHING],
+        smooth=smooth,
+        seeds=seeds,
+        chart=drawn,
+        files={
+            kind: (file, page_address(f"curves/{file}", names, **fields))
+            for kind, file in files.items()
+        },
+        runs={run: run_address(run) for run in names},
     )
 
 
@@ -128,36 +133,3 @@ def _note(view: View) -> str:
     smooth = f"smoothed by {view.smoothing:g}, the thin lines are not" if view.smoothing else ""
     place = f"a point stands at the mean of its seeds' {AXES[view.axis]}"
     return "; ".join([smooth] * bool(smooth) + [place] * (view.fold and view.axis != "step"))
-
-
-def _form(names: Sequence[str], view: View, keys: Mapping[str, Mapping[str, str]]) -> str:
-    """What to draw, as a form that needs no script."""
-    hidden = "".join(f'<input type="hidden" name="run" value="{text(name)}">' for name in names)
-    grouped = "".join(
-        f'<optgroup label="{text(group)}">{_options(of, view.key)}</optgroup>'
-        for group, of in keys.items()
-    )
-    smoothing = {value: "none" if value == "0" else value for value in SMOOTHING}
-    seeds = {"together": "as one line", "apart": "each a line"}
-    chosen = "together" if view.fold else "apart"
-    fields = (
-        _select("y", "Number", grouped),
-        _select("x", "Over", _options(AXES, view.axis)),
-        _select("smooth", "Smoothing", _options(smoothing, f"{view.smoothing:g}")),
-        _select("seeds", "Seeds", _options(seeds, chosen)),
-    )
-    draw = '<button type="submit">Draw</button>'
-    return f'<form class="choose" action="/curves">{hidden}{"".join(fields)}{draw}</form>'
-
-
-def _select(name: str, label: str, options: str) -> str:
-    return f'<label>{label} <select name="{name}">{options}</select></label>'
-
-
-def _options(values: Mapping[str, str], chosen: str) -> Html:
-    return Html(
-        "".join(
-            f'<option value="{text(value)}"{" selected" * (value == chosen)}>{text(name)}</option>'
-            for value, name in values.items()
-        )
-    )

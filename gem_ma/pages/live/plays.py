@@ -19,11 +19,10 @@ from gem_ma import registry
 from gem_ma.config.loading import Loaded, load
 from gem_ma.driver.behaviour import as_factory, needs_policy
 from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
-from gem_ma.pages.live.answers import warning, whole_number
+from gem_ma.pages.live.answers import whole_number
 from gem_ma.pages.live.forks import check_player
-from gem_ma.pages.live.forms import answer_wish, begin_form, begin_wish, choose_form, turn_form
 from gem_ma.pages.live.sitting import ANSWER_S, Sitting
-from gem_ma.pages.static.page import PLAYED, Html, page, text
+from gem_ma.pages.static.page import PLAYED, Html, page, render
 from gem_ma.runs.open import open_config
 from gem_ma.runs.playing import drawn_seed, with_person
 from gem_ma.runs.store import run_path
@@ -32,6 +31,8 @@ PATIENCE_S = 30 * 60.0  # a question that nobody answers so long ends its play
 # plays that run at once; plays that a server remembers
 MOST_OPEN = 20
 MOST_KEPT = 100
+MOST_MOVES = 120  # buttons; the others are typed, as on the page with scripts
+WHO = "who."  # before the name of an agent: who plays it
 END_S = 5.0  # for the records of plays that are ended
 LONGEST_SEED = 15  # digits
 
@@ -209,34 +210,25 @@ class Plays:
         one that was wanted did not begin."""
         names = self._offered()
         wanted = query.get("scenario", self.scenario or "kuhn_poker")
-        options = "".join(
-            f'<option value="{text(name)}"{" selected" if name == wanted else ""}>{text(name)}'
-            for name in names
-        )
+        agent = query.get("agent", "")
         try:
             cast = self._cast(wanted)
-            agent = query.get("agent", "")
-            plain = begin_form(wanted, cast, agent, token)
         except GemMaError as error:
-            plain = Html("")
+            cast = {"agents": []}
             fault = fault or str(error)
-        open_ = "".join(
-            f'<li><a href="/play/{text(one.name)}">{text(one.name)}</a>, as {text(one.agent)}</li>'
-            for one in self._open()
+        body = render(
+            "begin",
+            fault=fault,
+            names=[(name, name) for name in names],
+            scenario=wanted,
+            token=token,
+            cast=cast,
+            seats=[(name, name) for name, _ in cast["agents"]],
+            agent=agent,
+            who=WHO,
+            open=self._open(),
         )
-        waiting = f"<h2>Open plays</h2><ul>{open_}</ul>" if open_ else ""
-        top = '<h1>Play an agent yourself</h1><p><a href="/">all runs</a></p>'
-        body = (
-            f"<header>{top}</header><main><section>{warning(fault) if fault else ''}"
-            f"<noscript>{_NO_SCRIPT}{choose_form(names, wanted)}{plain}</noscript>"
-            '<form id="begin" class="play" hidden><label>scenario <select id="scenario">'
-            f'{options}</select></label><div id="cast"></div><datalist id="behaviours"></datalist>'
-            '<label>seed <input id="seed" inputmode="numeric" placeholder="drawn"></label>'
-            '<button class="chip" type="submit">begin</button><p id="told" role="status"></p>'
-            f"</form>{waiting}</section></main>"
-        )
-        chosen = {"agent": query.get("agent", "")}
-        return page("Play", body, {"token": token, **chosen}, live=True, scripts=PLAYED)
+        return page("Play", body, {"token": token, "agent": agent}, live=True, scripts=PLAYED)
 
 
 def _page_of(sitting: Sitting, token: str, fault: str = "") -> str:
@@ -247,24 +239,57 @@ def _page_of(sitting: Sitting, token: str, fault: str = "") -> str:
         [agent, "you" if agent == sitting.agent else plan.cast[agent].behaviour]
         for agent in plan.scenario.agents
     ]
-    body = (
-        f"<header><h1>{text(title)}</h1><p>{text(plan.scenario.summary)}</p>"
-        f'<p class="meta">{text(facts)}</p>{_BACK}</header>'
-        f'<main><section><noscript><pre class="config">{text(sitting.text())}</pre>'
-        f"{turn_form(sitting.name, sitting.state(), token, fault)}</noscript>"
-        '<div id="talk" class="lanes" role="log"></div>'
-        '<div id="end"></div><div id="desk"><p id="told" role="status"></p>'
-        '<form id="turn" class="play"></form></div></section></main>'
+    body = render(
+        "play",
+        title=title,
+        summary=plan.scenario.summary,
+        facts=facts,
+        text=sitting.text(),
+        turn=turn_form(sitting.name, sitting.state(), token, fault),
     )
     seat = {"scenario": plan.scenario.id, "me": sitting.agent, "agents": agents}
     data = {"token": token, "play": {"name": sitting.name, **seat}}
     return page(title, body, data, live=True, scripts=PLAYED)
 
 
-_BACK = '<p><a href="/">all runs</a> · <a href="/play">another play</a></p>'
-_NO_SCRIPT = (
-    "<p>Without scripts: choose a scenario, then an agent. Every answer loads the page again.</p>"
-)
+# -- without scripts: a browser sends forms by itself, and the answer is the page again -----------
+
+
+def turn_form(name: str, state: Mapping[str, Any], token: str, fault: str = "") -> Html:
+    """What may be done at this moment of a play. `fault`: why the last answer was none."""
+    fields = {"end": state["end"], "asked": state["asked"], "most": MOST_MOVES}
+    return render("turn", name=name, token=token, fault=fault, **fields)
+
+
+def begin_wish(fields: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of the form of a new play, as a page with scripts would send
+    them. Raises KeyError."""
+    agent = fields["agent"]
+    # an agent may have the name of another field
+    who = {
+        key.removeprefix(WHO): name.strip()
+        for key, name in fields.items()
+        if key.startswith(WHO) and key != WHO + agent
+    }
+    return {"scenario": fields["scenario"], "agent": agent, "seed": fields["seed"], "who": who}
+
+
+def answer_wish(fields: Mapping[str, str], state: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `turn_form` as a page with scripts would send them in this state. Raises
+    KeyError, ValueError, StoreError."""
+    turn = int(fields["turn"])
+    asked = state["asked"]
+    typed = fields.get("text", "").replace("\r\n", "\n")
+    if "move" in fields:
+        # sent twice, or too late: the moves of another turn are other moves
+        if asked is None or asked["turn"] != turn:
+            raise StoreError("this turn is over already")
+        legal = asked["legal"] or []
+        place = int(fields["move"])
+        if not 0 <= place < len(legal):
+            raise StoreError("there is no such move")
+        typed = legal[place]
+    return {"turn": turn, "text": typed, "from": 0}
 
 
 @contextmanager

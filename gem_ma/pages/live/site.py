@@ -23,8 +23,6 @@ from gem_ma.pages.live.answers import (
     meant,
     missing,
     moved,
-    warning,
-    ways,
     whole_number,
 )
 from gem_ma.pages.live.compared import compare_page
@@ -34,7 +32,7 @@ from gem_ma.pages.live.overlays import curves_page
 from gem_ma.pages.live.plays import Plays
 from gem_ma.pages.live.run import Run, id_of, stamp_of
 from gem_ma.pages.live.studied import study_page
-from gem_ma.pages.static.page import Html
+from gem_ma.pages.static.page import render
 from gem_ma.pages.static.report import run_page
 from gem_ma.runs.store.listing import Listing
 from gem_ma.system import files
@@ -147,8 +145,8 @@ class Site:
         if not what:
             live = {"live": True, "finished": run.finished(), "token": self.token}
             live["forks"] = run.worlds is not None
-            links = ways(run_links(run.path, run.path.relative_to(self.root).as_posix()))
-            head = Html(links + "".join(map(warning, run.damage())))
+            links = run_links(run.path, run.path.relative_to(self.root).as_posix())
+            head = render("ways", links=links, warnings=run.damage())
             return html(run_page(run.path, run.judge, run.load, live, head))
         if what == "since":
             first = whole_number(query.get("from", "0"))

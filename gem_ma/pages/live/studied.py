@@ -17,12 +17,10 @@ from gem_ma.pages.live.answers import (
     link,
     meant,
     page_address,
+    refused,
     run_address,
-    served,
-    warning,
-    ways,
 )
-from gem_ma.pages.static.page import Html, table
+from gem_ma.pages.static.page import Html, render, table
 from gem_ma.pages.static.report import Section, sections_page
 from gem_ma.pages.static.study import study_sections
 from gem_ma.pages.static.study_facts import study_facts
@@ -66,7 +64,7 @@ def study_page(site: Site, asked: Asked) -> Answer:
         with files.damage(place / FILE):
             return html(_page(place, name, files.read_json(place / FILE, site.root)))
     except GemMaError as error:
-        return served("Study", f"<section>{warning(error)}</section>")
+        return refused("Study", error)
 
 
 def _page(place: Path, name: str, stored: Mapping[str, Any]) -> str:
@@ -96,6 +94,7 @@ def _page(place: Path, name: str, stored: Mapping[str, Any]) -> str:
     axes = [*map(short_axis, summary["axes"]), "run"]
     rows = [[*cell["names"].values(), way(cell["run"])] for cell in summary["cells"]]
     sections.append(Section("Runs of the cells", figures=[table(axes, rows)]))
-    head = Html(f"{ways()}{study_facts(place, summary)}")
-    foot = Html("Read by gem-ma view as it stands now.")
+    links = render("ways", links={}, warnings=[])
+    head = Html(f"{links}{study_facts(place, summary)}")
+    foot = "Read by gem-ma view as it stands now."
     return sections_page(str(summary["name"]), sections, head, foot)

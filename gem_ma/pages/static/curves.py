@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from gem_ma.pages.static.page import Html, table, text
+from gem_ma.pages.static.page import Html, render, table
 from gem_ma.pages.static.svg import BAND_SEEDS, CLASSES, Line, Point, legend, line_chart, line_of
 
 
@@ -62,11 +62,20 @@ def chart(curves: Curves, made: Sequence[Line] | None = None) -> Html:
     drawn = [line for line in lines if line.x]
     # the same order as in the drawing, since colours go by it
     names = legend([line.label for line in drawn], [line.markers for line in drawn])
-    head = f"<h3>{text(curves.title)}</h3><figcaption>{text(caption)}</figcaption>"
-    return Html(f"<figure>{head}{names}{svg}{_numbers(curves, lines)}</figure>")
+    numbers, note = _numbers(curves, lines)
+    return render(
+        "chart",
+        title=curves.title,
+        caption=caption,
+        legend=Html(names),
+        svg=Html(svg),
+        numbers=numbers,
+        note=note,
+    )
 
 
-def _numbers(curves: Curves, lines: Sequence[Line]) -> str:
+def _numbers(curves: Curves, lines: Sequence[Line]) -> tuple[Html, str]:
+    """The table below a chart, and what it leaves out."""
     drawn = [line for line in lines if line.x]
     xs = sorted({x for line in drawn for x in line.x})
     # rounded up, so that no more than 200 rows stand in the page
@@ -77,8 +86,7 @@ def _numbers(curves: Curves, lines: Sequence[Line]) -> str:
         for x in listed
     ]
     note = "" if len(listed) == len(xs) else f", {len(listed)} of {len(xs)} rows"
-    numbers = table([curves.x_label, *(line.label for line in drawn)], rows, numbers=True)
-    return f"<details><summary>Numbers{note}</summary>{numbers}</details>"
+    return table([curves.x_label, *(line.label for line in drawn)], rows, numbers=True), note
 
 
 def _value(line: Line, place: int | None) -> str:

@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gem_ma.pages.static.page import Html, text
+from gem_ma.config.document import write
+from gem_ma.pages.static.page import Html, render, text
 from gem_ma.scores.columns import COLUMNS, Column
 
 Facts = Mapping[str, Any]
@@ -46,31 +47,9 @@ def facts_block(
     rows = [row for row in (*_played(manifest, resolved, summary), *_made(manifest)) if row[1]]
     if not rows:
         return Html("")
-    listed = "".join(
-        f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in rows
-    )
-    block = f'<dl class="facts">{listed}</dl>{config_block(resolved)}'
-    if not folded:
-        return Html(f'<div class="what">{block}</div>')
-    return Html(
-        f'<details class="what"><summary>What was run: {text(label)}</summary>{block}</details>'
-    )
-
-
-def config_block(resolved: Facts) -> str:
-    """The whole config, folded, without keys and addresses."""
-    if not resolved:
-        return ""
-    # a page without a config needs no YAML
-    from gem_ma.config.document import write
-
     # a page is passed on, and a config may name where a server stands
-    whole = write(_public(dict(resolved)))
-    return (
-        # it scrolls: by keys, too
-        '<details><summary>Config, complete</summary><pre class="config" tabindex="0"'
-        f' role="region" aria-label="config">{text(whole)}</pre></details>'
-    )
+    config = write(_public(dict(resolved))) if resolved else ""
+    return render("facts", rows=rows, config=config, folded=folded, label=label)
 
 
 def command_of(manifest: Facts, path: object) -> str:

@@ -79,7 +79,7 @@ class _Chart:
         )
 
 
-def own_curves(label: str, path: Path) -> str:
+def own_curves(label: str, path: Path) -> Html:
     """The charts of one run; with a label (one run of several) all but its scores are folded.
     What never changes is one line of text."""
     charts, constant = _charts(path)
@@ -92,7 +92,7 @@ def own_curves(label: str, path: Path) -> str:
     # a page of several runs compares scores; how one of them learned is a click away
     if label and folded:
         folded = f"<details><summary>{text(label)}: how it learned</summary>{folded}</details>"
-    return "".join([*scores, alarms_told(label, path), Html(folded)])
+    return Html("".join([*scores, alarms_told(label, path), folded]))
 
 
 def alarms_told(label: str, path: Path) -> Html:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from gem_ma.pages.static.page import Html, table, text
+from gem_ma.pages.static.page import Html, render, table, text
 
 # rows that stand open, of a page of one run and of each of several; the others are folded
 OPEN = 10
@@ -33,12 +33,15 @@ def lost_table(island: Mapping[str, Any], *, named: bool) -> Html:
     title = f"{run}: lost episodes" if named else "Lost episodes"
     columns = ["episode", "why", "found in it", "end", "returns"]
     most = OPEN_EACH if named else OPEN
-    first = table(columns, rows[:most], caption=f"{counts}.{left_out} Each opens its transcript.")
-    more = ""
-    if len(rows) > most:
-        others = table(columns, rows[most:])
-        more = f"<details><summary>{len(rows) - most} more</summary>{others}</details>"
-    return Html(f'<figure class="lost"><h3>{text(title)}</h3>{first}{more}</figure>')
+    return render(
+        "lost",
+        title=title,
+        first=table(
+            columns, rows[:most], caption=f"{counts}.{left_out} Each opens its transcript."
+        ),
+        more=len(rows) - most,
+        others=table(columns, rows[most:]) if len(rows) > most else "",
+    )
 
 
 def link_to(run: str, key: str) -> str:

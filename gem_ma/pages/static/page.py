@@ -1,9 +1,10 @@
-"""One HTML file that needs nothing else: shell, tables, escaping, content security policy. It knows
-text and rows, nothing of episodes.
+"""One HTML file that needs nothing else: templates, escaping, tables, content security policy. It
+knows text and rows, nothing of episodes.
 
-Whatever came from a model, a config or a file name enters the page through `text` (escaped) or
-through the JSON island, which the script reads and shows with `textContent` only. The policy
-allows exactly the one script and the one style sheet, by digest, and no request at all.
+Whatever came from a model, a config or a file name enters the page through a template, which
+escapes it, through `text`, or through the JSON island, which the script reads and shows with
+`textContent` only. The policy allows exactly the one script and the one style sheet, by digest, and
+no request at all.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Any
 
 _ASSETS = Path(__file__).parent / "assets"
+_TEMPLATES = Path(__file__).parents[1] / "templates"
 # one script of the page, in this order
 SCRIPTS = ("tables.js", "texts.js", "episode.js", "list.js")
 # of a page that is served; before the last one above, which begins what it finds
@@ -36,6 +39,9 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\uff
 class Html(str):
     """Text that is markup already; everything else is escaped."""
 
+    def __html__(self) -> str:
+        return self
+
 
 def printable(words: str) -> str:
     """Control characters, and bytes of a file name that are no letters, replaced by U+FFFD."""
@@ -47,12 +53,37 @@ def text(value: object) -> Html:
     return value if isinstance(value, Html) else Html(escape(printable(str(value)), quote=True))
 
 
+def warning(words: object) -> Html:
+    """One line that says what is missing here and what to do."""
+    return Html(f'<p class="warn">{text(words)}</p>')
+
+
 def island(data: Any) -> str:
     """JSON for a `<script type="application/json">`: no character in it can end the script or
     start a comment."""
     # ASCII, since U+2028 once ended a line of script; no NaN, which JSON.parse refuses
     raw = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return raw.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+@cache
+def _templates() -> Any:
+    # late: only who writes a page pays for it
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: value if hasattr(value, "__html__") else printable(str(value)),
+    )
+
+
+def render(template: str, **fields: Any) -> Html:
+    """The template of this name with its fields, each escaped unless it is `Html`."""
+    return Html(_templates().get_template(f"{template}.html").render(fields))
 
 
 def table(
@@ -64,26 +95,7 @@ def table(
 ) -> Html:
     """A `<table>` whose first column heads its rows. Where it is too wide it scrolls by itself,
     by keys too; the page sorts it by a column."""
-    head = "".join(f'<th scope="col">{text(column)}</th>' for column in columns)
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f'<th scope="row">{text(cell)}</th>' if at == 0 else f"<td>{text(cell)}</td>"
-            for at, cell in enumerate(row)
-        )
-        + "</tr>"
-        for row in rows
-    )
-    # outside of what scrolls, so that it wraps at the width of the page
-    title = f'<p class="caption">{text(caption)}</p>' if caption else ""
-    kind = ' class="numbers"' if numbers else ""
-    return Html(
-        title
-        + scrolled(
-            f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>",
-            caption or "table",
-        )
-    )
+    return render("table", columns=columns, rows=rows, caption=caption, numbers=numbers)
 
 
 def scrolled(inside: str, name: str) -> Html:
@@ -92,33 +104,28 @@ def scrolled(inside: str, name: str) -> Html:
 
 
 def page(
-    title: str, body: str, data: Any, *, live: bool = False, scripts: Sequence[str] = ()
+    title: str, body: Html, data: Any, *, live: bool = False, scripts: Sequence[str] = ()
 ) -> str:
     """The whole file. `live`: it is served, and may ask its own server for episodes; `scripts`
     replaces those of such a page."""
     style = (_ASSETS / "page.css").read_text("utf-8")
     wanted = scripts or (SERVED if live else SCRIPTS)
+    sources = "".join((_ASSETS / name).read_text("utf-8") for name in wanted)
     # the exact bytes count: the policy below allows what has this digest, and nothing else
-    script = (
-        '"use strict";\n(() => {\n'
-        + "".join((_ASSETS / name).read_text("utf-8") for name in wanted)
-        + "})();\n"
-    )
+    script = f'"use strict";\n(() => {{\n{sources}}})();\n'
     policy = (
         f"default-src 'none'; script-src '{_source(script)}'; style-src '{_source(style)}';"
         f" img-src data:; base-uri 'none'; form-action {LIVE if live else NO_FORM}"
     )
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta name="referrer" content="{SERVED_REFERRER if live else "no-referrer"}">'
-        '<meta name="color-scheme" content="light dark">'
-        # an empty icon: else a browser asks a server for one
-        f'<title>{text(title)}</title><link rel="icon" href="data:,">'
-        f"<style>{style}</style></head>\n<body>{body}\n"
-        f'<script type="application/json" id="data">{island(data)}</script>\n'
-        f"<script>{script}</script></body></html>\n"
+    return render(
+        "page",
+        title=title,
+        body=body,
+        data=Html(island(data)),
+        policy=Html(policy),
+        referrer=SERVED_REFERRER if live else "no-referrer",
+        style=Html(style),
+        script=Html(script),
     )
 
 

@@ -21,7 +21,7 @@ from gem_ma.pages.static.facts import command_of, facts_block
 from gem_ma.pages.static.folder import Loaded, load, manifest, resolved, summary_file
 from gem_ma.pages.static.learning import flat_metrics, own_curves, series_of
 from gem_ma.pages.static.lost import lost_table
-from gem_ma.pages.static.page import Html, page, table, text
+from gem_ma.pages.static.page import Html, page, render, table, text, warning
 from gem_ma.pages.static.scores import before_and_after, by_world, counts, scores
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.metrics import Success
@@ -125,12 +125,12 @@ def run_page(path: Path, judge: Judge, loader: Load, live: Mapping[str, Any], li
     parts = [_section(0, section, made)]
     name = path.resolve().name
     head = Html(f"{links}{made.facts.get(name, '')}")
-    foot = Html("Read by gem-ma view as it stands now.")
+    foot = "Read by gem-ma view as it stands now."
     body = _body(name, head, [section], parts, made.data, foot)
     return page(name, body, {"runs": made.data, **live}, live=True)
 
 
-def sections_page(title: str, sections: Sequence[Section], head: Html, foot: Html) -> str:
+def sections_page(title: str, sections: Sequence[Section], head: Html, foot: str) -> str:
     """A page of sections without runs, for a server."""
     made = _Page(False, MAX_BYTES)
     parts = [_section(number, section, made) for number, section in enumerate(sections)]
@@ -165,15 +165,11 @@ class _Page:
     facts: dict[str, Html] = field(default_factory=dict)
 
 
-def _section(number: int, section: Section, made: _Page) -> str:
-    parts = [f'<section id="part-{number}"><h2>{text(section.heading)}</h2>']
-    parts += [
-        f"<p>{text(paragraph)}</p>" for paragraph in section.text.split("\n\n") if paragraph.strip()
-    ]
+def _section(number: int, section: Section, made: _Page) -> Html:
     named = _named(section.runs)
     # before the facts, which it fills in
     of_runs = _run_parts(section, named, made) if named else []
-    parts += [] if made.alone else [made.facts[label] for label in named]
+    parts = [] if made.alone else [made.facts[label] for label in named]
     parts += of_runs
     parts += [table(rows.columns, rows.rows, caption=rows.caption) for rows in section.tables]
     parts += section.figures
@@ -182,20 +178,18 @@ def _section(number: int, section: Section, made: _Page) -> str:
         parts += [
             _own_curves(label if len(named) > 1 else "", path) for label, path in named.items()
         ]
-    if section.command:
-        parts.append(f'<p class="hint">Made by <code>{text(section.command)}</code></p>')
-    return "".join([*parts, "</section>"])
+    return render("section", number=number, section=section, parts=parts)
 
 
-def _own_curves(label: str, path: Path) -> str:
+def _own_curves(label: str, path: Path) -> Html:
     """Its curves; where their numbers are damaged one line tells it, and the rest is shown."""
     try:
         return own_curves(label, path)
     except StoreError as error:
-        return f'<p class="warn">{text(error)}; no curve is drawn</p>'
+        return warning(f"{error}; no curve is drawn")
 
 
-def _run_parts(section: Section, named: Mapping[str, Path], made: _Page) -> list[str]:
+def _run_parts(section: Section, named: Mapping[str, Path], made: _Page) -> list[Html]:
     """Scores, lost episodes and what stands below them, of the runs of a section."""
     learned = [label for label, path in named.items() if manifest(path).get("command") == "train"]
     # all of them first: facts and tables below name runs by what the viewer calls them
@@ -212,7 +206,7 @@ def _run_parts(section: Section, named: Mapping[str, Path], made: _Page) -> list
         made.facts[label] = facts_block(
             label, manifest(path), resolved(path), stored, folded=not made.alone
         )
-    parts: list[str] = []
+    parts: list[Html] = []
     # its plays were of a policy that changed; what counts is before and after
     for label in learned if section.own_curves else ():
         name = label if len(named) > 1 else ""
@@ -230,10 +224,10 @@ def _run_parts(section: Section, named: Mapping[str, Path], made: _Page) -> list
     for label, summary in scored.items():
         more = "".join(details(label if len(scored) > 1 else "", summary))
         folded = f"<details><summary>{text(label)}: more scores</summary>{more}</details>"
-        parts.append(folded if more and len(scored) > 1 else more)
+        parts.append(Html(folded if more and len(scored) > 1 else more))
     words = "(ok / failed / excluded) episodes while it learned."
     parts += [
-        f'<p class="hint">{text(label)} played {counts(loaded[label].summary)} {words}</p>'
+        Html(f'<p class="hint">{text(label)} played {counts(loaded[label].summary)} {words}</p>')
         for label in learned
     ]
     return parts
@@ -252,43 +246,16 @@ def _body(
     title: str,
     head: Html,
     sections: Sequence[Section],
-    parts: Sequence[str],
+    parts: Sequence[Html],
     data: list[dict[str, Any]],
-    foot: Html = Html(""),  # noqa: B008 (a constant)
-) -> str:
-    links = "".join(
-        f'<a href="#part-{at}">{text(section.heading)}</a>' for at, section in enumerate(sections)
-    )
-    links += '<a href="#transcripts">Transcripts</a>' if data else ""
+    foot: str = "",
+) -> Html:
+    headings = [section.heading for section in sections]
     # what the page holds, which may be less than the runs have
     count = sum(len(run["episodes"]) for run in data)
-    skip = (
-        f'<a class="skip" href="#{"transcripts" if data else "part-0"}">Skip to the'
-        f" {'transcripts' if data else 'scores'}</a>"
+    return render(
+        "report", title=title, head=head, headings=headings, parts=parts, count=count, foot=foot
     )
-    top = (
-        f'{skip}<header><h1>{text(title)}</h1>{head}<nav class="toc meta"'
-        f' aria-label="Parts">{links}</nav></header>'
-    )
-    foot = foot or Html(
-        f"Written by gem_ma. {count} transcripts in this file; it makes no request."
-    )
-    viewer = _VIEWER if data else ""
-    return f"{top}<main>{''.join(parts)}{viewer}</main><footer><p>{foot}</p></footer>"
-
-
-_VIEWER = (
-    '<section id="transcripts"><h2>Transcripts</h2><p class="hint">One lane per agent, step by'
-    " step, with what each turn paid at the right. Lost episodes stand first; <kbd>n</kbd> goes to"
-    ' the next one, <kbd>?</kbd> tells the other keys.</p><noscript><p class="warn">Transcripts'
-    ' need scripts; scores and curves above do not.</p></noscript><div id="viewer" hidden><nav'
-    ' id="episodes" aria-label="Episodes"><select id="pick" aria-label="Run"></select><input'
-    ' id="words" type="search" placeholder="Search" aria-label="Search in episodes"><div id="chips"'
-    ' role="group" aria-label="Which episodes"></div><p class="hint" id="count"'
-    ' role="status"></p><ul id="list"></ul><p class="hint" id="note"></p></nav><article'
-    ' id="episode" aria-label="Episode"></article></div><dialog id="help"'
-    ' aria-label="Keys"></dialog></section>'
-)
 
 
 def _section_of(path: Path, judge: Judge, alone: bool) -> Section:
