@@ -49,9 +49,9 @@ from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.types import Reply
 from gem_ma.runs.plans import open_policies
 from gem_ma.runs.worlds import worlds_of
-from gem_ma.training.entry import open_learner
-from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.plans import training_plans
+from gem_ma.training.schedule.settings import settings_of
+from gem_ma.training.train import open_learner
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "gpu.md"

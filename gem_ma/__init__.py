@@ -165,12 +165,17 @@ _MOVED = {
             ("evaluation", "training.selfplay.averaging", "mixture"),
             ("parsing", "kernel.parsing.formats", "gemma_calls glm_calls named_calls"),
             ("parsing", "kernel.parsing.text", "boxed"),
+            ("credit", "credit", "ledger"),
             ("running", "runs.open", "folder"),
             ("testing", "testing.fresh", "travel"),
             ("tools", "tools.mcp", "connection"),
             ("tools", "tools.search", "dense"),
             ("tools", "tools.walls", "syscalls"),
             ("viewer", "pages.live.plays", "forms"),
+            ("trainers", "trainers.course", "outside"),
+            ("training", "training.train", "entry"),
+            ("training.learner", "training.loop.roles", "capabilities"),
+            ("training.learner", "training.learner.losses", "pairs sampled slopes"),
         )
         for name in names.split()
     },

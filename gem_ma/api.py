@@ -113,7 +113,7 @@ def train(
     policy that cannot learn, EngineError where all episodes of a step failed.
     """
     # the loop and its learners take a third of a second to import, which a play does not need
-    from gem_ma.training.entry import train as train_open
+    from gem_ma.training.train import train as train_open
 
     loaded = load_config(source, overrides)
     _no_study(loaded)

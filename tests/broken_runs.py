@@ -10,7 +10,7 @@ import pytest
 
 from gem_ma.config.settings import Config
 from gem_ma.runs.store import RunFolder
-from gem_ma.training.entry import run_training
+from gem_ma.training.train import run_training
 
 
 class Killed(BaseException):

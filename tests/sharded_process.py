@@ -22,8 +22,8 @@ from gem_ma.config.learning import LossSettings
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.kernel.errors import EngineError
 from gem_ma.kernel.types import Sampling
+from gem_ma.training.learner.losses import Sampled
 from gem_ma.training.learner.rows import Row, Tokens
-from gem_ma.training.learner.sampled import Sampled
 from gem_ma.training.learner.sharded_learner import ShardedLearner
 from gem_ma.training.learner.shards import write_shards
 from gem_ma.training.learner.torch_learner import Objective, TorchLearner

@@ -19,8 +19,8 @@ from typing import Any
 from gem_ma import config
 from gem_ma.runs.plans import open_policies, scenario_of
 from gem_ma.runs.store import RunFolder
-from gem_ma.training.entry import train
 from gem_ma.training.processes.teams import ALONE, Teams, join
+from gem_ma.training.train import train
 
 
 def work(jobs: list[list[Any]], teams: Teams = ALONE) -> None:

@@ -21,7 +21,6 @@ from gem_ma.cli.stopping import ENDING_SIGNALS, is_ignored
 from gem_ma.cli.terminal import progress_line
 from gem_ma.config.loading import Loaded
 from gem_ma.kernel.errors import ConfigError, GemMaError
-from gem_ma.training.processes.meeting import MEET, at_home
 from gem_ma.training.processes.ray_workers import ray_pool
 from gem_ma.training.processes.teams import Teams, join
 
@@ -82,9 +81,9 @@ FOLLOWS_S = 120.0  # to end after a success
 def follow(loaded: Loaded) -> int:
     """One of several processes and not the first: plays and learns its share, writes nothing,
     and says nothing that the first one says."""
-    from gem_ma.training.entry import train
     from gem_ma.training.processes.teams import LostError, join
     from gem_ma.training.schedule.checks import open_training
+    from gem_ma.training.train import train
 
     # the first process drains and then ends; the others end with it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -110,6 +109,8 @@ def follow(loaded: Loaded) -> int:
 def spread(arguments: Sequence[str], processes: int) -> int:
     """Runs `gem-ma train ARGUMENTS` in so many processes; gives the exit code of the first. A
     process that fails ends all, with one line."""
+    from gem_ma.training.processes.teams import MEET, at_home
+
     environment = os.environ | {
         "WORLD_SIZE": str(processes),
         "LOCAL_WORLD_SIZE": str(processes),

@@ -25,9 +25,9 @@ from gem_ma.engines.small.human import asks_person
 from gem_ma.kernel.errors import BudgetError, ConfigError, EndpointError
 from gem_ma.runs.store import RunFolder, run_path
 from gem_ma.runs.worlds import Worlds
-from gem_ma.training.entry import train
 from gem_ma.training.processes.teams import LostError, launched
 from gem_ma.training.schedule.checks import open_training
+from gem_ma.training.train import train
 
 EXAMPLE = """\b
 Example:

@@ -93,7 +93,7 @@ class PoolSettings(Settings):
     )
 
 
-Seating = Literal["fixed", "swap", "random"]  # `training.selfplay.opponents` plays them
+Seating = Literal["fixed", "swap", "random"]  # `training.schedule.plans` plays them
 MOST_AHEAD = 64  # steps; each may hold a copy of the weights that play it
 OVERLAP_TIS = 2.0  # loss.tis of tokens that older weights sampled, where a config says nothing
 

@@ -22,8 +22,7 @@ from gem_ma.config.loading import Overrides
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.types import Request
-from gem_ma.trainers.course import Start
-from gem_ma.trainers.outside import Drawn, Elsewhere, Outside
+from gem_ma.trainers.course import Drawn, Elsewhere, Outside, Start
 from gem_ma.trainers.samples import Sample
 
 try:

@@ -32,8 +32,7 @@ from gem_ma.kernel.errors import ConfigError, ProgramError
 from gem_ma.kernel.parsing import parse_action
 from gem_ma.kernel.types import SYSTEM, TOOL, Action, Asked, Message, ToolCall
 from gem_ma.system.extras import install
-from gem_ma.trainers.course import Start
-from gem_ma.trainers.outside import Outside
+from gem_ma.trainers.course import Outside, Start
 
 try:
     import verifiers.v1 as vf

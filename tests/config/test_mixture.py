@@ -17,8 +17,8 @@ from gem_ma.scores.exploitability import (
     engine_strategy,
     exploitability,
 )
-from gem_ma.training.entry import run_training
 from gem_ma.training.selfplay.averaging import Mixture, as_table
+from gem_ma.training.train import run_training
 from tests.broken_runs import Killed
 
 

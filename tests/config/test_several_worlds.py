@@ -25,9 +25,9 @@ from gem_ma.runs.store import RunFolder, read_episodes, read_manifest, read_metr
 from gem_ma.runs.worlds import Worlds, due, worlds_of
 from gem_ma.scores.groups import units
 from gem_ma.scores.judge import Judge
-from gem_ma.training.entry import run_training
 from gem_ma.training.loop.exams import exam_plans
 from gem_ma.training.schedule.plans import training_plans
+from gem_ma.training.train import run_training
 from tests.broken_runs import Killed
 
 MIXED = """
@@ -411,7 +411,7 @@ def test_two_worlds_of_one_scenario_are_two_groups(tmp_path, called):
 def run_training_with(settings: Config, policies: object) -> None:
     import asyncio
 
-    from gem_ma.training.entry import train
+    from gem_ma.training.train import train
 
     asyncio.run(train(settings, worlds_of(settings), policies, None))
 

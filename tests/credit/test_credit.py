@@ -395,18 +395,18 @@ def test_credit_agrees_with_a_slow_second_implementation(acted, paid):
 
 
 def test_lost_reward_is_an_error_and_not_a_wrong_number(monkeypatch):
-    monkeypatch.setattr("gem_ma.credit.ledger._paid", lambda *_: [(0, 1.0)])
+    monkeypatch.setattr("gem_ma.credit._paid", lambda *_: [(0, 1.0)])
     with pytest.raises(ArithmeticError, match="was paid"):
         turns([EXAMPLE], "main")
 
 
 def test_every_batch_of_a_training_is_checked_for_lost_reward(monkeypatch):
     from gem_ma import config
-    from gem_ma.training.entry import run_training
+    from gem_ma.training.train import run_training
 
     small = ("train.steps=3", "train.episodes=8", "evaluate.episodes=8", "train.warm_start={}")
     run_training(config.load("referential_table", small).config)
-    from gem_ma.credit import ledger as module
+    import gem_ma.credit as module
 
     honest, batches = module.credit, []
 

@@ -19,9 +19,9 @@ from gem_ma.engines.capabilities import CAPABILITIES, Remembers, declared
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.training.entry import open_critic, open_learner
-from gem_ma.training.learner import capabilities as of_learners
+from gem_ma.training.loop import roles as of_learners
 from gem_ma.training.loop.roles import Learner
+from gem_ma.training.train import open_critic, open_learner
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/engines.md").read_text(encoding="utf-8")

@@ -21,9 +21,9 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("peft", reason="needs the train extra")
 
 from gem_ma.engines.local.transformers import Transformers  # noqa: E402
-from gem_ma.training.entry import run_training  # noqa: E402
 from gem_ma.training.learner.torch_critic import TorchCritic  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
+from gem_ma.training.train import run_training  # noqa: E402
 from tests.broken_runs import broken_and_whole  # noqa: E402
 
 CONFIGS = Path(__file__).parents[2] / "configs"

@@ -18,7 +18,7 @@ import pytest
 from gem_ma.engines.local.sampling import Source
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Message, Request, Sampling
-from gem_ma.training.learner import parity, probes, replay
+from gem_ma.training.learner import parity, probes
 from gem_ma.training.learner.rows import Row
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
@@ -368,7 +368,7 @@ def test_a_machine_that_does_not_repeat_itself_stops_nobody(
     byte_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, learner = opened(byte_model, "float32", False)
-    plain = replay.cold
+    plain = probes.cold
     count = itertools.count(1)
 
     def cold(*asked: Any) -> Any:
@@ -376,7 +376,7 @@ def test_a_machine_that_does_not_repeat_itself_stops_nobody(
         drawn[0].logprobs[0] += next(count) * 1e-7
         return drawn
 
-    monkeypatch.setattr(replay, "cold", cold)
+    monkeypatch.setattr(probes, "cold", cold)
     move(learner)
     assert learner.publish()["parity_share"] < 1 and not learner.repeats
 

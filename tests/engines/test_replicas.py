@@ -27,8 +27,8 @@ from gem_ma.engines.vllm.engine import VLLM
 from gem_ma.engines.vllm.replica import Together
 from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError
 from gem_ma.kernel.types import Message, Reply, Request, Sampling
-from gem_ma.training.entry import open_learner
 from gem_ma.training.learner import probes
+from gem_ma.training.train import open_learner
 from tests.fault_server import Answer, status
 from tests.vllm_server import FakeVllm
 

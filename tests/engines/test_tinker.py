@@ -26,9 +26,8 @@ from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import BudgetError, ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Message, Request, Sampling
 from gem_ma.registry import load
-from gem_ma.training.learner.losses import pull
+from gem_ma.training.learner.losses import Sampled, pull
 from gem_ma.training.learner.rows import Tokens, minibatches, rows
-from gem_ma.training.learner.sampled import Sampled
 from gem_ma.training.learner.server_checks import HABITS, WAYS
 from tests import tinker_fake
 from tests.tinker_fake import BASE, FAULTS, Server

@@ -35,8 +35,8 @@ from gem_ma.kernel.types import Reply
 from gem_ma.runs.plans import open_policies
 from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
 from gem_ma.runs.store.lines import read_resolved
-from gem_ma.training.entry import train
 from gem_ma.training.loop.measures import measures
+from gem_ma.training.train import train
 from tests.fault_server import FaultServer, says
 
 # -- collection and scores -----------------------------------------------------------------------

@@ -25,7 +25,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from gem_ma import config, make
-from gem_ma.training.entry import run_training
+from gem_ma.training.train import run_training
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 # rates that are tried

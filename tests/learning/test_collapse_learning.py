@@ -11,7 +11,7 @@ import pytest
 from gem_ma import config
 from gem_ma.runs.plans import open_policies, scenario_of
 from gem_ma.runs.store import RunFolder, read_metrics
-from gem_ma.training.entry import train
+from gem_ma.training.train import train
 
 pytestmark = pytest.mark.learning
 

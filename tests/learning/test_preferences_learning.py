@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gem_ma import config
-from gem_ma.training.entry import run_training
+from gem_ma.training.train import run_training
 
 pytestmark = pytest.mark.learning
 PAIRS = (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gem_ma import config
-from gem_ma.training.entry import run_training
+from gem_ma.training.train import run_training
 
 pytestmark = pytest.mark.learning
 CONFIGS = Path(__file__).parents[2] / "configs"

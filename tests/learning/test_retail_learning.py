@@ -16,9 +16,9 @@ from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.types import Message
 from gem_ma.runs.plans import open_policies, scenario_of
 from gem_ma.runs.worlds import Worlds
-from gem_ma.training.entry import open_learner, run_training
 from gem_ma.training.loop.local import LocalPlayers
-from gem_ma.training.schedule.demonstrations import demonstrations
+from gem_ma.training.schedule.plans import demonstrations
+from gem_ma.training.train import open_learner, run_training
 
 pytestmark = pytest.mark.learning
 CONFIG = Path(__file__).parents[2] / "configs" / "retail_train.yaml"

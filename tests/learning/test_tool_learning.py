@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from gem_ma import config
 from gem_ma.cli.main import group
-from gem_ma.training.entry import run_training
+from gem_ma.training.train import run_training
 
 pytestmark = pytest.mark.learning
 CONFIG = Path(__file__).parents[2] / "configs" / "arithmetic.yaml"

@@ -9,7 +9,7 @@ import pytest
 
 from gem_ma import config
 from gem_ma.engines.local.tiny import make_model
-from gem_ma.training.entry import run_training
+from gem_ma.training.train import run_training
 
 pytestmark = pytest.mark.learning
 CONFIG = Path(__file__).parents[2] / "configs" / "shapes.yaml"

@@ -13,7 +13,7 @@ from gem_ma.credit import turns
 from gem_ma.credit.estimators import estimate
 from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.types import Reply
-from gem_ma.training.entry import run_training
+from gem_ma.training.train import run_training
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

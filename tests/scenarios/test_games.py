@@ -17,7 +17,7 @@ from gem_ma.scenarios.games.solo import FOUL, UNREADABLE, Form
 from gem_ma import Action, Episode, Game, Plan, Seat, config, make, play_many
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.registry import builtin
-from gem_ma.training.entry import run_training
+from gem_ma.training.train import run_training
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 GAMES = sorted(

@@ -10,7 +10,7 @@ from gem_ma.scenarios.guess_number import HIGHER, LOWER, UNREADABLE, GuessNumber
 
 from gem_ma import Game, Plan, Seat, config, make, play_many
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.training.entry import run_training
+from gem_ma.training.train import run_training
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

@@ -19,7 +19,7 @@ from gem_ma.scenarios.tic_tac_toe import (
 
 from gem_ma import Game, Plan, Seat, config, make, play_many
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.training.entry import run_training
+from gem_ma.training.train import run_training
 
 
 def played(*moves: str) -> Game:

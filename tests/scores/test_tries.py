@@ -12,8 +12,8 @@ import pytest
 from gem_ma import config
 from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
 from gem_ma.scores.stats import best_of_k
-from gem_ma.training.entry import run_training
 from gem_ma.training.loop.local import LocalPlayers
+from gem_ma.training.train import run_training
 
 SMALL = ("train.steps=2", "train.episodes=8", "evaluate.episodes=6", "run.baselines=false")
 

@@ -17,8 +17,8 @@ from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.vllm.engine import VLLM
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.runs.store import RunFolder, read_episodes
-from gem_ma.training.entry import run_training
 from gem_ma.training.learner.torch_learner import TorchLearner
+from gem_ma.training.train import run_training
 from tests.engines import test_replicas
 from tests.vllm_server import FakeVllm
 

@@ -18,8 +18,7 @@ import pytest
 
 import gem_ma.trainers
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
-from gem_ma.trainers.course import Start
-from gem_ma.trainers.outside import Drawn, Elsewhere, Outside
+from gem_ma.trainers.course import Drawn, Elsewhere, Outside, Start
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 WORDS = ["policies.player.constrain=null", "train.warm_start={}", "train.credit.gamma=.5"]

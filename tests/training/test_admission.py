@@ -20,8 +20,7 @@ from gem_ma.engines.small.table import Table
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.plans import open_policies
 from gem_ma.runs.worlds import worlds_of
-from gem_ma.training.entry import train
-from gem_ma.training.train import Trainer
+from gem_ma.training.train import Trainer, train
 from tests.driver.test_rollout import DIRECT, Latency, Talk, answered
 from tests.training.test_overlap import Killed, killed_at, small, steps_of, trained, truth
 from tests.virtual_clock import run
@@ -276,8 +275,8 @@ def test_a_policy_whose_publish_waits_is_refused_by_its_key():
 
 
 def test_several_processes_and_workers_are_refused():
-    from gem_ma.training.entry import check_processes
     from gem_ma.training.loop.remote import check_remote
+    from gem_ma.training.train import check_processes
 
     settings = loaded("train.overlap=1")
     for check in (

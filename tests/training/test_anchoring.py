@@ -19,11 +19,11 @@ from gem_ma.engines.small.table import Table
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.plans import open_policies
 from gem_ma.runs.worlds import worlds_of
-from gem_ma.training.entry import open_learner, train
 from gem_ma.training.loop.local import play_all
 from gem_ma.training.loop.updates import charged, check_anchored
 from gem_ma.training.schedule.checks import checked
 from gem_ma.training.schedule.plans import training_plans
+from gem_ma.training.train import open_learner, train
 from tests.broken_runs import killed_and_resumed, trained
 
 PAID = {"kl": 0.5, "kl_in": "reward"}

@@ -16,10 +16,10 @@ from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.registry import make
 from gem_ma.runs.store import RunFolder, read_metrics
-from gem_ma.training.entry import run_training
 from gem_ma.training.loop.attendants import Best
 from gem_ma.training.loop.measures import measures_of
 from gem_ma.training.loop.step import Step
+from gem_ma.training.train import run_training
 from tests.broken_runs import Killed
 
 SMALL = (

@@ -16,8 +16,8 @@ from gem_ma.config.settings import Config
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.runs.store import RunFolder, read_manifest
 from gem_ma.runs.store.names import run_path
-from gem_ma.training.entry import run_training
 from gem_ma.training.loop.checkpoint import latest_checkpoint, prune_checkpoints, write_checkpoint
+from gem_ma.training.train import run_training
 from tests.broken_runs import Killed, truth
 from tests.command_line import latest
 
@@ -43,7 +43,7 @@ def trained(
     import asyncio
 
     from gem_ma.runs.plans import open_policies, scenario_of
-    from gem_ma.training.entry import train
+    from gem_ma.training.train import train
 
     notes: list[str] = []
 

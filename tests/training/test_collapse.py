@@ -22,7 +22,6 @@ from gem_ma.runs.plans import open_policies, scenario_of
 from gem_ma.runs.store import RunFolder, read_metrics
 from gem_ma.runs.worlds import worlds_of
 from gem_ma.scores.exploitability import engine_strategy, exploitability
-from gem_ma.training.entry import open_learner, train
 from gem_ma.training.loop.exams import exam_plans
 from gem_ma.training.loop.local import play_all
 from gem_ma.training.loop.saving import checked_state
@@ -30,6 +29,7 @@ from gem_ma.training.loop.step import Step
 from gem_ma.training.selfplay import collapse
 from gem_ma.training.selfplay.collapse import Detectors, Guard
 from gem_ma.training.selfplay.signs import first_share, health, private_effect
+from gem_ma.training.train import open_learner, train
 
 KUHN = ("train.episodes=64", "evaluate.episodes=128", "train.save_every=10")
 

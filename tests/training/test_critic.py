@@ -22,9 +22,9 @@ from gem_ma.kernel.episode import End, Episode, Limits, Seat
 from gem_ma.kernel.errors import DataError
 from gem_ma.kernel.types import Sampling
 from gem_ma.runs.store import RunFolder, read_metrics
-from gem_ma.training.entry import run_training
 from gem_ma.training.learner.critic import TableCritic
 from gem_ma.training.loop.updates import still_here
+from gem_ma.training.train import run_training
 
 SETTINGS = CriticSettings()
 

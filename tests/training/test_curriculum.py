@@ -17,8 +17,8 @@ from gem_ma.engines.small.table import Table
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
 from gem_ma.runs.worlds import Worlds
-from gem_ma.training.entry import run_training, train
 from gem_ma.training.schedule.checks import checked
+from gem_ma.training.train import run_training, train
 from tests.broken_runs import killed_and_resumed, trained
 
 

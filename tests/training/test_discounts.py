@@ -19,10 +19,9 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.runs.store import read_episodes, read_metrics
 from gem_ma.runs.worlds import Worlds, worlds_of
-from gem_ma.training.entry import run_training
-from gem_ma.training.schedule.alternation import settings_of
 from gem_ma.training.schedule.checks import check_discounts
-from gem_ma.training.schedule.discounts import discounts
+from gem_ma.training.schedule.settings import discounts, settings_of
+from gem_ma.training.train import run_training
 from tests.broken_runs import Killed, trained
 
 SMALL = (
@@ -263,7 +262,7 @@ def test_many_cut_episodes_are_told_once(overrides: tuple[str, ...], names: str)
     import asyncio
 
     from gem_ma.runs.plans import open_policies, scenario_of
-    from gem_ma.training.entry import train
+    from gem_ma.training.train import train
 
     settings = small("run.max_steps=1", *overrides)
     notes: list[str] = []

@@ -19,11 +19,10 @@ from gem_ma.engines.small.table import encode
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.runs.plans import open_policies
 from gem_ma.runs.worlds import worlds_of
-from gem_ma.training.entry import open_parts, run_training
-from gem_ma.training.learner.losses import DIVERGENCES
-from gem_ma.training.learner.slopes import Slope
+from gem_ma.training.learner.losses import DIVERGENCES, Slope
 from gem_ma.training.processes.teams import ALONE
 from gem_ma.training.schedule.checks import checked
+from gem_ma.training.train import open_parts, run_training
 from tests.broken_runs import Killed, trained
 
 ALONE_KL = {"surrogate": "none", "kl": 1, "kl_form": "k2", "reference": "teacher"}

@@ -22,10 +22,10 @@ from gem_ma.kernel.scenario import Call, replay
 from gem_ma.registry import make, task_of
 from gem_ma.runs.store import read_episodes, read_metrics
 from gem_ma.runs.worlds import Worlds
-from gem_ma.training.entry import run_training, train
-from gem_ma.training.loop.forking import cost, grow
+from gem_ma.training.loop.collector import cost, grow
 from gem_ma.training.loop.local import LocalPlayers, play_all
 from gem_ma.training.schedule.plans import training_plans
+from gem_ma.training.train import run_training, train
 from tests.broken_runs import Killed, opened, trained, truth
 
 

@@ -14,8 +14,8 @@ import pytest
 from gem_ma.config.learning import LossSettings
 from gem_ma.engines.local.constrained import IdSet
 from gem_ma.kernel.types import Sampling
+from gem_ma.training.learner.losses import Sampled
 from gem_ma.training.learner.rows import Row, Tokens
-from gem_ma.training.learner.sampled import Sampled
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 

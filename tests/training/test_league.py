@@ -22,14 +22,13 @@ from gem_ma.runs.plans import open_policies, scenario_of
 from gem_ma.runs.store import read_episodes, read_metrics
 from gem_ma.runs.worlds import worlds_of
 from gem_ma.scores.ratings import games, ratings
-from gem_ma.training.entry import run_training, train
 from gem_ma.training.loop.exams import exam_plans
 from gem_ma.training.loop.local import play_all
-from gem_ma.training.schedule.alternation import learning, settings_of
 from gem_ma.training.schedule.checks import checked
-from gem_ma.training.schedule.plans import training_plans
-from gem_ma.training.selfplay.league import League
-from gem_ma.training.selfplay.opponents import casts, prioritised
+from gem_ma.training.schedule.plans import casts, training_plans
+from gem_ma.training.schedule.settings import learning, settings_of
+from gem_ma.training.selfplay.league import League, prioritised
+from gem_ma.training.train import run_training, train
 from tests.broken_runs import Killed, trained, truth
 
 SMALL = (

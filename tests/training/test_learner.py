@@ -29,8 +29,8 @@ from gem_ma.kernel.types import Message, Request, Sampling
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
+from gem_ma.training.learner.losses import token_weights  # noqa: E402
 from gem_ma.training.learner.rows import Demonstration, rows  # noqa: E402
-from gem_ma.training.learner.sampled import token_weights  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
 
 CARDS = {card: f"Kuhn poker. Your card is {card}." for card in "JQK"}

@@ -29,8 +29,7 @@ from gem_ma.engines.opening import open_engine
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.types import Sampling, Turn
-from gem_ma.training.learner.losses import RATIOS
-from gem_ma.training.learner.sampled import AGGREGATIONS
+from gem_ma.training.learner.losses import AGGREGATIONS, RATIOS
 from gem_ma.training.learner.table_learner import TableLearner
 
 torch = pytest.importorskip("torch", reason="needs the train extra")

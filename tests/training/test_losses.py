@@ -9,11 +9,17 @@ import numpy as np
 import pytest
 
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.training.learner.losses import RATIOS, Clip, cispo, clipped, entropy, k3, unit_pull
-from gem_ma.training.learner.sampled import (
+from gem_ma.training.learner.losses import (
     AGGREGATIONS,
+    RATIOS,
+    Clip,
+    cispo,
+    clipped,
+    entropy,
+    k3,
     token_weights,
     truncated_weight,
+    unit_pull,
 )
 
 torch = pytest.importorskip("torch", reason="needs the train extra")

@@ -16,7 +16,7 @@ from gem_ma.cli import live
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.types import Action, Reply, Turn
 from gem_ma.pages.static.learning import own_curves, place_of
-from gem_ma.training.loop.metrics import COMPONENTS, policy_measures, sampled_tokens, tokens_of
+from gem_ma.training.loop.measures import COMPONENTS, policy_measures, sampled_tokens, tokens_of
 from gem_ma.training.loop.step import PHASES, Phases
 from gem_ma.training.selfplay.signs import decision_tokens, health
 

@@ -19,8 +19,8 @@ from gem_ma.engines.small.table import Table
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Action, Asked, Reply, Request
 from gem_ma.runs.store import read_metrics
-from gem_ma.training.entry import run_training
 from gem_ma.training.learner.mismatch import check_fresh, fresh_gap
+from gem_ma.training.train import run_training
 from tests.broken_runs import trained
 
 

@@ -16,10 +16,10 @@ from gem_ma.config.loading import load
 from gem_ma.config.training import TrainSettings
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.training.entry import run_training
 from gem_ma.training.learner.table_learner import TableLearner
 from gem_ma.training.learner.table_rows import Moments
-from gem_ma.training.schedule.discounts import learning_rate
+from gem_ma.training.schedule.settings import learning_rate
+from gem_ma.training.train import run_training
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 

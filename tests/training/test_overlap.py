@@ -18,9 +18,9 @@ from gem_ma.kernel.types import Action, Reply, Turn
 from gem_ma.record.codec import dump_episode
 from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
 from gem_ma.training.loop.checkpoint import latest_checkpoint
-from gem_ma.training.loop.rollouts import FILE, Ahead, StepRollouts
+from gem_ma.training.loop.step import FILE, Ahead, StepRollouts
 from gem_ma.training.loop.updates import fresh, lag, warning
-from gem_ma.training.schedule.alternation import settings_of
+from gem_ma.training.schedule.settings import settings_of
 from tests.broken_runs import Killed, trained, truth
 
 SMALL = (
@@ -447,7 +447,7 @@ def test_a_policy_that_rests_keeps_fresh_what_was_played_ahead(tmp_path):
 
 async def _noted(path: Path, settings: Config, notes: list[str]) -> None:
     from gem_ma.runs.plans import open_policies, scenario_of
-    from gem_ma.training.entry import train
+    from gem_ma.training.train import train
 
     with RunFolder.open(path, config_text="", resolved=settings.model_dump(mode="json")) as folder:
         await train(

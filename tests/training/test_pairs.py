@@ -19,13 +19,12 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.plans import open_policies
 from gem_ma.runs.store import RunFolder
 from gem_ma.runs.worlds import worlds_of
-from gem_ma.training.entry import open_parts, run_training
-from gem_ma.training.learner.pairs import PAIRED, Pairs, pair_pull
+from gem_ma.training.learner.losses import PAIRED, Pairs, Slope, pair_pull
 from gem_ma.training.learner.rows import minibatches, rows
-from gem_ma.training.learner.slopes import Slope
 from gem_ma.training.loop.updates import check_anchored
 from gem_ma.training.processes.teams import ALONE
 from gem_ma.training.schedule.checks import check_loss, checked
+from gem_ma.training.train import open_parts, run_training
 from tests.broken_runs import Killed
 
 torch = pytest.importorskip("torch", reason="needs the train extra")

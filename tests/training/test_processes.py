@@ -21,7 +21,7 @@ from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.runs.store import read_episodes, read_metrics
 from gem_ma.training.learner.packing import packs
 from gem_ma.training.learner.rows import Row
-from gem_ma.training.processes import meeting, teams
+from gem_ma.training.processes import teams
 from gem_ma.training.processes.teams import SOLO, Team, launched
 from tests.training_process import LOOPBACK, heard, work
 
@@ -348,7 +348,7 @@ def test_a_process_that_is_killed_ends_all_with_one_line_and_the_same_command_go
 def test_what_several_processes_cannot_share_is_refused():
     from gem_ma import config
     from gem_ma.engines.base import Policy
-    from gem_ma.training.entry import check_processes
+    from gem_ma.training.train import check_processes
 
     class Elsewhere:
         name, base_url, silence_fails = "model", "http://127.0.0.1:1/v1", False
@@ -395,7 +395,7 @@ def test_weights_that_drift_apart_are_told_by_name():
 
 
 def test_an_error_of_another_process_is_raised_as_what_it_was():
-    from gem_ma.training.processes.orders import error_of
+    from gem_ma.training.processes.chunks import error_of
 
     assert isinstance(error_of({"kind": "ConfigError", "fault": "no such task"}), ConfigError)
     assert str(error_of({"kind": "KeyError", "fault": "'x'"})) == "KeyError: 'x'"
@@ -445,7 +445,7 @@ def test_a_launcher_that_says_too_little_is_told_in_one_line(
         else:
             monkeypatch.setenv(key, number)
     # it sets them for what it starts
-    for key in meeting.at_home():
+    for key in teams.at_home():
         monkeypatch.setenv(key, "lo")
     with pytest.raises(EngineError, match=f"did not meet .{name} is") as caught:
         teams.join()

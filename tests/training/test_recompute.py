@@ -15,7 +15,7 @@ from gem_ma.kernel.types import Sampling
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from gem_ma.engines.local.transformers import Transformers  # noqa: E402
-from gem_ma.training.learner.layers import layers, recomputed  # noqa: E402
+from gem_ma.training.learner.forward import layers, recomputed  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
 from tests.training.test_head import gradients, some_rows  # noqa: E402
 

@@ -12,8 +12,8 @@ from gem_ma import config
 from gem_ma.config.settings import Config
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.store import read_episodes, read_metrics
-from gem_ma.training.entry import run_training
 from gem_ma.training.schedule.checks import checked
+from gem_ma.training.train import run_training
 from tests.broken_runs import killed_and_resumed, trained
 
 SMALL = (

@@ -27,12 +27,19 @@ from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.runs.plans import open_policies
 from gem_ma.runs.store import RunFolder
 from gem_ma.runs.worlds import worlds_of
-from gem_ma.training.entry import train
 from gem_ma.training.loop.remote import Playroom, check_remote
-from gem_ma.training.processes.chunks import Gone, Job, WorkerPool, cut, share_out
-from gem_ma.training.processes.orders import order_of, plan_of
+from gem_ma.training.processes.chunks import (
+    Gone,
+    Job,
+    WorkerPool,
+    cut,
+    order_of,
+    plan_of,
+    share_out,
+)
 from gem_ma.training.processes.teams import ALONE, Teams
 from gem_ma.training.schedule.plans import training_plans
+from gem_ma.training.train import train
 from tests.broken_runs import truth
 from tests.virtual_clock import run as run_virtually
 

@@ -12,10 +12,19 @@ import pytest
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.loading import load
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.training.entry import run_training
-from gem_ma.training.learner.losses import RATIOS, SURROGATES, Clip, Surrogate, clipped, k3, pull
-from gem_ma.training.learner.sampled import AGGREGATIONS, Sampled
-from gem_ma.training.learner.slopes import Slope
+from gem_ma.training.learner.losses import (
+    AGGREGATIONS,
+    RATIOS,
+    SURROGATES,
+    Clip,
+    Sampled,
+    Slope,
+    Surrogate,
+    clipped,
+    k3,
+    pull,
+)
+from gem_ma.training.train import run_training
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 DOCS = Path(__file__).parents[2] / "docs" / "training.md"

@@ -15,8 +15,8 @@ from gem_ma.engines.small.table import Table
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.types import Action, Reply, Turn
 from gem_ma.runs.store import RunFolder
-from gem_ma.training.entry import run_training
-from gem_ma.training.loop.taught import LIMITS, Taught, cut_note
+from gem_ma.training.loop.attendants import LIMITS, Taught, cut_note
+from gem_ma.training.train import run_training
 from tests.broken_runs import Killed
 
 SMALL = (

@@ -246,7 +246,7 @@ def test_a_tracker_that_fails_is_told_once_and_the_run_is_the_same(
     import asyncio
 
     from gem_ma.runs.plans import scenario_of
-    from gem_ma.training.entry import train
+    from gem_ma.training.train import train
 
     trained(tmp_path / "alone", small())
     settings = small(

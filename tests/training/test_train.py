@@ -22,11 +22,11 @@ from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.runs.plans import open_policies, scenario_of
 from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
 from gem_ma.runs.worlds import Worlds, worlds_of
-from gem_ma.training.entry import open_learner, run_training, train
 from gem_ma.training.loop.local import LocalPlayers, play_all
 from gem_ma.training.schedule.checks import check_discounts
-from gem_ma.training.schedule.discounts import learning_rate
 from gem_ma.training.schedule.plans import TRAINING_SEEDS, training_plans
+from gem_ma.training.schedule.settings import learning_rate
+from gem_ma.training.train import open_learner, run_training, train
 from tests.broken_runs import Killed, opened, trained, truth
 from tests.command_line import environment
 from tests.warm import Command, start
@@ -404,7 +404,7 @@ def test_a_level_whose_few_plays_all_failed_is_data_like_any_other(scenario, mor
             return episodes
 
     with opened(tmp_path / "run", settings) as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gem_ma.training.entry.LocalPlayers", Watched)
+        patch.setattr("gem_ma.training.train.LocalPlayers", Watched)
         asyncio.run(train(settings, scenario, policies, folder))
     lines = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "train"]
     assert len(lines) == 20 and any(alone)

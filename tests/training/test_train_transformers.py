@@ -10,7 +10,7 @@ import pytest
 from gem_ma import config
 from gem_ma.config.settings import Config
 from gem_ma.runs.store import read_metrics
-from gem_ma.training.entry import run_training
+from gem_ma.training.train import run_training
 
 pytest.importorskip("torch")
 

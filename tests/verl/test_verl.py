@@ -21,7 +21,7 @@ from verl.protocol import DataProto  # noqa: E402
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories  # noqa: E402
 
 from gem_ma.trainers import verl  # noqa: E402
-from gem_ma.trainers.outside import Outside  # noqa: E402
+from gem_ma.trainers.course import Outside  # noqa: E402
 
 CONFIG = """
 scenario: {id: kuhn_poker}

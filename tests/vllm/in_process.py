@@ -15,7 +15,7 @@ from gem_ma.engines.base import Policy
 from gem_ma.engines.vllm.engine import VLLM
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Message, Request, Sampling
-from gem_ma.training.entry import open_learner
+from gem_ma.training.train import open_learner
 
 OPTIONS = {
     "max_model_len": 1024,

@@ -21,7 +21,7 @@ from gem_ma.engines.vllm import transfer
 from gem_ma.engines.vllm.engine import VLLM
 from gem_ma.kernel.errors import GemMaError
 from gem_ma.kernel.types import Message, Request, Sampling
-from gem_ma.training.entry import open_learner
+from gem_ma.training.train import open_learner
 from tests.vllm.in_process import move
 from tests.vllm_server import FakeVllm, Wire
 

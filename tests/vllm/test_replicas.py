@@ -18,7 +18,7 @@ from gem_ma.engines.vllm.engine import VLLM
 from gem_ma.kernel.episode import End
 from gem_ma.kernel.types import Sampling
 from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
-from gem_ma.training.entry import open_learner, run_training
+from gem_ma.training.train import open_learner, run_training
 from tests.vllm.serving import ROOT, VllmServer
 from tests.vllm.test_weights import move
 

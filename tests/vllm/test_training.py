@@ -23,8 +23,8 @@ from gem_ma.kernel.errors import EndpointError
 from gem_ma.kernel.types import Sampling
 from gem_ma.registry import make
 from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
-from gem_ma.training.entry import open_learner, run_training
 from gem_ma.training.learner.torch_learner import TorchLearner
+from gem_ma.training.train import open_learner, run_training
 from tests.vllm.serving import ROOT, VllmServer
 from tests.vllm.test_weights import move
 

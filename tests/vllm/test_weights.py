@@ -17,8 +17,8 @@ from gem_ma.engines.base import Policy
 from gem_ma.engines.vllm.engine import VLLM
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Message, Reply, Request, Sampling
-from gem_ma.training.entry import open_learner
 from gem_ma.training.learner.torch_learner import TorchLearner
+from gem_ma.training.train import open_learner
 from tests.vllm.serving import VllmServer
 
 LORA = {"rank": 4, "alpha": 8.0}

@@ -20,8 +20,7 @@ from gem_ma.credit.table import TurnTable
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import GemMaError
 from gem_ma.kernel.types import Reply, Turn
-from gem_ma.training.schedule.alternation import settings_of
-from gem_ma.training.schedule.discounts import discounts
+from gem_ma.training.schedule.settings import discounts, settings_of
 
 Pieces = Callable[[Turn, Reply], list[str]]
 MOST = 4_000  # tokens of an episode that are sent

@@ -26,11 +26,322 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.config.learning import LossSettings, Ratio
+from gem_ma.config.learning import Aggregation, LossSettings, Ratio
+from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.training.learner.pairs import PAIRED, pair_pull
-from gem_ma.training.learner.sampled import Sampled
-from gem_ma.training.learner.slopes import Pull, Slope
+
+# Numbers that carry their derivative along, so that a loss written for tensors gives its gradient
+# in numpy too.
+# A loss is a function of log-probabilities in the few operations that `Slope` and a torch tensor
+# share. Torch differentiates it backwards. Here each value carries its derivative by the one
+# variable that it depends on (forward mode), so no torch is needed and no derivative is written by
+# hand.
+
+
+class Slope:
+    """Values [n], each with its derivative [n] by a variable of its own.
+
+    Names and meaning of the methods are those of a tensor, as far as losses need them.
+
+    >>> x = Slope.of(np.array([0.0, 1.0]))
+    >>> ((x * 2).exp() - 1).slope.round(3).tolist()
+    [2.0, 14.778]
+    """
+
+    __array_ufunc__ = None  # numpy leaves `array * slope` to `__rmul__`
+    __slots__ = ("slope", "value")
+
+    def __init__(self, value: Array, slope: Array) -> None:
+        self.value = value
+        self.slope = slope
+
+    @classmethod
+    def of(cls, value: Array) -> Slope:
+        """The variable itself."""
+        return cls(value, np.ones_like(value))
+
+    def _with(self, other: Any) -> tuple[Array, Array]:
+        """Value and slope of another operand; a plain number or array is constant."""
+        if isinstance(other, Slope):
+            return other.value, other.slope
+        constant = np.asarray(other, np.float64)
+        return constant, np.zeros_like(constant)
+
+    def __add__(self, other: Any) -> Slope:
+        value, slope = self._with(other)
+        return Slope(self.value + value, self.slope + slope)
+
+    def __sub__(self, other: Any) -> Slope:
+        value, slope = self._with(other)
+        return Slope(self.value - value, self.slope - slope)
+
+    def __rsub__(self, other: Any) -> Slope:
+        return -self + other
+
+    def __mul__(self, other: Any) -> Slope:
+        # apart from the product rule: it would add 0 * inf, which is not a number
+        if not isinstance(other, Slope):
+            return Slope(self.value * other, self.slope * other)
+        return Slope(self.value * other.value, self.slope * other.value + self.value * other.slope)
+
+    def __truediv__(self, other: Any) -> Slope:
+        if not isinstance(other, Slope):
+            return Slope(self.value / other, self.slope / other)
+        slope = (self.slope - self.value / other.value * other.slope) / other.value
+        return Slope(self.value / other.value, slope)
+
+    def __neg__(self) -> Slope:
+        return Slope(-self.value, -self.slope)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    # comparisons count clipped tokens; they have no slope
+    def __lt__(self, other: Any) -> NDArray[np.bool_]:
+        return np.asarray(self.value < self._with(other)[0])
+
+    def __gt__(self, other: Any) -> NDArray[np.bool_]:
+        return np.asarray(self.value > self._with(other)[0])
+
+    def exp(self) -> Slope:
+        power = np.exp(self.value)
+        return Slope(power, self.slope * power)
+
+    def expm1(self) -> Slope:
+        # exp(x) - 1 would lose all digits of a small x, and `k3` could turn negative
+        return Slope(np.expm1(self.value), self.slope * np.exp(self.value))
+
+    def softplus(self) -> Slope:
+        """log(1 + exp(x)); tensors have it as a function alone."""
+        # by logaddexp: exp(x) itself overflows for x above 709
+        return Slope(
+            np.logaddexp(0, self.value), self.slope * np.exp(-np.logaddexp(0, -self.value))
+        )
+
+    def clamp(self, min: float = -np.inf, max: float = np.inf) -> Slope:
+        """Outside of the bounds nothing changes any more; on them it does, as for a tensor."""
+        inside = (self.value >= min) & (self.value <= max)
+        return Slope(np.clip(self.value, min, max), np.where(inside, self.slope, 0.0))
+
+    def minimum(self, other: Any) -> Slope:
+        # of equals this one's slope; torch takes half of each, and where a loss clips they agree
+        value, slope = self._with(other)
+        return Slope(np.minimum(self.value, value), np.where(value < self.value, slope, self.slope))
+
+    def maximum(self, other: Any) -> Slope:
+        value, slope = self._with(other)
+        return Slope(np.maximum(self.value, value), np.where(value > self.value, slope, self.slope))
+
+    def detach(self) -> Slope:
+        """The same values as constants."""
+        return Slope(self.value, np.zeros_like(self.value))
+
+
+class Pull(NamedTuple):
+    """What a step does to each log-probability: d loss / d logprob [n]; the loss; and which tokens
+    are clipped [n]."""
+
+    slope: NDArray[np.float64]
+    loss: float
+    clipped: NDArray[np.bool_]
+
+
+# Trained tokens as they were sampled, in columns, and what they are worth to a loss.
+
+# How much each trained token counts in the loss, in pure numpy: by aggregation, and by how far the
+# sampler's numbers lie from the learner's. Axis: n trained tokens.
+
+AGGREGATIONS: tuple[str, ...] = get_args(Aggregation)
+
+
+def token_weights(
+    turn: NDArray[np.int64],
+    aggregation: str,
+    part: NDArray[np.int64] | None = None,
+    longest: int | None = None,
+) -> NDArray[np.float64]:
+    """Weight [n] of each trained token, given its turn [n].
+
+    turn_sum: 1 / turns, the gradient of one action per turn. token_mean: 1 / tokens. turn_mean: 1 /
+    (turns * tokens of the turn), which favours short right and long wrong turns. constant: 1 /
+    (turns * `longest`), `longest` = the token limit of a turn (Dr. GRPO, arXiv 2503.20783).
+    episode_sum: 1 / parts, given for each token the agent's `part` [n] in an episode.
+
+    >>> token_weights(np.array([0, 0, 1]), "turn_sum").tolist()
+    [0.5, 0.5, 0.5]
+    >>> token_weights(np.array([0, 0, 1]), "turn_mean").tolist()
+    [0.25, 0.25, 0.5]
+    """
+    _, index, counts = np.unique(turn, return_inverse=True, return_counts=True)
+    # max(..., 1): a step may have no token at all
+    if aggregation == "turn_sum":
+        return np.full(len(turn), 1.0 / max(len(counts), 1))
+    if aggregation == "token_mean":
+        return np.full(len(turn), 1.0 / max(len(turn), 1))
+    if aggregation == "turn_mean":
+        return np.asarray(1.0 / (len(counts) * counts[index]), np.float64)
+    # by a constant, not by the turn's own length: no reason to be short or long is left
+    if aggregation == "constant":
+        return np.full(
+            len(turn), 1.0 / (max(len(counts), 1) * (longest or int(counts.max(initial=1))))
+        )
+    if aggregation == "episode_sum":
+        return np.full(len(turn), 1.0 / max(len(np.unique(turn if part is None else part)), 1))
+    raise ConfigError(
+        f"no aggregation is called {aggregation!r}; aggregations are {', '.join(AGGREGATIONS)}"
+    )
+
+
+def truncated_weight(
+    gap: NDArray[np.float64],
+    turn: NDArray[np.int64],
+    part: NDArray[np.int64],
+    ratio: str,
+    cap: float | None,
+) -> NDArray[np.float64]:
+    """Truncated importance weight [n] between engine and learner, over the unit of the ratio:
+    min(exp(gap), cap); 1 without a cap.
+
+    gap [n] = learner's less engine's log-probability of a token, both before the update.  (verl's
+    TIS; cap 2 is usual.)
+
+    >>> turn, part = np.array([0, 1]), np.array([0, 0])
+    >>> truncated_weight(np.log([1.5, 4.0]), turn, part, "token", 2.0).round(6).tolist()
+    [1.5, 2.0]
+    """
+    if cap is None:
+        return np.ones(len(gap))
+    # over the unit of the loss's own ratio: the two multiply, and must speak of one event
+    if ratio != "token":
+        _, unit, length = np.unique(
+            part if ratio.startswith("episode") else turn, return_inverse=True, return_counts=True
+        )
+        drift = np.bincount(unit, gap).astype(np.float64)
+        gap = np.asarray((drift / length if ratio.endswith("mean") else drift)[unit], np.float64)
+    return np.asarray(np.minimum(np.exp(gap), cap))
+
+
+class Sampled(NamedTuple):
+    """Trained tokens [n] as they were sampled: advantage, log-probability, turn and part; `group`:
+    the parts that a loss of pairs compares, None where there is none."""
+
+    advantage: NDArray[np.float64]
+    logprob: NDArray[np.float64]
+    turn: NDArray[np.int64]
+    part: NDArray[np.int64]
+    group: NDArray[np.int64] | None = None
+
+    def take(self, index: NDArray[Any]) -> Sampled:
+        """These tokens, by index or mask."""
+        group = None if self.group is None else self.group[index]
+        advantage, logprob, turn, part = (column[index] for column in self[:4])
+        return Sampled(advantage, logprob, turn, part, group)
+
+    def worth(self, old: NDArray[np.float64], how: LossSettings) -> NDArray[np.float64]:
+        """The advantages [n], corrected for a sampler whose numbers are not the learner's `old`."""
+        gap = old - self.logprob  # learner to engine; under overlap also newer to older weights
+        weight = truncated_weight(gap, self.turn, self.part, how.ratio, how.tis)
+        return self.advantage * weight
+
+    def pairs(self) -> Pairs:
+        assert self.group is not None
+        return Pairs.of(self.advantage, self.part, self.group)
+
+    def weights(self, how: LossSettings, longest: int) -> NDArray[np.float64]:
+        return token_weights(self.turn, how.aggregation, self.part, longest)
+
+
+def start_of(episode: Episode) -> str:
+    """The name of a start: all plays with it can be compared with each other."""
+    return episode.group or str(episode.id)
+
+
+# Losses of pairs of plays, in pure numpy: of two plays of one start the better one shall become
+# likelier than the worse one, compared with what a reference says of both.
+# Knows tokens and advantages, but not models. Axes: n trained tokens, P pairs. A *part* is what one
+# agent said in one play; the parts of one agent from one start are a *group*. Which of two is
+# better follows from their advantages, which an estimator that scores whole plays keeps in the
+# order of their returns.
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+
+def dpo(margin: Slope, beta: float) -> Slope:
+    """-log sigmoid(beta margin), of DPO (arXiv 2305.18290, eq. 7). margin [P]: log (p / p
+    reference) of the better part less that of the worse, summed over the tokens of each."""
+    return (-margin * beta).softplus()
+
+
+def ipo(margin: Slope, beta: float) -> Slope:
+    """(margin - 1 / (2 beta))^2, of IPO (arXiv 2310.12036, eq. 17): a pair that is far enough apart
+    is pulled no further."""
+    away = margin - 1 / (2 * beta)
+    return away * away
+
+
+# (margin [P], loss.pair_beta) -> loss [P]
+PAIRED: dict[str, Callable[[Slope, float], Slope]] = {"dpo": dpo, "ipo": ipo}
+
+
+class Pairs(NamedTuple):
+    """All pairs (better, worse) of a batch, as numbers of its parts [P]; `owner` [n] is the part
+    of each token."""
+
+    better: Index
+    worse: Index
+    owner: Index
+
+    @classmethod
+    def of(cls, advantage: Array, part: Index, group: Index) -> Pairs:
+        """Every two parts of one group whose advantages differ; columns [n] of the tokens."""
+        _, first, owner = np.unique(part, return_index=True, return_inverse=True)
+        worth = advantage[first]
+        start = group[first]
+        better = [np.zeros(0, np.int64)]
+        worse = [np.zeros(0, np.int64)]
+        # by group, not over all parts at once: a batch has thousands of parts, a group a few
+        for mine in np.split(np.argsort(start, kind="stable"), _ends(np.sort(start))):
+            ahead, behind = np.nonzero(worth[mine][:, None] > worth[mine][None, :])
+            better.append(mine[ahead])
+            worse.append(mine[behind])
+        return cls(np.concatenate(better), np.concatenate(worse), owner)
+
+    def margin(self, away: Array) -> Array:
+        """[P] of log (p / p reference) of each token [n]."""
+        lead = np.bincount(self.owner, away).astype(np.float64)
+        return np.asarray(lead[self.better] - lead[self.worse])
+
+
+def _ends(ordered: NDArray[Any]) -> NDArray[np.int64]:
+    """Where each run of equal values ends, but the last."""
+    return np.flatnonzero(np.diff(ordered)) + 1
+
+
+def pair_pull(name: str, away: Array, pairs: Pairs, beta: float) -> Pull:
+    """The mean loss of these pairs, and its slope by the log-probability of each token [n]; `away`
+    as in `Pairs.margin`."""
+    loss = PAIRED[name](Slope.of(pairs.margin(away)), beta)
+    count = max(len(pairs.better), 1)
+    parts = int(pairs.owner.max(initial=-1)) + 1
+    # a part stands in as many pairs as there are others of its group that came to more or less
+    pull = np.bincount(pairs.better, loss.slope / count, parts)
+    pull = pull - np.bincount(pairs.worse, loss.slope / count, parts)
+    clipped = np.zeros(len(away), np.bool_)
+    slope = np.asarray(pull[pairs.owner], np.float64)
+    return Pull(slope, float(loss.value.sum()) / count, clipped)
+
+
+def ranking(away: Array, pairs: Pairs) -> dict[str, float]:
+    """What is logged: how many pairs there are, and the share whose better part has become
+    likelier than the worse one; equals count half."""
+    margin = pairs.margin(away)
+    right = (margin > 0) + 0.5 * (margin == 0)
+    return {
+        "pairs": float(len(margin)),
+        **({"pairs_right": float(right.mean())} if len(margin) else {}),
+    }
+
 
 # The loss of a step whose importance ratio is of whole turns or episodes, in numpy; see
 # `gem_ma.training.learner.losses`, which knows what is maximised of a ratio.

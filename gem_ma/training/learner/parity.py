@@ -21,7 +21,7 @@ unlikely tokens count less, since their rounding is larger (`evened`):
   what its step did to each token, so old weights show in the sum of many tokens where the step is
   smaller than the rounding of one.
 
-A sampler in this process is held to the last bit instead, see `gem_ma.training.learner.replay`.
+A sampler in this process is held to the last bit instead, see `gem_ma.training.learner.probes`.
 
 numpy only, without a model. Axis: n tokens.
 """

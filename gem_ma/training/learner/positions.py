@@ -34,7 +34,7 @@ from gem_ma.training.learner.cloning import clone, listens
 from gem_ma.training.learner.rows import Demonstration
 from gem_ma.training.learner.torch_learner import TorchLearner
 from gem_ma.training.loop.local import LocalPlayers
-from gem_ma.training.schedule.demonstrations import demonstrations
+from gem_ma.training.schedule.plans import demonstrations
 
 LEAST = 4096  # positions cost no weights, so a short game gets as many as any
 MARGIN = 2.0  # a model talks longer than a script

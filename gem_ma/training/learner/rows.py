@@ -32,8 +32,7 @@ from gem_ma.engines.local.tool_grammar import OPENING
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.types import Image, Malformed, Reply, Request, Tool, ToolCall, Turn
-from gem_ma.training.learner.pairs import PAIRED
-from gem_ma.training.learner.sampled import start_of
+from gem_ma.training.learner.losses import PAIRED, start_of
 
 # What a sampled id was chosen among; None = anything that is ever sampled. Over the sampled ids of
 # a row or a reply.

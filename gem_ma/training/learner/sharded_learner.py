@@ -18,8 +18,7 @@ import numpy as np
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.kernel.errors import EngineError, GemMaError
 from gem_ma.kernel.types import Sampling
-from gem_ma.training.learner.forward import Scorer
-from gem_ma.training.learner.layers import layers
+from gem_ma.training.learner.forward import Scorer, layers
 from gem_ma.training.learner.packing import Pack, packs
 from gem_ma.training.learner.rows import Row
 from gem_ma.training.learner.torch_critic import TorchCritic

@@ -24,11 +24,9 @@ from gem_ma.kernel.parsing import parse_legal
 from gem_ma.kernel.types import Sampling
 from gem_ma.record.json_text import load_json
 from gem_ma.training.learner.critic import TableCritic
-from gem_ma.training.learner.losses import k3
+from gem_ma.training.learner.losses import PAIRED, Slope, k3, ranking
 from gem_ma.training.learner.mismatch import check_sampling, fresh_gap
-from gem_ma.training.learner.pairs import PAIRED, ranking
 from gem_ma.training.learner.rows import Demonstration, Turns
-from gem_ma.training.learner.slopes import Slope
 from gem_ma.training.learner.table_rows import (
     ChoiceBatch,
     Moment,

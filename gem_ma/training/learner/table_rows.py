@@ -17,10 +17,8 @@ from gem_ma.config.learning import LossSettings
 from gem_ma.engines.small.table import Array, softmax
 from gem_ma.kernel.errors import EngineError
 from gem_ma.kernel.types import Sampling
-from gem_ma.training.learner.losses import DIVERGENCES, k3, pull
+from gem_ma.training.learner.losses import DIVERGENCES, Sampled, Slope, k3, pull, start_of
 from gem_ma.training.learner.rows import Turns
-from gem_ma.training.learner.sampled import Sampled, start_of
-from gem_ma.training.learner.slopes import Slope
 
 # Adam's numbers, for all learners, and its step in numpy. Knows gradients, but not policies.
 

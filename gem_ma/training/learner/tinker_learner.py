@@ -30,9 +30,8 @@ from gem_ma.engines.tinker.engine import TRAINED, Tinker, run_of
 from gem_ma.engines.tinker.settings import adapter_of
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Sampling
-from gem_ma.training.learner.losses import pull
+from gem_ma.training.learner.losses import PAIRED, Sampled, pull
 from gem_ma.training.learner.mismatch import check_sampling, fresh_gap
-from gem_ma.training.learner.pairs import PAIRED
 from gem_ma.training.learner.rows import (
     Demonstration,
     Row,
@@ -42,7 +41,6 @@ from gem_ma.training.learner.rows import (
     rows,
     units_of,
 )
-from gem_ma.training.learner.sampled import Sampled
 from gem_ma.training.learner.server_checks import Checks, habits_of
 
 FILE = "tinker.json"

@@ -26,7 +26,7 @@ from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import DataError
 from gem_ma.kernel.types import Tool
 from gem_ma.training.learner.critic import Array, cut_views, fit_quality
-from gem_ma.training.learner.layers import recomputed
+from gem_ma.training.learner.forward import recomputed
 from gem_ma.training.learner.packing import PASS_TOKENS
 from gem_ma.training.learner.rows import Rows, pictures_of, rows
 from gem_ma.training.learner.table_rows import BETAS

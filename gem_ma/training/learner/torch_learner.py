@@ -24,14 +24,23 @@ from gem_ma.engines.base import Policy
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Message, Sampling
-from gem_ma.training.learner import replay
 from gem_ma.training.learner.cloning import clone
 from gem_ma.training.learner.forward import Scored, Scorer
-from gem_ma.training.learner.losses import DIVERGENCES, Clip, k3, pull, surrogate, whole
+from gem_ma.training.learner.losses import (
+    DIVERGENCES,
+    PAIRED,
+    Clip,
+    Pairs,
+    Sampled,
+    k3,
+    pull,
+    ranking,
+    surrogate,
+    whole,
+)
 from gem_ma.training.learner.mismatch import fresh_gap
-from gem_ma.training.learner.pairs import PAIRED, Pairs, ranking
 from gem_ma.training.learner.parity import few
-from gem_ma.training.learner.probes import allowed_gap, check, noise_of
+from gem_ma.training.learner.probes import allowed_gap, check, noise_of, repeats
 from gem_ma.training.learner.rows import (
     Demonstration,
     Row,
@@ -42,7 +51,6 @@ from gem_ma.training.learner.rows import (
     rows,
     units_of,
 )
-from gem_ma.training.learner.sampled import Sampled
 from gem_ma.training.learner.torch_critic import TorchCritic
 from gem_ma.training.learner.trained import PROBES, Sampler, Trained
 from gem_ma.training.learner.weights import restore, saved, tensors_of
@@ -215,7 +223,7 @@ class TorchLearner(Trained):
     ) -> None:
         super().__init__(engine, sampling, sampler)
         self.teacher: Teacher | None = None
-        self.repeats = replay.repeats(self)
+        self.repeats = repeats(self)
         self.remember()  # takes a copy where draws cannot be repeated, so it comes after
 
     @property

@@ -4,7 +4,8 @@ episodes, shares of padding, the weights of the best exam, and success by task f
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from typing_extensions import TypedDict
@@ -13,15 +14,14 @@ from gem_ma.config.settings import Config
 from gem_ma.config.training import CurriculumSettings
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Weighs
-from gem_ma.kernel.episode import placed
+from gem_ma.kernel.episode import End, Episode, placed
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.runs.store import RunFolder
 from gem_ma.runs.worlds import Worlds
-from gem_ma.training.learner.capabilities import Pads
-from gem_ma.training.loop.roles import Learner
+from gem_ma.training.loop.roles import Learner, Pads
 from gem_ma.training.loop.saving import write_model
 from gem_ma.training.loop.step import Attendant, Step
-from gem_ma.training.schedule.curriculum import DECAY, Tally, TaskChoices
+from gem_ma.training.schedule.plans import DECAY, Tally, TaskChoices
 
 
 def fingerprints(policies: Mapping[str, Policy]) -> dict[str, str]:
@@ -193,7 +193,7 @@ class Best(Attendant):
 
 
 # Counts how often plays of each task succeed, for `train.curriculum`; what is drawn from it is in
-# `gem_ma.training.schedule.curriculum`.
+# `gem_ma.training.schedule.plans`.
 
 
 class Curriculum(Attendant):
@@ -233,3 +233,244 @@ class Curriculum(Attendant):
 
     def load(self, state: Any) -> None:
         self.tallies = {task: list(tally) for task, tally in state.items()}
+
+
+# Whether a policy has learned anything, and if not, why. Counts what its updates could learn from,
+# and says what was missing and what to do.
+# Reads records and the numbers of updates. A run whose policies learned nothing is not a result,
+# however cleanly it ended.
+
+
+# share of a step's episodes; more cut ones than that bias what is learned, and the user is warned
+CUT_SHARE = 0.05
+# how a play was cut -> by what
+LIMITS = {
+    End.TRUNCATED: "a limit of their world",
+    End.MAX_STEPS: "run.max_steps or the time limit of their world",
+    End.MAX_TURNS: "run.max_turns",
+    End.MAX_TOKENS: "run.max_tokens",
+    End.TIMEOUT: "run.episode_timeout_s",
+}
+# what may become of an episode; of equals the earlier one is told
+FATES = ("sampled", "context", "time", "bare", "unasked", "silent", "failed")
+CLOSE = 1e-7  # ten times the spread below which an estimator sees no difference
+HUGE = 1e150  # its square is still a number
+LONGER = (
+    "use a model with more positions (gem-ma new model --positions N), or let its agents see less"
+)
+
+
+class Taught(Attendant):
+    """What the policies of a run have learned from so far, by policy: steps, trained tokens, steps
+    with an advantage, and what became of its episodes.
+
+    An episode that seats the policy has `sampled` tokens of it, or none because it `failed`, met
+    the limit of a model's `context` or a limit of `time`, did not ask its agents (`unasked`), took
+    replies without ids (`bare`), or left the policy `silent`.
+    """
+
+    name = "taught"
+    shape = dict[str, dict[str, int]]
+    optional = True
+
+    def __init__(
+        self, config: Config, policies: Iterable[str], *, without_critic: Sequence[str] = ()
+    ) -> None:
+        self.config = config
+        self.without_critic = without_critic
+        self.counts: dict[str, Counter[str]] = {name: Counter() for name in policies}
+
+    def played(self, step: Step) -> None:
+        """Says once that limits cut episodes, where nobody values what would have followed."""
+        line = cut_note(step.number, step.rollouts.plays, self.without_critic)
+        if line is not None:
+            step.notes.append(line)
+            self.without_critic = ()  # said once a run; every step would say it again
+
+    def updated(self, step: Step) -> None:
+        """Counts, and warns after the first step of policies that had nothing to learn from: many
+        steps may follow."""
+        if not step.number:
+            return
+        for name, numbers in step.metrics["policies"].items():
+            self.note(name, step.rollouts.episodes, numbers)
+        if step.number == 1:
+            step.notes += (f"step 1: so far {line}" for line in self.speechless())
+
+    def summary(self) -> Mapping[str, Any]:
+        nothing = self.nothing()
+        return {"learned_nothing": nothing} if nothing else {}
+
+    def note(self, policy: str, episodes: Sequence[Episode], stats: Mapping[str, Any]) -> None:
+        """Takes the episodes and the numbers of one update of a policy."""
+        count = self.counts[policy]
+        # episodes without its tokens count too: how they ended says why it did not learn
+        count.update(
+            _fate(episode, policy)
+            for episode in episodes
+            if any(seat.policy == policy for seat in episode.cast.values())
+        )
+        returns = _returns(episodes, policy)
+        spread = max(returns) - min(returns) if returns else 0.0
+        count["close"] += 0 < spread < CLOSE
+        count["huge"] += any(abs(value) > HUGE for value in returns)
+        count["steps"] += 1
+        count["tokens"] += int(stats.get("tokens", 0))
+        count["stale"] += int(stats.get("dropped_stale", 0))
+        count["excluded"] += int(stats.get("excluded", 0))
+        # without advantages an entropy bonus alone still moves the weights
+        pulled = stats.get("zero_advantage", 0.0) < 1 or stats.get("grad_norm", 0.0) > 0
+        count["moved"] += bool(stats.get("optimizer_steps")) and pulled
+
+    def nothing(self) -> dict[str, str]:
+        """Policy -> why it learned nothing, for those that did not."""
+        return {
+            name: f"policy {name!r} learned nothing: {self._why(name, count)}"
+            for name, count in self.counts.items()
+            if not count["moved"]
+        }
+
+    def speechless(self) -> list[str]:
+        """A line for each policy that was to learn and had no token to learn from so far."""
+        return [
+            line
+            for name, line in self.nothing().items()
+            if self.counts[name]["steps"] and not self.counts[name]["tokens"]
+        ]
+
+    def _why(self, policy: str, count: Counter[str]) -> str:
+        # the causes in the order in which one hides the next
+        seated = sum(count[fate] for fate in FATES)
+        if not count["steps"]:
+            return "its turn never came; raise train.steps, or shorten the turns of train.alternate"
+        if count["tokens"]:
+            return self._unmoved(count)
+        if not seated:
+            return (
+                f"it sat in none of the episodes of {count['steps']} steps; look at agents: and"
+                " train.opponents"
+            )
+        if not count["sampled"]:
+            # one reason, the commonest; of equals the one that a config can mend
+            most = max(FATES[1:], key=lambda fate: count[fate])
+            behaviours = dict.fromkeys(
+                seat.behaviour for seat in self.config.agents.values() if seat.policy == policy
+            )
+            return {
+                "context": (
+                    f"{count['context']} of {seated} episodes ended before its first reply, because"
+                    f" a prompt no longer fitted the context of a model; {LONGER}"
+                ),
+                "silent": (
+                    f"it sampled nothing in {count['silent']} of {seated} episodes; the behaviour"
+                    f" of its seat ({', '.join(behaviours)}) does not ask its model: take `direct`"
+                    " or another one that does"
+                ),
+                "time": (
+                    f"{count['time']} of {seated} episodes were cut before its first reply; raise"
+                    f" {LIMITS[End.TIMEOUT]}"
+                ),
+                "unasked": (
+                    f"its agents were not asked in {count['unasked']} of {seated} episodes; look at"
+                    " the scenario, and at limits that end a play before their turn"
+                ),
+                "bare": (
+                    f"its replies in {count['bare']} of {seated} episodes have no token ids; train"
+                    " with an engine that gives them"
+                ),
+                "failed": f"{count['failed']} of {seated} episodes failed; gem-ma show says why",
+            }[most]
+        if count["stale"]:
+            return (
+                f"{count['stale']} of {seated} episodes were too old for it (train.max_policy_lag);"
+                " raise it, or play with train.overlap: false"
+            )
+        if count["excluded"]:
+            return (
+                f"{count['excluded']} of {seated} episodes were left out as failed or cut"
+                " (train.credit.truncated); raise the limit that cuts them"
+            )
+        return f"none of its replies in {count['sampled']} episodes had a token to learn from"
+
+    def _unmoved(self, count: Counter[str]) -> str:
+        """Why a policy that had tokens did not move."""
+        if count["huge"]:
+            return f"returns beyond {HUGE:.0e} have no squares: scale its rewards down"
+        if count["close"] == count["steps"]:
+            return (
+                f"its returns differ by less than {CLOSE:.0e}, which counts as rounding: scale its"
+                " rewards up"
+            )
+        key = self.config.train.estimator.key if self.config.train is not None else None
+        which = f" (train.estimator.key {key})" if key else ""
+        return (
+            f"every advantage of its {count['tokens']} tokens was 0, because all returns within a"
+            f" group were equal{which}; play more episodes of one start, name a wider key, or"
+            " reward what differs"
+        )
+
+    def state(self) -> dict[str, dict[str, int]]:
+        return {name: dict(count) for name, count in self.counts.items()}
+
+    def load(self, state: Any) -> None:
+        """The inverse of `state`. Checkpoints of older versions have none; their policies count as
+        taught."""
+        for name, count in self.counts.items():
+            count.clear()
+            count.update(state.get(name, {"steps": 1, "tokens": 1, "moved": 1}))
+
+
+def _fate(episode: Episode, policy: str) -> str:
+    """What became of an episode, for this policy: one of the names that `Taught` counts."""
+    if not episode.end.scored:
+        return "failed"
+    replies = [reply for turn in episode.turns for reply in turn.replies if reply.policy == policy]
+    if any(reply.token_ids for reply in replies):
+        return "sampled"
+    if episode.end is End.CONTEXT:
+        return "context"
+    if episode.end is End.TIMEOUT:
+        return "time"
+    if replies:
+        return "bare"
+    asked = any(episode.cast[turn.agent].policy == policy for turn in episode.turns)
+    return "silent" if asked else "unasked"
+
+
+def _returns(episodes: Sequence[Episode], policy: str) -> list[float]:
+    """What the agents of a policy were paid in the plays that count."""
+    return [
+        paid
+        for episode in episodes
+        if episode.end.scored
+        for agent, paid in episode.returns().items()
+        if episode.cast[agent].policy == policy
+    ]
+
+
+def cut_note(step: int, episodes: Sequence[Episode], without_critic: Sequence[str]) -> str | None:
+    """One line where more than 5 % of a step's episodes were cut and nobody values what would
+    have followed; None otherwise. `step` from 1."""
+    ends = Counter(episode.end for episode in episodes if episode.end.bootstraps)
+    # a critic values what would have followed; without one a cut play looks like a lost one
+    scored = sum(episode.end.scored for episode in episodes)
+    if not without_critic or ends.total() <= CUT_SHARE * scored:
+        return None
+    shares = [
+        f"{count} of {scored} episodes were cut by {LIMITS[end]}"
+        for end, count in ends.items()
+        if end in LIMITS
+    ]
+    shares += [
+        f"{ends[End.CONTEXT]} of {scored} episodes ended because a prompt no longer fitted the"
+        " context of a model"
+    ] * bool(ends[End.CONTEXT])
+    todo = ["raise the limit"] * (len(shares) > bool(ends[End.CONTEXT])) + [LONGER] * bool(
+        ends[End.CONTEXT]
+    )
+    learn = "learns" if len(without_critic) == 1 else "learn"
+    rest = (
+        f"and {', '.join(without_critic)} {learn} as if nothing followed; {'; '.join(todo)}; or"
+        " name an estimator with a critic (gae)"
+    )
+    return f"step {step}: {', '.join(shares)}, {rest}"

@@ -25,13 +25,11 @@ from gem_ma.scores.exploitability import (
 )
 from gem_ma.scores.game_tree import Strategy
 from gem_ma.scores.stats import best_of_k, pass_at_k
-from gem_ma.training.learner.capabilities import KeepsAverage
 from gem_ma.training.loop.local import check_some
 from gem_ma.training.loop.measures import measures
-from gem_ma.training.loop.roles import Players
-from gem_ma.training.schedule.plans import plan_of
+from gem_ma.training.loop.roles import KeepsAverage, Players
+from gem_ma.training.schedule.plans import anchor_seat, casts, plan_of
 from gem_ma.training.selfplay.averaging import Averages, exact
-from gem_ma.training.selfplay.opponents import anchor_seat, casts
 from gem_ma.training.selfplay.signs import PROBES, first_share, private_effect
 
 # What the exams of a training play. Their seeds lie below 2^62, all others above, so no exam can

@@ -14,7 +14,7 @@ from gem_ma.engines.base import Policy
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import BudgetError, EngineError
 from gem_ma.training.loop.roles import Learner
-from gem_ma.training.loop.rollouts import pinned
+from gem_ma.training.loop.step import pinned
 from gem_ma.training.processes.chunks import cut
 from gem_ma.training.processes.teams import SOLO, Team, together
 

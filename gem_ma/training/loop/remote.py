@@ -28,8 +28,18 @@ from gem_ma.runs.open import Opened
 from gem_ma.runs.worlds import Worlds
 from gem_ma.system.extras import search_folder
 from gem_ma.training.loop.local import heated, play_chunk
-from gem_ma.training.processes.chunks import SIZE, Job, WorkerPool, cut, share_out
-from gem_ma.training.processes.orders import episodes_of, error_of, order_of, plan_of, reported
+from gem_ma.training.processes.chunks import (
+    SIZE,
+    Job,
+    WorkerPool,
+    cut,
+    episodes_of,
+    error_of,
+    order_of,
+    plan_of,
+    reported,
+    share_out,
+)
 
 
 class RemotePlayers:

@@ -20,7 +20,6 @@ from gem_ma.kernel.errors import StoreError
 from gem_ma.runs.store import RunFolder, read_summary
 from gem_ma.runs.store.summaries import check_training
 from gem_ma.system.files import damage, place
-from gem_ma.training.learner.capabilities import KeepsAverage, Shards
 from gem_ma.training.learner.critic import Critic
 from gem_ma.training.learner.shards import SHARD, write_shards
 from gem_ma.training.loop.checkpoint import (
@@ -31,12 +30,11 @@ from gem_ma.training.loop.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from gem_ma.training.loop.roles import Learner
-from gem_ma.training.loop.rollouts import FILE as AHEAD
-from gem_ma.training.loop.rollouts import Ahead, StepRollouts, dumped
-from gem_ma.training.loop.step import Attendant, Step
+from gem_ma.training.loop.roles import KeepsAverage, Learner, Shards
+from gem_ma.training.loop.step import FILE as AHEAD
+from gem_ma.training.loop.step import Ahead, Attendant, Step, StepRollouts, dumped
 from gem_ma.training.processes.teams import Team
-from gem_ma.training.schedule.alternation import settings_of
+from gem_ma.training.schedule.settings import settings_of
 from gem_ma.training.selfplay.averaging import Averages, as_table
 
 # The weights of a training as models that any run can name.

@@ -3,16 +3,214 @@ updated, published, recorded."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import random
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
 from gem_ma.credit.table import TurnTable
-from gem_ma.training.loop.metrics import tokens_of
-from gem_ma.training.loop.rollouts import Ahead, StepRollouts
+from gem_ma.driver.many import ADMITTED, Admission
+from gem_ma.engines.base import Policy
+from gem_ma.engines.batching import Batched
+from gem_ma.engines.capabilities import Batches, Pins
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import DataError, GemMaError
+from gem_ma.record.codec import dump_episode, load_episode
+from gem_ma.record.shapes import with_bytes
+from gem_ma.training.loop.measures import tokens_of
+
+# What was played for a step, as a training passes it on, and as a checkpoint holds it where it was
+# played ahead.
+# Playing ahead (`train.overlap: k`): the episodes of the next k steps are sampled while this step's
+# update runs, so a learner is off-policy by k publishes at most. Which weights play which step is a
+# rule, never a matter of timing: step s (from 0) is played with version s - k, those before it with
+# the first. Plays of one step begin when those of the step before have ended, so what an engine
+# answers in one batch is a rule too; or, admitted continuously, where a play of an older step
+# leaves its slot. Updates run in a thread, on weights of their own. Replies carry their version,
+# and a checkpoint holds the episodes that were played ahead, as lines of the record.
+
+FILE = "episodes@ahead"  # what the names of such files of a checkpoint begin with
+
+
+@dataclass(frozen=True, slots=True)
+class StepRollouts:
+    """What was played for a step (from 0): its `plays` in the order of their plans, after them
+    what was played in the place of some (`refills`), and the branches.
+
+    `aside`: the ids of those that others took the place of. `forks`, `refilled` and `chosen` (the
+    tasks that a curriculum took) are logged.
+    """
+
+    step: int
+    plays: tuple[Episode, ...]
+    branches: tuple[Episode, ...] = ()
+    forks: Mapping[str, Any] | None = None
+    refills: tuple[Episode, ...] = ()
+    aside: frozenset[tuple[str, int, int]] = frozenset()
+    refilled: Mapping[str, Any] | None = None
+    chosen: Mapping[str, Any] | None = None
+
+    @property
+    def episodes(self) -> list[Episode]:
+        """All that is recorded."""
+        return [*self.plays, *self.refills, *self.branches]
+
+    @property
+    def taught(self) -> list[Episode]:
+        """All that is learned from."""
+        return [episode for episode in self.episodes if episode.id not in self.aside]
+
+    @property
+    def counts(self) -> dict[str, Mapping[str, Any]]:
+        """What is logged of forks, refills and chosen tasks, where there are any."""
+        told = {"forks": self.forks, "refill": self.refilled, "curriculum": self.chosen}
+        return {name: numbers for name, numbers in told.items() if numbers is not None}
+
+    def with_images(self, bytes_of: Callable[[str], bytes]) -> StepRollouts:
+        """The same with the bytes of all images: lines of the record have their digests alone."""
+        plays, refills, branches = (
+            tuple(with_bytes(episode, bytes_of) for episode in episodes)
+            for episodes in (self.plays, self.refills, self.branches)
+        )
+        return replace(self, plays=plays, refills=refills, branches=branches)
+
+    def dump(self) -> bytes:
+        """A file of a checkpoint: a line of facts, then one per episode."""
+        # whole: played again after a resume, they would come from weights that are a step newer
+        note: dict[str, Any] = {"step": self.step, "plays": len(self.plays), "forks": self.forks}
+        if self.refilled is not None:
+            note |= {"refills": len(self.refills), "refilled": self.refilled}
+            note["aside"] = sorted(map(list, self.aside))
+        if self.chosen is not None:
+            note["chosen"] = self.chosen
+        lines = (json.dumps(note), *map(dump_episode, self.episodes))
+        return "".join(f"{line}\n" for line in lines).encode()
+
+    @classmethod
+    def load(cls, data: bytes) -> StepRollouts:
+        """The inverse of `dump`. Raises DataError."""
+        try:
+            head, *lines = data.decode().rstrip("\n").split("\n")
+            note = json.loads(head)
+            episodes = tuple(map(load_episode, lines))
+            first = note["plays"]
+            refills = note.get("refills", 0)
+            return cls(
+                int(note["step"]),
+                episodes[:first],
+                episodes[first + refills :],
+                note["forks"],
+                episodes[first : first + refills],
+                frozenset(
+                    (str(task), int(seed), int(n)) for task, seed, n in note.get("aside", ())
+                ),
+                note.get("refilled"),
+                note.get("chosen"),
+            )
+        # RecursionError: JSON that is nested too deep; all of these are damage
+        except (ValueError, KeyError, TypeError, RecursionError, GemMaError) as error:
+            raise DataError(
+                f"the episodes that a checkpoint holds cannot be read ({type(error).__name__}:"
+                f" {error})"
+            ) from error
+
+
+def dumped(ahead: Iterable[StepRollouts]) -> dict[str, bytes]:
+    """The files of a checkpoint, one for each step."""
+    # the first is called as in checkpoints of before there could be several
+    return {
+        f"{FILE}{f'-{number}' if number > 1 else ''}.jsonl": played.dump()
+        for number, played in enumerate(ahead, 1)
+    }
+
+
+def pinned(policies: Mapping[str, Policy]) -> dict[str, Policy] | None:
+    """These policies with the weights that are published now, whatever is published later; None
+    where an engine cannot stay as it is."""
+    stays: dict[str, Policy] = {}
+    for name, policy in policies.items():
+        if not isinstance(policy.core, Pins):
+            return None
+        engine: Any = policy.core.pinned()
+        stays[name] = replace(
+            policy, engine=Batched(engine) if isinstance(engine, Batches) else engine
+        )
+    return stays
+
+
+class Ahead:
+    """The steps that are played ahead: those that have ended, and those that are still played, one
+    after the other. With an `admission` they are played side by side, in its places."""
+
+    def __init__(self, admission: Admission | None = None) -> None:
+        self.admission = admission
+        self._ended: dict[int, StepRollouts] = {}
+        self._tasks: dict[int, asyncio.Task[StepRollouts]] = {}
+        self._last: asyncio.Task[StepRollouts] | None = None
+
+    @classmethod
+    def of(cls, config: Config) -> Ahead:
+        """With an admission where `train.admission` says so."""
+        mixed = config.train is not None and config.train.admission == "continuous"
+        return cls(Admission(config.run.concurrency) if mixed else None)
+
+    def missing(self, steps: range) -> list[int]:
+        """Those of these steps that have not begun."""
+        return [step for step in steps if step not in self._ended and step not in self._tasks]
+
+    def begin(self, step: int, play: Callable[[], Coroutine[Any, Any, StepRollouts]]) -> None:
+        """Plays a step as soon as the one that was begun before has ended, or there is a place."""
+        before = self._last if self.admission is None else None
+
+        async def run() -> StepRollouts:
+            if self.admission is not None:
+                ADMITTED.set((self.admission, step))  # in the context of this task alone
+            if before is not None:
+                await asyncio.wait([before])
+                # the caller that asks for the steps in their order gets its error
+                if before.cancelled() or before.exception() is not None:
+                    raise asyncio.CancelledError
+            return await play()
+
+        self._last = self._tasks[step] = asyncio.ensure_future(run())
+
+    async def take(self, step: int) -> StepRollouts | None:
+        """What was played for a step, once it has ended; None where it was not begun. Raises what
+        its plays raised."""
+        if step in self._tasks:
+            self._ended[step] = await self._tasks[step]
+            del self._tasks[step]
+        return self._ended.pop(step, None)
+
+    async def settled(self) -> None:
+        """Waits until all has ended that was begun. Raises what the first of its plays raised."""
+        for step in sorted(self._tasks):
+            self._ended[step] = await self._tasks[step]
+            del self._tasks[step]
+
+    def ended(self) -> list[StepRollouts]:
+        """What has ended, in the order of the steps."""
+        return [self._ended[step] for step in sorted(self._ended)]
+
+    def put(self, ended: Iterable[StepRollouts]) -> None:
+        """Takes what was played before a run went on."""
+        self._ended |= {played.step: played for played in ended}
+
+    async def __aenter__(self) -> Ahead:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Ends all plays, with whatever error the run ends: theirs are lost."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        self._tasks.clear()
+
 
 # Where the seconds of a training step go. Times are not part of the record of a run, since no two
 # runs agree on them.

@@ -30,16 +30,13 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario, replay
 from gem_ma.registry import task_of
 from gem_ma.runs.worlds import Worlds
-from gem_ma.training.learner.capabilities import Anchors
 from gem_ma.training.learner.critic import Critic, valued
+from gem_ma.training.learner.losses import PAIRED
 from gem_ma.training.learner.mismatch import check_fresh
-from gem_ma.training.learner.pairs import PAIRED
-from gem_ma.training.loop.metrics import policy_measures
-from gem_ma.training.loop.roles import Learner
-from gem_ma.training.loop.rollouts import StepRollouts
-from gem_ma.training.loop.step import Lesson, Phases
-from gem_ma.training.schedule.alternation import settings_of
-from gem_ma.training.schedule.discounts import discounts, learning_rate, logged
+from gem_ma.training.loop.measures import policy_measures
+from gem_ma.training.loop.roles import Anchors, Learner
+from gem_ma.training.loop.step import Lesson, Phases, StepRollouts
+from gem_ma.training.schedule.settings import discounts, learning_rate, logged, settings_of
 
 # What holds a policy to its reference weights beside the term of the loss: the divergence as a part
 # of the reward.

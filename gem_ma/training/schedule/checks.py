@@ -10,29 +10,29 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from gem_ma import registry
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.loading import Loaded
+from gem_ma.config.playing import AgentSettings
 from gem_ma.config.settings import Config
 from gem_ma.config.training import PolicyTrainSettings, TrainSettings
 from gem_ma.credit.estimators import columns, estimator
 from gem_ma.credit.estimators.registry import ESTIMATORS
 from gem_ma.credit.table import KEYS
+from gem_ma.driver.behaviour import needs_policy
 from gem_ma.engines.capabilities import Configured
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.runs.open import Opened, open_config
 from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.judge import Judge
-from gem_ma.training.learner.losses import surrogate
+from gem_ma.training.learner.losses import PAIRED, surrogate
 from gem_ma.training.learner.mismatch import SAMPLED, unlearnable
-from gem_ma.training.learner.pairs import PAIRED
-from gem_ma.training.schedule.alternation import settings_of
-from gem_ma.training.schedule.discounts import is_schedule
-from gem_ma.training.schedule.plans import TRAINING_SEEDS
-from gem_ma.training.selfplay.opponents import check_opponents, plays_per_start
+from gem_ma.training.schedule.plans import TRAINING_SEEDS, plays_per_start
+from gem_ma.training.schedule.settings import is_schedule, settings_of
 from gem_ma.training.tracking import options_of
 
 # of a learned policy: it is part of file names; @ belongs to snapshots and critics
@@ -446,6 +446,47 @@ def _check_nothing(settings: TrainSettings, where: str) -> None:
             f"train.refill: under {where}.surrogate none every play teaches, however it was paid;"
             " set train.refill=0"
         )
+
+
+def check_opponents(
+    config: Config, settings: TrainSettings, casts: Sequence[Mapping[str, AgentSettings]]
+) -> None:
+    """Raises ConfigError for opponents that this config cannot have; `casts`: who sits in each
+    world that it plays."""
+    wanted = settings.opponents
+    if wanted is None:
+        return
+    for name in wanted.anchors:
+        if name in settings.policies:
+            raise ConfigError(
+                f"train.opponents.anchors.{name}: an anchor stands still, and this policy learns"
+            )
+        # an anchor is a policy or a behaviour; a behaviour that wants a policy has none here
+        try:
+            sampled = name not in config.policies and needs_policy(
+                name, registry.load("agents", name)
+            )
+        except ConfigError as error:
+            raise ConfigError(f"train.opponents.anchors.{name}: {error}") from error
+        if sampled:
+            raise ConfigError(
+                f"train.opponents.anchors.{name}: this behaviour samples from a policy; name the"
+                " policy instead"
+            )
+    # a record with such a name could not say who played
+    odd = [name for name in config.policies if "@" in name]
+    if odd:
+        raise ConfigError(
+            f"policies.{odd[0]}: with train.opponents, a name with @ is that of a snapshot"
+        )
+    learned = max(sum(seat.policy in settings.policies for seat in cast.values()) for cast in casts)
+    if wanted.uniform + wanted.prioritised > 0 and learned < 2:
+        raise ConfigError(
+            "train.opponents: the pool holds snapshots of learned policies, and no other agent is"
+            " played by one; use anchors"
+        )
+    if wanted.latest < 1 and all(len(cast) < 2 for cast in casts):
+        raise ConfigError("train.opponents: this scenario has one agent, which has no opponents")
 
 
 # What a config that learns must pass before a run folder is made for it.

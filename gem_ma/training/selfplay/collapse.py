@@ -36,7 +36,7 @@ from gem_ma.scores.exploitability import ScoresTexts
 from gem_ma.training.loop.exams import effects
 from gem_ma.training.loop.roles import Learner
 from gem_ma.training.loop.step import Attendant, Step
-from gem_ma.training.schedule.alternation import settings_of
+from gem_ma.training.schedule.settings import settings_of
 from gem_ma.training.selfplay.signs import Encode, health
 
 # 3 standard errors: a run has tens of exams, and at 2 one in twenty would raise a false alarm

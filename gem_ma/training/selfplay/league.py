@@ -23,7 +23,7 @@ from typing import Any, NotRequired
 from typing_extensions import TypedDict
 
 from gem_ma.config.settings import Config
-from gem_ma.config.training import OpponentSettings, TrainSettings
+from gem_ma.config.training import OpponentSettings, PoolSettings, TrainSettings
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.engines.capabilities import Weighs
@@ -35,14 +35,24 @@ from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.ratings import games, points
 from gem_ma.system.files import kind, place
 from gem_ma.training.loop.step import Attendant, Step
-from gem_ma.training.schedule.plans import Opponents
-from gem_ma.training.selfplay.opponents import anchor_seat, prioritised
+from gem_ma.training.schedule.plans import Opponents, anchor_seat
 
 FOLDER = "league"
 # old games tell little of a learner that has changed since
 DECAY = 0.98  # what a game counts for one step later, in the win rates
 PRIOR = 2.0  # drawn games that every win rate starts from
 Pair = tuple[str, str]
+
+
+def prioritised(rates: Sequence[float], settings: PoolSettings) -> list[float]:
+    """The weight of each rival by the learner's win rate p against it: (1-p)^2 under `hard`, p(1-p)
+    under `even`; all alike where all are 0.
+
+    >>> prioritised([0.5, 1.0], PoolSettings()), prioritised([1.0, 1.0], PoolSettings())
+    ([0.25, 0.0], [1.0, 1.0])
+    """
+    weights = [(1 - p) ** 2 if settings.prioritised == "hard" else p * (1 - p) for p in rates]
+    return weights if sum(weights) > 0 else [1.0] * len(weights)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ import contextlib
 import io
 import json
 import math
+import os
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,15 +29,16 @@ from typing import Any, Protocol
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.store import RunFolder, read_timings, result_settings
 from gem_ma.system.extras import install
-from gem_ma.system.files import append, read_json, replace_file
+from gem_ma.system.files import append, make_folder, names, read_json, remove, replace_file
 
-# name -> options; each is a module here, a library and an extra of the package
+# name -> options; each is a library and an extra of the package
 TRACKERS: Mapping[str, tuple[str, ...]] = {
     "tensorboard": (),
     "trackio": ("project", "name", "group", "space_id"),
     "wandb": ("project", "name", "group", "entity", "mode", "tags", "notes", "job_type"),
 }
 PROJECT = "gem_ma"
+LOGIN_S = 30  # an unattended run must not wait for somebody to log in
 
 Chosen = Sequence[str] | Mapping[str, Mapping[str, Any]]
 Note = Callable[[str], None]
@@ -210,14 +213,9 @@ class Tracking:
         self._id = str(delivered.get("id") or uuid.uuid4().hex[:12])
         for name, options in self._chosen.items():
             try:
-                # a tracker of the house is imported here, so its library loads only where named
                 facts = Facts(path, self._id, self._settings, times)
                 with _no_stdout():
-                    factory = (
-                        _factory(name)
-                        if ":" in name
-                        else import_module(f"gem_ma.training.tracking.{name}").open_tracker
-                    )
+                    factory = _factory(name) if ":" in name else OPENERS[name]
                     self._trackers[name] = factory(facts, **options)
             except Exception as error:  # of a library: it may raise anything
                 self._drop(name, error)
@@ -383,3 +381,110 @@ class Delivered:
 def label_of(row: Mapping[str, Any]) -> str:
     """What sets a row apart from the others of its step."""
     return "/".join(str(row[key]) for key in ("kind", "policy", "signal") if key in row) or "time"
+
+
+# The libraries, each imported where it is named.
+
+
+class TensorBoard:
+    """Event files in `tensorboard/` of the run folder, one event a row.
+
+    They can be made again from metrics.jsonl (`anew`), so a resume replaces them by one file with
+    every step once. It begins with a session start at step 0, so that a TensorBoard that has read
+    the old file drops what it read.
+    """
+
+    anew = True
+
+    def __init__(self, facts: Facts) -> None:
+        # imported late: it takes a second and loads a hundred modules
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        path = facts.path / "tensorboard"
+        make_folder(path, path.parent)
+        for old in names(path, path.parent):
+            # nothing else in the folder is ours
+            if old.startswith("events.out.tfevents."):
+                remove(path / old, path.parent)
+        self._event = event_pb2
+        self._summary = summary_pb2
+        self._times = facts.times
+        self._writer = EventFileWriter(str(path))
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._writer.add_event(event_pb2.Event(wall_time=time.time(), step=0, session_log=start))
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        scalars = [
+            self._summary.Summary.Value(tag=name, simple_value=value)
+            for name, value in values.items()
+        ]
+        # rows that are sent once more keep the time at which they were made
+        when = self._times.get(step, time.time())
+        self._writer.add_event(
+            self._event.Event(
+                wall_time=when, step=step, summary=self._summary.Summary(value=scalars)
+            )
+        )
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class LibraryRun:
+    """The open run of a library, `log(values, step=)` and `finish()`, as a tracker."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        self._run.log(dict(values), step=step)
+
+    def close(self) -> None:
+        self._run.finish()  # returns when all is written or sent
+
+
+def wandb_run(facts: Facts, **options: Any) -> LibraryRun:
+    """Weights & Biases: a run of its own, or the one of this folder again. `WANDB_MODE` and the
+    option `mode` are honoured; a project is the option, else WANDB_PROJECT, else gem_ma."""
+    import wandb
+
+    named = {"project": os.environ.get("WANDB_PROJECT") or PROJECT, "name": facts.name, **options}
+    quiet = {"console": "off", "silent": True, "login_timeout": LOGIN_S}
+    return LibraryRun(
+        wandb.init(
+            id=facts.id,
+            # the same run again, or a new one where the project lost it
+            resume="allow",
+            dir=str(facts.path),
+            config=dict(facts.settings),
+            settings=quiet,
+            **named,
+        )
+    )
+
+
+def trackio_run(facts: Facts, **options: Any) -> LibraryRun:
+    """trackio, in its own data folder (`TRACKIO_DIR`). The name holds the id, since trackio knows a
+    run by its name."""
+    import trackio
+
+    named = {"project": PROJECT, "name": f"{facts.name}-{facts.id}", **options}
+    run = trackio.init(
+        config=dict(facts.settings),
+        # the same run again, or a new one where its database is gone
+        resume="allow",
+        embed=False,
+        auto_log_gpu=False,
+        auto_log_cpu=False,
+        **named,
+    )
+    return LibraryRun(run)
+
+
+OPENERS: Mapping[str, Callable[..., Tracker]] = {
+    "tensorboard": TensorBoard,
+    "trackio": trackio_run,
+    "wandb": wandb_run,
+}
