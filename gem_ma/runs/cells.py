@@ -24,9 +24,8 @@ from gem_ma.runs.playing import play_into
 from gem_ma.runs.store import run_path, write_file
 from gem_ma.runs.worlds import World, Worlds
 from gem_ma.scores.groups import SUCCESS
-from gem_ma.scores.judge import Judge
+from gem_ma.scores.judge import Judge, noting
 from gem_ma.scores.studies import Cell, cell_of, study_summary
-from gem_ma.scores.verdicts import noting
 from gem_ma.system.files import make_folder
 from gem_ma.wrappers.around import rules_of
 

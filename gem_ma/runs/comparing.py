@@ -13,7 +13,7 @@ from gem_ma.runs.store.lines import read_resolved
 from gem_ma.runs.store.names import changed_keys
 from gem_ma.runs.stored import Say, open_record
 from gem_ma.scores.comparison import compare_cells
-from gem_ma.scores.copies import Copies
+from gem_ma.scores.groups import Copies
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.studies import Cell, scores_of
 from gem_ma.system.files import damage

@@ -22,7 +22,7 @@ from gem_ma.runs.plans import open_policies, try_seats
 from gem_ma.runs.store import RunFolder
 from gem_ma.runs.used import files_used
 from gem_ma.runs.worlds import Worlds, worlds_of
-from gem_ma.scores.verdicts import heads_of, success_row
+from gem_ma.scores.judge import heads_of, success_row
 
 
 @dataclass

@@ -44,7 +44,7 @@ from gem_ma.runs.open import Opened
 from gem_ma.runs.plans import scenario_of
 from gem_ma.runs.store import RunFolder
 from gem_ma.runs.worlds import Worlds
-from gem_ma.scores.verdicts import noting
+from gem_ma.scores.judge import noting
 from gem_ma.system.files import MOST_LINE, append, is_file, read, remove
 
 # Plays in which a person has a seat, at a terminal or in a browser: which config is played. Who

@@ -19,8 +19,7 @@ from gem_ma.runs.store.lines import read_resolved
 from gem_ma.runs.store.names import with_changes
 from gem_ma.runs.store.used import changed_data, changed_rules, differing
 from gem_ma.runs.worlds import Worlds
-from gem_ma.scores.judge import Judge
-from gem_ma.scores.verdicts import repeating
+from gem_ma.scores.judge import Judge, repeating
 from gem_ma.system.files import damage
 
 Say = Callable[[str], None]

@@ -16,11 +16,9 @@ from typing import Any
 
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.spelling import decimal
-from gem_ma.scores.copies import ONE_PLAY
-from gem_ma.scores.groups import RETURN, SUCCESS
-from gem_ma.scores.pairs import NO_PAIR, by_play, one_difference, paired_difference
+from gem_ma.scores.groups import ONE_PLAY, RETURN, SUCCESS
 from gem_ma.scores.stats import RESAMPLES, holm
-from gem_ma.scores.studies import Cell
+from gem_ma.scores.studies import NO_PAIR, Cell, by_play, one_difference, paired_difference
 
 PAIRED_BY = ("task", "seed")
 SURE = 0.05  # an adjusted p below is called a difference

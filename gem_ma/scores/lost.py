@@ -12,8 +12,8 @@ from typing import Any
 
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.scores.groups import Kinds, Labels, Measures, labels_if_any, labels_of, values_of
-from gem_ma.scores.pairs import Id
 
+Id = tuple[str, int, int]  # task, seed, repeat
 MOST = 1_000  # rows of one run; `count` counts all
 OTHERS = 50_000  # of the rest the ids alone, so that every play is known as won or lost
 

@@ -5,7 +5,7 @@ A mean stands over the episodes that ended by themselves or by a driver's limit 
 ones (code outside the agents) and INTERRUPTED ones (*excluded*) are counted beside it; the score
 is given once more with every failed episode as 0, and with excluded ones at their worst and
 best. Independent units are tasks; where a run plays a single task, its seeds. Plays that are
-copies of one (`gem_ma.scores.copies`) have no interval.
+copies of one (`gem_ma.scores.groups`) have no interval.
 
 Of a run of several worlds (`Episode.world`) every name of an agent, a measure and a label has its
 world before it, and `worlds` has the scores of each world as if it had been played alone.
@@ -22,12 +22,13 @@ from typing import Any, NamedTuple
 
 from gem_ma.kernel.episode import End, Entry, Episode
 from gem_ma.scores.columns import Columns
-from gem_ma.scores.copies import Copies, as_one_play
 from gem_ma.scores.groups import (
     RETURN,
+    Copies,
     Kinds,
     Labels,
     Measures,
+    as_one_play,
     check_rate,
     interval,
     labelled,

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gem_ma.pages.live.leagues import read_league
+from gem_ma.pages.live.leagues import facts_of, payoffs, read_league, standings
 from gem_ma.pages.live.site import Site
-from gem_ma.pages.static.league import facts_of, payoffs, standings
 from tests.command_line import gem_ma
 from tests.hostile import TRAINING
 from tests.payloads import PAYLOADS, held

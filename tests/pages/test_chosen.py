@@ -15,7 +15,7 @@ import pytest
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ScenarioError, StoreError
 from gem_ma.kernel.types import Action, Message, Reply, ToolCall, Turn, Usage
-from gem_ma.pages.static.chosen import EPISODES, MOST, REST, choose, kinds_of
+from gem_ma.pages.static.folder import EPISODES, MOST, REST, choose, kinds_of
 from gem_ma.pages.static.report import Section, write_report
 from gem_ma.pages.static.transcript import transcript
 from gem_ma.runs.store import RunFolder

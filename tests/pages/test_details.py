@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.types import Action, Turn
-from gem_ma.pages.static.details import details
+from gem_ma.pages.static.figures import axis_of
 from gem_ma.pages.static.learning import own_curves
-from gem_ma.pages.static.marks import axis_of
 from gem_ma.pages.static.plots import Mark, heatmap, share_bar, whisker_chart
 from gem_ma.pages.static.report import Section, write_report
-from gem_ma.pages.static.scores import scores
+from gem_ma.pages.static.scores import details, scores
 from gem_ma.runs.store import RunFolder
 from gem_ma.scores.judge import Judge
 

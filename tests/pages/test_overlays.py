@@ -14,9 +14,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from gem_ma.pages.live.overlays import View, csv_file, lines_of, read_training, smoothed, svg_file
 from gem_ma.pages.live.site import Site
-from gem_ma.pages.static.overlay import View, lines_of, read_training, smoothed
-from gem_ma.pages.static.plot_files import csv_file, svg_file
 from gem_ma.pages.static.svg import Line
 from gem_ma.runs.store import RunFolder
 from tests.payloads import PAYLOADS, folder_name

@@ -20,8 +20,8 @@ from jinja2 import UndefinedError
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import StoreError
 from gem_ma.kernel.types import Action, Image, Message, Reply, Tool, ToolCall, Turn
-from gem_ma.pages.static.chosen import EPISODES, Leading
-from gem_ma.pages.static.curves import Curves, chart
+from gem_ma.pages.static.figures import Curves, chart
+from gem_ma.pages.static.folder import EPISODES, Leading
 from gem_ma.pages.static.page import Html, render, table
 from gem_ma.pages.static.plots import Mark, whisker_chart
 from gem_ma.pages.static.report import PlainTable, Section, learning_curves, write_report

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gem_ma.pages.static.curves import Curves, chart
+from gem_ma.pages.static.figures import Curves, chart
 from gem_ma.pages.static.page import page
 from gem_ma.pages.static.svg import short, ticks
 from tests.browser import Browser

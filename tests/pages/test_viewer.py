@@ -15,10 +15,9 @@ import pytest
 from gem_ma.cli.main import main
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.pages.live import index
+from gem_ma.pages.live import run as live_run
 from gem_ma.pages.live import run as viewed
-from gem_ma.pages.live.index import Index
-from gem_ma.pages.live.run import id_of
+from gem_ma.pages.live.run import Index, id_of
 from gem_ma.pages.live.site import Site
 from gem_ma.pages.static.folder import MOST_JUDGED
 from gem_ma.record.codec import load_episode
@@ -156,7 +155,7 @@ def test_a_run_whose_rules_are_not_there_is_read_once_and_its_damage_is_told(
     resolved = copied / "resolved.yaml"
     resolved.write_text(re.sub(r"\bid: \w+", "id: gone.py:Game", resolved.read_text()))
     opened: list[str] = []
-    for module in (lines, index):
+    for module in (lines, live_run):
         monkeypatch.setattr(module, "stream", _noted(opened, module.stream))
     # the index, and nobody beside it
     run = Site(copied.parent).run(["one"])[0]

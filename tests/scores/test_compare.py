@@ -15,7 +15,7 @@ import pytest
 from gem_ma import registry
 from gem_ma.cli.main import main
 from gem_ma.scores.comparison import bounds_text, compare_cells, verdict_of
-from gem_ma.scores.copies import ONE_PLAY
+from gem_ma.scores.groups import ONE_PLAY
 from gem_ma.scores.studies import Cell, difference_text, study_summary
 from tests.hostile import one_line
 

@@ -24,7 +24,7 @@ from gem_ma.engines.small.human import typed_call
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.kernel.types import Action, Asked, Turn
-from gem_ma.pages.static.beside import add_row, read_rows
+from gem_ma.pages.static.notes import add_row, read_rows
 from gem_ma.record.codec import from_json, to_json
 from gem_ma.runs.open import Opened
 from gem_ma.runs.worlds import World, Worlds

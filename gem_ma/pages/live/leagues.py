@@ -3,7 +3,8 @@ whom, how far from an equilibrium. It reads what the run keeps for itself, and p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,12 @@ from gem_ma.pages.live.answers import (
     section,
     served,
 )
+from gem_ma.pages.static.figures import Curves, chart, figure
 from gem_ma.pages.static.folder import manifest, resolved
-from gem_ma.pages.static.league import LeagueFacts, distances, facts_of, payoffs, standings
-from gem_ma.pages.static.learning import flatten, series_of
-from gem_ma.pages.static.page import Html, warning
+from gem_ma.pages.static.learning import flatten, place_of, series_of
+from gem_ma.pages.static.page import Html, scrolled, table, text, warning
+from gem_ma.pages.static.plots import Mark, heatmap
+from gem_ma.pages.static.svg import CLASSES, Point
 from gem_ma.record.json_text import load_json
 from gem_ma.runs.store import read_metrics
 from gem_ma.system import files
@@ -106,3 +109,126 @@ def _state(place: Path) -> Mapping[str, Any]:
         state = trainer.get("league") if isinstance(trainer, Mapping) else None
         return state if isinstance(state, Mapping) else {}
     return {}
+
+
+# -- drawings --------------------------------------------------------------------------------------
+
+
+DISTANCES = ("exploitability", "nash_conv")
+MOST_PLAYERS = 16  # of the matrix
+Wins = Mapping[tuple[str, str], float]  # (i, j) -> wins of i over j, half the ties included
+
+
+@dataclass(frozen=True, slots=True)
+class LeagueFacts:
+    """What a run folder tells of its league. `members`: name -> policy, version, step at which it
+    came in; `ratings`: (step, name -> points, or the reason why there are none)."""
+
+    members: Mapping[str, tuple[str, int, int]]
+    wins: Wins
+    ratings: Sequence[tuple[float, Mapping[str, float] | str]]
+    numbers: Mapping[str, Sequence[Point]]
+
+
+def distances(facts: LeagueFacts) -> list[Html]:
+    """A chart for each distance from an equilibrium that an exam measured; they are points."""
+    drawings = []
+    for distance in DISTANCES:
+        lines = {
+            place_of(key)[2]: [list(points)]
+            for key, points in facts.numbers.items()
+            if place_of(key)[1] == distance
+        }
+        curves = Curves(distance, lines, y_label=distance, exams=set(lines))
+        drawings.append(chart(curves))
+    return [*filter(None, drawings)]
+
+
+def standings(facts: LeagueFacts) -> list[Html]:
+    """Ratings over the steps, then everybody who played: the strongest first."""
+    rated = [(step, points) for step, points in facts.ratings if not isinstance(points, str)]
+    last: Mapping[str, float] = rated[-1][1] if rated else {}
+    told = facts.ratings[-1][1] if facts.ratings else ""
+    parts = [Html(f'<p class="warn">{text(told)}</p>')] if isinstance(told, str) and told else []
+    # the strongest of the end: a chart has room for a few
+    shown = list(last)[:CLASSES]
+    lines = {name: [[(step, of[name]) for step, of in rated if name in of]] for name in shown}
+    note = f"the {len(shown)} strongest of {len(last)}" if len(shown) < len(last) else ""
+    parts.append(
+        chart(
+            Curves("ratings", lines, y_label="points; 400 are odds of 10 to 1", note=note)
+            if len(rated) > 1
+            else Curves("", {})
+        )
+    )
+    names = sorted(_players(facts), key=lambda name: (-last.get(name, float("-inf")), name))
+    rows = [_standing(name, facts, last) for name in names]
+    head = ("player", "rating", "games", "share won", "policy", "version", "since step")
+    caption = (
+        "Points have mean 0; a tie is half a win. Who is no snapshot plays with its weights of now."
+    )
+    return [*filter(None, parts), *([table(head, rows, caption=caption)] if rows else [])]
+
+
+def _players(facts: LeagueFacts) -> dict[str, None]:
+    """Everybody: the members of the pool, and who else played or was rated."""
+    last = facts.ratings[-1][1] if facts.ratings else {}
+    met: Iterable[str] = (name for pair in facts.wins for name in pair)
+    return dict.fromkeys([*facts.members, *met, *(() if isinstance(last, str) else last)])
+
+
+def _standing(name: str, facts: LeagueFacts, last: Mapping[str, float]) -> list[object]:
+    won = sum(count for (player, _), count in facts.wins.items() if player == name)
+    lost = sum(count for (_, other), count in facts.wins.items() if other == name)
+    games = won + lost
+    rating = f"{last[name]:+.0f}" if name in last else ""
+    share = f"{won / games:.3f}" if games else ""
+    return [name, rating, f"{games:.0f}", share, *facts.members.get(name, ("", "", ""))]
+
+
+def payoffs(facts: LeagueFacts) -> Html:
+    """Who beats whom: the share of the games that the row won against the column."""
+    games: dict[str, float] = {}
+    for pair, count in facts.wins.items():
+        for name in pair:
+            games[name] = games.get(name, 0.0) + count
+    # those who played most; in the order in which they came
+    kept = sorted(games, key=lambda name: -games[name])[:MOST_PLAYERS]
+    order = [name for name in _players(facts) if name in kept]
+    cells: dict[tuple[str, str], Mark] = {}
+    rows = []
+    for row in order:
+        for column in order:
+            won = facts.wins.get((row, column), 0.0)
+            met = won + facts.wins.get((column, row), 0.0)
+            if met and row != column:
+                cells[row, column] = Mark(won / met)
+                rows.append([row, column, f"{met:.0f}", f"{won / met:.3f}"])
+    left = len(games) - len(order)
+    title = "share of the games that the row won against the column"
+    drawing = heatmap(order, order, cells, title=title, rate=True, better="more")
+    numbers = table(("row", "column", "games", "share won"), rows, numbers=True)
+    folded = f"<details><summary>Numbers</summary>{numbers}</details>"
+    note = f'<p class="hint">{left} who played less are left out</p>' if left else ""
+    if not cells:
+        return Html("")
+    return figure(title, scrolled(drawing, title), note, folded)
+
+
+def facts_of(
+    state: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], numbers: Mapping[str, Any]
+) -> LeagueFacts:
+    """The facts out of what a checkpoint holds of a league, and the rows that it logged. Raises
+    KeyError, TypeError or ValueError where they are of another shape."""
+    members = {
+        f"{policy}@{version}": (str(policy), int(version), int(step))
+        for policy, version, step, *_ in state.get("members", ())
+    }
+    wins = {(str(i), str(j)): float(won) for i, j, won, *_ in state.get("games", ())}
+    ratings = [(float(row["step"]), _ratings(row["ratings"])) for row in rows]
+    return LeagueFacts(members, wins, ratings, numbers)
+
+
+def _ratings(value: Any) -> Mapping[str, float] | str:
+    # who never met cannot be compared: then a sentence stands there
+    return value if isinstance(value, str) else {str(k): float(v) for k, v in value.items()}

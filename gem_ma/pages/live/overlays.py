@@ -1,9 +1,20 @@
-"""The page of curves: a number of several trainings in one chart, and the same chart as files."""
+"""The page of curves: a number of several trainings in one chart, over updates, tokens or time,
+smoothed, runs that differ in their seed alone as one line; and the same chart as files for a paper,
+SVG with its colours inside and CSV as exact as it was recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import csv
+import io
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, NamedTuple
 
 from gem_ma.kernel.errors import ConfigError, GemMaError
 from gem_ma.pages.live.answers import (
@@ -15,19 +26,21 @@ from gem_ma.pages.live.answers import (
     run_address,
     served,
 )
-from gem_ma.pages.static.curves import Curves, chart
-from gem_ma.pages.static.overlay import (
-    AXES,
-    SMOOTHING,
-    Training,
-    View,
-    keys_of,
-    lines_of,
-    read_training,
+from gem_ma.pages.static.figures import Curves, chart
+from gem_ma.pages.static.folder import resolved
+from gem_ma.pages.static.learning import (
+    GROUPS,
+    SCORES,
+    exam_keys,
+    flat_metrics,
+    place_of,
+    series_of,
+    times_of,
 )
-from gem_ma.pages.static.page import Html, render
-from gem_ma.pages.static.plot_files import csv_file, svg_file
-from gem_ma.pages.static.svg import Line
+from gem_ma.pages.static.page import Html, render, text
+from gem_ma.pages.static.svg import CLASSES, Line, Point, line_chart, line_of, marker
+from gem_ma.runs.store import read_timings
+from gem_ma.runs.store.names import changed_keys
 from gem_ma.system.files import damage
 
 if TYPE_CHECKING:
@@ -133,3 +146,252 @@ def _note(view: View) -> str:
     smooth = f"smoothed by {view.smoothing:g}, the thin lines are not" if view.smoothing else ""
     place = f"a point stands at the mean of its seeds' {AXES[view.axis]}"
     return "; ".join([smooth] * bool(smooth) + [place] * (view.fold and view.axis != "step"))
+
+
+# -- the lines -------------------------------------------------------------------------------------
+
+
+# what stands on the horizontal axis -> its name in the chart
+AXES = {"step": "step", "tokens": "tokens trained", "time": "seconds"}
+SMOOTHING = ("0", "0.5", "0.8", "0.9", "0.95", "0.99")
+Progress = Callable[[float], float | None]
+
+
+class Seeds(Container[str]):
+    """The settings in which the runs of one line may differ: `run.seed`, and those that a config
+    derives from it."""
+
+    def __contains__(self, key: object) -> bool:
+        return str(key).rpartition(".")[2] == "seed"
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """The numbers of one run folder by their flat keys; `exams`: keys whose points are exams."""
+
+    name: str
+    numbers: Mapping[str, Sequence[Point]]
+    exams: frozenset[str]
+    progress: Mapping[str, Progress]  # axis -> where a step lies on it
+    settings: Mapping[str, object]
+
+
+class View(NamedTuple):
+    """How a number is drawn."""
+
+    key: str
+    axis: str = "step"
+    smoothing: float = 0.0
+    fold: bool = True  # seeds into one line
+
+
+def read_training(name: str, path: Path) -> Training:
+    """What a chart needs of a run folder. Raises StoreError for damage."""
+    rows = flat_metrics(path)
+    trained: dict[float, float] = {}
+    for row in rows:
+        counts = [
+            float(value)
+            for key, value in row.items()
+            # of every policy that learns; `rows` and `turns` are other sizes of the same
+            if key.startswith("policies/") and key.endswith("/tokens") and _is_number(value)
+        ]
+        step = row.get("step")
+        if counts and isinstance(step, (int, float)):
+            trained[float(step)] = sum(counts)
+    seconds = {
+        float(step): float(row["step_s"])
+        for step, row in read_timings(path).items()
+        if _is_number(row.get("step_s"))
+    }
+    progress: dict[str, Progress] = {"step": lambda step: step}
+    progress |= {"tokens": _summed(trained), "time": _summed(seconds)}
+    numbers = {**series_of(rows), **times_of(path)}
+    return Training(name, numbers, frozenset(exam_keys(path)), progress, resolved(path))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _summed(amounts: Mapping[float, float]) -> Progress:
+    """Step -> all that came up to it; None everywhere where nothing was recorded."""
+    steps = sorted(amounts)
+    sums = list(accumulate((amounts[step] for step in steps), initial=0.0))
+    # the first exam is before the first update: at 0
+    return lambda step: sums[bisect_right(steps, step)] if steps else None
+
+
+def keys_of(trainings: Sequence[Training]) -> dict[str, dict[str, str]]:
+    """Group -> flat key -> its name, of all numbers that make a curve in one of the runs; in the
+    order of the page of a training."""
+    named: dict[str, tuple[str, str]] = {}
+    for training in trainings:
+        for key, points in training.numbers.items():
+            if len(points) > 1:
+                group, title, line = place_of(key)
+                named[key] = (group, f"{title}: {line}" if line else title)
+    ranks = {begin: rank for rank, begin in enumerate(SCORES)}
+
+    def rank(key: str) -> int:
+        title = named[key][1]
+        return next((ranks[begin] for begin in SCORES if title.startswith(begin)), len(SCORES))
+
+    order = sorted(named, key=rank)
+    groups = {
+        group: {key: named[key][1] for key in order if named[key][0] == group}
+        for group in (*GROUPS, "")
+    }
+    return {group or "Other": keys for group, keys in groups.items() if keys}
+
+
+def families(trainings: Sequence[Training], fold: bool) -> list[list[Training]]:
+    """Runs that are drawn as one line: those with the same settings but for the seed."""
+    groups: list[list[Training]] = []
+    for training in trainings:
+        same = (
+            group
+            for group in groups
+            if fold and not changed_keys(dict(group[0].settings), dict(training.settings), Seeds())
+        )
+        group = next(same, None)
+        if group is None:
+            groups.append([training])
+        else:
+            group.append(training)
+    return groups
+
+
+def lines_of(trainings: Sequence[Training], view: View) -> list[Line]:
+    """A line for each family: the mean of its seeds at each step that all of them have, with the
+    unsmoothed means behind it. Exams are never smoothed: they stand alone."""
+    return [_line(group, view) for group in families(trainings, view.fold)]
+
+
+def _line(group: Sequence[Training], view: View) -> Line:
+    is_exam = all(view.key in training.exams for training in group)
+    weight = 0.0 if is_exam else view.smoothing
+    seeds = [training.numbers.get(view.key, ()) for training in group]
+    line = line_of(_label(group), [smoothed(points, weight) for points in seeds], is_exam)
+    raw = line_of("", seeds).mean if weight else ()
+    # where each seed is at a step: of several seeds it is their mean
+    places = [[training.progress[view.axis](step) for training in group] for step in line.x]
+    xs = tuple(fmean(x for x in place if x is not None) for place in places if None not in place)
+    # a seed tells of all its steps or of none, so what is left out is all of a line
+    if len(xs) < len(line.x):
+        return Line(line.label, (), (), (), (), line.seeds, is_exam)
+    return line._replace(x=xs, raw=raw)
+
+
+def _label(group: Sequence[Training]) -> str:
+    more = len(group) - 1
+    return group[0].name + (f" and {more} more seed{'s' * (more > 1)}" if more else "")
+
+
+def smoothed(points: Sequence[Point], weight: float) -> list[Point]:
+    """The running mean in which each older point counts `weight` times as much as the next one;
+    free of the pull to 0 at its beginning.
+
+    >>> smoothed([(0, 4.0), (1, 4.0), (2, 0.0)], 0.5)
+    [(0, 4.0), (1, 4.0), (2, 1.7142857142857142)]
+    """
+    # what is not finite is a gap, and would spoil all that follows
+    known = [(x, y) for x, y in points if math.isfinite(y)]
+    if not weight:
+        return known
+    total = share = 0.0
+    means = []
+    for x, y in known:
+        total = weight * total + (1 - weight) * y
+        share = weight * share + (1 - weight)
+        means.append((x, total / share))
+    return means
+
+
+# -- the chart as a file ---------------------------------------------------------------------------
+
+
+# pixels: chart, its title, a row of the legend
+_WIDTH = 720
+_CHART = 300
+_TITLE = 26
+_ROW = 20
+_INK = "#1d1f23"
+_SOFT = "#5d626c"
+_RULE = "#dedbd2"
+_COLOURS = (
+    *("#1f5fbf", "#a84a08", "#0d6f4e", "#8b3fb8"),
+    *("#a8123e", "#0a6a7a", "#7a6a00", "#5d626c"),
+)
+_DASHES = ("", "7 4", "2 4", "10 3 2 3")
+_FONT = 'font-family="sans-serif"'
+_CLASS = re.compile(r' class="([^"]*)"')
+# a cell that begins so is a formula to the programs that open such files
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def svg_file(lines: Sequence[Line], *, title: str, x_label: str, y_label: str) -> str:
+    """The chart as a file; "" where nothing is to be drawn."""
+    drawn = [line for line in lines if line.x][:CLASSES]
+    chart = line_chart(drawn, title=title, x_label=x_label, y_label=y_label)
+    if not chart:
+        return ""
+    inside = chart[chart.index(">") + 1 : chart.rindex("</svg>")]
+    height = _TITLE + _CHART + _ROW * len(drawn) + 10
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}"'
+        f' viewBox="0 0 {_WIDTH} {height}"><rect width="{_WIDTH}" height="{height}" fill="#fff"/>',
+        f'<text x="12" y="18" font-size="14" font-weight="600" fill="{_INK}" {_FONT}>',
+        f'{text(title)}</text><g transform="translate(0,{_TITLE})">{inside}</g>',
+    ]
+    for number, line in enumerate(drawn):
+        y = _TITLE + _CHART + 10 + _ROW * number
+        sample = f'<line class="line s{number}" x1="12" x2="42" y1="{y}" y2="{y}"/>'
+        parts.append(marker(number, 27, y, 4.0) if line.markers else sample)
+        words = f'x="52" y="{y + 4}" font-size="12" fill="{_INK}"'
+        parts.append(f"<text {words} {_FONT}>{text(line.label)}</text>")
+    return _CLASS.sub(_attributes, "".join([*parts, "</svg>\n"]))
+
+
+def _attributes(named: re.Match[str]) -> str:
+    """What a class of the page looks like, as attributes: a file has no style sheet."""
+    names = named[1].split()
+    number = next((int(name[1:]) for name in names if re.fullmatch(r"s\d", name)), 0)
+    colour = _COLOURS[number % CLASSES]
+    dash = _DASHES[number % 4]
+    looks = {
+        "grid": f'stroke="{_RULE}"',
+        "axis": f'stroke="{_SOFT}"',
+        "tick": f'fill="{_SOFT}" font-size="11.5" {_FONT}',
+        "name": f'fill="{_SOFT}" font-size="11.5" {_FONT}',
+        "raw": f'fill="none" stroke="{colour}" stroke-opacity="0.3"',
+        "line": f'fill="none" stroke="{colour}" stroke-width="2.2" stroke-linejoin="round"'
+        + (f' stroke-dasharray="{dash}"' if dash else ""),
+        "band": f'fill="{colour}" fill-opacity="0.16"',
+        "leader": f'stroke="{colour}" stroke-width="2" stroke-opacity="0.6"',
+        "hollow": f'fill="#fff" stroke="{colour}" stroke-width="1.8"',
+        "dot": f'fill="{colour}"',
+    }
+    return next((f" {look}" for name, look in looks.items() if name in names), "")
+
+
+def csv_file(lines: Sequence[Line], *, x_label: str) -> str:
+    """One row for each point that is drawn, all lines below each other. Numbers stand with all
+    their digits; `unsmoothed` is empty where nothing was smoothed."""
+    file = io.StringIO()
+    rows = csv.writer(file, lineterminator="\n")
+    rows.writerow(("line", "seeds", x_label, "mean", "low", "high", "unsmoothed"))
+    for line in lines:
+        raw = line.raw or ("",) * len(line.x)
+        for values in zip(line.x, line.mean, line.low, line.high, raw, strict=True):
+            rows.writerow((_harmless(line.label), line.seeds, *map(_exact, values)))
+    return file.getvalue()
+
+
+def _exact(value: object) -> str:
+    return value if isinstance(value, str) else repr(value)
+
+
+def _harmless(label: str) -> str:
+    # the name of a run could be a command
+    return f"'{label}" if label.startswith(_FORMULA) else label

@@ -22,9 +22,7 @@ from gem_ma.pages.live.answers import (
 )
 from gem_ma.pages.static.page import Html, render, table
 from gem_ma.pages.static.report import Section, sections_page
-from gem_ma.pages.static.study import study_sections
-from gem_ma.pages.static.study_facts import study_facts
-from gem_ma.pages.static.study_plots import short_axis
+from gem_ma.pages.static.study import short_axis, study_facts, study_sections
 from gem_ma.system import files
 
 if TYPE_CHECKING:

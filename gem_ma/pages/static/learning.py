@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gem_ma.pages.static.curves import Curves, chart
+from gem_ma.pages.static.figures import Curves, chart
 from gem_ma.pages.static.page import Html, text
 from gem_ma.pages.static.svg import Point
 from gem_ma.runs.store import read_metrics, read_timings

@@ -3,7 +3,7 @@ learning curves and transcripts in lanes.
 
 It reads run folders (episodes, metrics, summary, manifest) and nothing else; it needs no server,
 makes no request and opens from a disk. Every plot has its numbers as a table below it. Which
-episodes it holds, lost ones first, is decided in `gem_ma.pages.static.chosen`, and it says which it
+episodes it holds, lost ones first, is decided in `gem_ma.pages.static.folder`, and it says which it
 leaves out.
 """
 
@@ -15,14 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.kernel.errors import StoreError
-from gem_ma.pages.static.curves import Curves, chart
-from gem_ma.pages.static.details import baselines, details
 from gem_ma.pages.static.facts import command_of, facts_block
+from gem_ma.pages.static.figures import Curves, chart
 from gem_ma.pages.static.folder import Loaded, load, manifest, resolved, summary_file
 from gem_ma.pages.static.learning import flat_metrics, own_curves, series_of
-from gem_ma.pages.static.lost import lost_table
 from gem_ma.pages.static.page import Html, page, render, table, text, warning
-from gem_ma.pages.static.scores import before_and_after, by_world, counts, scores
+from gem_ma.pages.static.scores import (
+    baselines,
+    before_and_after,
+    by_world,
+    counts,
+    details,
+    lost_table,
+    scores,
+)
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.metrics import Success
 from gem_ma.system.files import damage, replace_file

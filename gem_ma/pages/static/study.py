@@ -1,9 +1,8 @@
-"""The page of a study: for each score that is compared a heatmap, differences against the
-reference, how the axes interact; then every score.
+"""The page of a study: what was run, for each score that is compared a heatmap, differences against
+the reference, how the axes interact; then every score.
 
-It reads the summary of `gem_ma.scores.studies` and links to the pages of the cells, which
-hold the transcripts.
-"""
+It reads the summary of `gem_ma.scores.studies`, and of what was run the folders of the cells, whose
+pages hold the transcripts."""
 
 from __future__ import annotations
 
@@ -13,13 +12,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from gem_ma.kernel.errors import GemMaError
 from gem_ma.kernel.spelling import decimal
-from gem_ma.pages.static.marks import RATE, axis_name, axis_of, interval_cell
-from gem_ma.pages.static.page import Html, table, text
+from gem_ma.pages.static.facts import facts_block
+from gem_ma.pages.static.figures import RATE, axis_name, axis_of, figure, interval_cell
+from gem_ma.pages.static.page import Html, scrolled, table, text
+from gem_ma.pages.static.plots import Mark, heatmap, whisker_chart
 from gem_ma.pages.static.report import Section, write_report
-from gem_ma.pages.static.study_facts import study_facts
-from gem_ma.pages.static.study_plots import heat, interaction, is_rate, margins, short_axis
-from gem_ma.scores.groups import interval_text
+from gem_ma.runs.store import read_manifest, read_resolved, read_summary
+from gem_ma.scores.groups import SUCCESS, interval_text
 from gem_ma.scores.studies import difference_text
 
 Summary = Mapping[str, Any]
@@ -184,3 +185,221 @@ def _link(path: Path, run: str) -> Html:
 
 def _unbroken(words: str) -> Html:
     return Html(f'<span class="interval">{text(words)}</span>')
+
+
+# -- drawings, each with its table -----------------------------------------------------------------
+
+
+def short_axis(axis: str) -> str:
+    """An axis without its section: `agents.user` is `user`."""
+    return axis.split(".", 1)[-1]
+
+
+def heat(summary: Summary, score: str) -> Html:
+    """A heatmap of two axes; of one axis a row of points."""
+    axes = summary["axes"]
+    if len(axes) == 1:
+        ((axis, names),) = axes.items()
+        marks = {cell["names"][axis]: _mark(cell["scores"].get(score)) for cell in summary["cells"]}
+        y_range = (0.0, 1.0) if is_rate(summary, score) else None
+        svg = whisker_chart(
+            {score: [marks[name] for name in names]},
+            names,
+            title=score,
+            x_label=short_axis(axis),
+            y_label=score,
+            y_range=y_range,
+            # names have no order between which a line could run
+            joined=False,
+        )
+        return figure(f"{score} by {short_axis(axis)}", svg)
+    if len(axes) > 2:
+        # a drawing has two axes: of three or more each pair gets one
+        return Html("".join(_pair(summary, one, score) for one in summary["interactions"][score]))
+    (rows, row_names), (columns, column_names) = axes.items()
+    values = {
+        (cell["names"][rows], cell["names"][columns]): _mark(cell["scores"].get(score))
+        for cell in summary["cells"]
+    }
+    title = f"{score}: {short_axis(rows)} (rows) x {short_axis(columns)} (columns)"
+    known = {key: mark for key, mark in values.items() if mark is not None}
+    return _shaded(
+        summary,
+        score,
+        title,
+        heatmap(row_names, column_names, known, title=title, **_look(summary, score)),
+    )
+
+
+def _pair(summary: Summary, pair: Mapping[str, Any], score: str) -> Html:
+    """Two of several axes, the others averaged out."""
+    rows, columns = pair["axes"]
+    names = [
+        list(dict.fromkeys(cell["names"][axis] for cell in pair["cells"]))
+        for axis in (rows, columns)
+    ]
+    values = {
+        (cell["names"][rows], cell["names"][columns]): Mark(cell["mean"]) for cell in pair["cells"]
+    }
+    title = (
+        f"{score}: {short_axis(rows)} (rows) x {short_axis(columns)} (columns), mean over the other"
+        " axes"
+    )
+    return _shaded(
+        summary,
+        score,
+        title,
+        heatmap(names[0], names[1], values, title=title, **_look(summary, score)),
+    )
+
+
+def interaction(pair: Mapping[str, Any], score: str, rate: bool) -> Html:
+    """Lines that are not parallel are an interaction; the table says by how much."""
+    rows, columns = pair["axes"]
+    names = list(dict.fromkeys(cell["names"][rows] for cell in pair["cells"]))
+    # without whiskers: the intervals of single means say nothing about parallel lines
+    lines: dict[str, list[Mark | None]] = {}
+    for cell in pair["cells"]:
+        lines.setdefault(cell["names"][columns], []).append(Mark(cell["mean"]))
+    title = f"{score} of {short_axis(columns)} over {short_axis(rows)}"
+    # means of several cells may be close: a rate is still drawn on its whole range
+    y_range = (0.0, 1.0) if rate else None
+    svg = whisker_chart(
+        lines, names, title=title, x_label=short_axis(rows), y_label=score, y_range=y_range
+    )
+    entries = []
+    for cell in pair["cells"]:
+        known = cell["low"] is not None and cell["high"] is not None
+        # an interval that cannot be told, as of a single task, makes nothing bold
+        numbers = (cell["effect"], cell["low"], cell["high"])
+        words = [decimal(number, *numbers, plus=True) for number in numbers]
+        effect = f"{words[0]} [{', '.join(words[1:]) if known else 'n/a'}]"
+        clear = known and (cell["low"] > 0 or cell["high"] < 0)
+        entries.append(
+            [
+                cell["names"][rows],
+                cell["names"][columns],
+                decimal(cell["mean"]),
+                Html(f"<strong>{effect}</strong>") if clear else effect,
+            ]
+        )
+    caption = (
+        f"What a cell has beyond its row and its column, over {pair['units']} tasks (or seeds) that"
+        " all cells played; bold: the interval leaves 0 out."
+    )
+    return figure(
+        title,
+        svg,
+        table(
+            [short_axis(rows), short_axis(columns), "mean", "interaction"], entries, caption=caption
+        ),
+    )
+
+
+def margins(summary: Summary, score: str) -> Html:
+    whole = [
+        estimate for names in summary["margins"][score].values() for estimate in names.values()
+    ]
+    # one axis for the table, or its marks could not be compared
+    marks = RATE if is_rate(summary, score) else axis_of(whole)
+    rows = [
+        [short_axis(axis), name, interval_cell(estimate, marks), estimate["n"]]
+        for axis, names in summary["margins"][score].items()
+        for name, estimate in names.items()
+    ]
+    caption = f"{score} of each name, mean over all cells that have it, on what every cell played"
+    if not rows:
+        return Html("")
+    return table(["axis", "name", axis_name("mean", marks), "tasks"], rows, caption=caption)
+
+
+def is_rate(summary: Summary, score: str) -> bool:
+    return score == SUCCESS or score in summary.get("rates", ())
+
+
+def _better(summary: Summary, score: str) -> str:
+    """`more`, `less`, or "" where the scenario does not say."""
+    # a return is what an agent is paid for; of other scores only the scenario knows
+    known = {SUCCESS: "more", **summary.get("better", {})}
+    return str(known.get(score, "more" if score.startswith("return ") else ""))
+
+
+def _shading(better: str) -> str:
+    words = {"more": "darker is more, which is better", "less": "darker is less, which is better"}
+    return words.get(better, "grey: darker is more; the scenario does not say which way is better")
+
+
+def _look(summary: Summary, score: str) -> dict[str, Any]:
+    return {"rate": is_rate(summary, score), "better": _better(summary, score)}
+
+
+def _shaded(summary: Summary, score: str, title: str, svg: str) -> Html:
+    if not svg:
+        return figure(title, "")
+    shading = text(_shading(_better(summary, score)))
+    return figure(title, f"<figcaption>{shading}</figcaption>{scrolled(svg, title)}")
+
+
+def _mark(one: Mapping[str, Any] | None) -> Mark | None:
+    return Mark(one["mean"], one["low"], one["high"]) if one and one["mean"] is not None else None
+
+
+# -- what was run ----------------------------------------------------------------------------------
+
+
+def study_facts(path: Path, summary: Summary) -> Html:
+    """What was run: the axes, all cells' counts, cost and tokens; the rest as the reference
+    cell's folder records it."""
+    folders = [path / str(cell["run"]) for cell in summary["cells"] if cell["run"]]
+    reference = next(
+        (
+            path / str(cell["run"])
+            for cell in summary["cells"]
+            if cell["names"] == summary["reference"] and cell["run"]
+        ),
+        None,
+    )
+    # what every cell shares is recorded in each; the reference speaks for all
+    manifest, resolved = (_stored(read, reference) for read in (read_manifest, read_resolved))
+    whole: dict[str, Any] = {
+        key: sum(cell[key] for cell in summary["cells"]) for key in ("ok", "failed", "excluded")
+    }
+    # summed over all cells, since a study is paid as a whole
+    whole |= {"ends": {}, "tokens": {}, "costs": {}}
+    for stored in (_stored(read_summary, folder) for folder in folders):
+        for end, count in (stored.get("ends") or {}).items():
+            whole["ends"][end] = whole["ends"].get(end, 0) + count
+        for name in ("tokens", "costs"):
+            for agent, counts in (stored.get(name) or {}).items():
+                whole[name][agent] = _added(whole[name].get(agent), counts)
+    axes = {short_axis(axis): ", ".join(names) for axis, names in summary["axes"].items()}
+    design = {
+        "cells": len(summary["cells"]),
+        **axes,
+        "reference": " x ".join(summary["reference"].values()),
+    }
+    varied = (
+        "Cast, models, seeds and config are those of the reference cell; the axes say what differs."
+    )
+    if not manifest:
+        return Html("")
+    block = facts_block("", manifest, resolved, {**whole, **design}, folded=False)
+    return Html(f'{block}<p class="hint">{varied}</p>')
+
+
+def _stored(read: Callable[[Path], dict[str, Any] | None], folder: Path | None) -> dict[str, Any]:
+    try:
+        return (read(folder) if folder is not None else None) or {}
+    except GemMaError:  # a folder that is gone or damaged: the page tells less
+        return {}
+
+
+def _added(before: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Two counts by name; what one of them does not know is not known of both."""
+    # a sum that leaves out an unknown price would look like a price
+    if before is None:
+        return dict(more)
+    return {
+        key: None if value is None or before.get(key) is None else before[key] + value
+        for key, value in more.items()
+    }

@@ -27,7 +27,7 @@ def transcript(
     episode: Episode, verdict: Mapping[str, Any], media: Media = lambda digest: None
 ) -> dict[str, Any]:
     """`verdict`: `kinds`, `causes`, `labels`, `measures` of the episode
-    (`gem_ma.pages.static.chosen`). `media` gives the bytes behind an image's digest."""
+    (`gem_ma.pages.static.folder`). `media` gives the bytes behind an image's digest."""
     totals = episode.returns()
     paid = _paid(episode)
     left_out = len(episode.turns) - MAX_TURNS
