@@ -2,14 +2,14 @@
 rows become replies.
 
 Policies that share a base are answered together, and each answers for its faults alone: a request
-that cannot be sampled, or a policy whose weights are broken, fails apart from the others. Knows
-requests, chats and the token loop; knows neither weights nor files.
+that cannot be sampled, or a policy whose weights are broken, fails apart from the others.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from gem_ma.engines.local.binding import Binding
@@ -25,8 +25,7 @@ STRETCH_S = 20.0  # for which one stream takes requests
 
 
 class Answering(Protocol):
-    """A policy as it is asked here; `Transformers` is one. `unpublished`: its weights have changed
-    since its last version."""
+    """A policy as it is asked here; `Transformers` is one."""
 
     policy: str
     version: int
@@ -56,17 +55,13 @@ Give = Callable[[int, Reply | Exception], None]
 
 def answered(asked: Sequence[tuple[Answering, Request]]) -> list[Reply | Exception]:
     """The answers, in the order of the requests. What fails is the error of its asker."""
-    answers: list[Reply | Exception] = []
+    answers: list[Reply | Exception] = [Reply() for _ in asked]
     sound: list[Asked] = []
     for place, (engine, request) in enumerate(asked):
         try:
-            row, _ = _begun(place, engine, request)
-        except (EngineError, ConfigError) as error:
-            # This request's fault: the others of its batch are answered.
-            answers.append(error)
-            continue
-        sound.append(row)
-        answers.append(Reply())  # holds the place
+            sound.append(_begun(place, engine, request)[0])
+        except (EngineError, ConfigError) as error:  # the others of its batch are answered
+            answers[place] = error
     for row, draw in zip(sound, _drawn(sound), strict=True):
         answers[row.place] = _answer(row, draw)
     return answers
@@ -118,13 +113,48 @@ class Stream:
         self._give(row.place, _answer(row, draw))
 
 
-def check_published(engine: Answering) -> None:
+class Served:
+    """What engines share whose weights are sampled elsewhere, and whose chat is rendered here."""
+
+    silence_fails = False  # ids are counted here, so an empty reply is an answer
+    policy: str
+    version: int
+    unpublished: bool
+    chat: Chat
+    vocabulary: Vocabulary
+    price: Any
+
+    def recall(self, request: Request, reply: Reply) -> None:
+        """See `Remembers`."""
+        self.chat.recall(request, reply)
+
+    def forget(self) -> None:
+        """What the server keeps is of one version, whoever asks."""
+
+    def usd(self, prompt: int, completion: int) -> float | None:
+        """See `Priced`."""
+        return None if self.price is None else self.price.of_usage(Usage(prompt, completion))
+
+
+def check_published(engine: Answering | Served) -> None:
     """Raises EngineError where new weights would be sampled under the number of an old version."""
     if engine.unpublished:
         raise EngineError(
             f"policy {engine.policy!r}: its weights have changed and are not published; call"
             " publish() of its learner first"
         )
+
+
+def said(engine: Any, request: Request, drawn: Reply, version: int) -> Reply:
+    """The reply that sampled ids are, from which its conversation goes on."""
+    text = engine.vocabulary.cut(drawn.token_ids, request.sampling.stop)
+    text, calls, thought = engine.chat.read(text, request.tools, drawn.finish)
+    policy = request.policy or engine.policy
+    reply = replace(
+        drawn, text=text, tool_calls=calls, reasoning=thought, policy=policy, version=version
+    )
+    engine.chat.sampled(request, reply)
+    return reply
 
 
 def check_sampling(request: Request) -> None:
@@ -178,11 +208,6 @@ def _draw(row: Asked) -> Draw:
     return draw
 
 
-def _digests(row: Asked) -> tuple[str, ...]:
-    """The digests of the images in the prompt: a template shows all of the conversation."""
-    return tuple(image.digest for image in images_of(row.request.messages))
-
-
 def _drawn(asked: Sequence[Asked]) -> list[Draw | Exception]:
     """The sampled row of each. Where that fails for several policies, each is sampled alone, so
     that broken weights are the fault of one policy."""
@@ -215,21 +240,14 @@ def _answer(row: Asked, draw: Draw | Exception) -> Reply | Exception:
     if isinstance(draw, Exception):
         return draw
     engine = row.engine
-    request = row.request
-    text = engine.vocabulary.cut(draw.ids, draw.sampling.stop)
-    text, calls, thought = engine.chat.read(text, request.tools, draw.finish)
-    reply = Reply(
-        text=text,
-        tool_calls=calls,
+    sees = engine.vocabulary.sight is not None
+    drawn = Reply(
         prompt_ids=row.prompt,
         token_ids=tuple(draw.ids),
         logprobs=tuple(draw.logprobs),
         finish=draw.finish,
-        policy=engine.policy,
-        version=engine.version,
         usage=Usage(len(row.prompt), len(draw.ids), draw.cached),
-        reasoning=thought,
-        images=_digests(row) if engine.vocabulary.sight is not None else (),
+        # a template shows all of the conversation, so all of its images
+        images=tuple(image.digest for image in images_of(row.request.messages)) if sees else (),
     )
-    engine.chat.sampled(request, reply)
-    return reply
+    return said(engine, row.request, drawn, engine.version)

@@ -1,9 +1,8 @@
 """The `tinker` engine: token ids in, token ids and log-probabilities out, at a server that speaks
 the Tinker API (the hosted one, SkyRL's, and others).
 
-It renders chat itself, so prompts grow by appending, as everywhere. What learns is an adapter at
-the server, one for each policy; weights never come here. A version is a path of the server, so old
-versions stay what they are, and a frozen policy has no training client at all.
+It renders chat itself, so prompts grow by appending. What learns is an adapter at the server;
+weights never come here. A version is a path of the server, so old versions stay what they are.
 
 Nothing is masked: the API has no such thing, so ids of no text may be sampled. The learner's
 numbers are of the same distribution.
@@ -22,13 +21,14 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from gem_ma.engines.api.budget import Budget, Price
+from gem_ma.engines.local.answering import Served, check_published, said
 from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.loading import read_json, tokenizer_of
 from gem_ma.engines.local.rendering import ChatOptions
 from gem_ma.engines.local.vocabulary import Vocabulary, end_ids_of
 from gem_ma.engines.tinker.client import HOSTED, Clients, Drawn
 from gem_ma.engines.tinker.settings import Access, Weights
-from gem_ma.kernel.errors import ConfigError, DataError, EngineError
+from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.types import Message, Reply, Request, Sampling, Usage
 from gem_ma.registry import load
 from gem_ma.system.options import flat
@@ -52,20 +52,18 @@ def run_of(path: str) -> str:
     return path.removeprefix("tinker://").partition("/")[0]
 
 
-class Tinker:
+class Tinker(Served):
     """`tinker/MODEL`: a base model of a server, by the server's name of it, or a folder that `save`
     wrote.
 
-    `access`: the server and its key, see `Access`. `model`: which weights, see `Weights`. Price
-    and budget are those of the openai engine. A config names the fields of these objects:
-    `base_url: ...`, `lora: {rank: 32}`. `offline`: no key is read and nothing is sent.
+    `access`: the server and its key. `model`: which weights. A config names the fields of these
+    objects: `base_url: ...`, `lora: {rank: 32}`. `offline`: no key is read and nothing is sent.
 
     Raises ConfigError for options that do not fit, a missing package and a missing key, DataError
     for a tokenizer that cannot be read.
     """
 
     exports = "tinker"
-    silence_fails = False  # ids are counted here, so an empty reply is an answer
 
     @flat
     def __init__(
@@ -151,17 +149,9 @@ class Tinker:
     # -- requests ---------------------------------------------------------------------------------
 
     async def sample(self, request: Request) -> Reply:
-        """One answer. A prompt that leaves no room for a token gives finish `context_overflow`,
-        unsampled.
-
-        Raises EngineError where this request failed, EndpointError where all would, ConfigError for
-        what the API cannot sample.
-        """
-        if self.unpublished:
-            raise EngineError(
-                f"{self.where}: its weights have changed and are not published; call publish() of"
-                " its learner first"
-            )
+        """One answer. Raises EngineError where this request failed, EndpointError where all would,
+        ConfigError for what the API cannot sample."""
+        check_published(self)
         if request.sampling.stop:
             raise ConfigError(
                 f"{self.where}: the Tinker API stops at ids or at texts, and the end of a turn is"
@@ -177,24 +167,16 @@ class Tinker:
         if drawn is None:
             return Reply(prompt_ids=prompt, finish="context_overflow", usage=Usage(0, 0))
         ids = drawn.ids
-        text = self.vocabulary.cut(ids)
-        text, calls, thought = self.chat.read(text, request.tools, drawn.finish)
+        certain = request.sampling.temperature == 0  # the likeliest id
         reply = Reply(
-            text,
-            calls,
             prompt_ids=prompt,
             token_ids=ids,
-            # the likeliest id is certain
-            logprobs=(0.0,) * len(ids) if request.sampling.temperature == 0 else drawn.logprobs,
+            logprobs=(0.0,) * len(ids) if certain else drawn.logprobs,
             finish=drawn.finish,
-            policy=request.policy or self.policy,
-            version=version,
             usage=Usage(len(prompt), len(ids)),
             attempts=drawn.failed,
-            reasoning=thought,
         )
-        self.chat.sampled(request, reply)
-        return reply
+        return said(self, request, reply, version)
 
     async def _paid(
         self, sampler: Any, prompt: tuple[int, ...], how: Sampling, seed: int
@@ -223,23 +205,11 @@ class Tinker:
         return await self._paid(sampler, prompt, how, seed)
 
     async def ping(self) -> Reply:
-        """Opens, and asks for one token. Raises EngineError or ConfigError."""
+        """See `Reachable`: asks for one token."""
         prompt = self.chat.render("x", HELLO)
         drawn = await self.draw(prompt, Sampling(max_tokens=1), 0)
         count = 0 if drawn is None else len(drawn.ids)
         return Reply(usage=Usage(len(prompt), count))
-
-    def recall(self, request: Request, reply: Reply) -> None:
-        """A reply out of a record, in a play that goes on from it: the next prompt of this
-        conversation begins with its ids."""
-        self.chat.recall(request, reply)
-
-    def forget(self) -> None:
-        """See `Remembers`: what the server keeps is of one version, whoever asks."""
-
-    def usd(self, prompt: int, completion: int) -> float | None:
-        """See `Priced`."""
-        return None if self.price is None else self.price.of_usage(Usage(prompt, completion))
 
     # -- weights ----------------------------------------------------------------------------------
 

@@ -47,8 +47,8 @@ class Draw:
 
 
 class Backend(Protocol):
-    """A running vLLM. `context`: tokens that prompt and answer may have together, known once it
-    is open."""
+    """A running vLLM. `context`: tokens that prompt and answer may have together, 0 until it is
+    open."""
 
     context: int
 
@@ -116,20 +116,11 @@ class Parameters:
         }
 
 
-# Parity checks of a served policy: which prompts vLLM is asked, and what a learner reads of the
-# answers.
-# The prompts are long enough to meet what is stale in a cache, and are asked before and after every
-# publish. Knows ids and replies; knows no server.
-
-
 T = TypeVar("T")
-
-# Prompts of a parity check, and ids of each: more than three of the largest cache blocks.
+# Prompts of a parity check, and ids of each: more than three of the largest cache blocks. They run
+# together; more would be cut in two, and vLLM's CPU build dies of a seeded request that is cut.
 PROBES = 4
 PROBE_IDS = 3 * 128 + 36
-# Requests of a parity check that run together. More prompts than fit into one of vLLM's batches are
-# cut in two there, and its CPU build dies of a seeded request that is cut.
-PROBES_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +146,8 @@ async def a_few_at_once(
 ) -> list[Reply]:
     """The answers to these draws [B], in their order."""
     replies: list[Reply] = []
-    for first in range(0, len(wanted), PROBES_AT_ONCE):
-        some = wanted[first : first + PROBES_AT_ONCE]
+    for first in range(0, len(wanted), PROBES):
+        some = wanted[first : first + PROBES]
         replies += await asyncio.gather(*map(ask, some))
     return replies
 

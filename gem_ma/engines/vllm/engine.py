@@ -1,24 +1,19 @@
 """The `vllm` engine: token ids in, token ids and log-probabilities out, at a vLLM server or in this
 process.
 
-It renders chat itself and never lets a server's template near a prompt, so prompts grow by
-appending, as everywhere. Log-probabilities are those of the distribution that was sampled from:
-masked ids out, divided by the temperature. The same seed gives the same tokens alone and among
-others.
+It renders chat itself, so prompts grow by appending, as everywhere. Log-probabilities are those of
+the distribution that was sampled from: masked ids out, divided by the temperature.
 
-It is also a sampler that a learner publishes to (`take`, then a parity check, then `version` goes
-up). Its learner trains the weights of a `transformers` engine on the same folder. Ways to publish:
+It is also a sampler that a learner publishes to. The learner trains the weights of a `transformers`
+engine on the same folder, and publishes them in one of three ways:
 
-- `adapter` (with `lora:`): a folder per version, loaded under a name that was never used before.
-  Nothing cached can be stale.
-- `full`: all weights, as a model folder; with a tied output head once `tied` has tried it.
+- `adapter` (with `lora:`): a folder per version, loaded under a name that was never used before, so
+  nothing cached can be stale.
+- `full`: all weights, as a model folder; with a tied output head once `try_head` has tried it.
 - `nccl`: the same by vLLM's own weight transfer, see `transfer`.
 
-With several addresses in `base_url` all of this happens at each of them, see `replicas`.
-
 A wrong model behind a right name answers with status 200. So every publish is followed by a
-parity check on `probes`, prompts of several cache blocks that were asked before: whoever holds
-on to old weights or old caches is found out.
+parity check on `probes`, prompts of several cache blocks that were asked before.
 """
 
 from __future__ import annotations
@@ -33,7 +28,7 @@ import threading
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -41,6 +36,7 @@ from typing import Any, cast
 from gem_ma.engines.api.budget import Budget, Price
 from gem_ma.engines.api.endpoint import EACH, Endpoint, single
 from gem_ma.engines.local.adapter_folder import write_adapter
+from gem_ma.engines.local.answering import Served, check_published, said
 from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.loading import read_json, tokenizer_of
 from gem_ma.engines.local.rendering import ChatOptions
@@ -163,22 +159,19 @@ def plain_name(policy: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "_", policy) or "policy"
 
 
-class VLLM:
+class VLLM(Served):
     """`vllm/PATH`: a model folder, sampled by vLLM.
 
     `name`: the folder that vLLM serves (or its name on the hub), of which only config and tokenizer
-    are read without a learner; or the folder of an adapter on it. `endpoint`: the server, see
-    `Endpoint`, or several with the same model; without a `base_url` vLLM runs in this process.
-    `serving`, `publishing`, `chat`: see `Serving`, `Publishing` and
-    `gem_ma.engines.local.chat.Chat`. Price and budget are those of the openai engine. A config
-    names the fields of these objects: `base_url: ...`, `lora: {rank: 8}`.
+    are read without a learner; or the folder of an adapter on it. `endpoint`: the server, or
+    several with the same model; without a `base_url` vLLM runs in this process. A config names the
+    fields of the objects: `base_url: ...`, `lora: {rank: 8}`.
 
     Raises ConfigError for options that do not fit, DataError for a folder that is missing or
     damaged.
     """
 
     exports = "transformers"  # what learns here is written as any local model
-    silence_fails = False  # ids are counted here, so an empty reply is an answer
 
     @flat
     def __init__(
@@ -293,35 +286,15 @@ class VLLM:
     # -- requests ---------------------------------------------------------------------------------
 
     async def sample(self, request: Request) -> Reply:
-        """One answer. A prompt that leaves no room for a token gives finish `context_overflow`,
-        unsampled.
-
-        Raises EngineError where this request failed, EndpointError where all would, ConfigError
-        for a server that samples otherwise.
-        """
+        """One answer. Raises EngineError where this request failed, EndpointError where all would,
+        ConfigError for a server that samples otherwise."""
         await self._open()
-        if self.unpublished:
-            raise EngineError(
-                f"{self.where}: its weights have changed and are not published; call publish() of"
-                " its learner first"
-            )
+        check_published(self)
         # The version now: a publish may come while this request is sampled.
         prompt = self.chat.prompt(request)
         version = self.version
         wanted = self._wanted(prompt, request.sampling, request.seed, request.conversation)
-        drawn = await self._draw(wanted)
-        text = self.vocabulary.cut(drawn.token_ids, request.sampling.stop)
-        text, calls, thought = self.chat.read(text, request.tools, drawn.finish)
-        reply = replace(
-            drawn,
-            text=text,
-            tool_calls=calls,
-            reasoning=thought,
-            policy=request.policy or self.policy,
-            version=version,
-        )
-        self.chat.sampled(request, reply)
-        return reply
+        return said(self, request, await self._draw(wanted), version)
 
     def _wanted(
         self, prompt: tuple[int, ...], how: Sampling, seed: int, conversation: str = ""
@@ -341,20 +314,8 @@ class VLLM:
         self.vocabulary.check(drawn.token_ids, f"{self.where}: {self.base_url}")
         return recorded(wanted, drawn)
 
-    def recall(self, request: Request, reply: Reply) -> None:
-        """A reply out of a record, in a play that goes on from it: the next prompt of this
-        conversation begins with its ids."""
-        self.chat.recall(request, reply)
-
-    def forget(self) -> None:
-        """See `Remembers`: what the server keeps is of one version, whoever asks."""
-
-    def usd(self, prompt: int, completion: int) -> float | None:
-        """See `Priced`."""
-        return None if self.price is None else self.price.of_usage(Usage(prompt, completion))
-
     async def ping(self) -> Reply:
-        """Opens, and asks for one token. Raises EngineError or ConfigError."""
+        """See `Reachable`: asks for one token."""
         await self._open()
         return await self._draw(
             self._wanted(self.chat.render("x", HELLO), Sampling(max_tokens=1), 0)
@@ -401,7 +362,6 @@ class VLLM:
 
     @cached_property
     def _trained(self) -> Any:
-
         lora: dict[str, Any] = {} if self.lora is None else {"lora": self.lora}
         return Transformers(
             self.path,
@@ -465,14 +425,12 @@ class VLLM:
             cast("Several", self.backend).carry(values["servers"])
 
     def begin(self, weights: Mapping[str, Any]) -> None:
-        """Before anything is published: where an adapter will be, puts the first one, so that a
-        server that takes none is found out at once."""
+        """Puts the first adapter, so that a server that takes none is found out at once."""
         if self.route not in WHOLE or self.base_url != HERE:
             self.take(weights)
 
     def take(self, weights: Mapping[str, Any]) -> None:
-        """Puts these weights where the sampling happens; the learner then checks parity and
-        raises the version. Blocks."""
+        """Puts these weights where the sampling happens; the learner then checks parity."""
         self._published += 1
         if self.route == "nccl":
             several = cast("Several", self.backend)
@@ -513,13 +471,10 @@ class VLLM:
         return (self.folder / name).resolve()
 
     def fingerprint(self) -> str:
-        """SHA-256 of the weights that a learner trains; without one, a name for what is served,
-        since no weights are held here."""
-        return (
-            str(self._trained.fingerprint())
-            if "_trained" in self.__dict__ or self._configured is not None
-            else f"served:{self.path}"
-        )
+        """SHA-256 of the weights that a learner trains; without one, a name for what is served."""
+        if "_trained" in self.__dict__ or self._configured is not None:
+            return str(self._trained.fingerprint())
+        return f"served:{self.path}"
 
     def save(self, path: str | Path) -> None:
         """Writes the learner's weights as a folder that any loader of the format reads."""

@@ -2,8 +2,7 @@
 see, and carries a name for what it holds.
 
 The name (`weight_version`) is part of the running process: a server that was restarted has the
-weights of its start again and answers with status 200, but no longer has the name. Who publishes
-gives a new name to each publish, so a name stands for weights.
+weights of its start again and answers with status 200, but no longer has the name.
 """
 
 from __future__ import annotations
@@ -83,8 +82,7 @@ class FullWeights:
         return size
 
     async def load(self, folder: str, name: str) -> None:
-        """Takes the weights of a model folder under this name. Raises EngineError with its
-        sentence where it refuses them."""
+        """Takes the weights of a model folder under this name. Raises EngineError."""
         # nothing may be sampled between the two, and what is cached is of the weights of before
         await self._call("/pause?mode=abort", {})
         try:
@@ -106,7 +104,7 @@ class FullWeights:
         await self._call("/resume", {})
 
     async def take_name(self, name: str) -> None:
-        """Gives what it holds this name."""
+        """Gives what it holds this name, whatever that is."""
         await self._call("/update_weight_version", {"new_version": name})
 
     async def _call(self, path: str, body: Body | None) -> Body:

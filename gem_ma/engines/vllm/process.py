@@ -1,9 +1,5 @@
 """A vLLM in this process: `AsyncLLM` on a loop and thread of its own, shared by all policies on one
-folder with equal options.
-
-It works only in an environment that has vLLM. The engine's core runs in a child process, which
-ends with this one.
-"""
+folder with equal options. Its core runs in a child process, which ends with this one."""
 
 from __future__ import annotations
 
@@ -161,8 +157,7 @@ class Process:
         return self._core
 
     async def draw(self, wanted: Draw) -> Reply:
-        """Samples once. A core that has died raises EndpointError: nothing can be sampled any
-        more."""
+        """Samples once. Raises EndpointError where the core has died."""
         return await self.core.run(self._draw(self.core, wanted))
 
     async def probe(self, wanted: Sequence[Draw]) -> list[Reply]:

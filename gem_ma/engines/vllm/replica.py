@@ -1,5 +1,5 @@
 """One vLLM server of several with the same weights: whether it is sampled from, and how it is taken
-in. Which one a request goes to is decided in `gem_ma.engines.vllm.replicas`."""
+in. Which one a request goes to: `gem_ma.engines.vllm.replicas`."""
 
 from __future__ import annotations
 
@@ -18,18 +18,12 @@ from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Reply, Sampling
 from gem_ma.record.codec import REPLY
 
-# One question for many askers. Each gets the answer to a question that was sent after it asked, and
-# no two questions are under way at once.
-
 T = TypeVar("T")
 
 
 class Together(Generic[T]):
-    """Asks `question` for all who wait. An error goes to all of them.
-
-    Whoever asks while a question is under way waits for the next one: the answer to the first may
-    be older than what it asks about.
-    """
+    """Asks `question` for all who wait; an error goes to all of them. Whoever asks while a question
+    is under way waits for the next one: the first answer may be older than what it asks about."""
 
     def __init__(self, question: Callable[[], Awaitable[T]]) -> None:
         self.question = question
@@ -153,11 +147,9 @@ class Replica:
         return True
 
     async def holds(self, life: int, weights: Weights) -> bool:
-        """Whether what it has answered until now, since this life began, is of these weights.
-
-        Asked after each reply and before anything is done with it. Sets it aside where not. Raises
-        ConfigError where somebody else publishes there too.
-        """
+        """Whether what it has answered since this life began is of these weights, asked before a
+        reply is used; sets it aside where not. Raises ConfigError where somebody else publishes
+        there too."""
         # the name of an adapter is of one version, and a server without it refuses the request
         if self.here and self.life == life and weights.name:
             try:
@@ -210,8 +202,8 @@ class Replica:
             self.again_at = time.monotonic() + PAUSE_S
 
     async def take(self, now: Weights) -> None:
-        """Opens the server, gives it the weights and looks whether it answers as the others do.
-        Raises EngineError or ConfigError where it does not."""
+        """Opens the server, gives it the weights and compares its answers with those of the others.
+        Raises EngineError or ConfigError."""
         server = self.server
         await server.open()
         if server.context < self.context:
@@ -238,8 +230,7 @@ class Replica:
         """Raises EngineError where the server does not hold these weights."""
         name = await self.server.weights.name()
         if name != now.name:
-            what = f"holds weights {name!r} after {now.name!r} were sent"
-            raise self.lost(what)
+            raise self.lost(f"holds weights {name!r} after {now.name!r} were sent")
 
     def compare(self, replies: Sequence[Reply], now: Weights) -> None:
         """Raises EngineError where the answers to the draws of a parity check are not those of the
@@ -257,8 +248,10 @@ class Replica:
         if self.here:
             return
         if self.life:
-            text = "%s: %s has the weights, %.2g nats off the others; taken back"
-            _log.warning(text, self.server.where, self.server.remote.host, self.gap)
+            where = f"{self.server.where}: {self.server.remote.host}"
+            _log.warning(
+                "%s has the weights, %.2g nats off the others; taken back", where, self.gap
+            )
         self.here = True
         self.error = None
         self.life += 1

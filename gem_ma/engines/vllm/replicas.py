@@ -1,15 +1,14 @@
 """Several vLLM servers as one: the same weights on each, conversations that stay where their
 beginning is cached, and servers that die, hang or come back with other weights.
 
-A sample is used only if the server held the weights of now when it gave it. An adapter is asked for
-by a name of its version alone, so a server without it refuses. All weights have a name too, which
-is asked for after the reply, for many replies at once; see `full_weights`.
+A sample is used only if the server held the weights of now when it gave it. An adapter has a name
+of its version alone, so a server without it refuses. All weights have a name too, which is asked
+for after the reply; see `full_weights`.
 
 A server that fails is set aside and its requests go to the others, where the same seed draws the
-same tokens: no play is lost. From then on it is tried again every few seconds, beside the play. It
-is taken back once it has the weights again and answers the prompts of the last parity check as the
-others did. A learner checks one server against its own weights, and the others are held to that
-one.
+same tokens. It is tried again every few seconds beside the play, and taken back once it has the
+weights and answers the last parity check as the others did. A learner checks one server against
+its own weights, and the others are held to that one.
 """
 
 from __future__ import annotations
@@ -70,8 +69,7 @@ class Replicas:
     # -- opening ----------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Opens all servers; one that is not there is set aside. Raises what stands in the way of
-        the first where none is left."""
+        """Opens all servers; one that is not there is set aside."""
         opened = await asyncio.gather(
             *(each.server.open() for each in self.replicas), return_exceptions=True
         )
@@ -94,9 +92,8 @@ class Replicas:
             await self._check_alike()
 
     async def _check_alike(self) -> None:
-        """Raises ConfigError where two of them answer otherwise: no learner would ever look, and
-        half of the plays would be of another model. Those that come later are held to these
-        answers."""
+        """Raises ConfigError where two of them answer otherwise: half of the plays would be of
+        another model. Those that come later are held to these answers."""
         server = self.replicas[0].server
         ids = tuple(server.tokenizer(CANARY, add_special_tokens=False)["input_ids"]) or (0,)
         draws = [Draw(ids, Sampling(max_tokens=8), seed, 8) for seed in range(2)]
@@ -134,10 +131,7 @@ class Replicas:
 
     async def draw(self, wanted: Draw) -> Reply:
         """Samples once, at the server of this conversation, or where that fails at another one.
-
-        Raises EngineError where the servers failed this request often enough, EndpointError where
-        none is there for as long as a request may wait.
-        """
+        Raises EndpointError where none is there for as long as a request may wait."""
         end = time.monotonic() + self.wall_s
         passed = list[int]()
         moved = list[Attempt]()
@@ -168,8 +162,7 @@ class Replicas:
     def _judge(
         self, replica: Replica, life: int, error: EngineError, adapter: Adapter | None
     ) -> None:
-        """Sets a server aside that failed for everybody. Raises the error where asking another one
-        would not help."""
+        """Sets a server aside that failed for everybody. Raises where another would not help."""
         if isinstance(error, ModelNotFound) and adapter is not None:
             error = replica.lost(f"does not know the adapter {adapter.name}")
         elif not isinstance(error, EndpointError):
@@ -184,26 +177,21 @@ class Replicas:
             replica.set_aside(error)
 
     async def _server_of(self, conversation: str, passed: Sequence[int], end: float) -> Replica:
-        """The available server for this conversation: of those that failed this request least
-        often, the one that it used before. Servers that are back are admitted meanwhile. Raises
-        EndpointError where none is available by `end`."""
+        """Of the servers that failed this request least often, the one of this conversation.
+        Raises EndpointError where none is available by `end`."""
         for each in self.replicas:
             each.come()
         if not self.here:
             await self._some(end)
         least = min(passed.count(each.number) for each in self.here)
         fit = [each for each in self.here if passed.count(each.number) == least]
-        # Of each pair the rank is the same whoever else is here: a server that goes moves its own
-        # conversations and no others (rendezvous hashing). By number, since addresses differ
-        # between two runs that shall be equal.
+        # rendezvous hashing: a server that goes moves its own conversations and no others. By
+        # number, since addresses differ between two runs that shall be equal
         return max(fit, key=lambda each: stable_seed(conversation, each.number))
 
     async def _some(self, end: float | None = None) -> None:
-        """Waits until one is here. Raises EndpointError where none has come by `end`.
-
-        Does not admit new servers while one is available: between a publish and its check the
-        right answer is unknown.
-        """
+        """Waits until one is here; while one is, no other is admitted: between a publish and its
+        check the right answer is unknown. Raises EndpointError where none has come by `end`."""
         end = time.monotonic() + self.wall_s if end is None else end
         while not self.here:
             tasks = [task for task in (each.come() for each in self.replicas) if task is not None]
@@ -229,11 +217,8 @@ class Replicas:
     # -- parity -----------------------------------------------------------------------------------
 
     async def probe(self, wanted: Sequence[Draw]) -> list[Reply]:
-        """The answers of the first server that is here; those that answer otherwise are set aside.
-
-        Whoever checks the answers calls `spare` where they are wrong. What is taken in later must
-        give the same ones.
-        """
+        """The answers of the first server that is here; those that answer otherwise are set aside,
+        and what is taken in later must give the same. Where they are wrong, `spare` is called."""
         heard: list[tuple[Replica, list[Reply]]] = []
         while not heard:
             await self._some()
@@ -265,8 +250,8 @@ class Replicas:
         return replies if await replica.holds(life, now) else []
 
     def spare(self) -> bool:
-        """Sets the server aside whose answers were wrong, and gives those another chance that did
-        not agree with it. False where there are none."""
+        """Sets the server aside whose answers were wrong, and takes those that did not agree with
+        it. False where there are none."""
         if self._lead is None or not self._doubted:
             return False
         server = self._lead.server
@@ -292,8 +277,7 @@ class Replicas:
     # -- weights ----------------------------------------------------------------------------------
 
     async def load(self, adapter: Adapter) -> None:
-        """Loads it everywhere; a server that is gone is set aside. Raises ConfigError where one
-        takes no adapters, EngineError where it refuses this one."""
+        """Loads it everywhere; a server that is gone is set aside."""
         others = tuple(each for each in self._now.adapters if each.name != adapter.name)
         # before the first await: a server that is being taken in meanwhile must not miss it
         self._now = Weights(adapters=(*others, adapter))
@@ -313,14 +297,14 @@ class Replicas:
             claim(each.server.base_url, self.owner)
 
     async def reload(self, folder: str) -> None:
-        """Takes all weights from a model folder, everywhere, and drops what is cached."""
+        """Takes all weights from a model folder, everywhere."""
         await self._check_apart()
         now = self._now = Weights(folder=folder, name=self.owner.next_name())
         await self._everywhere(lambda each: each.publish(now))
 
     async def transfer(self, transfer: Transfer, weights: Mapping[str, Any]) -> None:
         """Sends all weights to every server that answers. One that fails is set aside, and the
-        others take part in another transfer. Raises what happened to the last one."""
+        others take part in another transfer."""
         await self._check_apart()
         self._now = Weights(name=self.owner.next_name())
         left = [each for each in self.replicas if await each.answers()]
@@ -358,8 +342,7 @@ class Replicas:
             each.server.owner = self.owner
 
     async def _everywhere(self, give: Callable[[Replica], Awaitable[None]]) -> None:
-        """Gives something to all that are here. Raises where one refuses it, and where none is
-        there."""
+        """Gives something to all that are here. Raises where one refuses it."""
         asked = self.here
         results = await asyncio.gather(*map(give, asked), return_exceptions=True)
         for each, failed in zip(asked, results, strict=True):

@@ -1,15 +1,15 @@
 """A vLLM behind its OpenAI-compatible server: token-id prompts to /completions, adapters to
 /load_lora_adapter.
 
-It knows HTTP paths and flags of that server; faults and retries are those of `remote`. A server
-that was restarted has forgotten its adapters: a request that names one loads it again, once, and
-goes on. All weights of a policy come here by way of `replicas` alone, which finds out a server that
-went back to its own.
+Faults and retries are those of `remote`. A server that was restarted has forgotten its adapters: a
+request that names one loads it again, once. All weights of a policy come here by way of `replicas`
+alone, which finds out a server that went back to its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -105,15 +105,12 @@ class Server:
     async def _check_tokenizer(self) -> None:
         here = list(self.tokenizer(CANARY, add_special_tokens=False)["input_ids"])
         body = {"model": self.served_model, "prompt": CANARY, "add_special_tokens": False}
+        root = self.base_url.removesuffix("/v1")
         try:
-            there = (await self.remote.call(self._root("/tokenize"), body, self._tiny())).get(
-                "tokens"
-            )
+            answer = await self.remote.call(root + "/tokenize", body, self._tiny())
         except EngineError:  # behind a proxy that lets the API through alone
             return
-        if there is None:
-            return
-        if there != here:
+        if answer.get("tokens") not in (None, here):
             raise ConfigError(
                 f"{self.where}: {self.remote.host} serves a model with another tokenizer than this"
                 " policy's folder; name the folder it serves"
@@ -150,8 +147,7 @@ class Server:
     # -- requests ---------------------------------------------------------------------------------
 
     async def draw(self, wanted: Draw) -> Reply:
-        """Samples once; an adapter that the server does not know is loaded and the request sent
-        again."""
+        """Samples once; an adapter that the server does not know is loaded."""
         try:
             return await self.ask(wanted)
         except ModelNotFound:
@@ -173,14 +169,11 @@ class Server:
     async def _complete(
         self, prompt: tuple[int, ...], body: Any, attempts: int | None = None
     ) -> Reply:
-        def read(answer: Body) -> Reply:
-            return read_completion(answer, prompt)
-
+        read = partial(read_completion, prompt=prompt)
+        tiny = self._tiny()
         if attempts is not None:
-            return (await self.remote.tried(body, read, self._tiny(), attempts=attempts))[0]
-        return await self.remote.paid(
-            len(prompt), int(body()["max_tokens"]), body, read, self._tiny()
-        )
+            return (await self.remote.tried(body, read, tiny, attempts=attempts))[0]
+        return await self.remote.paid(len(prompt), int(body()["max_tokens"]), body, read, tiny)
 
     def _body(self, wanted: Draw) -> Body:
         name = self.served_model if wanted.adapter is None else wanted.adapter.name
@@ -241,9 +234,6 @@ class Server:
         if not self.context:
             await self.open()
         return await self._complete((0,), self._tiny, attempts=3)
-
-    def _root(self, path: str) -> str:
-        return self.base_url.removesuffix("/v1") + path
 
 
 def _is_here(host: str) -> bool:

@@ -1,14 +1,12 @@
-"""All weights to vLLM servers by vLLM's own weight transfer over NCCL (`route: nccl`): no file, no
-disk that both see. Its trainer side broadcasts; here is the order of what the servers are asked for
-around it, and what comes of each of them when something breaks.
+"""All weights to vLLM servers by vLLM's own weight transfer over NCCL (`route: nccl`): no disk that
+both see. vLLM's trainer side broadcasts; here is the order of what the servers are asked for.
 
-Of a publish: every server is paused, takes part in one transfer, drops what it has cached, gets the
-name of the weights, and goes on. The name is given last, so a server that stopped in the middle has
-the old one and is found out (`full_weights`). Whatever happens, each that answers goes on: none is
-left paused.
+Every server is paused, takes part in one transfer, drops what it has cached, gets the name of the
+weights, and goes on. The name is given last, so a server that stopped in the middle has the old
+one and is found out (`full_weights`). Each that answers goes on: none is left paused.
 
-The group of a transfer is fixed when it is made. It is made anew where other servers are there than
-before, and after every fault, since vLLM can use it no more.
+The group of a transfer is made anew where other servers are there than before, and after every
+fault, since vLLM can use it no more.
 """
 
 from __future__ import annotations
@@ -54,8 +52,8 @@ def check_device(where: str, device: str) -> None:
 
 
 class Source:
-    """The weights of a learner, as vLLM's trainer side asks for them: by name, type and shape
-    first, then one after the other. `kind`: its class for the former."""
+    """The weights of a learner, as vLLM's trainer side asks for them. `kind`: its class for name,
+    type and shape."""
 
     def __init__(self, kind: Callable[..., Any]) -> None:
         self.kind = kind
@@ -73,12 +71,12 @@ class Source:
 
 
 class Line:
-    """The servers of a group, as vLLM's trainer side asks them: each method asks all of them side
-    by side and waits for all, in the thread that calls it.
+    """The servers of a group, as vLLM's trainer side asks them: all side by side, in the thread
+    that calls.
 
-    `sizes`: GPUs of each server; they stand in the group in this order, behind the trainer.
-    `failure` gets the first fault, for whoever waits on the trainer side, which may never hear of
-    it; `faults`: by the place of the server. Both of one publish.
+    `sizes`: GPUs of each server, in their order behind the trainer. Of one publish: `failure` gets
+    the first fault, for whoever waits on the trainer side, which may never hear of it; `faults`: by
+    the place of the server.
     """
 
     def __init__(self) -> None:
