@@ -21,7 +21,7 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 transformers = pytest.importorskip("transformers", reason="needs the train extra")
 hub = pytest.importorskip("huggingface_hub", reason="needs the train extra")
 
-from gem_ma.engines.local import pace  # noqa: E402
+from gem_ma.engines.local import loading  # noqa: E402
 from gem_ma.engines.local.transformers import Transformers  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
 
@@ -175,7 +175,7 @@ def half(byte_model: Path, tmp_path: Path) -> Path:
 def speeds(monkeypatch: pytest.MonkeyPatch, **gflops: float) -> None:
     """A processor that multiplies so fast."""
     tried = lru_cache(lambda dtype: {"float16": 2.0, **gflops}[dtype])
-    monkeypatch.setattr(pace, "speed", tried)
+    monkeypatch.setattr(loading, "speed", tried)
 
 
 def typed(folder: Path, *overrides: str) -> dict[str, Any]:
@@ -235,11 +235,11 @@ def test_auto_stays_where_there_is_nothing_to_choose(
     options |= {"device": "cuda"} if case == "cuda" else {}
     options |= {"device_map": "auto"} if case == "device_map" else {}
     options |= {"dtype": "bfloat16"} if case == "typed" else {}
-    assert pace.settled(str(folder), options) == {}
+    assert loading.settled_dtype(str(folder), options) == {}
 
 
 def test_the_trial_measures_this_processor() -> None:
-    assert pace.speed("float32") > 0.1 and pace.speed("float32") == pace.speed("float32")
+    assert loading.speed("float32") > 0.1 and loading.speed("float32") == loading.speed("float32")
 
 
 def test_device_map_and_attention_change_no_reply(kuhn_model: Path) -> None:

@@ -416,7 +416,7 @@ def rewrite(file: Path, **values: Any) -> None:
         ),
         (
             lambda folder: rewrite(folder / "adapter_config.json", peft_type="IA3"),
-            "is no LoRA adapter; adapter_config.json says IA3",
+            "is not a LoRA adapter; adapter_config.json says IA3",
         ),
         (
             lambda folder: rewrite(folder / "adapter_config.json", use_dora=True),

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gem_ma import Ask, Reward, Scenario
@@ -124,7 +125,17 @@ def request(
 
 
 def gap(engine: Vision, reply: Any, images: list[Image], temperature: float = 1.0) -> float:
-    scored = engine.score(reply.prompt_ids, reply.token_ids, images, temperature)
+    """Between what was sampled and one pass over all, with the pixels."""
+    pictures = engine.sight.open(images)  # held until the pass is done
+    ids = [*reply.prompt_ids, *reply.token_ids]
+    seen = engine.sight.seen(ids, [picture.image.digest for picture in pictures])
+    with engine.lock, engine.torch.inference_mode(), engine.active():
+        inputs = engine.sight.inputs(engine.torch, np.array([seen], np.int64))
+        logits = engine.model(**inputs, use_cache=False).logits
+    # the logits at a place are those of the id behind it
+    scores = (logits[0, len(reply.prompt_ids) - 1 : -1].float() + engine.banned) / temperature
+    chances = scores.log_softmax(-1)
+    scored = [float(row[token]) for row, token in zip(chances, reply.token_ids, strict=True)]
     return max(abs(a - b) for a, b in zip(scored, reply.logprobs, strict=True))
 
 
@@ -148,7 +159,9 @@ def test_sampled_logprobs_are_those_of_one_pass_with_the_pixels(
 def test_the_pixels_matter(engine: Vision) -> None:
     other = picture((0, 255, 0))
     (reply,) = engine.sample_batch([request(Message(("see", RED)))])
-    assert engine.image_ids(RED) == engine.image_ids(other)  # same size, so the same ids
+    assert engine.sight.images.ids(RED) == engine.sight.images.ids(
+        other
+    )  # same size, so the same ids
     assert gap(engine, reply, [RED]) < 1e-5 < 1e-3 < gap(engine, reply, [other])
 
 
@@ -156,7 +169,7 @@ def test_an_image_is_as_many_ids_as_the_model_sees_patches_where_the_template_pu
     engine: Vision,
 ) -> None:
     # 28 x 56 and 84 x 56 pixels in squares of 28
-    assert (len(engine.image_ids(RED)), len(engine.image_ids(BLUE))) == (2, 6)
+    assert (len(engine.sight.images.ids(RED)), len(engine.sight.images.ids(BLUE))) == (2, 6)
     shown = engine.tokenizer.decode(
         engine.chat.render("a", (Message(("see ", RED, " now")), Message("and"), Message((BLUE,))))
     )
@@ -170,8 +183,8 @@ def test_an_image_is_as_many_ids_as_the_model_sees_patches_where_the_template_pu
 
 def test_image_tokens_in_a_text_are_text_and_are_never_sampled(engine: Vision) -> None:
     ids = engine.chat.render("a", (Message(("<|image_pad|><|vision_start|>", RED)),))
-    assert ids.count(engine.image_id) == 2
-    assert engine.decoder.banned[engine.image_id] == -float("inf")
+    assert ids.count(engine.sight.token) == 2
+    assert engine.decoder.banned[engine.sight.token] == -float("inf")
     (reply,) = engine.sample_batch([request(Message(("<|image_pad|>", RED)))])
     assert gap(engine, reply, [RED]) < 1e-5
 
@@ -185,7 +198,7 @@ def test_prompts_with_images_only_grow_and_a_later_image_is_seen(engine: Vision)
         grown.prompt_ids[: len(reply.prompt_ids) + len(reply.token_ids)]
         == reply.prompt_ids + reply.token_ids
     )
-    assert grown.prompt_ids.count(engine.image_id) == 8
+    assert grown.prompt_ids.count(engine.sight.token) == 8
     assert gap(engine, grown, [RED, BLUE]) < 1e-5
 
 

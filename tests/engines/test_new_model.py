@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -215,16 +214,6 @@ def test_two_that_write_one_model_at_a_time_write_one_whole_model(
         written("slow", lambda: written("quick"))
     assert {path.read_text() for path in target.iterdir()} == {"quick"}
     assert [*tmp_path.iterdir()] == [target]
-
-
-def test_what_a_killed_writer_left_is_swept_and_nothing_else(tmp_path: Path) -> None:
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    kept = [".model.x.tmp", f".other.{ended.pid}.tmp", f".model.{os.getppid()}.tmp", ".model.tmp"]
-    for name in [*kept, f".model.{ended.pid}.tmp", f".model.{10**30}.tmp"]:
-        (tmp_path / name).mkdir()
-    place_new(tmp_path / "model", lambda folder: folder.mkdir())
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*kept, "model"])
 
 
 def test_wrong_names_are_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.vllm import replica as replica_module
 from gem_ma.engines.vllm.backend import apart
 from gem_ma.engines.vllm.engine import VLLM
-from gem_ma.engines.vllm.replica import Together
 from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError
 from gem_ma.kernel.types import Message, Reply, Request, Sampling
 from gem_ma.training.learner import probes
@@ -436,17 +435,6 @@ def test_servers_with_other_weights_are_refused_where_nobody_learns(
         }
 
 
-def test_one_server_under_two_addresses_is_refused_before_it_is_published_to(
-    servers: list[FakeVllm], model: Path
-) -> None:
-    url = servers[0].url
-    twice = [url, url.replace("127.0.0.1", "127.1"), servers[1].url]  # as behind a tunnel
-    engine = engine_at(servers, model, base_url=twice, allow_http=True)
-    with pytest.raises(ConfigError, match=r"base_url: .* are one server; name each server once"):
-        learner_of(engine).publish()
-    assert not any("rpc" in path for path in servers[0].paths)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("where", ["_pause", "_collective_rpc"])
 def test_a_server_that_hangs_in_a_publish_is_set_aside_and_comes_back(
@@ -508,28 +496,6 @@ def test_a_restarted_server_is_given_its_adapters_before_it_is_sampled_from(
 
 
 # -- the parts -----------------------------------------------------------------------------------
-
-
-def test_whoever_asks_gets_an_answer_to_a_question_that_was_asked_after_he_came() -> None:
-    clock = itertools.count()
-
-    async def question() -> int:
-        now = next(clock)
-        await asyncio.sleep(0.001)
-        return now
-
-    async def every() -> int:
-        together = Together(question)
-
-        async def one(number: int) -> None:
-            await asyncio.sleep(number % 7 * 0.0003)
-            came = next(clock)
-            assert await together() > came
-
-        await asyncio.gather(*map(one, range(60)))
-        return together.asked
-
-    assert asyncio.run(every()) <= 10
 
 
 def test_servers_are_apart_by_what_they_say_of_the_same_tokens() -> None:

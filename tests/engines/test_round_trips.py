@@ -92,7 +92,7 @@ def test_the_format_is_the_one_that_reads_what_the_template_writes(
     chats: dict[str, Chat], name: str
 ) -> None:
     chat = chats[name]
-    assert (chat.tool_format, chat.template.shows_calls) == (
+    assert (chat.tool_format, chat.template.ways[0].write is None) == (
         NEWER[name].tool_format,
         NEWER[name].native,
     )
@@ -230,7 +230,7 @@ def test_a_format_that_is_named_decides_for_a_template_that_tells_of_no_tools(
     byte_model: Path,
 ) -> None:
     chat = chat_of(byte_model, "separated", tool_format="deepseek")
-    assert chat.template.shows_calls
+    assert chat.template.ways[0].write is None
     with pytest.raises(ConfigError, match="tool_format: glm does not read the calls"):
         chat_of(byte_model, "separated", tool_format="glm")
 

@@ -2,8 +2,6 @@
 
 The files are those of `peft`, so its loaders and vLLM read them. Beside them lies `base.json`: a
 mark of the base that the adapter was trained on, and the seed of that base where it was drawn.
-Knows folders and values; knows no module. Whether an adapter fits a base is asked in
-`gem_ma.engines.local.adapters`.
 """
 
 from __future__ import annotations
@@ -49,8 +47,8 @@ class Stored:
 
 
 def read_adapter(folder: Path, where: str) -> Stored:
-    """The adapter in a folder; `where` begins every message. Raises DataError where it is missing,
-    damaged, or of a kind that cannot be mixed with others."""
+    """The adapter in a folder. Raises DataError where it is missing, damaged, or of a kind that
+    cannot be mixed with others."""
     try:
         note = json.loads(read_named(folder / CONFIG))
         # adapters that others made have no mark
@@ -71,7 +69,7 @@ def read_adapter(folder: Path, where: str) -> Stored:
         raise DataError(f"{where} cannot be read ({first_line(error)}); copy it again") from error
     if not isinstance(note, dict) or note.get("peft_type") != "LORA":
         kind = note.get("peft_type") if isinstance(note, dict) else "nothing"
-        raise DataError(f"{where} is no LoRA adapter; {CONFIG} says {kind}")
+        raise DataError(f"{where} is not a LoRA adapter; {CONFIG} says {kind}")
     for name, unused in REFUSED.items():
         if name in note and note[name] not in unused:
             raise DataError(
@@ -129,17 +127,13 @@ def base_of(folder: Path, policy: str) -> str:
 def relative_base(base: str, folder: Path) -> str:
     """How an adapter folder names its base: a model folder by the way from here to there, so that
     both can move together; a name on the hub as it is."""
-    if not Path(base).is_dir():
-        return base
-    try:
-        return os.path.relpath(Path(base).resolve(), folder.resolve())
-    except ValueError:  # on another drive
-        return str(Path(base).resolve())
+    path = Path(base)
+    return os.path.relpath(path.resolve(), folder.resolve()) if path.is_dir() else base
 
 
 def seed_of(folder: Path) -> int:
     """The seed that the base of an adapter was drawn from, 0 where that is the base as it lies
-    in its folder. What is damaged is refused later."""
+    in its folder, or where the mark is damaged, which is refused later."""
     try:
         seed = json.loads(read_named(folder / MARK)).get("seed", 0)
         return seed if isinstance(seed, int) else 0

@@ -1,10 +1,9 @@
 """LoRA adapters of one module: many policies on one base, each row of a batch with the adapter of
 its own policy.
 
-Knows modules; knows no requests and no training. `peft` names and shapes the adapters. Which one a
-row sees is decided once per forward pass (`route` in `adapter_routing`): peft's own switches would
-walk the whole module at every token, and turn gradients on. Outside of `route` the module is its
-base, bit for bit.
+`peft` names and shapes the adapters. Which one a row sees is decided once per forward pass
+(`route`): peft's own switches would walk the whole module at every token, and turn gradients on.
+Outside of `route` the module is its base, bit for bit.
 
 A new adapter changes nothing: B is zero, A is drawn from its own seed (Hu et al. 2021, LoRA).
 Adapters are never merged, have no dropout, and stay frozen until a learner takes them. Their
@@ -32,34 +31,23 @@ from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.spelling import nearest
 from gem_ma.system.extras import install
 
-# Which row of a batch sees which adapter: set for a forward pass (`route`), followed by a hook.
-# Knows modules that hold adapters by name; makes and stores none (`gem_ma.engines.local.adapters`).
-
-# What an adapter adds to the output of its layer, and the gradients of that.
-# Knows tensors; knows neither adapters by name nor which row sees which. An adapter of rank r is
-# two thin matrices: left to the library, their products cost as much time as those of the layer
-# itself, which are r times as wide. So a processor takes a block of rows at a time, that stays in
-# its cache between the products, and the gradients are products of the shapes that its kernels are
-# fast in.
-# Axes: N rows, I inputs and O outputs of the layer, r the rank.
-
+# Left to the library, the products of two thin matrices cost as much time as those of the layer
+# itself, which are `rank` times as wide. So a processor takes a block of rows at a time, that stays
+# in its cache between the products, and gradients are products of shapes that its kernels are fast
+# in. Axes: N rows, I inputs and O outputs of the layer, r the rank.
 BLOCK = 256  # rows; 128 to 1024 were alike on two processors, all rows at once took twice as long
 
 
 def changed(output: Any, inputs: Any, down: Any, up: Any, scaling: float) -> Any:
     """`output` [..., O] with `scaling * inputs @ down.T @ up.T` added, given `inputs` [..., I],
-    `down` [r, I] and `up` [O, r].
-
-    Computed in the dtype of the adapter, mostly float32, and added in that of the output.
-    """
+    `down` [r, I] and `up` [O, r]; computed in the dtype of the adapter, added in the output's."""
     flat = inputs.reshape(-1, inputs.shape[-1])
     before = output.reshape(-1, output.shape[-1])
     return _function().apply(before, flat, down, up, scaling).reshape(output.shape)
 
 
 def _blocks(tensor: Any) -> Iterator[slice]:
-    """The rows [N] of a tensor in pieces of `BLOCK`; in one piece on a GPU, where each piece would
-    cost kernels of its own."""
+    """The rows [N] of a tensor in pieces of `BLOCK`; on a GPU, where pieces cost, in one."""
     size = BLOCK if tensor.device.type == "cpu" else max(1, len(tensor))
     for start in range(0, len(tensor), size):
         yield slice(start, start + size)
@@ -109,7 +97,7 @@ def _function() -> Any:
 
 
 Division = tuple[tuple[str, Any], ...]  # (adapter, its rows [n], or None where all rows are its)
-# A context variable, so that threads that run batches at the same time do not mix their divisions.
+# a context variable: threads may run batches at the same time
 _DIVISION: ContextVar[Division] = ContextVar("gem_ma_adapters", default=())
 
 
@@ -174,8 +162,7 @@ def _seed_parts(*parts: object) -> tuple[object, ...]:
 
 
 class Adapters:
-    """The adapters of one module, by key. Safe to use from several threads under the lock of
-    whoever owns the module."""
+    """The adapters of one module, by key; used under the lock of whoever owns the module."""
 
     def __init__(self, torch: Any, model: Any) -> None:
         self.torch = torch
@@ -199,11 +186,8 @@ class Adapters:
     # -- making and opening -----------------------------------------------------------------------
 
     def fresh(self, settings: LoraSettings, policy: str, seed: int = 0) -> str:
-        """Adds an adapter that changes nothing yet, and gives its key. `seed` (0 = none) tells runs
-        apart where the settings name no seed of its own.
-
-        Raises ConfigError where a target is not a linear layer of this model.
-        """
+        """Adds an adapter that changes nothing yet, and gives its key. `seed` (0 = none) stands in
+        where the settings name none. Raises ConfigError for a target that is not a linear layer."""
         where = f"policies.{policy}.lora"
         names = sorted(set(map(_short, self.linear)))
         if settings.targets != "all-linear":
@@ -236,8 +220,7 @@ class Adapters:
         )
 
     def opened(self, folder: Path, policy: str) -> str:
-        """Adds the adapter of a folder, and gives its key. Raises DataError where it is missing,
-        damaged, of another base or of another kind."""
+        """Adds the adapter of a folder, and gives its key. Raises DataError."""
         where = f"policy {policy!r}: the adapter {folder}"
         require_peft(policy)
         stored = read_adapter(folder, where)
@@ -256,8 +239,7 @@ class Adapters:
         return key
 
     def _fill(self, key: str, weights: Mapping[str, Any], where: str) -> None:
-        """Copies stored weights into an adapter. Raises DataError, and drops the adapter, where
-        names or shapes differ."""
+        """Copies stored weights in, or drops the adapter and raises DataError where they differ."""
         mine = self.parameters(key)
         stored = {name: tuple(weight.shape) for name, weight in weights.items()}
         wanted = {name: tuple(weight.shape) for name, weight in mine.items()}
@@ -282,29 +264,22 @@ class Adapters:
         with self._lock:
             self._forget()
             key = f"adapter{next(_KEYS)}"
-            # peft turns some on and some off
-            learned = [(weight, weight.requires_grad) for weight in self.model.parameters()]
-            devices = (
-                range(self.torch.cuda.device_count()) if self.torch.cuda.is_available() else ()
-            )
-            try:
-                # peft draws too, from the global stream, which belongs to the caller
-                with warnings.catch_warnings(), self.torch.random.fork_rng(devices=devices):
-                    warnings.simplefilter("ignore")
-                    peft.inject_adapter_in_model(config, self.model, key)
-            finally:
-                layers = {
-                    name: module
-                    for name, module in self.model.named_modules()
-                    if isinstance(module, LoraLayer)
-                }
-                for name, layer in layers.items():
-                    layer.enable_adapters(False)  # its own forward pass is that of the base layer
-                    if name not in self._hooked:
-                        layer.register_forward_hook(add_adapters)
-                        self._hooked.add(name)
-                for weight, before in learned:
-                    weight.requires_grad_(before)
+            with self._kept_still():
+                try:
+                    # peft draws too, from the global stream, which belongs to the caller
+                    with self.torch.random.fork_rng():
+                        peft.inject_adapter_in_model(config, self.model, key)
+                finally:
+                    layers = {
+                        name: module
+                        for name, module in self.model.named_modules()
+                        if isinstance(module, LoraLayer)
+                    }
+                    for name, layer in layers.items():
+                        layer.enable_adapters(False)  # its own pass is that of the base layer
+                        if name not in self._hooked:
+                            layer.register_forward_hook(add_adapters)
+                            self._hooked.add(name)
             self.configs[key] = config
             self._parts[key] = {
                 # small steps would be lost in rounding
@@ -320,9 +295,21 @@ class Adapters:
                 self.mixes = False
             return key
 
+    @contextmanager
+    def _kept_still(self) -> Iterator[None]:
+        """Without warnings of peft; which weights learn is as before, since it freezes some and
+        thaws others."""
+        learned = [(weight, weight.requires_grad) for weight in self.model.parameters()]
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                yield
+        finally:
+            for weight, before in learned:
+                weight.requires_grad_(before)
+
     def _drawn(self, key: str, seed: int) -> str:
-        """A uniform in +-1/sqrt(inputs), B zero: what an adapter starts from, drawn from a
-        generator of its own."""
+        """A uniform in +-1/sqrt(inputs), B zero: what an adapter starts from."""
         with self.torch.no_grad():
             for name, weight in sorted(self.parameters(key).items()):
                 weight.zero_()
@@ -342,8 +329,7 @@ class Adapters:
         return dict(self._parts[key])
 
     def renew(self) -> None:
-        """Finds the weights of all adapters again, after something has put others in their place:
-        what takes a model apart does."""
+        """Finds the weights of all adapters again, after a model was taken apart."""
         for parts in self._parts.values():
             for name in parts:
                 path, part, _ = name.rsplit(".", 2)
@@ -352,8 +338,7 @@ class Adapters:
                 parts[name] = held[key].weight
 
     def base(self) -> dict[str, Any]:
-        """The weights of the module without any adapter, by the names that they had before there
-        was one."""
+        """The weights of the module without any adapter, by the names of before there was one."""
         return {
             name.replace(".base_layer.", "."): weight
             for name, weight in self.model.named_parameters()
@@ -372,8 +357,7 @@ class Adapters:
         return digest.hexdigest()
 
     def release(self, key: str) -> None:
-        """This adapter will not be used again; its memory is given back when the next one is
-        made, or at `drop`."""
+        """This adapter is not used again; its memory is given back when the next one is made."""
         self._gone.append(key)
 
     def drop(self, key: str) -> None:
@@ -389,24 +373,15 @@ class Adapters:
                 key = self._gone.pop()
                 if key not in self.configs:
                     continue
-                # peft makes another adapter the active one, and thaws it
-                learned = [(weight, weight.requires_grad) for weight in self.model.parameters()]
                 layers = [layer for layer in self.model.modules() if isinstance(layer, LoraLayer)]
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
+                with self._kept_still():
                     for layer in layers:
                         layer.delete_adapter(key)
-                for weight, before in learned:
-                    weight.requires_grad_(before)
                 del self.configs[key], self._parts[key]
 
     def save(self, key: str, path: str | Path, base: str, drawn: int = 0) -> None:
-        """Writes an adapter folder. `base`: a model folder, recorded relative to this one, or a
-        name on the hub, recorded as it is.
-
-        `drawn`: the policy's seed where the weights of the base were drawn from it, see
-        `gem_ma.engines.local.untrained`.
-        """
+        """Writes an adapter folder. `base`: a model folder, or a name on the hub. `drawn`: the
+        policy's seed where the weights of the base were drawn from it, see `untrained`."""
         folder = Path(path)
         settings = {
             **self.configs[key].to_dict(),

@@ -1,8 +1,7 @@
 """An answer as a policy would have written it behind its prompt: what a template adds to a prompt
 for it, up to the end of the turn.
 
-Found without knowing the template, by rendering the talk with and without the answer. Knows
-templates; knows neither ids nor readers.
+Found without knowing the template, by rendering the talk with and without the answer.
 """
 
 from __future__ import annotations
@@ -68,9 +67,8 @@ def _behind_question(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def _added(prompt: Sequence[Piece], talk: Sequence[Piece]) -> list[Piece] | None:
-    """What stands in a talk behind its prompt; None where it does not begin as the prompt does,
-    both from the question on. A thought that either opens or closes is not part of what they have
-    in common."""
+    """What stands in a talk behind its prompt; None where it does not begin as the prompt does. A
+    thought that either opens or closes is not part of what they have in common."""
     asked = text_of(prompt)
     whole = text_of(talk)
     if whole.startswith(asked):
@@ -97,8 +95,8 @@ def _added(prompt: Sequence[Piece], talk: Sequence[Piece]) -> list[Piece] | None
 def _instead(
     template: ChatTemplate, talk: Sequence[Piece], behind: Sequence[Message], tools: Sequence[Tool]
 ) -> list[Piece] | None:
-    """What stands in the talk in place of a plain answer, for a template that writes a prompt in
-    other words once it is answered; None where the two talks differ before."""
+    """What stands in the talk in place of a plain answer, where a template writes a prompt in other
+    words once it is answered; None where the two talks differ before."""
     try:
         plain = template.pieces(ME, (ASKED, Message(ANSWER, ME), *behind), tools)
     except EngineError:
@@ -226,14 +224,9 @@ def _words(template: ChatTemplate, pieces: Sequence[Piece]) -> list[Piece]:
     return [word for word in words if word[0] or not isinstance(word[0], str)]
 
 
-# Which calls a chat template shows so that a reader reads them back, found out when a model is
-# opened.
-# A call with texts, numbers and objects, a call without arguments, and both at once go through the
-# template and the readers. The first format whose reader gives back what went in is the one that
-# the policy writes. Where none does, calls are texts (`ChatTemplate.show_calls`). Costs some
-# milliseconds.
-
-
+# Which calls a template shows so that a reader reads them back, found out when a model is opened: a
+# call with texts, numbers and objects, one without arguments, and both at once go through it. The
+# first format whose reader gives back what went in is the one that the policy writes.
 _NAME = "zqtool"  # no template holds this word
 TOOL = Tool(
     _NAME,

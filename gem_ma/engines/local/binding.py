@@ -1,8 +1,7 @@
 """Bound answers: which requests of a policy are sampled among legal strings or valid tool calls
 alone, and why others are left free.
 
-The sampler asks before it samples, and the learner asks when it scores. Both ask here, so both see
-the same mask. Knows one chat and its ids; knows no weights.
+The sampler asks before it samples, and the learner when it scores, so both see the same mask.
 """
 
 from __future__ import annotations
@@ -77,10 +76,9 @@ class Binding:
         )
 
     def beside(self, chat: Chat, vocabulary: Vocabulary) -> Binding:
-        """The same for another chat on an equal tokenizer. Grammars are compiled once for both,
-        and what is left free is noted once."""
+        """The same for another chat on an equal tokenizer; grammars are compiled once for both."""
         other = copy.copy(self)
-        # Answers are spelled by the other chat: the learner's thread must not use the sampler's.
+        # the learner's thread must not use the sampler's chat
         other.chat = chat
         other._vocabulary = vocabulary
         other.choices = other._choices()
@@ -123,8 +121,7 @@ class Binding:
         return allowed_along(self.choices.tree(tuple(legal))[0], ids)
 
     def bound(self, request: Request) -> Bound:
-        """How this request is sampled. Raises ConfigError where max_tokens is too small for its
-        legal strings, and where it cannot be bound to its tools."""
+        """How this request is sampled. Raises ConfigError where it cannot be bound."""
         if self.grammar is not None and request.tools:
             return self._bound_to_tools(request, self.grammar)
         if not request.legal or not self.binds(request.legal, request.tools):
@@ -134,12 +131,10 @@ class Binding:
             # As far as max_tokens and the context go; an answer is cut there as a free one is.
             longest = 0
         if longest > request.sampling.max_tokens:
-            what = (
-                f"max_tokens is {request.sampling.max_tokens}, and the longest of its legal strings"
-                f" has {longest} tokens"
-            )
             raise ConfigError(
-                f"policy {self.policy!r}, agent {request.agent!r}: {what}, the end of turn included"
+                f"policy {self.policy!r}, agent {request.agent!r}: max_tokens is"
+                f" {request.sampling.max_tokens}, and the longest of its legal strings has"
+                f" {longest} tokens, the end of turn included"
             )
         # A stop string would cut a legal one in two; the end of turn stops the row anyway.
         return Bound(tree, replace(request.sampling, stop=()), longest)
@@ -147,9 +142,8 @@ class Binding:
     def _bound_to_tools(self, request: Request, grammar: ToolGrammar) -> Bound:
         walk = grammar.walk(request.tools)
         if any(request.sampling.stop):
-            what = (
-                "a stop string would cut a tool call in two; leave out `stop`, or `constrain:"
-                " tools`"
+            raise ConfigError(
+                f"policy {self.policy!r}, agent {request.agent!r}: a stop string would cut a tool"
+                " call in two; leave out `stop`, or `constrain: tools`"
             )
-            raise ConfigError(f"policy {self.policy!r}, agent {request.agent!r}: {what}")
         return Bound(walk, request.sampling, 0)

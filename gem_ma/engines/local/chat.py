@@ -1,7 +1,6 @@
 """Conversations as token ids that only ever grow.
 
-Knows what was asked and sampled; how a conversation becomes ids is in
-`gem_ma.engines.local.rendering`. Three promises:
+How a conversation becomes ids: `gem_ma.engines.local.rendering`. Three promises:
 
 1. The next prompt is the previous prompt + what was sampled + the ids of what is new. What the
    policy sampled is never encoded again.
@@ -42,11 +41,8 @@ class _Conversation:
 
 
 class Chat(Rendering):
-    """A rendering that goes on from what was sampled, conversation by conversation.
-
-    `turns` counts prompts that came after a reply, `restarts` those of them that did not go on
-    from it. For the arguments see `Rendering`.
-    """
+    """A rendering that goes on from what was sampled, conversation by conversation. `turns` counts
+    prompts that came after a reply, `restarts` those of them that did not go on from it."""
 
     def __init__(
         self,
@@ -62,8 +58,7 @@ class Chat(Rendering):
         self._conversations: OrderedDict[str, _Conversation] = OrderedDict()
 
     def prompt(self, request: Request) -> tuple[int, ...]:
-        """The prompt's ids; the conversation is remembered until `sampled` completes it. Shape
-        [prompt]."""
+        """The prompt's ids; the conversation is remembered until `sampled` completes it."""
         # taken out and put in again, so that the oldest is the one that was asked longest ago
         key = request.conversation
         before = self._conversations.pop(request.conversation, None)
@@ -101,8 +96,7 @@ class Chat(Rendering):
         talk.ended = bool(reply.token_ids) and reply.token_ids[-1] in self.ends
 
     def recall(self, request: Request, reply: Reply) -> None:
-        """Takes over what a record holds: this prompt was answered so. The next prompt of the
-        conversation goes on from these ids."""
+        """Takes over from a record how this prompt was answered; the next one goes on from it."""
         if reply.prompt_ids and request.conversation:
             before = self._conversations.get(request.conversation)
             goes_on = before is not None and before.ids == reply.prompt_ids[: len(before.ids)]

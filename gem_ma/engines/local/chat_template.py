@@ -263,11 +263,6 @@ class ChatTemplate:
         self.ways = tuple(dict.fromkeys(ways))
         self._layouts.clear()
 
-    @property
-    def shows_calls(self) -> bool:
-        """Whether calls are for the template to show; else they are texts."""
-        return self.ways[0].write is None
-
     def _takes(self, messages: Sequence[Message]) -> bool:
         try:
             self.pieces("x", messages)

@@ -1,7 +1,7 @@
 """Constrained choice: which ids may come next so that an answer ends as one of a list.
 
-Knows ids only, and asks what text they are read as. The sampler walks the tree as it samples, and a
-learner walks it along what was sampled, so both see the same mask.
+The sampler walks the tree as it samples, and a learner walks it along what was sampled, so both see
+the same mask.
 """
 
 from __future__ import annotations
@@ -109,12 +109,9 @@ def allowed_along(tree: Tree, ids: Sequence[int]) -> tuple[tuple[int, ...], ...]
 
 
 class Choices:
-    """The trees of legal strings as one chat writes them, the end of turn included. The last of
-    them are kept.
-
-    `answer(text)` gives the ids of an answer, `text(ids)` what they are read as; `sampled(ids)`
-    is false where one of them is never sampled.
-    """
+    """The trees of legal strings as one chat writes them, the end of turn included. `answer(text)`
+    gives the ids of an answer, `text(ids)` what they are read as; `sampled(ids)` is false where one
+    of them is never sampled."""
 
     def __init__(
         self,
@@ -130,11 +127,8 @@ class Choices:
         self._known: OrderedDict[tuple[str, ...], tuple[Tree, int]] = OrderedDict()
 
     def tree(self, legal: tuple[str, ...]) -> tuple[Tree, int]:
-        """What may be sampled, and the length of the longest answer in tokens.
-
-        Raises ConfigError where the tokenizer has no word for a legal string, writes two of them
-        alike, or writes one that is read as another text.
-        """
+        """What may be sampled, and the length of the longest answer in tokens. Raises ConfigError
+        where the tokenizer cannot write these strings so that they are told apart."""
         known = self._known.get(legal)
         if known is None:
             answers = {choice: self.answer(choice) for choice in legal}

@@ -1,10 +1,8 @@
 """The token loop: ids sampled after prompts by a causal language model, with their
 log-probabilities.
 
-Knows ids, sampling and a module; knows no requests, no text and no policies. One batch runs. A row
-that has ended leaves it, and a row that waits joins it at the next token. Rows are padded on the
-left, with an explicit mask, position ids and a KV cache. Every row has its own random generator and
-draws one uniform number per token (inverse of the cumulated distribution).
+One batch runs. A row that has ended leaves it, and a row that waits joins it at the next token.
+Rows are padded on the left, with an explicit mask, position ids and a KV cache.
 
 KV reuse: rows with `keep` leave what was computed for them to `KVCache`, and begin from what it has
 of their prompts. A row's columns in the cache are then [padding | kept | padding | new]. The mask
@@ -30,11 +28,8 @@ from gem_ma.engines.local.vocabulary import Vocabulary
 from gem_ma.kernel.errors import EngineError
 from gem_ma.kernel.types import Sampling
 
-# How rows begin: which of them share a pass, and what that pass is fed.
-# Knows rows and what is kept of their prompts; knows no module. Three things save work here: what
-# is kept is not computed again, equal prompts are computed once, and of rows that share a long new
-# beginning one goes ahead and the others find it kept.
-
+# How rows begin. What is kept is not computed again, equal prompts are computed once, and of rows
+# that share a long new beginning one goes ahead and the others find it kept.
 SHARED = 64  # new tokens that rows must have in common for one of them to go ahead
 
 Prompt = tuple[Source, tuple[int, ...]]  # rows of equal ones are computed once
@@ -69,10 +64,7 @@ def fitting(waiting: deque[Draw], running: Sequence[Draw], most: int) -> list[Dr
 
 def groups(draws: Sequence[Draw], known: Callable[[Draw], int], limit: int) -> Iterator[list[Draw]]:
     """Splits rows into groups that begin in one pass each, with about as many new tokens a row.
-
-    `known(draw)` is how much of a row's prompt is kept, `limit` how much may be. The caller
-    computes each group before it asks for the next, so `known` may then answer more.
-    """
+    `known(draw)` is how much of a row's prompt is kept, more after each group; `limit`: may be."""
     left = draws
     before = dict[int, int]()
     while left:
@@ -98,13 +90,12 @@ def groups(draws: Sequence[Draw], known: Callable[[Draw], int], limit: int) -> I
 
 
 def _leader(first: dict[Prompt, tuple[int, ...]], draw: Draw, length: int) -> tuple[int, ...]:
-    """The prompt of the first row that begins with the same `length` ids; this row's if it is."""
+    """The prompt of the first row that begins with the same `length` ids."""
     return first.setdefault((draw.source, draw.prompt[:length]), draw.prompt)
 
 
 def _alike(rows: list[tuple[int, Draw]]) -> Iterator[list[Draw]]:
-    """Groups of rows, each with its number of new tokens, so that padding at most doubles a pass,
-    short ones aside."""
+    """Groups of (number of new tokens, row): padding at most doubles a pass, short ones aside."""
     rows = sorted(rows, key=lambda row: row[0])
     while rows:
         taken = real = 0
@@ -171,17 +162,11 @@ def filled(paths: Sequence[Path], known: Sequence[int]) -> Any:
     return cache
 
 
-# The running batch: rows that are sampled together, and their KV as one tensor per layer.
-# Knows rows, masks and caches; knows no module and no sampling. Rows come and go between two
-# tokens, so the operations here are those on whole rows: take some, put batches together, drop
-# padding. All of them need a plain cache (`gem_ma.engines.local.kv_cache.token_bytes`), except to
-# take rows.
-
-
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Rows B over T columns. `mask` [B, T] is 1 where a column holds a token of the row; `logits`
-    [B, V] are those after each row's last token."""
+    """Rows B over T columns that are sampled together, with their KV as one tensor per layer.
+    `mask` [B, T] is 1 where a column holds a token of the row; `logits` [B, V] are those after each
+    row's last token. All but `selected` needs a plain cache (`kv_cache.token_bytes`)."""
 
     draws: list[Draw]
     lengths: list[int]  # tokens of each row in the cache
@@ -332,8 +317,8 @@ class Decoder:
         keep: bool = False,
         choices: Tree | Walk | None = None,
     ) -> Draw:
-        """A row to be sampled. Its finish is `context_overflow` where the prompt leaves no room
-        for a token. Raises EngineError for an empty prompt."""
+        """A row to be sampled; its finish is `context_overflow` where there is no room for a token.
+        Raises EngineError for an empty prompt."""
         if not prompt:
             raise EngineError(f"{source.where}: an empty prompt cannot be sampled from")
         room = min(sampling.max_tokens, self.positions - len(prompt))
@@ -353,8 +338,7 @@ class Decoder:
         *,
         keep: bool = False,
     ) -> list[Draw]:
-        """Samples after each prompt [B of ids] with the weights of its source. Gives ids,
-        log-probabilities and finish per prompt."""
+        """Samples after each prompt [B of ids] with the weights of its source."""
         asked = zip(prompts, samplings, seeds, sources, strict=True)
         draws = [self.draw(*row, keep=keep) for row in asked]
         self.finish(draws)
@@ -362,8 +346,7 @@ class Decoder:
 
     def finish(self, draws: Sequence[Draw]) -> None:
         """Samples these rows to their ends."""
-        # In the order of their lengths, whoever came first: which rows run together changes the
-        # last bits, so it depends on the rows alone, never on timing.
+        # By length, whoever came first: which rows run together changes the last bits.
         order = sorted((draw for draw in draws if draw.room), key=lambda draw: len(draw.prompt))
         waves = iter([order])
         self.run(lambda: next(waves, []), lambda draw: None)
@@ -399,8 +382,7 @@ class Decoder:
     # -- what is kept -----------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Finds out by a pass over one token what kind of cache the model has, and how much of it
-        may be kept."""
+        """Finds out by a pass over one token what cache the model has, and how much may be kept."""
         token = self.torch.zeros(1, 1, dtype=self.torch.long, device=self.device)
         cache = self._module(token, None, None, None, [Source()]).past_key_values
         size = token_bytes(cache)
@@ -412,8 +394,7 @@ class Decoder:
             )
 
     def _check(self, source: Source) -> None:
-        """Drops what was computed for a source by weights that have changed since, whoever
-        changed them."""
+        """Drops what was computed for a source by weights that have changed since."""
         if source in self._looked:  # weights do not change while a batch runs
             return
         self._looked.add(source)
@@ -439,8 +420,8 @@ class Decoder:
         """Whether so many rows, which wait for `held` tokens, may begin now."""
         if batch is None:
             return True
-        # To begin costs a pass, and all that run wait for it: a few rows are held back until more
-        # come. Where rows cannot join a running batch, all wait until it has ended.
+        # To begin costs a pass that all others wait for: a few rows are held back until more come.
+        # Where rows cannot join a running batch, all wait until it has ended.
         return bool(self.joins) and (waiting >= len(batch.draws) // FEW or held > HELD)
 
     def _admit(self, batch: Batch | None, draws: list[Draw]) -> Batch:
@@ -483,8 +464,7 @@ class Decoder:
     # -- one token --------------------------------------------------------------------------------
 
     def _step(self, batch: Batch) -> tuple[Batch | None, list[Draw]]:
-        """One token for every row. Gives the rows that go on with their next logits, and those
-        that have ended."""
+        """One token for every row: those that go on, with their next logits, and the ended ones."""
         torch = self.torch
         chosen, logprobs = drawn(torch, batch.logits.float() + self.banned, batch.draws)
         staying, ended = self._taken(batch, chosen, logprobs)
@@ -520,8 +500,7 @@ class Decoder:
     def _taken(
         self, batch: Batch, chosen: Sequence[int], logprobs: Sequence[float]
     ) -> tuple[list[int], list[Draw]]:
-        """Writes each row's new token down. Gives the numbers of the rows that go on, and the
-        rows that have ended."""
+        """Writes each row's new token down: numbers of those that go on, and the ended ones."""
         staying: list[int] = []
         ended: list[Draw] = []
         for row, draw in enumerate(batch.draws):
@@ -543,8 +522,7 @@ class Decoder:
     def _forward(
         self, ids: Any, mask: Any, places: Any, cache: Any, sources: Sequence[Source]
     ) -> Any:
-        """One pass. Where the memory of the device is full, all kept KV is dropped and the pass
-        is tried once more."""
+        """One pass; where memory is full, all kept KV is dropped and it is tried once more."""
         try:
             return self._module(ids, mask, places, cache, sources)
         except self.torch.OutOfMemoryError:
@@ -578,11 +556,8 @@ class Decoder:
 
 
 def _packs(model: Any, device: Any) -> bool:
-    """Whether one token a row is computed faster beside a mask that hides nothing than without.
-
-    On a processor in half precision, where several queries share keys: the library packs them only
-    beside a mask, and torch's kernel reads the keys again for each query that is not packed.
-    """
+    """Whether one token a row is computed faster beside a mask that hides nothing than without: on
+    a processor in half precision, where several queries share keys, which only then are packed."""
     config = getattr(model, "config", None)
     heads = getattr(config, "num_attention_heads", 0)
     return (

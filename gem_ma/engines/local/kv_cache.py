@@ -1,10 +1,8 @@
 """Kept KV: what a model has computed for token sequences that may go on, so that the next turn of a
 talk computes only what is new.
 
-Knows ids and tensors; knows no requests and no text. Sequences are a tree of segments. All that
-begin alike (the turns of one talk, the plays of a group, forks) share what they have in common, and
-a new turn copies only its new tokens. The tree is bounded in tokens: what was used longest ago goes
-first.
+Sequences are a tree of segments: all that begin alike (the turns of one talk, the plays of a group,
+forks) share what they have in common. What was used longest ago goes first.
 
 A segment's tensor is [S, H, T, D]: S = keys and values of every layer in turn, H heads, T
 tokens, D their width.
@@ -18,8 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-# Kept on a CPU at most, and never more than a sixteenth of its memory. An accelerator keeps an
-# eighth of its memory.
+# on a CPU at most, or a sixteenth of its memory; an accelerator keeps an eighth of its own
 KEPT_BYTES = 1 << 30
 
 
@@ -38,8 +35,7 @@ Path = list[tuple[Segment, int]]  # segments in their order, and how many tokens
 
 
 class KVCache:
-    """At most `limit` tokens. `owner` keeps apart what different weights have computed: one base
-    may carry many adapters."""
+    """At most `limit` tokens. `owner` keeps apart what different weights have computed."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -69,8 +65,7 @@ class KVCache:
         return path, length
 
     def keep(self, owner: Hashable, ids: Sequence[int], states: Callable[[int], Any]) -> None:
-        """Keeps `ids`. `states(n)` gives the tensor of the tokens from the n-th on, and is only
-        asked for what is not there yet."""
+        """Keeps `ids`. `states(n)` gives the tensor of the tokens from the n-th on."""
         path, known = self.find(owner, ids)
         missing = len(ids) - known
         # What is longer than the limit would drop everything else and then itself.
@@ -150,8 +145,7 @@ def _common(mine: tuple[int, ...], ids: Sequence[int], start: int, end: int) -> 
     length = min(len(mine), end - start)
     if mine[:length] == tuple(ids[start : start + length]):
         return length
-    # Bisection with slices: they are compared in C, a loop over tokens is not.
-    # the first `low - 1` are known to be the same
+    # bisection with slices, which are compared in C; the first `low - 1` are the same
     low = 1
     high = length
     while low < high:
@@ -184,8 +178,6 @@ def usual_limit(torch: Any, device: Any, size: int) -> int:
     # result, so it must not differ from run to run.
     if torch.device(device).type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory // 8 // size)
-    if not hasattr(os, "sysconf"):  # Windows
-        return KEPT_BYTES // size
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return int(min(KEPT_BYTES, memory // 16) // size)
 

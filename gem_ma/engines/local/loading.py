@@ -1,7 +1,6 @@
 """Loads the tokenizer and the weights of a model folder, in the way that a config names (`How`).
 
-Knows the library that loads; knows neither sampling nor learning. Where a folder comes from, and
-what must lie in it, is in `gem_ma.engines.local.model_folder`.
+Where a folder comes from, and what must lie in it: `gem_ma.engines.local.model_folder`.
 """
 
 from __future__ import annotations
@@ -10,10 +9,12 @@ import gc
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
+from time import thread_time
 from typing import Any
 
 from gem_ma.engines.local.untrained import draw
@@ -44,8 +45,7 @@ def import_stack() -> tuple[Any, Any]:
         ) from error
     if "OMP_NUM_THREADS" not in os.environ and "MKL_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # small models on a busy machine are many times slower with more
-    # about a million objects that live for ever: each later collection would walk them, a quarter
-    # of the time of a rollout
+    # a million objects for ever: collections would walk them, a quarter of the time of a rollout
     if new:
         gc.collect()
         gc.freeze()
@@ -84,8 +84,8 @@ class How:
     drawn: int | None = field(default=None, metadata={"option": False})  # by the engine alone
 
     def check(self, policy: str) -> How:
-        """Itself, with the full name of its dtype; imports nothing. Raises ConfigError for what is
-        no dtype and no attention."""
+        """Itself, with the full name of its dtype. Raises ConfigError for a value out of its
+        choice."""
         if self.dtype not in DTYPES:
             raise ConfigError(
                 f"policy {policy!r}: dtype is one of auto, float32, bfloat16, float16; got"
@@ -106,8 +106,7 @@ class How:
         return replace(self, dtype=DTYPES[self.dtype], device=device)
 
     def placed(self) -> How:
-        """Itself, on a device that is named. Imports torch, which takes seconds: what is wrong
-        without it is said before."""
+        """Itself, on a device that is named. Imports torch, which takes seconds."""
         return replace(self, device=best_device()) if self.device == "auto" else self
 
 
@@ -129,11 +128,8 @@ def load_model(
     how: How,
     auto: str = READING,
 ) -> tuple[Any, Any]:
-    """(tokenizer, model in eval mode without gradients); `auto` names the library's loader of this
-    kind of model.
-
-    Raises DataError, with the cause, for a folder that is damaged or of two models.
-    """
+    """(tokenizer, model in eval mode without gradients); `auto` names the library's loader. Raises
+    DataError, with the cause, for a folder that is damaged or of two models."""
     where = f"policy {policy!r}"
     tokenizer = _tokenizer(transformers, folder, where, how.trust_remote_code)
     loader = getattr(transformers, auto)
@@ -236,8 +232,7 @@ def _check_whole(model: Any, tokenizer: Any, report: Any) -> None:
 def _explained(
     error: Exception, folder: Path, policy: str, how: How, auto: str
 ) -> ConfigError | DataError:
-    """The error behind what the loader raised: the option that cannot be used here, or else the
-    folder."""
+    """What the loader's error means: an option that cannot be used here, or else the folder."""
     _refuse_code(folder, f"policy {policy!r}", error)
     # these two kinds are how the library refuses an option; a damaged file raises others
     of_option = isinstance(error, (ImportError, ValueError))
@@ -292,3 +287,90 @@ def quiet(transformers: Any) -> Iterator[None]:
 def first_line(error: Exception) -> str:
     """Kind and first line of an error, for a message of one line."""
     return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
+
+
+# How fast this processor multiplies in a dtype, by trial: what it claims may be switched off, and
+# without instructions for bfloat16 it may take fifty times as long as in float32.
+HALVES = ("bfloat16", "float16")
+SLOW = 2.0  # times as long as in float32: well apart from noise, and half the memory is worth some
+# a small layer, with the tokens of a batch
+ROWS = 64
+SIZE = 576
+# of a trial of one dtype, and how often at least
+SECONDS = 0.1
+TIMES = 5
+
+
+@cache
+def speed(dtype: str) -> float:
+    """GFLOP/s of one thread of this processor in the products of a layer and of its gradient; once
+    in a process."""
+    torch, _ = import_stack()
+    kind = getattr(torch, dtype)
+    rows = torch.ones(ROWS, SIZE, dtype=kind)
+    weight = torch.ones(SIZE, SIZE, dtype=kind)
+    threads = torch.get_num_threads()
+    # of several each waits for the others, which on a busy machine is most of their time
+    torch.set_num_threads(1)
+    try:
+        spent: list[float] = []
+        while sum(spent) < SECONDS or len(spent) < TIMES:
+            # of this thread, and the least: what else the machine does is no matter
+            begun = thread_time()
+            slopes = torch.nn.functional.linear(rows, weight)
+            slopes.t() @ rows
+            spent.append(thread_time() - begun)
+    finally:
+        torch.set_num_threads(threads)
+    return 4 * ROWS * SIZE * SIZE / min(spent) / 1e9
+
+
+def slowness(dtype: str) -> float:
+    """How many times as long as float32 a dtype takes on this processor."""
+    return speed("float32") / speed(dtype)
+
+
+def settled_dtype(folder: str, options: Mapping[str, Any]) -> dict[str, str]:
+    """The dtype that `auto` means on this processor for the model in a folder: as stored, or
+    float32 where that is slow. {} where it stays as it is: another dtype was asked for, a GPU
+    computes, or the folder is not there or says nothing."""
+    if DTYPES.get(str(options.get("dtype"))) != "auto" or options.get("device_map") is not None:
+        return {}
+    stored = stored_in(Path(folder))
+    if stored not in HALVES or options.get("device", "cpu") not in ("cpu", "auto"):
+        return {}
+    torch, _ = import_stack()
+    if options.get("device") == "auto" and torch.cuda.is_available():
+        return {}
+    return {"dtype": "float32" if slowness(stored) > SLOW else stored}
+
+
+def stored_in(folder: Path) -> str:
+    """The dtype of the weights in a model folder; "" where it does not say."""
+    try:
+        config = json.loads(read_named(folder / "config.json"))
+    except (OSError, ValueError, RecursionError):
+        # not a model folder, or a damaged one, which is told where it is opened
+        return ""
+    known = config.get("dtype") or config.get("torch_dtype") if isinstance(config, dict) else None
+    return str(known or "")
+
+
+def pace_line(policy: str, folder: Path, dtype: str, device: str) -> str:
+    """A line on a choice that matters on this processor: what `auto` took, or that what was asked
+    for is slow; else ""."""
+    stored = dtype if dtype in HALVES else stored_in(folder)
+    # without a trial in this process nobody left the choice to it
+    if device != "cpu" or stored not in HALVES or (dtype not in HALVES and not _tried()):
+        return ""
+    here = f"{speed(stored):.0f} GFLOP/s in {stored}, {speed('float32'):.0f} in float32"
+    if dtype in HALVES and (times := slowness(dtype)) > SLOW:
+        return (
+            f"policy {policy!r}: dtype: {dtype} is slow on this processor ({here}); dtype: auto"
+            f" would take float32, {times:.0f} times as fast"
+        )
+    return f"policy {policy!r} computes in {dtype}: this processor does {here}"
+
+
+def _tried() -> bool:
+    return speed.cache_info().currsize > 0

@@ -1,7 +1,7 @@
 """Finds the folder of a model or an adapter, on this machine or on the hub, and checks that a model
 lies in it before anything heavy is imported.
 
-Knows folders and names; knows no tokenizer and no weights (`gem_ma.engines.local.loading`).
+How its weights are loaded: `gem_ma.engines.local.loading`.
 """
 
 from __future__ import annotations
@@ -48,10 +48,7 @@ _MAKE_ADAPTER = (
 
 def find_model(name: str, policy: str, kind: str = "model") -> Path:
     """The folder of a model or an adapter (`kind`): `name` itself, or what the hub calls so, from
-    its cache or downloaded into it.
-
-    Raises DataError that says what to do where there is neither.
-    """
+    its cache or downloaded into it. Raises DataError."""
     if name and Path(name).is_dir():
         return Path(name)
     make = _MAKE_ADAPTER if kind == "adapter" else _MAKE_MODEL
@@ -97,8 +94,7 @@ def find_model(name: str, policy: str, kind: str = "model") -> Path:
 
 
 def _may_be_on_hub(name: str) -> bool:
-    """Whether a name that is not a folder may be one of the hub's. `models/mine` in a folder that
-    has `models/` is a typing error, and the hub is not asked for it."""
+    """Whether a name may be one of the hub's; `models/mine` beside `models/` is a typing error."""
     owner = name.partition("/")[0]
     if not _HUB.fullmatch(name) or owner in _NO_OWNER:
         return False
@@ -109,7 +105,7 @@ def check_folder(folder: Path, policy: str) -> None:
     """Raises DataError that names what a model folder lacks, or what in it is damaged."""
     where = f"policy {policy!r}: {folder}"
     if not (folder / "config.json").is_file():
-        raise DataError(f"{where} has no config.json, so it is no model folder; {_MAKE_MODEL}")
+        raise DataError(f"{where} has no config.json, so it is not a model folder; {_MAKE_MODEL}")
     try:
         check_named(folder)  # the loaders of the library open what they find
     except OSError as error:
@@ -130,8 +126,7 @@ def check_folder(folder: Path, policy: str) -> None:
 
 
 def _check_json(file: Path, policy: str) -> None:
-    """Raises DataError for a file that holds no JSON object; the library's own errors do not name
-    the file."""
+    """Raises DataError for a file that does not hold a JSON object; the library names no file."""
     try:
         value = json.loads(read_named(file))
         if not isinstance(value, dict):
@@ -158,11 +153,6 @@ def _check_parts(folder: Path, policy: str) -> None:
             f"policy {policy!r}: {folder} lacks {lost[0]}, which {INDEX} names; copy the model"
             " again"
         )
-
-
-# Where the weights of a policy come from: the base behind a model's name, and the adapter on it.
-# A name may be that of an adapter, which knows its base. Knows folders and settings; opens no
-# weights.
 
 
 @dataclass(frozen=True, slots=True)

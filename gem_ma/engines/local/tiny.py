@@ -25,7 +25,7 @@ from gem_ma.kernel.errors import ConfigError, ScenarioError, StoreError
 from gem_ma.kernel.scenario import Game, Scenario
 from gem_ma.kernel.types import Tool
 from gem_ma.registry import as_scenario
-from gem_ma.system.files import place, remove
+from gem_ma.system.files import place
 
 # The eyes of a tiny model: a language model of Qwen2-VL's architecture, the image processor of its
 # folder, and the chat template that shows images.
@@ -438,7 +438,6 @@ def place_new(target: Path, write: Callable[[Path], Made]) -> Made:
 
     Raises ConfigError where something came there meanwhile, StoreError where it cannot be written.
     """
-    _sweep(target)
     # of this process alone: another one may be writing a model for the same place
     aside = f".{target.name}.{os.getpid()}.tmp"
     try:
@@ -446,24 +445,6 @@ def place_new(target: Path, write: Callable[[Path], Made]) -> Made:
     except OSError as error:
         check_new(target)  # writing took a while: what came there meanwhile says more
         raise StoreError(f"{target}: the model could not be written: {error}") from error
-
-
-def _sweep(target: Path) -> None:
-    """Removes what a killed process left beside a model folder."""
-    for path in target.parent.iterdir() if target.parent.is_dir() else ():
-        left = re.fullmatch(rf"\.{re.escape(target.name)}\.(\d+)\.tmp", path.name)
-        if left and not _runs(int(left[1])):
-            remove(path, target.parent)
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # of another user
-        return True
-    return True
 
 
 # -- weights -------------------------------------------------------------------------------------

@@ -28,13 +28,12 @@ from pathlib import Path
 from typing import Any
 from weakref import finalize
 
-from gem_ma.engines.local import pace
 from gem_ma.engines.local.adapter_folder import seed_of
 from gem_ma.engines.local.adapters import require_peft
 from gem_ma.engines.local.answering import Stream, answered, check_published, check_sampling
 from gem_ma.engines.local.binding import Binding, check_constrain
 from gem_ma.engines.local.chat import Chat
-from gem_ma.engines.local.loading import How, quiet
+from gem_ma.engines.local.loading import How, pace_line, quiet, settled_dtype
 from gem_ma.engines.local.model_folder import Origin, check_folder, origin_of
 from gem_ma.engines.local.rendering import ChatOptions
 from gem_ma.engines.local.sampling import Draw, Source
@@ -170,12 +169,12 @@ class Transformers:
     @staticmethod
     def settled(name: str, options: Mapping[str, Any]) -> dict[str, str]:
         """See `Settles`."""
-        return pace.settled(name, options)
+        return settled_dtype(name, options)
 
     def pace(self) -> str:
         """See `Settles`."""
         dtype = str(self.model.dtype).removeprefix("torch.")
-        return pace.line(self.policy, self.base.folder, dtype, str(self.device))
+        return pace_line(self.policy, self.base.folder, dtype, str(self.device))
 
     # -- requests ---------------------------------------------------------------------------------
 
@@ -310,14 +309,19 @@ class Transformers:
     def twin(self) -> Transformers:
         """A copy of the weights with the same tokenizer, to be learned while this engine is
         sampled from: a module of its own, or on a shared base an adapter of its own."""
+        other = self._copied("twin")
+        if self.adapter is not None:
+            # Learning holds its lock for long. Under the lock of the base nobody could sample.
+            other.lock = self.base.another_lock()
+        return other
+
+    def _copied(self, name: str) -> Transformers:
         other = copy.copy(self)
         if self.adapter is None:
             other._move(self.base.copy())
             return other
-        other.adapter = self.beside("twin", owner=other)
+        other.adapter = self.beside(name, owner=other)
         other.take(self.weights())
-        # Learning holds its lock for long. Under the lock of the base nobody could sample.
-        other.lock = self.base.another_lock()
         return other
 
     def alone(self) -> Transformers:
@@ -331,13 +335,7 @@ class Transformers:
     def pinned(self) -> Transformers:
         """See `Pins`: a copy of the model, or on a shared base of the adapter alone, which is
         answered under the lock of that base."""
-        other = copy.copy(self)
-        if self.adapter is None:
-            other._move(self.base.copy())
-            return other
-        other.adapter = self.beside("pinned", owner=other)
-        other.take(self.weights())
-        return other
+        return self._copied("pinned")
 
     def beside(self, *names: object, owner: object | None = None) -> str:
         """A new adapter of the shape of this policy's, on its base; gives its key. It lives as

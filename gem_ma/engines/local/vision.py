@@ -12,16 +12,10 @@ tower are patches, which say not whose they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
-
 from gem_ma.engines.local.shared_model import Base
 from gem_ma.engines.local.sight import Sight
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.kernel.types import Image
 
 
 class Vision(Transformers):
@@ -54,32 +48,3 @@ class Vision(Transformers):
         """What ids of images show."""
         assert self.base.sight is not None  # as the base was opened
         return self.base.sight
-
-    @property
-    def image_id(self) -> int:
-        """The token that stands for a patch of an image."""
-        return self.sight.token
-
-    def image_ids(self, image: Image) -> tuple[int, ...]:
-        """What stands for the image in a prompt. Raises EngineError for anything that is not an
-        image."""
-        return self.sight.images.ids(image)
-
-    def score(
-        self,
-        prompt: Sequence[int],
-        ids: Sequence[int],
-        images: Sequence[Image] = (),
-        temperature: float = 1.0,
-    ) -> list[float]:
-        """Log-probabilities of `ids` after `prompt`, in which these images stand in order: one
-        pass over all with the pixels."""
-        pictures = self.sight.open(images)  # held until the pass is done
-        seen = self.sight.seen([*prompt, *ids], [picture.image.digest for picture in pictures])
-        with self.lock, self.torch.inference_mode(), self.active():
-            inputs: dict[str, Any] = self.sight.inputs(self.torch, np.array([seen], np.int64))
-            logits = self.model(**inputs, use_cache=False).logits
-        # The logits at a place are those of the id behind it.
-        scores = (logits[0, len(prompt) - 1 : -1].float() + self.banned) / temperature
-        chances = scores.log_softmax(-1)
-        return [float(row[token]) for row, token in zip(chances, ids, strict=True)]

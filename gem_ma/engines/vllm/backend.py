@@ -1,5 +1,5 @@
-"""What the vllm engine asks of a vLLM, wherever it runs; and the sampling parameters that both ways
-send.
+"""What the vllm engine asks of a vLLM, wherever it runs: draws, with their sampling parameters, and
+the prompts of parity checks.
 
 Every field is sent, since a server takes what is missing from the model's
 generation_config.json. Ids that are never sampled get a bias of -100 before the temperature,
@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 from gem_ma.engines.local.vocabulary import Vocabulary
 from gem_ma.kernel.types import Reply, Sampling
@@ -44,47 +44,6 @@ class Draw:
     room: int
     adapter: Adapter | None = None
     conversation: str = ""
-
-
-class Backend(Protocol):
-    """A running vLLM. `context`: tokens that prompt and answer may have together, 0 until it is
-    open."""
-
-    context: int
-
-    async def open(self) -> None:
-        """Checks that it samples as is needed. Raises ConfigError that names what is missing."""
-
-    async def draw(self, wanted: Draw) -> Reply:
-        """prompt_ids, token_ids, logprobs, finish, usage and attempts."""
-
-    async def probe(self, wanted: Sequence[Draw]) -> list[Reply]:
-        """The answers to the draws [B] of a parity check; of several servers, of one for all that
-        agree with it."""
-
-    async def load(self, adapter: Adapter) -> None:
-        """Takes an adapter from its folder."""
-
-    async def unload(self, adapter: Adapter) -> None:
-        """Forgets an adapter; one that is not there is forgotten already."""
-
-    def unshare(self) -> None:
-        """All weights will be published here: from now on they are shared with no other policy.
-        Raises ConfigError where that cannot be."""
-
-    async def reload(self, folder: str) -> None:
-        """Takes full weights from a model folder and drops what is cached."""
-
-
-@runtime_checkable
-class Several(Protocol):
-    """A backend of several servers with the same weights: see `replicas`."""
-
-    async def transfer(self, transfer: Any, weights: Mapping[str, Any]) -> None: ...
-    def spare(self) -> bool: ...
-    def numbers(self) -> dict[str, float]: ...
-    def carried(self) -> dict[str, Any]: ...
-    def carry(self, values: dict[str, Any]) -> None: ...
 
 
 class Parameters:

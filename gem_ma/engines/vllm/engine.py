@@ -45,11 +45,9 @@ from gem_ma.engines.local.vocabulary import Vocabulary, end_ids_of, head_rows
 from gem_ma.engines.vllm.backend import (
     HOTTEST,
     Adapter,
-    Backend,
     Draw,
     Parameters,
     Sampled,
-    Several,
     blocking,
     probe_prompts,
     recorded,
@@ -225,7 +223,7 @@ class VLLM(Served):
         self.chat = Chat(self.tokenizer, ends, self.chat_options, where)
         self.vocabulary = Vocabulary.of(self.chat, head_rows(self.config, self.path, self.where))
 
-    def _backend(self, endpoint: Endpoint, serving: Serving) -> Backend:
+    def _backend(self, endpoint: Endpoint, serving: Serving) -> Process | Server | Replicas:
         parameters = Parameters(sorted(self.vocabulary.banned), self.vocabulary.ends)
         if endpoint.base_url is None:
             if serving.served_model is not None:
@@ -257,7 +255,7 @@ class VLLM(Served):
         self._patience = endpoint
         return servers[0] if len(servers) == 1 else self._replicas(servers)
 
-    def _replicas(self, servers: Sequence[Any]) -> Backend:
+    def _replicas(self, servers: Sequence[Server]) -> Replicas:
         # a request is tried as often as at a single server, over all of them
         tries = math.ceil(self._patience.attempts / EACH) if len(servers) > 1 else 1
         return Replicas(
@@ -350,10 +348,15 @@ class VLLM(Served):
             self._transfer = Transfer(self.where, self.device)
         if self.route in WHOLE:
             # watched even where it is the only one: after a restart it has the weights of its start
-            if self.base_url != HERE and not isinstance(self.backend, Several):
-                self.backend = self._replicas([self.backend])
-            self.backend.unshare()
+            self._whole.unshare()
         return self._trained
+
+    @property
+    def _whole(self) -> Process | Replicas:
+        """What all weights are published to; a single server is looked after as several are."""
+        if isinstance(self.backend, Server):
+            self.backend = self._replicas([self.backend])
+        return self.backend
 
     @property
     def _tied(self) -> bool:
@@ -401,15 +404,15 @@ class VLLM(Served):
 
     def spare(self) -> bool:
         """See `Spares`."""
-        return isinstance(self.backend, Several) and self.backend.spare()
+        return isinstance(self.backend, Replicas) and self.backend.spare()
 
     def numbers(self) -> dict[str, float]:
         """See `Spares`."""
-        return self.backend.numbers() if isinstance(self.backend, Several) else {}
+        return self.backend.numbers() if isinstance(self.backend, Replicas) else {}
 
     def carried(self) -> bytes:
         """See `Carries`: where the weights lie, and under which names."""
-        several = self.backend.carried() if isinstance(self.backend, Several) else None
+        several = self.backend.carried() if isinstance(self.backend, Replicas) else None
         adapter = None if self._now is None else asdict(self._now)
         values = {"version": self.version, "adapter": adapter, "servers": several}
         return json.dumps(values).encode()
@@ -420,9 +423,7 @@ class VLLM(Served):
         self.version = values["version"]
         self._now = None if values["adapter"] is None else Adapter(**values["adapter"])
         if values["servers"] is not None:
-            if not isinstance(self.backend, Several):
-                self.backend = self._replicas([self.backend])
-            cast("Several", self.backend).carry(values["servers"])
+            cast("Replicas", self._whole).carry(values["servers"])
 
     def begin(self, weights: Mapping[str, Any]) -> None:
         """Puts the first adapter, so that a server that takes none is found out at once."""
@@ -433,13 +434,13 @@ class VLLM(Served):
         """Puts these weights where the sampling happens; the learner then checks parity."""
         self._published += 1
         if self.route == "nccl":
-            several = cast("Several", self.backend)
+            several = cast("Replicas", self.backend)
             blocking(lambda: self._change(lambda: several.transfer(self._transfer, weights)))
             return
         if self.route == "full":
             folder = self._folder(f"{plain_name(self.policy)}.{self._tag}.weights{self._published}")
             write_weights(folder, weights, self.path)
-            blocking(lambda: self._change(lambda: self.backend.reload(str(folder))))
+            blocking(lambda: self._change(lambda: self._whole.reload(str(folder))))
             # A full model a publish would fill the disk. A server that comes back reads the last.
             last = self._last
             self._last = None if self.base_url == HERE else folder

@@ -103,10 +103,6 @@ class FullWeights:
             ) from error
         await self._call("/resume", {})
 
-    async def take_name(self, name: str) -> None:
-        """Gives what it holds this name, whatever that is."""
-        await self._call("/update_weight_version", {"new_version": name})
-
     async def _call(self, path: str, body: Body | None) -> Body:
         try:
             return await self.remote.call(

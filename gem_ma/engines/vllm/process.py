@@ -161,7 +161,7 @@ class Process:
         return await self.core.run(self._draw(self.core, wanted))
 
     async def probe(self, wanted: Sequence[Draw]) -> list[Reply]:
-        """See `Backend.probe`."""
+        """The answers to the draws [B] of a parity check."""
         return await a_few_at_once(self.draw, wanted)
 
     async def _draw(self, core: Core, wanted: Draw) -> Reply:

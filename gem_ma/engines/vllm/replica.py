@@ -6,10 +6,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Generic, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any
 
 from gem_ma.engines.vllm.backend import Adapter, Draw, apart
 from gem_ma.engines.vllm.full_weights import OURS
@@ -17,39 +16,6 @@ from gem_ma.engines.vllm.server import Server
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Reply, Sampling
 from gem_ma.record.codec import REPLY
-
-T = TypeVar("T")
-
-
-class Together(Generic[T]):
-    """Asks `question` for all who wait; an error goes to all of them. Whoever asks while a question
-    is under way waits for the next one: the first answer may be older than what it asks about."""
-
-    def __init__(self, question: Callable[[], Awaitable[T]]) -> None:
-        self.question = question
-        self.asked = 0  # questions, ever
-        # (under way, the next one) of each loop: a future belongs to one loop
-        self._waiting: WeakKeyDictionary[
-            asyncio.AbstractEventLoop, tuple[asyncio.Future[T] | None, asyncio.Future[T] | None]
-        ] = WeakKeyDictionary()
-
-    async def __call__(self) -> T:
-        loop = asyncio.get_running_loop()
-        now, following = self._waiting.get(loop, (None, None))
-        if following is None:
-            following = asyncio.ensure_future(self._ask(loop, now))
-            self._waiting[loop] = (now, following)
-        # shielded: one who is cancelled must not take the answer from the others
-        return await asyncio.shield(following)
-
-    async def _ask(self, loop: asyncio.AbstractEventLoop, now: asyncio.Future[T] | None) -> T:
-        if now is not None and not now.done():
-            await asyncio.wait([now])
-        # from here on whoever comes is too late for this one
-        self._waiting[loop] = (self._waiting[loop][1], None)
-        self.asked += 1
-        return await self.question()
-
 
 PAUSE_S = 2.0  # between two tries to take a server in again
 
@@ -125,7 +91,6 @@ class Replica:
         self.error: Exception | None = None  # why it is not here
         self.gap = 0.0  # nats to the others, at its last comparison
         self.again_at = 0.0
-        self.name = Together(server.weights.name)
         # the try to take it in that is under way, with the loop that it runs on
         self._coming: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
 
@@ -153,7 +118,7 @@ class Replica:
         # the name of an adapter is of one version, and a server without it refuses the request
         if self.here and self.life == life and weights.name:
             try:
-                name = await self.name()
+                name = await self.server.weights.name()
             except EngineError as error:
                 self.set_aside(error)
             else:

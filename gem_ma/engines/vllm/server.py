@@ -163,7 +163,7 @@ class Server:
         return await self._complete(wanted.prompt, lambda: body)
 
     async def probe(self, wanted: Sequence[Draw]) -> list[Reply]:
-        """See `Backend.probe`."""
+        """The answers to the draws [B] of a parity check."""
         return await a_few_at_once(self.draw, wanted)
 
     async def _complete(
@@ -221,19 +221,6 @@ class Server:
         except EngineError as error:
             if "cannot be found" not in str(error):
                 raise
-
-    def unshare(self) -> None:
-        """See `Backend.unshare`: one server is looked after as several are."""
-        raise EngineError(f"{self.where}: all weights come to a server by way of Replicas")
-
-    async def reload(self, folder: str) -> None:
-        self.unshare()
-
-    async def ping(self) -> Reply:
-        """One tiny request, tried few times. Raises EngineError or ConfigError."""
-        if not self.context:
-            await self.open()
-        return await self._complete((0,), self._tiny, attempts=3)
 
 
 def _is_here(host: str) -> bool:
