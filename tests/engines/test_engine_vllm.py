@@ -314,7 +314,7 @@ def test_a_wrong_model_name_and_a_choice_of_models_are_told(fake: Fake, kuhn_mod
 def test_a_server_that_is_no_vllm_is_told(fake: Fake, kuhn_model: Path) -> None:
     fake.models = [{"id": "base"}]
     assert (
-        "names no max_model_len, so it is no vLLM server; take openai/ for other servers"
+        "names no max_model_len, so it is not a vLLM server; take openai/ for other servers"
         in refused(fake, kuhn_model, ConfigError)
     )
 

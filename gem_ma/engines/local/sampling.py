@@ -1,8 +1,7 @@
-"""One row of a batch, and how its next token is drawn: temperature, top_k, top_p, the ids that it
-may choose among, stop strings.
+"""One row of a batch, and how its next token is drawn.
 
-Knows scores and rows; knows no module and no cache. Every row has its own random generator and
-draws one uniform number per token, so it gets the same tokens in any company.
+Every row has its own random generator and draws one uniform number per token, so it gets the same
+tokens in any company.
 """
 
 from __future__ import annotations
@@ -20,10 +19,7 @@ from gem_ma.kernel.types import Sampling
 @dataclass(frozen=True, slots=True)
 class Source:
     """Whose weights sample a row: an adapter of the module (None: the module as it is), at a
-    version. `where` begins messages about it.
-
-    What was computed for one source is used again only for an equal one.
-    """
+    version. What was computed for one source is used again only for an equal one."""
 
     adapter: str | None = None
     version: int = 0
@@ -69,8 +65,8 @@ class Draw:
 
 
 def drawn(torch: Any, scores: Any, draws: Sequence[Draw]) -> tuple[list[int], list[float]]:
-    """One id per row [B] and its log-probability, from scores [B, V] in float32: the inverse of
-    the cumulated distribution at one uniform number. Raises EngineError for scores of NaN."""
+    """One id per row [B] and its log-probability, from scores [B, V] in float32, by the inverse of
+    the cumulated distribution. Raises EngineError for scores of NaN."""
     if any(draw.choices is not None for draw in draws):
         scores = _constrained(torch, scores, draws)
     temperature = [draw.sampling.temperature for draw in draws]

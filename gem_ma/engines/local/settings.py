@@ -1,5 +1,5 @@
-"""Options of the transformers engine by subject: the memory that it takes, and what of its weights
-learns. Values and their checks; nothing is opened here."""
+"""Options of the transformers engine by subject: a new adapter, the memory that it takes, and what
+of its weights learns. Values and their checks; nothing is opened here."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.spelling import nearest
-
-# The key `lora` of a policy: what a config may say of a new adapter, and what is refused.
-# Knows values and their check; knows no modules and no weights.
 
 WANTED = {  # the library's own words name its types, which users do not know
     "rank": "a whole number, 1 or more",
@@ -70,7 +67,10 @@ def lora_settings(written: Any, policy: str) -> LoraSettings:
     return settings
 
 
-PADDED_TOKENS = 65_536  # of one forward pass, padding included
+def check_parity(parity: float | None, where: str) -> None:
+    """Raises ConfigError for a bound that is not above 0, or switches the check off."""
+    if parity is not None and not 0 < parity < float("inf"):
+        raise ConfigError(f"{where}: parity is in nats, above 0; got {parity}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Memory:
     """`padded_tokens`: the most that a batch holds, padding included. `kv_tokens`: tokens whose KV
     is kept for the next turn, 0 = none, by default by the size of the memory."""
 
-    padded_tokens: int = PADDED_TOKENS
+    padded_tokens: int = 65_536
     kv_tokens: int | None = None
 
     def check(self, policy: str) -> None:
@@ -95,22 +95,12 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Learning:
-    """What a learner of these weights trains. `lora`: a new adapter as {rank: 8, alpha: 16,
-    targets: [q_proj, v_proj]}, or the folder of one; None = all weights. `parity`: nats that what
-    is sampled may differ from what the learner computes, in the mean over tokens; by default
-    measured (`gem_ma.training.learner.parity`). `seed`: random weights are drawn from it, those of
-    an untrained folder and the random half of a new adapter; 0 = as they lie in the folder, and
-    by the policy's name."""
+    """What a learner of these weights trains. `lora`: a new adapter, or the folder of one; None =
+    all weights. `parity`: nats that what is sampled may differ from what the learner computes, in
+    the mean over tokens; by default measured (`gem_ma.training.learner.parity`). `seed`: random
+    weights are drawn from it, those of an untrained folder and the random half of a new adapter;
+    0 = as they lie in the folder, and by the policy's name."""
 
     lora: dict[str, Any] | str | None = None
     parity: float | None = None
     seed: int = 0
-
-    def check(self, policy: str) -> None:
-        """Raises ConfigError for a value out of range."""
-        # Infinity would switch the check off, and NaN is above nothing.
-        if self.parity is not None and not 0 < self.parity < float("inf"):
-            raise ConfigError(f"policy {policy!r}: parity is in nats, above 0; got {self.parity}")
-        # True is an int in Python; in a config it is a slip.
-        if not isinstance(self.seed, int) or isinstance(self.seed, bool):
-            raise ConfigError(f"policy {policy!r}: seed is a whole number; got {self.seed!r}")

@@ -1,9 +1,5 @@
 """A loaded model with all that its policies share: weights, tokenizer, token loop and lock. It is
-the model of one policy, or one base under many adapters.
-
-Shared bases live as long as a policy uses them: a weak cache by folder, files and options. A shared
-base never learns; adapters on it may.
-"""
+the model of one policy, or one base under many adapters; a shared base never learns."""
 
 from __future__ import annotations
 
@@ -42,11 +38,8 @@ _OPENING = threading.Lock()
 
 class Base:
     """A causal language model of `folder` in this process. `name`: the folder, or what the hub
-    calls it. `sees`: a vision-language model, with its image processor.
-
-    Raises DataError where the folder is missing parts or damaged, ConfigError for devices that
-    cannot be used.
-    """
+    calls it. `sees`: a vision-language model, with its image processor. Raises DataError for a
+    damaged folder, ConfigError for devices that cannot be used."""
 
     def __init__(
         self,
@@ -60,7 +53,7 @@ class Base:
         sees: bool = False,
     ) -> None:
         self.torch, transformers = import_stack()
-        # Before the weights, which may take minutes: a folder without a processor fails at once.
+        # before the weights, which may take minutes
         processor = image_processor(transformers, folder, name, policy) if sees else None
         try:
             self.torch.zeros(1, device=how.device)
@@ -123,7 +116,7 @@ class Base:
                 self.model,
                 vocabulary,
                 vocabulary.mask(self.torch, self.device),
-                # What is kept is found by ids, and cut between any two of them: an image is in one.
+                # what is kept is cut between any two ids, and an image is in one
                 Memory(self.padded_tokens, None if self.sight is None else 0),
                 positions=self.positions,
                 route=partial(_route, self.torch, self.device),
@@ -132,15 +125,13 @@ class Base:
         return self._decoders[chat.marks]
 
     def limit(self, padded_tokens: int) -> None:
-        """Forward passes of at most so many tokens, padding included. Of several wishes the
-        smallest holds."""
+        """Forward passes of at most so many tokens; of several wishes the smallest holds."""
         self.padded_tokens = min(self.padded_tokens, padded_tokens)
         for decoder in self._decoders.values():
             decoder.padded_tokens = self.padded_tokens
 
     def another_lock(self) -> Any:
-        """A lock for a policy that computes from another thread while others do. Like `lock` it
-        holds up changes of the module."""
+        """A lock for a policy that computes beside others; like `lock` it holds up changes."""
         lock = threading.RLock()
         self._locks.add(lock)
         return lock
@@ -149,15 +140,13 @@ class Base:
     def changing(self) -> Iterator[None]:
         """Inside, adapters may come and go: nobody computes."""
         with ExitStack() as held:
-            # `lock` first: two threads that change the module meet there, before either holds
-            # a lock that the other waits for.
+            # `lock` first: two threads that change the module meet there
             for lock in (self.lock, *self._locks):
                 held.enter_context(lock)
             yield
 
     def _computing(self, source: Source) -> list[Any]:
-        """The parameters that a row of this source goes through: those of the model, and of the
-        row's adapter."""
+        """The parameters that a row of this source goes through."""
         mine = self.adapters.parameters(source.adapter) if source.adapter is not None else {}
         return [*self.weights().values(), *mine.values()]
 
@@ -191,8 +180,7 @@ def open_base(
     padded_tokens: int,
     sees: bool = False,
 ) -> Base:
-    """A model that is loaded anew; or, `shared`, the one that this process has open already, for
-    policies that leave its weights as they are."""
+    """A model that is loaded anew; or, `shared`, the one that this process has open already."""
     options: dict[str, Any] = {"shared": shared, "padded_tokens": padded_tokens, "sees": sees}
     if not shared:
         return Base(name, folder, policy, how, **options)

@@ -2,11 +2,9 @@
 
 In a record an image is as many image tokens as the model sees patches, whatever it shows. Between
 the record and the module each of them is the *seen id* of its image instead: a number far above any
-vocabulary, made from the digest (`gem_ma.engines.local.sight.seen_id`). So equal ids are equal
-sights. Whatever works on ids (rows that share a prompt, probes, draws that are repeated) needs to
-know nothing of images, and the pixels come in where ids meet the module: here.
-
-Knows ids, images and grids; knows no weights and no conversations.
+vocabulary, made from the digest (`seen_id`). So equal ids are equal sights, and whatever works on
+ids needs to know nothing of images. Supported are processors that give a grid of patches per image
+(`image_grid_thw`: the Qwen-VL family).
 """
 
 from __future__ import annotations
@@ -31,11 +29,6 @@ from gem_ma.kernel.types import Image, Message
 from gem_ma.record.shapes import images_in
 from gem_ma.system.extras import install
 
-# The images of a vision-language model: bytes to pixels through the model's processor, and the ids
-# that stand for an image in a prompt.
-# Knows images, ids and grids of patches; knows no weights and no conversations. Supported are
-# processors that give a grid of patches per image (`image_grid_thw`: the Qwen-VL family).
-
 RECENT = 64  # images that stay open when nobody holds them; the oldest goes first
 KEPT_BYTES = 1 << 28  # of pixels; what was needed longest ago is computed again
 # Of an image, before the processor makes it smaller: a small file may unpack to any size.
@@ -44,8 +37,7 @@ SEEN = 1 << 52  # seen ids begin here
 
 
 def image_processor(transformers: Any, folder: Path, name: str, policy: str) -> Any:
-    """The image processor of a model folder. Raises ConfigError without Pillow, DataError where
-    it cannot be loaded."""
+    """The image processor of a model folder. Raises ConfigError, DataError."""
     if importlib.util.find_spec("PIL") is None:
         raise ConfigError(
             f"the vision engine needs Pillow to read images: {install('train', 'vision')}"
@@ -64,15 +56,13 @@ def image_processor(transformers: Any, folder: Path, name: str, policy: str) -> 
 
 
 def seen_id(digest: str) -> int:
-    """The id that stands for the image of this digest, between a record and a module: a number far
-    above any vocabulary."""
+    """The id that stands for the image of this digest between a record and a module."""
     # 48 bits, which no two images of a run share; below 2 ** 53 on any way through JSON.
     return SEEN + int.from_bytes(hashlib.sha256(digest.encode()).digest()[:6], "big")
 
 
 class Picture:
-    """An image as the model sees it: `rows` x `columns` patches, one id each. There is one object
-    for all equal images that somebody holds."""
+    """An image as the model sees it: `rows` x `columns` patches, one id each."""
 
     __slots__ = ("__weakref__", "columns", "id", "image", "rows")
 
@@ -107,8 +97,7 @@ class Images:
         self._lock = threading.RLock()
 
     def ids(self, image: Image) -> tuple[int, ...]:
-        """What stands for the image in a prompt: its token, once for each patch that the model
-        sees. Raises EngineError for anything that is not an image."""
+        """What stands for the image in a prompt: its token, once for each patch."""
         return (self.token,) * self.picture(image).patches
 
     def picture(self, image: Image) -> Picture:
@@ -204,24 +193,19 @@ class Sight:
     # -- ids --------------------------------------------------------------------------------------
 
     def open(self, images: Sequence[Image]) -> list[Picture]:
-        """These images, opened. Whoever goes on to use their ids must hold the result. Raises
-        EngineError for anything that is not an image."""
+        """These images, opened; whoever goes on to use their ids must hold the result."""
         return [self.images.picture(image) for image in images]
 
     def with_pictures(
         self, ids: Sequence[int], messages: Sequence[Message]
     ) -> tuple[tuple[int, ...], list[Picture]]:
-        """The prompt of these messages, with seen ids; and its images, to be held. Raises
-        EngineError for anything that is not an image."""
+        """The prompt of these messages, with seen ids; and its images, to be held."""
         pictures = self.open(images_of(messages))
         return self.seen(ids, [picture.image.digest for picture in pictures]), pictures
 
     def seen(self, ids: Sequence[int], digests: Sequence[str]) -> tuple[int, ...]:
-        """These ids, with seen ids in the places of image tokens; `digests` of the images, in the
-        order in which they stand there.
-
-        Raises EngineError where somebody holds no such image, or ids and images do not go together.
-        """
+        """These ids, with seen ids in the places of image tokens; `digests` of the images in their
+        order. Raises EngineError where ids and images do not go together."""
         pictures = [self.images.held(seen_id(digest)) for digest in digests]
         names = [picture.id for picture in pictures for _ in range(picture.patches)]
         marked = sum(token == self.token for token in ids)

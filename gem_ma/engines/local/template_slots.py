@@ -2,7 +2,6 @@
 
 Every text that somebody wrote becomes a placeholder before the template sees it, and is put in
 afterwards. So nothing that was said can become a control token, and no template can change it.
-Knows texts, calls and tools; knows no template and no tokenizer.
 """
 
 from __future__ import annotations
@@ -43,10 +42,8 @@ class Mark(str):
 
 
 class Slots:
-    """The contents of one conversation, in the order of their slots.
-
-    `controls`: texts of control tokens. `needed`: the numbers of those that a prompt may not lack.
-    """
+    """The contents of one conversation, in the order of their slots. `controls`: texts of control
+    tokens. `needed`: the numbers of those that a prompt may not lack."""
 
     def __init__(self, controls: Collection[str], shape: Shape) -> None:
         self.controls = controls
@@ -70,8 +67,7 @@ class Slots:
         return [{"type": "text", "text": text}] if self.shape.parts else text
 
     def name(self, text: str, *, needed: bool = False) -> str:
-        """Names of tools stand as they are, since templates look at them; one that is not a plain
-        name is a content."""
+        """A name of a tool, which templates look at; one that is not a plain name is a content."""
         plain = not text or _PLAIN_NAME.fullmatch(text)
         return text if plain else self.put(text, escaped=True, needed=needed)
 

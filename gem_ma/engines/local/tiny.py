@@ -1,9 +1,13 @@
 """The maker of tiny models: a causal LM of Qwen3 or Llama architecture, or one of Qwen2-VL's that
 sees images, with its own tokenizer and chat template, in seconds and without a download.
 
-It knows layer sizes and folders; it does not know how a model is sampled or trained. The default
-size, `word`, has a tokenizer for one scenario; `nano`, `tiny`, `small` and `medium` are byte-level
-(`gem_ma.engines.local.tiny`).
+Two kinds of tokenizer:
+
+- Size `word` has one id for every word and digit that it has heard, so an action is a few tokens. A
+  piece glued to the one before it is written `##piece`: `bet.` is `bet ##.`, `12` is `1 ##2`. Calls
+  are in the xml form: a value stands between words there, and in JSON it would be glued to quotes.
+- `nano`, `tiny`, `small` and `medium` are byte-level BPE with a ChatML template, tools and calls
+  included: any text round-trips.
 """
 
 from __future__ import annotations
@@ -27,20 +31,6 @@ from gem_ma.kernel.types import Tool
 from gem_ma.registry import as_scenario
 from gem_ma.system.files import place
 
-# The eyes of a tiny model: a language model of Qwen2-VL's architecture, the image processor of its
-# folder, and the chat template that shows images.
-# Knows layer sizes; knows no scenario and no images.
-
-# pixels of a patch, patches of a side that become one id: 16 x 16 pixels each
-PATCH = 8
-MERGED = 2
-# of the vision tower, whose width is that of the text
-DEPTH = 2
-HEADS = 4
-FEED_FORWARD = 2
-# pixels of an image: smaller ones are enlarged, larger ones shrunk
-LEAST_PIXELS = 16 * 16
-MOST_PIXELS = 64 * 64
 IMAGE_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 _CONTENT_MACRO = (
     "{%- macro shown(content) -%}"
@@ -75,13 +65,14 @@ def vision_config(transformers: Any, tokenizer: Any, text: dict[str, Any]) -> An
     return transformers.Qwen2VLConfig(
         text_config={**text, "rope_parameters": rope},
         vision_config={
-            "depth": DEPTH,
+            "depth": 2,
             "embed_dim": text["hidden_size"],
             "hidden_size": text["hidden_size"],
-            "num_heads": HEADS,
-            "mlp_ratio": FEED_FORWARD,
-            "patch_size": PATCH,
-            "spatial_merge_size": MERGED,
+            "num_heads": 4,
+            "mlp_ratio": 2,
+            # 2 x 2 patches of 8 x 8 pixels become one id
+            "patch_size": 8,
+            "spatial_merge_size": 2,
         },
         image_token_id=image,
         video_token_id=video,
@@ -96,23 +87,14 @@ def write_processor(folder: Path) -> None:
     """Writes what turns images into patches beside the weights."""
     settings = {
         "image_processor_type": "Qwen2VLImageProcessor",
-        "patch_size": PATCH,
-        "merge_size": MERGED,
+        "patch_size": 8,
+        "merge_size": 2,
         "temporal_patch_size": 2,
-        "size": {"shortest_edge": LEAST_PIXELS, "longest_edge": MOST_PIXELS},
+        # pixels of an image: smaller ones are enlarged, larger ones shrunk
+        "size": {"shortest_edge": 16 * 16, "longest_edge": 64 * 64},
     }
     (folder / "preprocessor_config.json").write_text(json.dumps(settings, indent=2) + "\n")
 
-
-# The two kinds of tokenizer of tiny models, each with its chat template.
-# - `word`: one id for every word that it has heard, so an action is a few tokens. Digits are an id
-#   each. A piece glued to the one before it, without white space, is written `##piece`: `bet.` is
-#   `bet ##.`, `12` is `1 ##2`. Decoding gives the text back up to the kind of white space. What was
-#   never heard becomes the unknown token. Calls are in the xml form: a value stands between words
-#   there, and in JSON it would be glued to its quotes, which white space would take it from.
-# - byte-level BPE with a ChatML template, system, tools and tool calls included: any text
-#   round-trips.
-# Knows texts; knows no scenario and no weights.
 
 PAD = "<|pad|>"
 UNKNOWN = "<|unknown|>"
@@ -258,10 +240,6 @@ def _wrapped(
     return wrapped
 
 
-# The texts of a scenario: what a tokenizer must be able to write.
-# They come from seeded random-legal plays, so no model and no behaviour is needed. Knows scenarios;
-# knows no tokenizer but the way in which words are cut.
-
 PLAYS = 2000  # at most
 QUIET_PLAYS = 100  # in a row without a new word: the words are all there
 MAX_STEPS = 24  # decision points of a play
@@ -270,8 +248,8 @@ OPEN_WORDS = ("hello", "yes", "no", "please go on", "I do not know")  # where th
 
 
 def texts(scenario: Scenario, seed: int = 0) -> Iterator[str]:
-    """The different texts that agents see and may say in seeded random-legal plays over all
-    tasks: views, legal strings, tools."""
+    """The different texts that agents see and may say in seeded random-legal plays: what a
+    tokenizer must be able to write."""
     rng = random.Random(f"words/{seed}")
     tasks = [task for split in ("train", "test") for task in _tasks(scenario, split)] or [None]
     known: set[str] = set()
@@ -360,17 +338,15 @@ def make_model(
     positions: int | Callable[[Any], int] = 4096,
     heard: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Writes a model folder that `AutoModelForCausalLM` and `AutoTokenizer` load (`qwen2-vl`:
-    `AutoModelForImageTextToText`); gives what it is, as {path, scenario, size, parameters, engine,
-    ...}.
+    """Writes a model folder that the loaders of the library read; gives what it is, as {path,
+    scenario, size, parameters, engine, ...}. The same arguments write the same folder.
 
-    The same arguments write the same weights and the same tokenizer. `tied`: one matrix embeds
-    and reads out. `positions`: the longest conversation in tokens, or a function that computes it
-    from the tokenizer (`gem_ma.training.learner.positions.Measured`). `heard`: texts that the
-    tokenizer shall know beside those of the scenario, such as transcripts.
+    `tied`: one matrix embeds and reads out. `positions`: the longest conversation in tokens, or a
+    function that computes it from the tokenizer (`gem_ma.training.learner.positions.Measured`).
+    `heard`: texts that the tokenizer shall know beside those of the scenario, such as transcripts.
 
-    Raises ConfigError where `path` holds something already, for an unknown size or architecture,
-    and without the train extra; StoreError where the folder cannot be written.
+    Raises ConfigError for a path that holds something already, an unknown size or architecture, and
+    without the train extra; StoreError where the folder cannot be written.
     """
     target = Path(path)
     _check(size, architecture, positions)
@@ -435,9 +411,7 @@ def check_new(target: Path) -> None:
 
 def place_new(target: Path, write: Callable[[Path], Made]) -> Made:
     """Puts the model folder that `write` makes at a place where none was; gives what `write` gives.
-
-    Raises ConfigError where something came there meanwhile, StoreError where it cannot be written.
-    """
+    Raises ConfigError where something came there meanwhile, StoreError."""
     # of this process alone: another one may be writing a model for the same place
     aside = f".{target.name}.{os.getpid()}.tmp"
     try:

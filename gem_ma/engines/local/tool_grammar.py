@@ -1,10 +1,10 @@
 """Constrained tool calls: which ids may come next so that every call that an answer opens is one of
 an offered tool, with arguments of its schema.
 
-Knows tools, a tokenizer and ids; knows no model. Free text is free: only after `<tool_call>` is the
-answer bound, until the call is closed. The grammar is llguidance's (extra `grammar`). The sampler
-walks an answer as it samples, a learner walks it along what was sampled, so both see the same mask.
-What a call may look like is in `gem_ma.engines.local.tool_grammar`.
+Free text is free: only after `<tool_call>` is the answer bound, until the call is closed. The
+grammar is llguidance's (extra `grammar`). It is narrower than a schema in three things, for the
+sake of what can be read: objects hold no properties that were not declared (unless the schema says
+that they may), numbers without bounds get wide ones, and white space in JSON is bounded.
 """
 
 from __future__ import annotations
@@ -25,14 +25,7 @@ from gem_ma.kernel.parsing import MAX_CALLS
 from gem_ma.kernel.types import Tool
 from gem_ma.system.extras import install
 
-# Tools -> the grammar of a call: what may follow `<tool_call>`, in llguidance's form of Lark.
-# Knows schemas and texts; knows neither ids nor models. What is asked for is narrower than a schema
-# in three things, for the sake of what can be read: objects hold no properties that were not
-# declared (unless the schema says that they may), numbers without bounds get wide ones, and white
-# space in JSON is bounded.
-
-# bounds of numbers that have none: what a float holds exactly, and what is written without an
-# exponent
+# bounds of numbers: what a float holds exactly, and what is written without an exponent
 WHOLE = 2**53
 REAL = 1e15
 SPACE = r"[\x20\x0A\x0D\x09]{1,8}"  # a model in doubt writes white space for ever
@@ -170,11 +163,8 @@ _THOUGHT = b"</think>"
 
 class ToolGrammar:
     """The masks of one policy's tool calls. `banned` [vocabulary]: true at ids that are never
-    sampled.
-
-    Raises ConfigError where llguidance is missing, for a tool format other than hermes, and for
-    a tokenizer that cannot write calls.
-    """
+    sampled. Raises ConfigError without llguidance, for a tool format other than hermes, and for a
+    tokenizer that cannot write calls."""
 
     def __init__(self, chat: Chat, banned: NDArray[np.bool_], policy: str) -> None:
         where = f"policy {policy!r}: constrain: tools"
@@ -190,7 +180,7 @@ class ToolGrammar:
                 f"{where} knows the tool format hermes; this policy's is {chat.tool_format}: leave"
                 " it out"
             )
-        self.where, self.ends = where, chat.ends
+        self.where = where
         self._library = llguidance
         try:
             self._tokenizer = from_tokenizer(chat.tokenizer, eos_token=sorted(chat.ends))
@@ -212,11 +202,8 @@ class ToolGrammar:
         # a closing tag that is a control token is one id; letters that spell it are not the tag
         close = chat.tokenizer.convert_tokens_to_ids(CLOSING)
         known = close is not None and close != chat.tokenizer.unk_token_id
-        self._close = (
-            f'("{CLOSING}" | {CLOSING})'
-            if known and self._tokenizer.is_special_token(close)
-            else f'"{CLOSING}"'
-        )
+        special = known and self._tokenizer.is_special_token(close)
+        self._close = f'("{CLOSING}" | {CLOSING})' if special else f'"{CLOSING}"'
         self.bytes = [b""] * len(banned)
         for token in np.flatnonzero(self._may[: self._tokenizer.vocab_size]).tolist():
             self.bytes[token] = self._tokenizer.decode_bytes([token])
@@ -263,8 +250,7 @@ class ToolGrammar:
         return result
 
     def among(self, matcher: Any) -> IdSet:
-        """The ids that may follow inside a call. Raises EngineError where there are none, which
-        no grammar of calls leads to."""
+        """The ids that may follow inside a call. Raises EngineError where there are none."""
         bits = np.frombuffer(matcher.compute_bitmask(), np.uint8)
         # the library knows the tokenizer's ids, not the rows that pad the embedding behind them
         may = np.zeros(len(self._may), np.bool_)
@@ -279,8 +265,7 @@ class ToolGrammar:
         return self._set(may)
 
     def _set(self, may: NDArray[np.bool_]) -> IdSet:
-        """The set of these ids, kept once: most places of most answers share a few sets, of one
-        bit per id each."""
+        """The set of these ids, kept once: most places of most answers share a few sets."""
         made = IdSet(may)
         with self._lock:
             known = self._sets.get(made.bits)
@@ -373,7 +358,8 @@ class ToolWalk:
             elif not _THINK.startswith(self._start):
                 self._start = None
         if self._thinks and _THOUGHT in self._tail:
-            self._thinks, self._tail = False, self._tail.partition(_THOUGHT)[2]
+            self._thinks = False
+            self._tail = self._tail.partition(_THOUGHT)[2]
         if not self._thinks and _TAG in self._tail:
             self._inside = self._matcher.deep_copy()  # each call begins at the beginning
         self._tail = self._tail[-len(_TAG) :]

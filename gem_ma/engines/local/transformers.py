@@ -1,21 +1,15 @@
 """The `transformers` engine: a causal language model in this process, sampled by a token loop of
 this library.
 
-Knows ids and weights; knows no scenarios and no rewards. A batch is left-padded, with an explicit
-mask, position ids and a KV cache. Every request has its own random generator and draws one uniform
-number per token (inverse of the cumulated distribution), so it gets the same tokens alone, in a
-batch and in another batch. Rounding is the exception. In float32 a row in a batch, or one that goes
-on from kept KV, agrees with the row alone to about 1e-6, so a tie may still flip. In bfloat16 that
-is about 1e-2, so now and then a token flips.
+Every request has its own random generator, so it gets the same tokens alone, in a batch and in
+another batch. Rounding is the exception. In float32 a row in a batch, or one that goes on from kept
+KV, agrees with the row alone to about 1e-6, so a tie may still flip. In bfloat16 that is about
+1e-2, so now and then a token flips.
 
-Log-probabilities are those of the distribution that was sampled from. Ids that are never sampled
-(roles, padding, unknown) are masked out, the logits are divided by the temperature, and top_k and
-top_p renormalise over what they leave. Temperature 0 takes the likeliest id, whose log-probability
-is then 0. A learner recomputes exactly this for temperature > 0 without top_k and top_p, the only
-sampling that it accepts.
-
-Dropout is off: the weights are always in eval mode. Of a folder's generation_config only the end
-ids are used.
+Log-probabilities are those of the distribution that was sampled from: ids that are never sampled
+are masked out, the logits are divided by the temperature, and top_k and top_p renormalise over what
+they leave. Temperature 0 takes the likeliest id, whose log-probability is then 0. Dropout is off.
+Of a folder's generation_config only the end ids are used.
 """
 
 from __future__ import annotations
@@ -37,7 +31,7 @@ from gem_ma.engines.local.loading import How, pace_line, quiet, settled_dtype
 from gem_ma.engines.local.model_folder import Origin, check_folder, origin_of
 from gem_ma.engines.local.rendering import ChatOptions
 from gem_ma.engines.local.sampling import Draw, Source
-from gem_ma.engines.local.settings import Learning, LoraSettings, Memory
+from gem_ma.engines.local.settings import Learning, LoraSettings, Memory, check_parity
 from gem_ma.engines.local.shared_model import Base, digest_of, open_base
 from gem_ma.engines.local.untrained import first_seed
 from gem_ma.kernel.errors import EngineError
@@ -51,17 +45,15 @@ class Transformers:
     of the hub. A config names the fields of its objects: `dtype`, `template`, `lora` ...
 
     `name`: a folder with config, weights, tokenizer and chat template, or the folder of a LoRA
-    adapter, which is opened on its base. `how`: dtype (float32, bfloat16, float16, or auto = as
-    stored), device or `device_map`, and attention (eager, sdpa, flash_attention_2 and so on).
-    `chat`: see `Chat`. `memory`, `learning`: see `gem_ma.engines.local.settings`. `constrain`: see
-    `Binding`; configs that say nothing get `auto`.
+    adapter, which is opened on its base. `constrain`: see `Binding`; configs that say nothing get
+    `auto`.
 
     Who shares weights: policies with an adapter, and `frozen` ones without, have one base in common
     where folder and options are the same, and are answered in common batches. Any other policy has
     weights of its own, and one that is to learn all its weights takes its own (`own`).
 
-    `version` counts publishes. Raises DataError where a folder is missing or damaged,
-    ConfigError for options that do not fit, and where the train extra is missing.
+    Raises DataError where a folder is missing or damaged, ConfigError for options that do not fit,
+    and where the train extra is missing.
     """
 
     exports = "transformers"
@@ -91,7 +83,7 @@ class Transformers:
         self.version = 0
         how = how.check(policy)
         memory.check(policy)
-        learning.check(policy)
+        check_parity(learning.parity, f"policy {policy!r}")
         check_constrain(constrain, policy)
         self.kv_tokens = memory.kv_tokens
         self.parity = learning.parity
@@ -189,12 +181,8 @@ class Transformers:
         return self.decoder if self.base.shared and self.base.adapters.mixes else None
 
     def sample_batch(self, requests: Sequence[Request]) -> list[Reply | Exception]:
-        """One reply per request, in their order; for a request whose messages cannot be rendered
-        the EngineError that says why.
-
-        A prompt that leaves no room for a token gives finish `context_overflow`, unsampled. A
-        request that is alone raises its error.
-        """
+        """One reply per request, in their order, or the error that says why there is none. A
+        request that is alone raises its error."""
         # Both are faults of a config or a caller, so they are raised for the whole batch.
         check_published(self)
         for request in requests:
@@ -218,13 +206,7 @@ class Transformers:
         pull: Callable[[], Sequence[tuple[Transformers, Request]]],
         give: Callable[[int, Reply | Exception], None],
     ) -> None:
-        """Answers requests as they come, until none runs and `pull()` has no more. It is asked
-        before every token, and what it gives joins the running batch; its policies share this one's
-        base. `give(n, answer)` answers the n-th request pulled, as soon as that is there.
-
-        Stops pulling after a stretch, so that a publish gets at the weights. Raises where nothing
-        can be sampled at all.
-        """
+        """See `Streams`. Stops pulling after a stretch, so that a publish gets at the weights."""
         with self.lock:
             Stream(pull, give).run(self.decoder)
 
@@ -234,8 +216,7 @@ class Transformers:
             self.decoder.forget()
 
     def recall(self, request: Request, reply: Reply) -> None:
-        """A reply out of a record, in a play that goes on from it: the next prompt of this
-        conversation begins with its ids."""
+        """See `Remembers`."""
         with self.lock:
             self.chat.recall(request, reply)
 
@@ -245,8 +226,7 @@ class Transformers:
         samplings: Sequence[Sampling],
         seeds: Sequence[int],
     ) -> list[Draw]:
-        """Samples after each prompt [B of ids], from kept KV where there is some, as talks do;
-        gives ids, log-probabilities and finish per prompt."""
+        """Samples after each prompt [B of ids], from kept KV where there is some, as talks do."""
         with self.lock:
             return self.decoder.sample(
                 prompts, samplings, seeds, [self.source] * len(prompts), keep=self.kv_tokens != 0
@@ -255,26 +235,22 @@ class Transformers:
     # -- weights ----------------------------------------------------------------------------------
 
     def weights(self) -> dict[str, Any]:
-        """The parameters that a learner of this policy trains, by name: those of its adapter, or
-        all."""
+        """The parameters that a learner of this policy trains, by name."""
         if self.adapter is None:
             return self.base.weights()
         return self.base.adapters.parameters(self.adapter)
 
     def active(self) -> AbstractContextManager[None]:
-        """Inside, `model` computes as this policy does, with its adapter. Outside it is the
-        base."""
+        """Inside, `model` computes with this policy's adapter. Outside it is the base."""
         return self.base.routed(self.adapter)
 
     def unshare(self) -> None:
-        """Takes weights of its own where all of them are to change: a shared base is loaded once
-        more. An adapter is the policy's own already."""
+        """Takes weights of its own where all of them are to change."""
         if self.adapter is None and self.base.shared:
             self._move(self._open(shared=False))
 
     def take(self, weights: Mapping[str, Any]) -> None:
-        """Copies these weights over its own, in place. The learner then checks parity and raises
-        the version."""
+        """Copies these weights over its own, in place."""
         self.unshare()
         with self.lock, self.torch.no_grad():
             for name, weight in self.weights().items():
@@ -307,8 +283,8 @@ class Transformers:
         self.unpublished = False
 
     def twin(self) -> Transformers:
-        """A copy of the weights with the same tokenizer, to be learned while this engine is
-        sampled from: a module of its own, or on a shared base an adapter of its own."""
+        """A copy of the weights, to be learned while this engine is sampled from: a module of its
+        own, or on a shared base an adapter of its own."""
         other = self._copied("twin")
         if self.adapter is not None:
             # Learning holds its lock for long. Under the lock of the base nobody could sample.
@@ -333,17 +309,13 @@ class Transformers:
         return other
 
     def pinned(self) -> Transformers:
-        """See `Pins`: a copy of the model, or on a shared base of the adapter alone, which is
-        answered under the lock of that base."""
+        """See `Pins`: a copy of the model, or on a shared base of the adapter alone."""
         return self._copied("pinned")
 
     def beside(self, *names: object, owner: object | None = None) -> str:
-        """A new adapter of the shape of this policy's, on its base; gives its key. It lives as
-        long as its owner, by default this engine.
-
-        Its random half is drawn from the names and the seed that the config gives the policy.
-        Raises EngineError where this policy has no adapter.
-        """
+        """A new adapter of the shape of this policy's, on its base, drawn from the names; gives its
+        key. It lives as long as its owner, by default this engine. Raises EngineError where this
+        policy has no adapter."""
         if self.adapter is None:
             raise EngineError(
                 f"policy {self.policy!r} has no adapter, so there is none of its shape"
@@ -367,8 +339,7 @@ class Transformers:
         return dict.fromkeys(self._drawn_from, self.seed) if self.seed else {}
 
     def fingerprint(self) -> str:
-        """SHA-256 of the weights; of an adapter, together with its base. It is equal before and
-        after a run for a policy that does not learn."""
+        """SHA-256 of the weights; of an adapter, together with its base."""
         with self.lock:
             if self.adapter is None:
                 return self.base.fingerprint()
@@ -379,9 +350,8 @@ class Transformers:
     # -- files ------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
-        """Writes weights, config and tokenizer as a folder that any loader of the format reads;
-        of an adapter the folder that peft and vLLM read, which names its base.
-        """
+        """Writes a folder that any loader of the format reads; of an adapter the folder that peft
+        and vLLM read, which names its base."""
         with self.lock:
             if self.adapter is not None:
                 self._save_adapter(path, self.adapter)

@@ -1,9 +1,9 @@
 """Model folders that hold nothing but random weights: how they are marked, and how their weights
 are drawn, from which seed.
 
-`gem-ma new model` writes such a folder. A training draws it anew from `run.seed`, so that seeds
-of a run differ in their models too. The mark names the file of weights by its digest: a folder
-whose weights somebody trained is never taken for an untrained one.
+A training draws the folders of `gem-ma new model` anew from `run.seed`, so that seeds of a run
+differ in their models too. The mark names the file of weights by its digest: a folder whose weights
+somebody trained is never taken for an untrained one.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ def weights_digest(folder: Path) -> str:
 
 
 def first_seed(folder: Path) -> int | None:
-    """The seed that the weights of an untrained folder were drawn from; None for a folder of any
-    other kind."""
+    """The seed that the weights of an untrained folder were drawn from; None for any other."""
     try:
         note = json.loads(read_named(folder / NOTE))
         if not isinstance(note, dict) or not isinstance(note.get("seed"), int) or MARK not in note:
@@ -42,11 +41,8 @@ def first_seed(folder: Path) -> int | None:
 
 def draw(model: Any, seed: int) -> None:
     """Fills the parameters of a model: norms with 1, biases with 0, embeddings with a spread of
-    .02, all others with .7 / sqrt(inputs).
-
-    A function of the names, the shapes and the seed alone: drawn in float32 by the processor,
-    then rounded to the dtype of each weight.
-    """
+    .02, all others with .7 / sqrt(inputs). A function of the names, the shapes and the seed alone:
+    drawn in float32 by the processor, then rounded to the dtype of each weight."""
     import torch
 
     # a generator of its own: the global stream of the caller stays where it was

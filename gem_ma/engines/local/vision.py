@@ -1,13 +1,9 @@
 """The `vision` engine: a vision-language model in this process, which sees the images of messages.
 
-It is the `transformers` engine with pixels: sampled in batches, bound to legal strings, and learned
-whole or by an adapter. In the prompt an image is as many image ids as the processor makes patches
-of it, where the chat template puts it. The pixels go to the model beside them
-(`gem_ma.engines.local.sight`), so the record needs only the ids, and the images by their digests.
-
-Two things are otherwise. Nothing is kept of a conversation for its next turn, which computes the
-whole prompt again. And policies with adapters are sampled one after another: the rows of a vision
-tower are patches, which say not whose they are.
+It is the `transformers` engine with pixels (`gem_ma.engines.local.sight`). Two things are
+otherwise: nothing is kept of a conversation for its next turn, and policies with adapters are
+sampled one after another, since the rows of a vision tower are patches, which do not say whose they
+are.
 """
 
 from __future__ import annotations
@@ -20,11 +16,7 @@ from gem_ma.kernel.errors import ConfigError
 
 class Vision(Transformers):
     """A local vision-language model of the Qwen-VL family as an engine: `vision/PATH`. Options as
-    of `transformers/PATH`; needs the vision extra.
-
-    Raises DataError where the folder is missing or damaged, ConfigError where its processor or
-    its kind of model is not supported, and for `kv_tokens`.
-    """
+    of `transformers/PATH`, without `kv_tokens`; needs the vision extra."""
 
     exports = "vision"
     sees = True

@@ -1,8 +1,7 @@
 """The ids of a model: which end a turn, which are never sampled, and what text the others make.
 
-One definition for every engine that holds a tokenizer. The sampler masks the banned ids, the
-learner masks the same ids when it scores, and vLLM gets them as biases. If two of them disagreed,
-their log-probabilities would be those of two distributions. Knows chats; knows no weights.
+One definition for every engine that holds a tokenizer: the sampler masks the banned ids, the
+learner masks the same ids when it scores, and vLLM gets them as biases.
 """
 
 from __future__ import annotations
@@ -20,10 +19,7 @@ from gem_ma.kernel.errors import DataError, EngineError
 
 def end_ids(tokenizer: Any, configured: Any, model: str, where: str) -> frozenset[int]:
     """Ids that end a turn: the tokenizer's end token, and what is `configured` as `eos_token_id`
-    in the generation config of `model`: an id, a list of ids, or None.
-
-    Raises DataError where there is none; the message begins with `where`.
-    """
+    in the generation config of `model`. Raises DataError where there is none."""
     ids = configured if isinstance(configured, list) else [configured]
     # Both count: a chat model often ends its turns with an id that its tokenizer does not name.
     ends = frozenset(int(token) for token in [*ids, tokenizer.eos_token_id] if token is not None)
@@ -56,12 +52,9 @@ def head_rows(config: Mapping[str, Any], folder: str, where: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What the ids of one model mean to one chat.
-
-    `size`: rows of the output head, those without a token included. `ends`: ids that end a turn.
-    `banned`: ids that are never sampled and never trained on. `read(ids)`: the text of ids.
-    `sight`: what ids of images show; None for a model that reads text only.
-    """
+    """What the ids of one model mean to one chat. `size`: rows of the output head, those without a
+    token included. `banned`: ids that are never sampled and never trained on. `read(ids)`: their
+    text. `sight`: what ids of images show; None for a model that reads text only."""
 
     size: int
     ends: frozenset[int]
@@ -74,7 +67,7 @@ class Vocabulary:
         cls, chat: Chat, size: int, never: Iterable[int] = (), sight: Sight | None = None
     ) -> Vocabulary:
         """The vocabulary of a chat's tokenizer under a head of `size` rows. Banned are control
-        tokens such as roles and padding, rows without a token, and the ids in `never`."""
+        tokens, rows without a token, and the ids in `never`."""
         # Some templates open a tool call with a control token: the marks of a chat stay free.
         free = chat.ends | chat.marks
         controls = [token for token in chat.template.controls if token not in free]

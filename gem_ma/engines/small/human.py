@@ -2,11 +2,8 @@
 one line, off the event loop.
 
 A line is an answer, or a tool call: `/look_up word=seat`, `/look_up seat`, or the call as JSON.
-`/help` shows the tools again. A typing error is not a move: a line that opens with `/` and is no
-call, that names none of the legal moves, or that holds an arrow key is asked for again. What
-other agents said is untrusted: control characters are shown, never sent to the terminal. One
-question stands at a time, and whoever drives the plays keeps the terminal free while a person
-types (`asks_person`).
+`/help` shows the tools again. A typing error is not a move: the line is asked for again. What other
+agents said is untrusted: control characters are shown, never sent to the terminal.
 """
 
 from __future__ import annotations
@@ -79,7 +76,7 @@ class Human:
                 answer = _answer(clean(line.rstrip("\r\n")), request)
                 if isinstance(answer, Reply):
                     return replace(answer, policy=policy)
-                self._write(answer, request.agent)
+                self._write(answer, f"{request.agent}> ")
 
     def show_end(self, episode: Episode) -> None:
         """Prints what the person's agents were shown after their last turn, how the play ended,
@@ -87,24 +84,16 @@ class Human:
         agents = [agent for agent, seat in episode.cast.items() if seat.policy == self.policy]
         if not agents:
             return
-        lines = [
-            spoken_line(message) for agent in agents for message in episode.final.get(agent, ())
+        shown = [message for agent in agents for message in episode.final.get(agent, ())]
+        end = f"is over ({episode.end.value.replace('_', ' ')})"
+        if episode.error:
+            end = f"failed: {episode.error}"
+        totals = [
+            f"{agent}{' (you)' if agent in agents else ''} {value:g}"
+            for agent, value in episode.returns().items()
         ]
-        end = episode.end.value.replace("_", " ")
-        lines.append(
-            f"--- the play is over ({end}) ---"
-            if not episode.error
-            else f"--- the play failed: {episode.error} ---"
-        )
-        totals = episode.returns().items()
-        lines.append(
-            "  "
-            + ", ".join(
-                f"{agent}{' (you)' if agent in agents else ''} {value:g}" for agent, value in totals
-            )
-        )
-        self._output.write(printable("".join(f"{line}\n" for line in lines), self._output.encoding))
-        self._output.flush()
+        lines = [*map(spoken_line, shown), f"--- the play {end} ---", f"  {', '.join(totals)}"]
+        self._write(lines)
 
     def _show(self, request: Request) -> None:
         # a person scrolls up; only what is new is printed
@@ -130,14 +119,11 @@ class Human:
         lines += [
             f"  {number}. {choice}" for number, choice in enumerate(request.legal or (), start=1)
         ]
-        self._write(lines, request.agent)
+        self._write(lines, f"{request.agent}> ")
 
-    def _write(self, lines: Sequence[str], agent: str) -> None:
-        encoding = self._output.encoding
-        self._output.write(
-            printable("".join(f"{line}\n" for line in lines), encoding)
-            + f"{printable(agent, encoding)}> "
-        )
+    def _write(self, lines: Sequence[str], prompt: str = "") -> None:
+        text = "".join(f"{line}\n" for line in lines) + prompt
+        self._output.write(printable(text, self._output.encoding))
         self._output.flush()
 
     async def _line(self) -> str:
@@ -165,7 +151,7 @@ def _read(stream: TextIO, answer: Future[str]) -> None:
 
 def asks_person(policies: Mapping[str, Policy]) -> list[Human]:
     """The policies behind which a person types. While one does, nothing else may be drawn on the
-    terminal, and one play at a time is played."""
+    terminal."""
     return [policy.core for policy in policies.values() if isinstance(policy.core, Human)]
 
 
@@ -180,7 +166,7 @@ def _answer(text: str, request: Request) -> Reply | list[str]:
     """The reply that a typed line means, or the lines that say why it means none."""
     # an arrow key arrives as an escape sequence where the terminal edits no lines
     if any(unicodedata.category(char) == "Cc" and char != "\t" for char in text):
-        return [f"  {text!r} holds a key that is no character, as an arrow is; type the line again"]
+        return [f"  {text!r} holds a key that is not a character, as an arrow; type it again"]
     answer = typed_reply(text, request)
     if isinstance(answer, Reply):
         return answer
@@ -252,9 +238,7 @@ def typed_call(text: str, tools: Sequence[Tool]) -> ToolCall | str:
     try:
         words = shlex.split(rest)
     except ValueError as error:
-        return (
-            f"{error}; put a value with spaces or quotes between quotes, or type the call as JSON"
-        )
+        return f"{error}; put a value with spaces between quotes, or type the call as JSON"
     properties = tool.parameters.get("properties", {})
     arguments: dict[str, Any] = {}
     for word in words:
@@ -270,11 +254,9 @@ def typed_call(text: str, tools: Sequence[Tool]) -> ToolCall | str:
         arguments[key] = _value(value, _schema(properties[key]))
     # asked again at once: to the scenario a forgotten argument would be a move
     missing = [str(key) for key in tool.parameters.get("required", ()) if key not in arguments]
-    return (
-        f"{tool.name} also needs {', '.join(missing)}"
-        if missing
-        else ToolCall("call_0", tool.name, arguments)
-    )
+    if missing:
+        return f"{tool.name} also needs {', '.join(missing)}"
+    return ToolCall("call_0", tool.name, arguments)
 
 
 def _schema(value: Any) -> Mapping[str, Any]:
@@ -307,12 +289,7 @@ def printable(text: str, encoding: str | None = None) -> str:
     'a\\x1b[2Jb'
     """
     letters = "".join(
-        (
-            char
-            if char in "\n\t" or not _hidden(char)
-            else char.encode("unicode_escape").decode("ascii")
-        )
-        for char in text
+        char.encode("unicode_escape").decode("ascii") if _hidden(char) else char for char in text
     )
     # surrogates and letters that the terminal cannot write are written out too
     encoding = encoding or "utf-8"
@@ -320,4 +297,6 @@ def printable(text: str, encoding: str | None = None) -> str:
 
 
 def _hidden(char: str) -> bool:
+    if char in "\n\t":
+        return False
     return char in _BIDIRECTIONAL or unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp")

@@ -2,12 +2,11 @@
 is sampled.
 
 A request is known by its seed, which is a digest of (task, seed, repeat, agent, turn, call); so a
-run over the same plans is repeated exactly, at any concurrency, with other behaviours as long as
-they ask no more than the recorded ones did.
+run over the same plans is repeated exactly, at any concurrency.
 
-One side of a record can be replayed against a new player of the other side: it says again what it
-said then, in the same order. A side that was played without a model answers with its recorded
-actions; with `actions: true` every side does. Seat it with the behaviour `direct`.
+One side of a record can be replayed against a new player of the other side. A side that was played
+without a model answers with its recorded actions; with `actions: true` every side does. Seat it
+with the behaviour `direct`.
 """
 
 from __future__ import annotations
@@ -82,20 +81,15 @@ class Replay:
                 f"{where}: the legal strings are {request.legal}, on record {recorded.legal}; is it"
                 " the same version of the scenario?"
             )
-        return (
-            recorded.reply
-            if recorded.reply.policy
-            else replace(recorded.reply, policy=request.policy or self.policy)
-        )
+        if recorded.reply.policy:
+            return recorded.reply
+        return replace(recorded.reply, policy=request.policy or self.policy)
 
 
 class Remembered:
-    """Answers with the replies that interrupted plays already got, and asks `engine` for all
-    others: nothing is bought twice.
-
-    `known`: those replies, by the seed of their request. `keep` is called with every new reply, and
-    its request, before anybody else sees it.
-    """
+    """Answers with the replies that interrupted plays already got (`known`, by the seed of their
+    request), and asks `engine` for all others. `keep` is called with every new reply and its
+    request before anybody else sees it."""
 
     def __init__(
         self,
@@ -121,12 +115,8 @@ class Remembered:
 def answers(
     episodes: Iterable[Episode], actions: Literal["never", "bots", "always"] = "never"
 ) -> dict[int, Recorded]:
-    """Request seed -> recorded reply. Of two episodes with one id (a retried failure) the later one
-    counts.
-
-    `actions`: whose actions stand for replies: nobody's, those of turns without a model call, or
-    all.
-    """
+    """Request seed -> recorded reply; of two episodes with one id the later one counts. `actions`:
+    whose actions stand for replies: nobody's, those of turns without a model call, or all."""
     recorded: dict[int, Recorded] = {}
     for episode in episodes:
         turns = dict.fromkeys(episode.cast, 0)  # of each agent: requests count its own turns
@@ -136,9 +126,8 @@ def answers(
             if actions == "always" or (actions == "bots" and not replies):
                 replies = (Reply(turn.action.text, turn.action.tool_calls),)
             for call, reply in enumerate(replies):
-                recorded[stable_seed(*episode.id, turn.agent, turns[turn.agent], call)] = Recorded(
-                    reply, turn.legal
-                )
+                seed = stable_seed(*episode.id, turn.agent, turns[turn.agent], call)
+                recorded[seed] = Recorded(reply, turn.legal)
             turns[turn.agent] += 1
     return recorded
 

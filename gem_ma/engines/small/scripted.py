@@ -1,9 +1,8 @@
 """The scripted engine: replies that were written beforehand, by a list, a function of the request,
-or an iterator. No weights, no tokens.
+or an iterator.
 
-A list is one script per conversation, so that what an agent says does not depend on what other
-episodes did meanwhile. Only an iterator is shared by all askers, in the order of their requests;
-use it where one episode is played at a time.
+A list is one script per conversation. An iterator is shared by all askers, in the order of their
+requests; use it where one episode is played at a time.
 """
 
 from __future__ import annotations
@@ -45,11 +44,8 @@ RULES: dict[str, Callable[[Request], str]] = {
 
 class Scripted:
     """`scripted/<rule>` plays a rule of `RULES`; `scripted/<any name>` with `replies: [...]` says
-    these lines, one per model call.
-
-    With `repeat`, a list starts again at its end; without, one request too many is an
-    EngineError. A line is a str or a Reply.
-    """
+    these lines, one per model call; with `repeat`, it starts again at its end. A line is a str or a
+    Reply."""
 
     def __init__(
         self,

@@ -1,11 +1,10 @@
 """The engine `table`: a softmax over the legal strings of each view, in numpy. It learns without
 torch, in seconds, through the same loop.
 
-A *view key* is a 63-bit digest of what the agent has seen and said (its own lines marked as own,
-all other lines by their sender, so that two seats with the same history share a row), and of the
-legal strings. A reply's `prompt_ids` is that key, its one `token_ids` the index of the choice in
-`legal`: a learner needs nothing else. An unknown view is uniform. The engine knows logits; it
-does not know rewards or agents' names.
+A *view key* is a 63-bit digest of what the agent has seen and said (its own lines marked as own, so
+that two seats with the same history share a row), and of the legal strings. A reply's `prompt_ids`
+is that key, its one `token_ids` the index of the choice in `legal`: a learner needs nothing else.
+An unknown view is uniform.
 """
 
 from __future__ import annotations
@@ -35,11 +34,7 @@ _ONE_TOKEN = Usage(prompt_tokens=1, completion_tokens=1)
 
 class Table:
     """Softmax logits per view. `table/softmax` starts empty; any other name is a file written by
-    `encode` (a checkpoint's `table.json`).
-
-    `optimizer` is for the learner: `sgd` or `adam`. Raises ConfigError for another one,
-    DataError for a file that cannot be read.
-    """
+    `encode`. `optimizer` is for the learner. Raises DataError for a file that cannot be read."""
 
     exports = "table"
 
@@ -126,8 +121,7 @@ class Table:
         return load("learners", "table")(self, sampling)
 
     def probabilities(self, request: Request) -> Array:
-        """The exact probability of each of `request.legal` under `request.sampling`:
-        [len(legal)] float64."""
+        """See `Exact`."""
         legal = _closed(request, self.policy)
         return self._chances(
             view_key(request.agent, request.messages, legal), len(legal), request.sampling
@@ -196,14 +190,7 @@ def decode(data: bytes, where: str) -> dict[int, Array]:
         logits = {
             int(key): np.array(row, np.float64) for key, row in json.loads(data)["logits"].items()
         }
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-        OverflowError,
-    ) as error:
+    except Exception as error:  # whatever a damaged file makes of it
         raise DataError(
             f"{where}: not a table of logits ({type(error).__name__}: {error})"
         ) from error
@@ -215,11 +202,9 @@ def decode(data: bytes, where: str) -> dict[int, Array]:
 
 def _closed(request: Request, policy: str) -> tuple[str, ...]:
     if not request.legal:
-        what = (
-            f"policy {policy!r}: the table engine needs a closed choice, and agent"
-            f" {request.agent!r} was asked without legal strings"
-        )
         raise EngineError(
-            f"{what}; use another engine for this agent, or a scenario whose Ask names `legal`"
+            f"policy {policy!r}: the table engine needs a closed choice, and agent"
+            f" {request.agent!r} was asked without legal strings; use another engine for this"
+            " agent, or a scenario whose Ask names `legal`"
         )
     return request.legal

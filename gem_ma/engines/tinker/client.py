@@ -1,10 +1,9 @@
 """A policy's way to a server of the Tinker API: its sampling and training clients, token ids in,
-numbers out.
+numbers out. The only file that knows the client package.
 
-The only file that knows the client package. What is asked again, and what not: sampling, scoring
-and saving can be repeated, since the same request gives the same. A gradient or a step cannot: one
-whose answer is lost may have been taken or not (`Lost`). So the package's own repeats are taken out
-of training requests, and the learner goes back to weights that it saved.
+Sampling, scoring and saving are asked again, since the same request gives the same. A gradient or a
+step is not: one whose answer is lost may have been taken or not (`Lost`). So the package's own
+repeats are taken out of training requests, and the learner goes back to weights that it saved.
 """
 
 from __future__ import annotations
@@ -31,9 +30,6 @@ from gem_ma.engines.api.hiding import Secret
 from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError, ModelNotFound
 from gem_ma.kernel.types import Attempt, Sampling
 from gem_ma.system.extras import install
-
-# What may be wrong with an answer of the Tinker API, by what an exception says of itself: a status,
-# a category, a name. So it knows the errors of every version of the client, and imports none.
 
 # names of exceptions of the client and of what it stands on
 DROPPED = frozenset({"APIConnectionError", "APITimeoutError", "RetryableException", "SidecarError"})
@@ -117,18 +113,12 @@ def raised(error: BaseException, where: str, host: str, key: Secret) -> EngineEr
     return EngineError(f"{where}: {host}: {text}", retryable=kind in AGAIN)
 
 
-# What the server of a Tinker API answers -> values, or one error that says what is wrong.
-# An answer may have any shape: an older server, a proxy, a fault in a kernel. Anything that is not
-# a number here would be recorded, learned from, or end the run with an error of somebody else's
-# code. OSError is for what is asked again.
-
 FINISHES = ("stop", "length")
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What was sampled after a prompt: ids [n], log-probabilities [n], why it ended, and what was
-    tried in vain before."""
+    """What was sampled after a prompt, and what was tried in vain before."""
 
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
@@ -137,8 +127,8 @@ class Drawn:
 
 
 def drawn(answer: Any, failed: Sequence[Attempt]) -> Drawn:
-    """The one sequence that was asked for. Raises OSError for ids, log-probabilities or an end that
-    are none."""
+    """The one sequence that was asked for. Raises OSError, which is asked again, for any other
+    shape: an older server, a proxy, a fault in a kernel."""
     sequences = _list(getattr(answer, "sequences", None))
     if not sequences:
         raise OSError("no sequence came")
@@ -150,19 +140,19 @@ def drawn(answer: Any, failed: Sequence[Attempt]) -> Drawn:
     ids = ids_in(tokens)
     logprobs = logprobs_in(values)
     if len(ids) != len(tokens):
-        raise OSError("an id came that is none")
+        raise OSError("an id came that is not a number")
     if len(logprobs) != len(values):
-        raise OSError("a log-probability came that is none")
+        raise OSError("a log-probability came that is not a number")
     reason = getattr(first, "stop_reason", None)
     finish = str(getattr(reason, "value", reason))
     if finish not in FINISHES:
-        raise OSError(f"it ended for {finish!r}, which is none of {', '.join(FINISHES)}")
+        raise OSError(f"it ended for {finish!r}, which is not one of {', '.join(FINISHES)}")
     return Drawn(ids, logprobs, finish, tuple(failed))
 
 
 def scored(answer: Any, rows: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float64]]:
-    """Of each row [T] the log-probabilities [T - 1] of all ids but its first; they may be no
-    numbers, which the learner says with its episodes. Raises ValueError for another shape."""
+    """Of each row [T] the log-probabilities [T - 1] of all ids but its first; the learner looks
+    whether they are numbers. Raises ValueError for another shape."""
     outputs = _list(getattr(answer, "loss_fn_outputs", None))
     try:
         scores = [np.array(_list(output["logprobs"]), np.float64) for output in outputs]
@@ -229,8 +219,8 @@ class Lost(EngineError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pull:
-    """One id sequence [T]: `logprobs` [T] are those of now, `pull` [T] is how much each
-    log-probability is to be raised; 0 at what does not learn."""
+    """One id sequence [T]: `logprobs` [T] of now, and how much each is to be raised (`pull`
+    [T])."""
 
     ids: NDArray[np.int64]
     logprobs: Array
@@ -261,18 +251,13 @@ def sdk(where: str) -> Any:
 
 
 def aside(ask: Callable[[], T]) -> T:
-    """What `ask` gives, in a thread of its own: the package's plain calls want no loop around them,
-    and a training runs in one."""
+    """What `ask` gives, in a thread of its own: the package's plain calls want no loop around."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(ask).result()
 
 
 class Clients:
-    """What one policy asks of a server. `host` names it in messages.
-
-    The service behind it opens a session at the first request. Safe from several threads, and
-    whatever loop runs.
-    """
+    """What one policy asks of a server, from any thread and loop. `host` names it in messages."""
 
     def __init__(
         self, where: str, base_url: str | None, key: Secret, timeout_s: float, attempts: int
@@ -318,7 +303,7 @@ class Clients:
 
     def context(self, base: str) -> int | None:
         """Tokens that a prompt and its answer may have together; None where the server does not
-        say. Raises ConfigError where it has another base model alone."""
+        say. Raises ConfigError where it lacks the base model."""
         known = contexts(self.repeated(lambda: self.service.get_server_capabilities()))
         if known and base not in known:
             listed = ", ".join(list(known)[:8]) + (" ..." if len(known) > 8 else "")
@@ -364,8 +349,7 @@ class Clients:
     # -- training ---------------------------------------------------------------------------------
 
     def trainer(self, base: str, rank: int, seed: int) -> Any:
-        """A client that trains a new adapter: attention and the layers behind it, as
-        `all-linear` of a local model."""
+        """A client that trains a new adapter on all layers but the embeddings."""
         return self._once(
             self.repeated(
                 lambda: self.service.create_lora_training_client(
@@ -383,8 +367,7 @@ class Clients:
         )
 
     def _once(self, trainer: Any) -> Any:
-        """The same client without repeats of its own: they would take a gradient twice where the
-        answer to the first was lost."""
+        """The same client without repeats of its own, which may take a gradient twice."""
         holder: Any = getattr(trainer, "holder", None)
         if hasattr(holder, "execute_with_retries"):
 

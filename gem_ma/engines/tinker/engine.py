@@ -120,8 +120,7 @@ class Tinker(Served):
     # -- opening ----------------------------------------------------------------------------------
 
     def open(self) -> Any:
-        """The client that samples the present weights, made at the first request. Blocks; raises
-        ConfigError, EndpointError."""
+        """The client that samples the present weights, made at the first request. Blocks."""
         with self._opening:
             if self._sampler is None:
                 self._check_versions()
@@ -237,14 +236,12 @@ class Tinker(Served):
         return before
 
     def fingerprint(self) -> str:
-        """A digest of the name of the weights at the server, which never names others; weights
-        are not held here."""
+        """A digest of the name of the weights at the server, which never names others."""
         named = f"{self.base_url} {self.name} {self.path or ''}"
         return hashlib.sha256(named.encode()).hexdigest()
 
     def save(self, path: str | Path) -> None:
-        """Writes a folder that names the published weights; they stay at the server, which has to
-        be there whenever the folder is opened as `tinker/FOLDER`."""
+        """Writes a folder that names the published weights, which stay at the server."""
         if self.path is None:
             raise DataError(f"{self.where}: a base model is named by itself: tinker/{self.name}")
         folder = Path(path)

@@ -9,7 +9,7 @@ from typing import Any
 
 from gem_ma.engines.api.endpoint import Endpoint
 from gem_ma.engines.api.hiding import Secret
-from gem_ma.engines.local.settings import LoraSettings, lora_settings
+from gem_ma.engines.local.settings import LoraSettings, check_parity, lora_settings
 from gem_ma.kernel.errors import ConfigError
 
 USUAL_KEY = "TINKER_API_KEY"
@@ -33,7 +33,7 @@ class Access:
 
     def checked(self, where: str) -> tuple[str | None, Secret]:
         """(the address in its plain form, the key). Raises ConfigError for a number that is not
-        above 0, an address that is none, and a key that is not set."""
+        above 0, an address that cannot be read, and a key that is not set."""
         for name in ("timeout_s", "attempts"):
             value = getattr(self, name)
             if not 0 < value < float("inf"):
@@ -72,8 +72,7 @@ class Weights:
             raise ConfigError(
                 f"{where}: weights names an adapter that is there, lora a new one; keep one"
             )
-        if self.parity is not None and not 0 < self.parity < float("inf"):
-            raise ConfigError(f"{where}: parity is in nats, above 0; got {self.parity}")
+        check_parity(self.parity, where)
         if self.context is not None and self.context < 2:
             raise ConfigError(f"{where}: context is a number of tokens, 2 or more")
         return self

@@ -95,8 +95,8 @@ class Server:
         context = model.get("max_model_len")
         if not isinstance(context, int) or context < 2:
             raise ConfigError(
-                f"{self.where}: {self.remote.host} names no max_model_len, so it is no vLLM server;"
-                " take openai/ for other servers"
+                f"{self.where}: {self.remote.host} names no max_model_len, so it is not a vLLM"
+                " server; take openai/ for other servers"
             )
         await self._check_tokenizer()
         await self._check_sampling()

@@ -8,7 +8,7 @@ from typing import Any
 
 from gem_ma.engines.local.loading import read_json
 from gem_ma.engines.local.model_folder import origin_of
-from gem_ma.engines.local.settings import lora_settings
+from gem_ma.engines.local.settings import check_parity, lora_settings
 from gem_ma.kernel.errors import ConfigError
 
 Lora = dict[str, Any] | str | None  # settings of a new adapter, the folder of one, or none
@@ -53,10 +53,8 @@ def check(serving: Serving, publishing: Publishing, where: str) -> None:
     if serving.dtype not in DTYPES:
         choice = ", ".join(DTYPES)
         raise ConfigError(f"{where}: dtype is one of {choice}; got {serving.dtype!r}")
-    parity = publishing.parity
+    check_parity(publishing.parity, where)
     route = publishing.route
-    if parity is not None and not 0 < parity < float("inf"):
-        raise ConfigError(f"{where}: parity is in nats, above 0; got {parity}")
     if route is not None and route not in ROUTES:
         raise ConfigError(f"{where}: route is one of {', '.join(ROUTES)}; got {route!r}")
 
