@@ -28,9 +28,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.learner import talks
 from gem_ma import credit
 from gem_ma.config.learning import LossSettings
-from gem_ma.engines.base import stable_seed
+from gem_ma.engines.base import open_engine, stable_seed
 from gem_ma.engines.local.tiny import make_model
-from gem_ma.engines.opening import open_engine
 from gem_ma.kernel.types import Sampling
 from gem_ma.training.learner.rows import rows
 from gem_ma.training.learner.torch_learner import TorchLearner

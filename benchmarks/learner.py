@@ -28,8 +28,8 @@ import numpy as np
 
 from gem_ma import credit
 from gem_ma.config.learning import LossSettings
+from gem_ma.engines.base import open_engine
 from gem_ma.engines.local.tiny import make_model
-from gem_ma.engines.opening import open_engine
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.types import Action, Reply, Turn
 from gem_ma.training.learner.rows import Row, rows

@@ -26,8 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from gem_ma import Episode, Scenario, play_many, registry
 from gem_ma.config.loading import load
-from gem_ma.engines.base import Policy
-from gem_ma.engines.opening import open_engine
+from gem_ma.engines.base import Policy, open_engine
 from gem_ma.kernel.errors import GemMaError
 from gem_ma.kernel.types import Sampling
 from gem_ma.runs.plans import evaluation_plans, scenario_of

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gem_ma.engines.base import open_engine
 from gem_ma.engines.batching import Batched
-from gem_ma.engines.opening import open_engine
 from gem_ma.kernel.types import Action, Message, Reply, Request, Sampling, spoken
 
 EPISODES, TURNS, SAID, SEEN = 16, 20, 16, 24

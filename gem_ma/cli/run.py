@@ -102,7 +102,7 @@ def play(
     `resume`: what is typed to go on, where that is not `gem-ma resume`. Raises Interrupted after a
     signal."""
     from gem_ma.cli.runs import report_of, show_summary, tell_changes
-    from gem_ma.engines.opening import paces
+    from gem_ma.engines.base import paces
     from gem_ma.runs.open import open_config
     from gem_ma.runs.playing import play_run
 

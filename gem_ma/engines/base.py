@@ -7,11 +7,15 @@ Engines know tokens and weights; they do not know scenarios, rewards or other ag
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from inspect import signature
+from typing import Any, Protocol, runtime_checkable
 
-from gem_ma.engines.batching import Core
+from gem_ma.engines.batching import Batched, Core
+from gem_ma.engines.capabilities import Batches, Settles
 from gem_ma.kernel.types import Reply, Request, Sampling
+from gem_ma.registry import asks_nothing, construct, load
 
 
 class Engine(Protocol):
@@ -53,3 +57,29 @@ def stable_seed(*parts: object) -> int:
     digest = hashlib.blake2b("|".join(map(str, parts)).encode(), digest_size=8).digest()
     # 63 bits: it fits a signed 64-bit integer, wherever it is handed to
     return int.from_bytes(digest, "big") >> 1
+
+
+def open_engine(policy: str, model: str, **options: Any) -> Engine:
+    """The engine of a policy; `model` is `<engine>/<name>`. An engine class is constructed as
+    `Class(name, policy=policy, **options)`; `constrain: null` and `device: null` are fulfilled by
+    an engine that knows no such option."""
+    kind, _, name = model.partition("/")
+    factory = load("engines", kind)
+    # one config serves several engines (`policies.main.model=...` on the command line), and an
+    # option that asks for nothing is not a reason to refuse one of them
+    known = signature(factory).parameters
+    options = {
+        key: value for key, value in options.items() if key in known or not asks_nothing(key, value)
+    }
+    engine = construct(
+        f"policy {policy!r}: engine {kind!r}", factory, name, policy=policy, **options
+    )
+    # an engine that answers batches is one that answers: whoever asks sees no difference
+    return Batched(engine) if isinstance(engine, Batches) else engine
+
+
+def paces(policies: Mapping[str, Policy]) -> list[str]:
+    """What engines say of how fast this machine is."""
+    engines = [policy.core for policy in policies.values()]
+    lines = [engine.pace() for engine in engines if isinstance(engine, Settles)]
+    return [line for line in lines if line]

@@ -1,13 +1,10 @@
 """Batching in one place: many askers, one sync engine that answers batches.
 
-Two rules of release. Alone, a batch collects what arrives within `wait_s` and runs in a worker
-thread; what arrives meanwhile is the next one, or joins the running one where the engine can take
-it (`stream`), so that nobody waits for the longest. Under a `Gate` a batch is released when every
-live coroutine of the rollout waits, sorted by (conversation, turn): then its rows, and so its
-floating-point results, do not depend on timing, and a resumed training run is bit-equal.
-
-Engines that share something (`shares`: the adapters on one base) wait in one lane, so their rows
-go into the same batches under either rule.
+Alone, a batch collects what arrives within `wait_s` and runs in a worker thread; what arrives
+meanwhile is the next one, or joins the running one (`Streams`). Under a `Gate` a batch is released
+when every live coroutine of the rollout waits, sorted by (conversation, turn): then its rows, and
+so its floating-point results, do not depend on timing, and a resumed training run is bit-equal.
+Engines that share something (`Mixes`) wait in one lane.
 """
 
 from __future__ import annotations
@@ -29,12 +26,7 @@ Queued = tuple[Request, "asyncio.Future[Reply]", "Batched"]
 
 class Gate:
     """Counts the coroutines of a rollout that can still run; when none can, all waiting batches are
-    released.
-
-    Whoever starts a coroutine that may sample says so (`start`), and says when it has ended
-    (`stop`). A coroutine that waits for anything but a batch (a call, a clock, another engine)
-    counts as running, so the gate waits for it.
-    """
+    released. One that waits for anything but a batch (a call, a clock) counts as running."""
 
     def __init__(self) -> None:
         self.running = 0

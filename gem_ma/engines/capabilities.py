@@ -1,9 +1,6 @@
 """What an engine can do beside answering. Each capability is a protocol, and whoever needs it asks
-`isinstance(engine, Remembers)`; nobody looks for a method by its name.
-
-An engine names no capability: it has the methods. Most need none of them to play. The first line
-of each docstring says what the engine can do, the rest who asks and when. Knows types; knows no
-engine, so that every floor above the types may ask.
+`isinstance(engine, Remembers)`. An engine does not name its capabilities: it has the methods. The
+first line of each docstring says what the engine can do, the rest who asks and when.
 """
 
 from __future__ import annotations

@@ -19,9 +19,8 @@ from typing_extensions import get_protocol_members
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
 from gem_ma.credit.estimators import estimator
-from gem_ma.engines.base import Policy
+from gem_ma.engines.base import Policy, paces
 from gem_ma.engines.capabilities import Divides, Reachable, Trains
-from gem_ma.engines.opening import paces
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.runs.open import Opened

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gem_ma import config, credit
-from gem_ma.engines.opening import open_engine
+from gem_ma.engines.base import open_engine
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.types import Message, Reply, Request, Sampling
 from tests.training.test_learner import episodes, update

@@ -19,9 +19,8 @@ from gem_ma.config.document import write
 from gem_ma.driver.forks import Branch
 from gem_ma.driver.many import play_many
 from gem_ma.driver.memory import HEAD, Memory
-from gem_ma.engines.base import Policy
+from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.batching import Batched
-from gem_ma.engines.opening import open_engine
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Request, Sampling

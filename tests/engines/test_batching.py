@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from gem_ma.engines.base import stable_seed
+from gem_ma.engines.base import open_engine, stable_seed
 from gem_ma.engines.batching import GATE, Batched, Gate
-from gem_ma.engines.opening import open_engine
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Reply, Request
 from tests.virtual_clock import run

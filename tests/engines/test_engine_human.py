@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from gem_ma.driver.rollout import Plan, play
-from gem_ma.engines.base import Policy
-from gem_ma.engines.opening import open_engine
+from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.small.human import Human, asks_person, chosen, printable
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError, EngineError

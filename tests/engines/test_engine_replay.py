@@ -11,8 +11,7 @@ import pytest
 
 from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan, play
-from gem_ma.engines.base import Policy
-from gem_ma.engines.opening import open_engine
+from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.small.replay import Replay
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.kernel.episode import End, Episode, Seat

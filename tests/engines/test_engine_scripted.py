@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from gem_ma.engines.base import Engine
+from gem_ma.engines.base import Engine, open_engine
 from gem_ma.engines.capabilities import Trains, declares
-from gem_ma.engines.opening import open_engine
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Malformed, Message, Reply, Request, Tool, ToolCall

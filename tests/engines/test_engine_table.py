@@ -17,8 +17,7 @@ from gem_ma.credit import turns
 from gem_ma.credit.table import TurnTable
 from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
-from gem_ma.engines.base import Policy
-from gem_ma.engines.opening import open_engine
+from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.small.table import Table, decode, encode, softmax, view_key
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError

@@ -16,8 +16,7 @@ import pytest
 
 from gem_ma import Ask, Reward, Scenario
 from gem_ma.driver.rollout import Plan, play
-from gem_ma.engines.base import Policy
-from gem_ma.engines.opening import open_engine
+from gem_ma.engines.base import Policy, open_engine
 from gem_ma.kernel.episode import End, Seat
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Image, Message, Request, Sampling

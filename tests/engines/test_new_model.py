@@ -279,7 +279,7 @@ def test_a_tokenizer_of_transcripts_knows_what_its_demonstrators_say(tmp_path: P
 
 
 def test_tool_calls_are_demonstrated_in_the_template_s_own_way(byte_model: Path) -> None:
-    from gem_ma.engines.opening import open_engine
+    from gem_ma.engines.base import open_engine
     from gem_ma.kernel.types import Tool, ToolCall
 
     engine: Any = open_engine("main", f"transformers/{byte_model}")

@@ -18,7 +18,7 @@ import pytest
 from gem_ma import credit
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import WarmStartSettings
-from gem_ma.engines.opening import open_engine
+from gem_ma.engines.base import open_engine
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.parsing import MAX_CALLS

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from gem_ma.cli import demo, main
+from gem_ma.engines.base import open_engine
 from gem_ma.engines.local.tiny import make_model
-from gem_ma.engines.opening import open_engine
 from gem_ma.kernel.errors import DataError, StoreError
 from gem_ma.runs.store import RunFolder
 from tests.command_line import environment, gem_ma

@@ -33,8 +33,7 @@ from gem_ma import (
     read_episodes,
 )
 from gem_ma.driver.behaviour import as_factory
-from gem_ma.engines.base import Policy
-from gem_ma.engines.opening import open_engine
+from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.small.human import Human
 from gem_ma.engines.small.replay import Replay
 from gem_ma.engines.small.scripted import Scripted

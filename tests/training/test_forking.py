@@ -417,8 +417,8 @@ def test_a_step_of_which_nothing_can_be_replayed_ends_with_the_cause():
 
 def test_a_branch_of_a_language_model_continues_the_very_ids_of_its_prefix(tmp_path):
     pytest.importorskip("torch", reason="needs the train extra")
+    from gem_ma.engines.base import open_engine
     from gem_ma.engines.local.tiny import make_model
-    from gem_ma.engines.opening import open_engine
     from gem_ma.kernel.types import Sampling
     from gem_ma.training.learner.rows import rows
 

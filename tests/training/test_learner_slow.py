@@ -23,9 +23,8 @@ from gem_ma.config.learning import LossSettings
 from gem_ma.credit.table import TurnTable
 from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
-from gem_ma.engines.base import Policy
+from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.batching import Batched
-from gem_ma.engines.opening import open_engine
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.types import Sampling, Turn

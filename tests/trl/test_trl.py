@@ -18,7 +18,7 @@ from trl import GRPOConfig, GRPOTrainer  # noqa: E402
 
 from gem_ma import credit  # noqa: E402
 from gem_ma.credit.estimators import estimate  # noqa: E402
-from gem_ma.engines.opening import open_engine  # noqa: E402
+from gem_ma.engines.base import open_engine  # noqa: E402
 from gem_ma.kernel.errors import ConfigError, DataError  # noqa: E402
 from gem_ma.kernel.types import Sampling  # noqa: E402
 from gem_ma.trainers.trl import Rollouts, TurnTrainer  # noqa: E402

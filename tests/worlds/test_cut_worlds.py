@@ -20,8 +20,7 @@ from gem_ma import parallel_env as our_parallel_env
 from gem_ma.config.learning import CriticSettings
 from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
-from gem_ma.engines.base import Policy
-from gem_ma.engines.opening import open_engine
+from gem_ma.engines.base import Policy, open_engine
 from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.errors import ScenarioError
 from gem_ma.kernel.scenario import replay

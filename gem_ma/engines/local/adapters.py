@@ -137,7 +137,6 @@ def add_adapters(layer: Any, inputs: tuple[Any, ...], output: Any) -> Any:
 
 
 def _added(layer: Any, name: str, inputs: Any, output: Any) -> Any:
-    """The output of a layer with what one adapter adds to all its rows."""
     down = layer.lora_A[name]
     up = layer.lora_B[name]
     scaling = layer.scaling[name]

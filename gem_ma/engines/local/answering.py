@@ -174,7 +174,6 @@ def check_sampling(request: Request) -> None:
 
 
 def _begun(place: int, engine: Answering, request: Request) -> tuple[Asked, Draw]:
-    """A request and its row. Raises EngineError or ConfigError for what cannot be sampled."""
     check_published(engine)
     check_sampling(request)
     row = Asked(place, engine, request, engine.chat.prompt(request))
@@ -182,7 +181,6 @@ def _begun(place: int, engine: Answering, request: Request) -> tuple[Asked, Draw
 
 
 def _draw(row: Asked) -> Draw:
-    """A new row of the batch: nothing of it is sampled yet."""
     engine = row.engine
     request = row.request
     how = engine.binding.bound(request)
@@ -235,8 +233,6 @@ def _drawn(asked: Sequence[Asked]) -> list[Draw | Exception]:
 
 
 def _answer(row: Asked, draw: Draw | Exception) -> Reply | Exception:
-    """The reply of a sampled row, from which its conversation goes on; or the error in its
-    place."""
     if isinstance(draw, Exception):
         return draw
     engine = row.engine

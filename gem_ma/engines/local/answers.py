@@ -136,7 +136,6 @@ def pieces_from(pieces: Sequence[Piece], start: int) -> list[Piece]:
 
 
 def _until(pieces: Sequence[Piece], end: int) -> list[Piece]:
-    """The pieces in front of this character."""
     front: list[Piece] = []
     for part, content in pieces:
         if end <= 0:
@@ -168,7 +167,6 @@ def _until_end(
 
 
 def _until_next(pieces: Sequence[Piece]) -> list[Piece]:
-    """The pieces in front of what others say."""
     return [*takewhile(lambda piece: not (piece[1] and _NEXT in str(piece[0])), pieces)]
 
 
@@ -323,7 +321,6 @@ def _reader(
 def _written(
     template: ChatTemplate, ends: Mapping[str, int], calls: Sequence[ToolCall]
 ) -> Iterator[str]:
-    """The calls as the template writes them."""
     message = Message("", ME, tuple(calls))
     # templates raise what they like
     with suppress(EngineError):
@@ -360,7 +357,6 @@ def _told_of(template: ChatTemplate) -> str:
 
 
 def _writer(template: ChatTemplate, tool_format: str) -> Writer:
-    """How calls that the template cannot show are written."""
     words = template.source + "".join(template.controls.values())
     if tool_format == "llama":
         return _llama

@@ -259,7 +259,6 @@ class ChatTemplate:
         return True
 
     def _shows_tool(self) -> bool:
-        """Whether the template shows tools; else they are text in front of the briefing."""
         tool = Tool("zqtool", "looks")  # no template holds this word
         self.shows_tools = True
         try:
@@ -407,7 +406,6 @@ def _glued(before: list[Piece], text: str) -> tuple[list[Piece], str]:
 
 
 def _entry(line: Line, slots: Slots) -> dict[str, Any]:
-    """A line as templates read it."""
     entry: dict[str, Any] = {"role": line.role}
     if any(isinstance(part, Image) for part in line.parts):
         entry["content"] = [

@@ -141,7 +141,6 @@ class Choices:
         return known
 
     def _check(self, legal: tuple[str, ...], answers: dict[str, tuple[int, ...]]) -> None:
-        """Raises ConfigError where these ids cannot stand for these strings."""
         for choice, ids in answers.items():
             if not self.sampled(ids):
                 raise ConfigError(

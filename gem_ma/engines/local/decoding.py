@@ -90,7 +90,6 @@ def groups(draws: Sequence[Draw], known: Callable[[Draw], int], limit: int) -> I
 
 
 def _leader(first: dict[Prompt, tuple[int, ...]], draw: Draw, length: int) -> tuple[int, ...]:
-    """The prompt of the first row that begins with the same `length` ids."""
     return first.setdefault((draw.source, draw.prompt[:length]), draw.prompt)
 
 
@@ -407,7 +406,6 @@ class Decoder:
         self._computed[source] = now
 
     def _known(self, draw: Draw) -> tuple[Path, int]:
-        """What is kept of a row's prompt, and how many tokens."""
         if not draw.keep:
             return [], 0
         self._check(draw.source)
@@ -417,7 +415,6 @@ class Decoder:
     # -- rows that begin --------------------------------------------------------------------------
 
     def _may_begin(self, waiting: int, batch: Batch | None, held: int) -> bool:
-        """Whether so many rows, which wait for `held` tokens, may begin now."""
         if batch is None:
             return True
         # To begin costs a pass that all others wait for: a few rows are held back until more come.
@@ -425,7 +422,6 @@ class Decoder:
         return bool(self.joins) and (waiting >= len(batch.draws) // FEW or held > HELD)
 
     def _admit(self, batch: Batch | None, draws: list[Draw]) -> Batch:
-        """The running batch with these rows beside it, ready for a token."""
         if not self.joins:  # `_may_begin` has waited for the end of the batch, and nothing is kept
             return self._prefill(draws)
         parts = [] if batch is None else [batch]

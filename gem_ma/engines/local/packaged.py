@@ -265,7 +265,6 @@ def _tokenizer(model: Gguf) -> Any:
 
 
 def _save_config(folder: Path, model: Gguf, tied: bool) -> None:
-    """config.json and generation_config.json."""
     import transformers
 
     ids = {

@@ -276,7 +276,6 @@ class Rendering:
         return rest if calls else answer, calls, thought
 
     def _bare(self, answer: str) -> str:
-        """An answer without what the template writes around each."""
         if self._front and answer.lstrip().startswith(self._front):
             answer = answer.lstrip().removeprefix(self._front)
         return answer.removesuffix(text_of(self.behind))

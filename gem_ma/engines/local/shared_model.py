@@ -146,7 +146,6 @@ class Base:
             yield
 
     def _computing(self, source: Source) -> list[Any]:
-        """The parameters that a row of this source goes through."""
         mine = self.adapters.parameters(source.adapter) if source.adapter is not None else {}
         return [*self.weights().values(), *mine.values()]
 

@@ -122,7 +122,6 @@ class Transformers:
         return open_base(name, folder, self.policy, how, shared=shared, **options)
 
     def _use(self, base: Base) -> None:
-        """Samples from this base."""
         self.base = base
         self.torch = base.torch
         self.model = base.model
@@ -138,7 +137,6 @@ class Transformers:
         self.decoder.limit(self.kv_tokens)
 
     def _move(self, base: Base) -> None:
-        """Samples from another base of the same weights from now on."""
         self._use(base)
         self.binding = self.binding.beside(self.chat, self.vocabulary)
         self.lock = base.lock

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, TypeVar
@@ -147,18 +147,5 @@ def blocking(make: Callable[[], Awaitable[T]]) -> T:
     async def whole() -> T:
         return await make()
 
-    results: list[T] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(asyncio.run(whole()))
-        except BaseException as error:  # raised again where it was asked for
-            failed.append(error)
-
-    thread = threading.Thread(target=run, name="vllm sampler")
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return results[0]
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: asyncio.run(whole())).result()

@@ -268,7 +268,6 @@ class VLLM(Served):
         )
 
     async def _open(self) -> None:
-        """Opens the backend once, whoever comes first."""
         if not self.backend.context:
             # Askers may run on several loops: a lock that blocks would stop all of a loop.
             while not self._opening.acquire(blocking=False):

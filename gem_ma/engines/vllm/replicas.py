@@ -186,7 +186,6 @@ class Replicas:
                 await asyncio.sleep(min(left, max(first, 0.01)))
 
     def _nobody(self) -> Exception:
-        """Why nothing can be sampled."""
         errors = [each.error for each in self.replicas if each.error is not None]
         if len(self.replicas) == 1 or any(isinstance(error, ConfigError) for error in errors):
             return errors[0]

@@ -215,7 +215,6 @@ class Transfer:
             self._begin(old.shutdown)
 
     async def _join(self, members: Members) -> None:
-        """A new group of this process and these servers."""
         servers = self.line.servers
         if self.members:
             self._leave()

@@ -25,9 +25,8 @@ from typing_extensions import TypedDict
 from gem_ma.config.settings import Config
 from gem_ma.config.training import OpponentSettings, PoolSettings, TrainSettings
 from gem_ma.driver.rollout import Plan
-from gem_ma.engines.base import Policy, stable_seed
+from gem_ma.engines.base import Policy, open_engine, stable_seed
 from gem_ma.engines.capabilities import Weighs
-from gem_ma.engines.opening import open_engine
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 from gem_ma.runs.plans import cast_of
