@@ -13,6 +13,6 @@ CATALOG = {
     "table": "gem_ma.engines.small.table:Table",
     "tinker": "gem_ma.engines.tinker.engine:Tinker",
     "transformers": "gem_ma.engines.local.transformers:Transformers",
-    "vision": "gem_ma.engines.local.vision:Vision",
+    "vision": "gem_ma.engines.local.transformers:Vision",
     "vllm": "gem_ma.engines.vllm.engine:VLLM",
 }

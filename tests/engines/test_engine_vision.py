@@ -24,7 +24,7 @@ from gem_ma.kernel.types import Image, Message, Request, Sampling
 pytest.importorskip("transformers", reason="needs the train extra")
 PIL = pytest.importorskip("PIL.Image", reason="needs the vision extra")
 
-from gem_ma.engines.local.vision import Vision  # noqa: E402
+from gem_ma.engines.local.transformers import Vision  # noqa: E402
 
 TEMPLATE = """\
 {%- for m in messages -%}

@@ -30,7 +30,7 @@ pytest.importorskip("PIL.Image", reason="needs the vision extra")
 
 
 from gem_ma.engines.local.tiny import make_model  # noqa: E402
-from gem_ma.engines.local.vision import Vision  # noqa: E402
+from gem_ma.engines.local.transformers import Vision  # noqa: E402
 from gem_ma.training.learner.cloning import listens  # noqa: E402
 from gem_ma.training.learner.torch_critic import TorchCritic  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from gem_ma.engines.local.decoding import Decoder
-from gem_ma.engines.local.transformers import Transformers
-from gem_ma.engines.local.vision import Vision
+from gem_ma.engines.local.transformers import Transformers, Vision
 from gem_ma.engines.local.vocabulary import Vocabulary, end_ids
 from gem_ma.engines.vllm.engine import VLLM
 from gem_ma.kernel.errors import DataError

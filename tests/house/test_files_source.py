@@ -117,12 +117,11 @@ ALLOWED: dict[str, dict[str, str]] = {
     "gem_ma/engines/api/reply_cache.py": {"mkdir": "the root of the cache, as the user names it"},
     "gem_ma/engines/small/table.py": {"write_bytes": SAVED},
     "gem_ma/engines/local/tiny.py": dict.fromkeys(("save_pretrained", "write_text"), SAVED),
-    "gem_ma/engines/local/transformers.py": {"save_pretrained": SAVED},
     "gem_ma/engines/local/packaged.py": {
         "open": "a wheel that the user names, after a look at its kind",
         **dict.fromkeys(("mkdir", "write_bytes", "write_text", "save_pretrained"), SAVED),
     },
-    "gem_ma/engines/local/vision.py": {"open": "the same"},
+    "gem_ma/engines/local/transformers.py": {"save_pretrained": SAVED},
     "gem_ma/training/learner/rows.py": {"open": "the same"},
     "gem_ma/training/processes/ray_workers.py": {"read_bytes": "code of the package"},
     "gem_ma/envs/vector.py": {"move": "a move of an environment"},

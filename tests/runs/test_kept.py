@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from gem_ma.engines.batching import Batched  # noqa: E402
-from gem_ma.engines.local.constrained import allowed_along, tree_of  # noqa: E402
 from gem_ma.engines.local.decoding import Decoder  # noqa: E402
 from gem_ma.engines.local.kv_cache import KVCache  # noqa: E402
-from gem_ma.engines.local.sampling import Draw, Source  # noqa: E402
+from gem_ma.engines.local.sampling import Draw, Source, allowed_along, tree_of  # noqa: E402  # noqa: E402
 from gem_ma.kernel.errors import EngineError  # noqa: E402
 from gem_ma.kernel.types import Action, Message, Reply, Request, Sampling, spoken  # noqa: E402
 

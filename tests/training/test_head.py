@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gem_ma.config.learning import LossSettings
-from gem_ma.engines.local.constrained import IdSet
+from gem_ma.engines.local.sampling import IdSet
 from gem_ma.kernel.types import Sampling
 from gem_ma.training.learner.losses import Sampled
 from gem_ma.training.learner.rows import Row, Tokens

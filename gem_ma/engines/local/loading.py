@@ -6,7 +6,9 @@ Where a folder comes from, and what must lie in it: `gem_ma.engines.local.model_
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,7 +19,7 @@ from pathlib import Path
 from time import thread_time
 from typing import Any
 
-from gem_ma.engines.local.untrained import draw
+from gem_ma.engines.base import stable_seed
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.system.extras import install
 from gem_ma.system.folders import check_named, read_named
@@ -73,7 +75,7 @@ class How:
     goes to `device` (`auto`: a GPU if there is one).
 
     `drawn`: the seed that the weights are drawn from, in place of those of the folder; see
-    `gem_ma.engines.local.untrained`.
+    `gem_ma.engines.local.loading`.
     """
 
     dtype: str = "float32"
@@ -374,3 +376,54 @@ def pace_line(policy: str, folder: Path, dtype: str, device: str) -> str:
 
 def _tried() -> bool:
     return speed.cache_info().currsize > 0
+
+
+# A training draws folders of random weights anew from `run.seed`, so that seeds of a run differ in
+# their models too. They are marked by the digest of the file of weights: a folder whose weights
+# somebody trained is never taken for an untrained one.
+NOTE = "gem_ma.json"
+MARK = "untrained"
+WEIGHTS = "model.safetensors"
+SEEDS = 1 << 32  # torch's generator tells no more apart
+
+
+def weights_digest(folder: Path) -> str:
+    """SHA-256 of the file that holds the weights."""
+    return hashlib.sha256(read_named(folder / WEIGHTS)).hexdigest()
+
+
+def first_seed(folder: Path) -> int | None:
+    """The seed that the weights of an untrained folder were drawn from; None for any other."""
+    try:
+        note = json.loads(read_named(folder / NOTE))
+        if not isinstance(note, dict) or not isinstance(note.get("seed"), int) or MARK not in note:
+            return None
+        return int(note["seed"]) if note[MARK] == weights_digest(folder) else None
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def draw(model: Any, seed: int) -> None:
+    """Fills the parameters of a model: norms with 1, biases with 0, embeddings with a spread of
+    .02, all others with .7 / sqrt(inputs). A function of the names, the shapes and the seed alone:
+    drawn in float32 by the processor, then rounded to the dtype of each weight."""
+    import torch
+
+    # a generator of its own: the global stream of the caller stays where it was
+    generator = torch.Generator().manual_seed(
+        seed if 0 <= seed < SEEDS else stable_seed("weights", seed) % SEEDS
+    )
+    with torch.no_grad():
+        for name, weight in sorted(model.named_parameters()):
+            if weight.ndim == 1:
+                weight.fill_(0.0 if name.endswith("bias") else 1.0)  # the others are norms
+                continue
+            # variances stay about the same from layer to layer; small embeddings, which often read
+            # out too, make an untrained model nearly uniform
+            embeds = "embed" in name and weight.ndim == 2  # patches are embedded by a convolution
+            spread = 0.02 if embeds else 0.7 / math.sqrt(math.prod(weight.shape[1:]))
+            weight.copy_(
+                torch.empty(weight.shape, dtype=torch.float32).normal_(
+                    0.0, spread, generator=generator
+                )
+            )

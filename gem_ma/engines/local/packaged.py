@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.engines.local.loading import import_stack
+from gem_ma.engines.local.loading import NOTE, WEIGHTS, import_stack
 from gem_ma.engines.local.tiny import check_new, place_new
-from gem_ma.engines.local.untrained import NOTE, WEIGHTS
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.system.extras import install
 

@@ -1,5 +1,5 @@
-"""The `transformers` engine: a causal language model in this process, sampled by a token loop of
-this library.
+"""The engines `transformers` and `vision`: a causal language model in this process, sampled by a
+token loop of this library.
 
 Every request has its own random generator, so it gets the same tokens alone, in a batch and in
 another batch. Rounding is the exception. In float32 a row in a batch, or one that goes on from kept
@@ -26,15 +26,14 @@ from gem_ma.engines.local.adapter_folder import seed_of
 from gem_ma.engines.local.adapters import require_peft
 from gem_ma.engines.local.answering import Stream, answered, check_published, check_sampling
 from gem_ma.engines.local.binding import Binding, check_constrain
-from gem_ma.engines.local.chat import Chat
-from gem_ma.engines.local.loading import How, pace_line, quiet, settled_dtype
+from gem_ma.engines.local.chat import Chat, ChatOptions
+from gem_ma.engines.local.loading import How, first_seed, pace_line, quiet, settled_dtype
 from gem_ma.engines.local.model_folder import Origin, check_folder, origin_of
-from gem_ma.engines.local.rendering import ChatOptions
 from gem_ma.engines.local.sampling import Draw, Source
 from gem_ma.engines.local.settings import Learning, LoraSettings, Memory, check_parity
 from gem_ma.engines.local.shared_model import Base, digest_of, open_base
-from gem_ma.engines.local.untrained import first_seed
-from gem_ma.kernel.errors import EngineError
+from gem_ma.engines.local.sight import Sight
+from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Reply, Request, Sampling
 from gem_ma.registry import load
 from gem_ma.system.options import flat
@@ -371,3 +370,35 @@ class Transformers:
         base = str(origin.folder) if Path(origin.name).is_dir() else origin.name
         drawn = self.seed if how.drawn is not None else 0
         self.base.adapters.save(adapter, path, base, drawn)
+
+
+class Vision(Transformers):
+    """A local vision-language model of the Qwen-VL family as an engine: `vision/PATH`. Options as
+    of `transformers/PATH`, without `kv_tokens`; needs the vision extra.
+
+    Nothing is kept of a conversation for its next turn, and policies with adapters are sampled one
+    after another, since the rows of a vision tower are patches, which do not say whose they are.
+    """
+
+    exports = "vision"
+    sees = True
+
+    def _open(self, *, shared: bool) -> Base:
+        if self.kv_tokens:
+            raise ConfigError(
+                f"policy {self.policy!r}: the vision engine keeps no KV for the next turn; leave"
+                " kv_tokens out"
+            )
+        self.kv_tokens = 0
+        return super()._open(shared=shared)
+
+    @property
+    def shares(self) -> None:
+        """See `Mixes`: no pass holds rows of two adapters."""
+        return None
+
+    @property
+    def sight(self) -> Sight:
+        """What ids of images show."""
+        assert self.base.sight is not None  # as the base was opened
+        return self.base.sight

@@ -22,9 +22,8 @@ from weakref import WeakValueDictionary
 
 from gem_ma.engines.api.budget import Budget, Price
 from gem_ma.engines.local.answering import Served, check_published, said
-from gem_ma.engines.local.chat import Chat
+from gem_ma.engines.local.chat import Chat, ChatOptions
 from gem_ma.engines.local.loading import read_json, tokenizer_of
-from gem_ma.engines.local.rendering import ChatOptions
 from gem_ma.engines.local.vocabulary import Vocabulary, end_ids_of
 from gem_ma.engines.tinker.client import HOSTED, Clients, Drawn
 from gem_ma.engines.tinker.settings import Access, Weights

@@ -37,9 +37,8 @@ from gem_ma.engines.api.budget import Budget, Price
 from gem_ma.engines.api.endpoint import EACH, Endpoint, single
 from gem_ma.engines.local.adapter_folder import write_adapter
 from gem_ma.engines.local.answering import Served, check_published, said
-from gem_ma.engines.local.chat import Chat
+from gem_ma.engines.local.chat import Chat, ChatOptions
 from gem_ma.engines.local.loading import read_json, tokenizer_of
-from gem_ma.engines.local.rendering import ChatOptions
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.local.vocabulary import Vocabulary, end_ids_of, head_rows
 from gem_ma.engines.vllm.backend import (

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.engines.local.constrained import IdSet
+from gem_ma.engines.local.sampling import IdSet
 from gem_ma.engines.local.sight import PIXELS
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.training.learner import parity

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.engines.local.constrained import IdSet
+from gem_ma.engines.local.sampling import IdSet
 from gem_ma.training.learner.rows import Allowed, Row
 
 PASS_TOKENS = 16_384  # padded tokens of one pass, unless the settings say otherwise

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.config.learning import LossSettings
-from gem_ma.engines.local.constrained import IdSet
+from gem_ma.engines.local.sampling import IdSet
 from gem_ma.engines.local.sight import Picture, Sight, images_of
 from gem_ma.engines.local.tool_grammar import OPENING
 from gem_ma.kernel.episode import Episode
