@@ -24,7 +24,6 @@ class Batches(Protocol):
     reply goes to the asker of that request alone; one that is raised goes to all of the batch.
     """
 
-    # a plain function and no coroutine: it computes, so it must not hold up the event loop
     def sample_batch(self, requests: Sequence[Request]) -> Sequence[Reply | Exception]: ...
 
 
@@ -33,8 +32,7 @@ class Streams(Protocol):
     """Takes requests into a batch that already runs.
 
     Asked by `Batched` before each batch outside of training. `pull()` gives what has come since
-    the last call, `give(n, answer)` answers the n-th that was pulled. It returns when nothing
-    runs and nothing comes.
+    the last call, `give(n, answer)` answers the n-th that was pulled.
     """
 
     def stream(
@@ -50,7 +48,6 @@ class Mixes(Protocol):
     queue. None = this engine shares with nobody now.
     """
 
-    # a property, since an engine may take weights of its own while it runs
     @property
     def shares(self) -> object | None: ...
     def sample_mixed(self, asked: Sequence[Any]) -> Sequence[Reply | Exception]: ...
@@ -62,7 +59,7 @@ class Remembers(Protocol):
 
     Asked by the rollout. `recall` when a play goes on from recorded replies: the next prompt then
     begins with their ids. `forget` before each rollout that must be repeatable: what was computed
-    ahead (a KV cache) is dropped, what was said is not.
+    ahead is dropped, what was said is not.
     """
 
     def recall(self, request: Request, reply: Reply) -> None: ...
@@ -73,10 +70,9 @@ class Remembers(Protocol):
 class Weighs(Protocol):
     """Has weights that can be named and written.
 
-    Asked by `run` and `train` for the manifest, before and after a training, where only policies
-    that learn may have other weights; by the league and at the end of a training, which write
-    them. `fingerprint` is a digest of the weights, `version` counts publishes, `exports` is the
-    name of the engine that opens what `save` wrote.
+    Asked by `run` and `train` for the manifest, by the league and at the end of a training.
+    `fingerprint` is a digest of the weights, `version` counts publishes, `exports` is the name of
+    the engine that opens what `save` wrote.
     """
 
     version: int
@@ -91,9 +87,9 @@ class Weighs(Protocol):
 class Trains(Protocol):
     """Can learn: it gives the learner of its weights.
 
-    Asked by the check of a config of every policy in `train.policies`, and once for each of them
-    when a training opens. The learner follows `gem_ma.training.loop.roles.Learner`.
-    `apart`: it learns on weights of its own, since the engine is sampled from meanwhile.
+    Asked of every policy in `train.policies`. The learner follows
+    `gem_ma.training.loop.roles.Learner`. `apart`: it learns on weights of its own, since the engine
+    is sampled from meanwhile.
     """
 
     # Any: learners stand floors above the engines, and the training checks what it gets
@@ -114,8 +110,7 @@ class Divides(Protocol):
 class Pins(Protocol):
     """Gives an engine of its present weights, which later publishes leave as they are.
 
-    Asked by a training that plays several steps ahead (`train.overlap`): plays go on with what
-    was published when they began.
+    Asked by a training that plays several steps ahead (`train.overlap`).
     """
 
     def pinned(self) -> Any: ...
@@ -158,9 +153,8 @@ class Priced(Protocol):
 class Reachable(Protocol):
     """Samples at a server, or beside this process, at `base_url`, where it is called `name`.
 
-    Asked by `check`, which sends it one tiny request (`ping`); by a training in several
-    processes, which refuses it; and by the rollout: with `silence_fails`, a play in which it said
-    nothing at all is a fault of the server.
+    Asked by `check`, which sends it one tiny request (`ping`); and by the rollout: with
+    `silence_fails`, a play in which it said nothing at all is a fault of the server.
     """
 
     name: str
@@ -232,10 +226,7 @@ CAPABILITIES: tuple[type, ...] = (  # in the order in which they are listed
 
 
 def declares(factory: object, capability: type) -> bool:
-    """Whether engines of this class have the capability, before one is opened.
-
-    Methods alone are looked for: what a constructor sets cannot be seen of a class.
-    """
+    """Whether engines of this class have the methods of the capability, before one is opened."""
     # a protocol's own dictionary: fields that it merely annotates are not in it
     methods = [
         name for name in get_protocol_members(capability) if callable(vars(capability).get(name))

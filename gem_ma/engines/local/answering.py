@@ -145,9 +145,11 @@ def check_published(engine: Answering | Served) -> None:
         )
 
 
-def said(engine: Any, request: Request, drawn: Reply, version: int) -> Reply:
+def said(
+    engine: Any, request: Request, drawn: Reply, version: int, stop: Sequence[str] = ()
+) -> Reply:
     """The reply that sampled ids are, from which its conversation goes on."""
-    text = engine.vocabulary.cut(drawn.token_ids, request.sampling.stop)
+    text = engine.vocabulary.cut(drawn.token_ids, stop)
     text, calls, thought = engine.chat.read(text, request.tools, drawn.finish)
     policy = request.policy or engine.policy
     reply = replace(
@@ -246,4 +248,4 @@ def _answer(row: Asked, draw: Draw | Exception) -> Reply | Exception:
         # a template shows all of the conversation, so all of its images
         images=tuple(image.digest for image in images_of(row.request.messages)) if sees else (),
     )
-    return said(engine, row.request, drawn, engine.version)
+    return said(engine, row.request, drawn, engine.version, draw.sampling.stop)

@@ -290,7 +290,7 @@ class VLLM(Served):
         prompt = self.chat.prompt(request)
         version = self.version
         wanted = self._wanted(prompt, request.sampling, request.seed, request.conversation)
-        return said(self, request, await self._draw(wanted), version)
+        return said(self, request, await self._draw(wanted), version, request.sampling.stop)
 
     def _wanted(
         self, prompt: tuple[int, ...], how: Sampling, seed: int, conversation: str = ""
