@@ -25,11 +25,10 @@ from typing import Any
 
 from gem_ma.engines.base import stable_seed
 from gem_ma.engines.local.adapter_folder import CONFIG, read_adapter, relative_base, write_adapter
-from gem_ma.engines.local.loading import first_line
+from gem_ma.engines.local.loading import first_line, needed
 from gem_ma.engines.local.settings import LoraSettings
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.spelling import nearest
-from gem_ma.system.extras import install
 
 # Left to the library, the products of two thin matrices cost as much time as those of the layer
 # itself, which are `rank` times as wide. So a processor takes a block of rows at a time, that stays
@@ -417,11 +416,6 @@ def _conv1d() -> Any:
 
 def require_peft(policy: str) -> Any:
     """peft. Raises ConfigError that names the extra."""
-    try:
+    with needed(f"policies.{policy}.lora: adapters need peft", "train"):
         import peft
-    except ImportError as error:
-        raise ConfigError(
-            f"policies.{policy}.lora: adapters need peft ({error.name or error}):"
-            f" {install('train')}"
-        ) from error
     return peft

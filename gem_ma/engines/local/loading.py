@@ -25,26 +25,28 @@ from gem_ma.system.extras import install
 from gem_ma.system.folders import check_named, read_named
 
 
+@contextmanager
+def needed(what: str, *extras: str) -> Iterator[None]:
+    """Around imports of packages that these extras bring. Raises ConfigError for one that is
+    missing; `what` says who needs it."""
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(f"{what} ({error.name or error}): {install(*extras)}") from error
+
+
 def import_stack() -> tuple[Any, Any]:
     """(torch, transformers), with one thread unless the user chose. Raises ConfigError that
     names the extra."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     new = "transformers" not in sys.modules
-    try:
+    with needed("the transformers engine needs torch and transformers", "train"):
         # what transformers wants of its own: it would fail later, and in other words
         import safetensors  # noqa: F401
         import tokenizers  # noqa: F401
         import torch
         import transformers
-        from transformers import (
-            AutoModelForCausalLM,  # noqa: F401
-            AutoTokenizer,  # noqa: F401
-        )
-    except ImportError as error:
-        raise ConfigError(
-            f"the transformers engine needs torch and transformers ({error.name or error}):"
-            f" {install('train')}"
-        ) from error
+        from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: F401
     if "OMP_NUM_THREADS" not in os.environ and "MKL_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # small models on a busy machine are many times slower with more
     # a million objects for ever: collections would walk them, a quarter of the time of a rollout
@@ -165,12 +167,8 @@ def load_model(
 def tokenizer_of(folder: str, where: str, extra: str) -> Any:
     """The tokenizer as it lies in the folder; nothing is fetched. `extra`: what brings all that the
     engine needs, this too. Raises ConfigError, DataError."""
-    try:
+    with needed(f"{where}: transformers is needed for its tokenizer", extra):
         import transformers
-    except ImportError as error:
-        raise ConfigError(
-            f"{where}: transformers is needed for its tokenizer ({error}): {install(extra)}"
-        ) from error
     return _tokenizer(transformers, Path(folder), where)
 
 

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.engines.local.adapter_folder import base_of, is_adapter
-from gem_ma.engines.local.loading import first_line
+from gem_ma.engines.local.loading import first_line, needed
 from gem_ma.engines.local.settings import LoraSettings, lora_settings
 from gem_ma.kernel.errors import ConfigError, DataError
-from gem_ma.system.extras import install
 from gem_ma.system.folders import check_named, read_named
 
 FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py"]  # of a model on the hub
@@ -54,33 +53,24 @@ def find_model(name: str, policy: str, kind: str = "model") -> Path:
     make = _MAKE_ADAPTER if kind == "adapter" else _MAKE_MODEL
     if not _may_be_on_hub(name):
         raise DataError(f"policy {policy!r}: there is no {kind} folder {name!r}; {make}")
-    try:
+    with needed("the transformers engine needs huggingface_hub", "train"):
         import huggingface_hub
-        from huggingface_hub.errors import (
-            GatedRepoError,
-            LocalEntryNotFoundError,
-            RepositoryNotFoundError,
-        )
-    except ImportError as error:
-        raise ConfigError(
-            f"the transformers engine needs huggingface_hub ({error.name or error}):"
-            f" {install('train')}"
-        ) from error
+        from huggingface_hub import errors
     try:
         # the cache first: a run that has its model must not need a network
         return Path(
             huggingface_hub.snapshot_download(name, local_files_only=True, allow_patterns=FILES)
         )
-    except (LocalEntryNotFoundError, OSError, ValueError):
+    except (errors.LocalEntryNotFoundError, OSError, ValueError):
         pass  # not in the cache
     try:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=FILES))
-    except GatedRepoError as error:
+    except errors.GatedRepoError as error:
         raise DataError(
             f"policy {policy!r}: the hub's model {name!r} is gated; accept its terms there, then"
             " log in with: hf auth login"
         ) from error
-    except RepositoryNotFoundError as error:
+    except errors.RepositoryNotFoundError as error:
         raise DataError(
             f"policy {policy!r}: there is no {kind} folder {name!r}, and no {kind} of this name on"
             f" the hub; {make}"

@@ -21,10 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.engines.local.loading import NOTE, WEIGHTS, import_stack
+from gem_ma.engines.local.loading import NOTE, WEIGHTS, import_stack, needed
 from gem_ma.engines.local.tiny import check_new, place_new
 from gem_ma.kernel.errors import ConfigError, DataError
-from gem_ma.system.extras import install
 
 Weights = NDArray[np.float32]
 CONTROL = 3  # the kind of a token that is not text, such as the end of a turn
@@ -51,10 +50,8 @@ class Gguf:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
+        with needed(f"{path}: GGUF needs the package gguf", "train"):
             from gguf import GGUFReader
-        except ImportError as error:
-            raise ConfigError(f"{path}: GGUF needs the package gguf: {install('train')}") from error
         try:
             self._reader = GGUFReader(path)
             self.facts = {key: field.contents() for key, field in self._reader.fields.items()}

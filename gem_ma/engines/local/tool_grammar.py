@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.engines.local.chat import Chat
+from gem_ma.engines.local.loading import needed
 from gem_ma.engines.local.sampling import IdSet
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.parsing import MAX_CALLS
 from gem_ma.kernel.types import Tool
-from gem_ma.system.extras import install
 
 # bounds of numbers: what a float holds exactly, and what is written without an exponent
 WHOLE = 2**53
@@ -168,13 +168,9 @@ class ToolGrammar:
 
     def __init__(self, chat: Chat, banned: NDArray[np.bool_], policy: str) -> None:
         where = f"policy {policy!r}: constrain: tools"
-        try:
+        with needed(f"{where} needs llguidance", "grammar"):
             import llguidance
             from llguidance.hf import from_tokenizer
-        except ImportError as error:
-            raise ConfigError(
-                f"{where} needs llguidance ({error.name or error}): {install('grammar')}"
-            ) from error
         if chat.tool_format != "hermes":
             raise ConfigError(
                 f"{where} knows the tool format hermes; this policy's is {chat.tool_format}: leave"

@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 from gem_ma.engines.api.envelope import ids_in, logprobs_in
 from gem_ma.engines.api.hiding import Secret
+from gem_ma.engines.local.loading import needed
 from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError, ModelNotFound
 from gem_ma.kernel.types import Attempt, Sampling
-from gem_ma.system.extras import install
 
 # names of exceptions of the client and of what it stands on
 DROPPED = frozenset({"APIConnectionError", "APITimeoutError", "RetryableException", "SidecarError"})
@@ -241,12 +241,8 @@ class Adam:
 def sdk(where: str) -> Any:
     """The client package. Raises ConfigError, one line, where it is missing."""
     os.environ.setdefault("TINKER_TELEMETRY", "0")  # it would report what a run does
-    try:
+    with needed(f"{where}: the tinker engine needs the package tinker", "tinker"):
         import tinker
-    except ImportError as error:
-        raise ConfigError(
-            f"{where}: the tinker engine needs the package tinker ({error}): {install('tinker')}"
-        ) from error
     return tinker
 
 
