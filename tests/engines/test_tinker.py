@@ -259,7 +259,7 @@ SPOILT = {
     "above 0": (spoilt(tokens=[1], logprobs=[0.7]), "a log-probability came that is not a number"),
     "no number": (spoilt(tokens=[1], logprobs=[float("nan")]), "a log-probability came"),
     "endless": (spoilt(tokens=[1], logprobs=[-float("inf")]), "a log-probability came"),
-    "another end": (spoilt(stop_reason="weather"), "'weather', which is none of stop, length"),
+    "another end": (spoilt(stop_reason="weather"), "'weather', which is not one of stop, length"),
 }
 
 

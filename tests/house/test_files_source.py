@@ -135,7 +135,6 @@ ALLOWED: dict[str, dict[str, str]] = {
             ("rmtree", "mkdir", "save_file", "shutil.copy"), "weights in a temporary folder"
         ),
     },
-    "gem_ma/engines/vllm/server.py": {"open": "a connection"},
     "gem_ma/engines/tinker/engine.py": {
         "open": "a session with a server",
         **dict.fromkeys(("mkdir", "write_text"), SAVED),

@@ -238,7 +238,8 @@ def typed_call(text: str, tools: Sequence[Tool]) -> ToolCall | str:
     try:
         words = shlex.split(rest)
     except ValueError as error:
-        return f"{error}; put a value with spaces between quotes, or type the call as JSON"
+        what = "put a value with spaces or quotes between quotes, or type the call as JSON"
+        return f"{error}; {what}"
     properties = tool.parameters.get("properties", {})
     arguments: dict[str, Any] = {}
     for word in words:
