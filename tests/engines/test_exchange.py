@@ -142,6 +142,7 @@ def test_a_client_leaves_nothing_open_on_any_loop() -> None:
         await server.wait_closed()
         return client
 
+    gc.collect()  # what other tests left
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         client = asyncio.run(work(0))

@@ -6,8 +6,8 @@ It knows headers and bytes; aiohttp speaks HTTP. What comes back is a body under
 
 A connection carries one request. Where a server or a proxy answers twice, the second answer would
 be taken for that of the next request on the same connection, and nobody could tell: it may come at
-any time, also after the next request was sent. The price is a handshake per request. So an attempt
-has a session of its own as well: none is left open, and none is used on another event loop.
+any time, also after the next request was sent. The price is a handshake per request. What requests
+share is closed with the last of those under way: nothing is left open, or used on another loop.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import json
 import os
 import ssl
 from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -97,6 +99,8 @@ class Client:
         self.answered = 0  # responses of any status, ever
         self._trust = _trust() if base_url.startswith("https:") else True
         self._headers = _headers(key, base_url)
+        self._session: Any = None
+        self._under_way = 0
 
     async def post(
         self, path: str, body: dict[str, Any] | None, *, timeout_s: float, most_bytes: int
@@ -106,23 +110,17 @@ class Client:
         """
         import aiohttp  # a fifth of a second, for those alone who ask a server
 
-        sent: dict[str, Any] = {"method": "GET", "headers": self._headers}
-        if body is not None:
-            headers = self._headers | {"content-type": "application/json"}
-            # plain bytes of more than a megabyte would raise a warning
-            sent = {"method": "POST", "headers": headers, "data": io.BytesIO(_bytes(body))}
+        method = "GET" if body is None else "POST"
+        # plain bytes of more than a megabyte would raise a warning
+        sent = None if body is None else io.BytesIO(_bytes(body))
         # a whole address is one of this server
         address = path if "://" in path else self.base_url + path
         # No cause is chained, since its frames hold the request with the key.
         try:
             async with (
                 asyncio.timeout(timeout_s),
-                aiohttp.ClientSession(
-                    connector=aiohttp.TCPConnector(force_close=True, limit=0, ssl=self._trust),
-                    cookie_jar=aiohttp.DummyCookieJar(),
-                    timeout=aiohttp.ClientTimeout(sock_connect=min(CONNECT_S, timeout_s)),
-                ) as session,
-                session.request(url=address, allow_redirects=False, **sent) as response,
+                self._shared() as session,
+                session.request(method, address, data=sent, allow_redirects=False) as response,
             ):
                 self.answered += 1
                 return await _whole(response, most_bytes)
@@ -134,6 +132,28 @@ class Client:
         # ValueError: a name that no host can have
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise Fault("transport", f"{type(error).__name__}: {error}") from None
+
+    @asynccontextmanager
+    async def _shared(self) -> AsyncIterator[Any]:
+        """The session of all requests under way; the last of them closes it."""
+        import aiohttp
+
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(force_close=True, limit=0, ssl=self._trust),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers=self._headers,
+                timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_S),
+            )
+        session = self._session
+        self._under_way += 1
+        try:
+            yield session
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._session = None
+                await session.close()
 
 
 async def _whole(response: Any, most_bytes: int) -> tuple[bytes, str]:
@@ -202,6 +222,7 @@ def _headers(key: Secret, base_url: str) -> dict[str, str]:
     return named | {
         "accept": "application/json",
         "accept-encoding": "identity",
+        "content-type": "application/json",
         "user-agent": "gem_ma",
         "authorization": f"Bearer {key.value}",
     }
