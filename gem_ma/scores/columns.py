@@ -56,6 +56,17 @@ class Column:
             named.append(("", self.total(value.values())))
         return [(who, text) for who, text in named if text]
 
+    def cell(self, summary: Mapping[str, Any]) -> str:
+        """What stands in a table; an older summary may lack the key."""
+        value = summary.get(self.key)
+        return "n/a" if value is None else self.text(value)
+
+
+def table_columns(summaries: Iterable[Mapping[str, Any]]) -> list[Column]:
+    """The columns of a table of these summaries: those that any of them has."""
+    known = {key for summary in summaries for key in summary}
+    return [column for column in COLUMNS if column.shown == "table" and column.key in known]
+
 
 def column_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(what, value) rows for printing; a key that an older version did not write is skipped."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.types import Action, Attempt, Malformed, Reply, ToolCall, Turn, Usage
 from gem_ma.pages.static.report import write_report
+from gem_ma.pages.static.study import study_sections
 from gem_ma.runs.run import Run
 from gem_ma.runs.store import RunFolder
 from gem_ma.scores.columns import COLUMNS, column_rows, costs
@@ -66,8 +67,11 @@ def test_every_column_is_kept_printed_shown_and_explained(tmp_path: Path) -> Non
     assert printed["illegal a"] == "100.0 %" and printed["malformed calls a"] == "50.0 %"
 
 
-def test_a_study_keeps_the_columns_that_stand_in_tables() -> None:
+def test_a_study_keeps_and_shows_the_columns_that_stand_in_tables(tmp_path: Path) -> None:
     cells: dict[Names, Cell] = {(name,): cell_of(plays(), Judge()) for name in "xy"}
-    (first, _) = study_summary({"axis": ("x", "y")}, cells, ("x",), resamples=100)["cells"]
-    wanted = {column.key for column in COLUMNS if column.shown == "table"}
-    assert wanted and wanted <= first.keys()
+    summary = study_summary({"axis": ("x", "y")}, cells, ("x",), resamples=100)
+    wanted = [column for column in COLUMNS if column.shown == "table"]
+    assert wanted and {column.key for column in wanted} <= summary["cells"][0].keys()
+    *_, whole = study_sections(tmp_path, {**summary, "command": ""}, tables=(), plots=())
+    for column in wanted:
+        assert f">{column.name}<" in whole.figures[0] and ">6.000<" in whole.figures[0]

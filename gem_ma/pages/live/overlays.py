@@ -30,10 +30,10 @@ from gem_ma.pages.static.figures import Curves, chart
 from gem_ma.pages.static.folder import resolved
 from gem_ma.pages.static.learning import (
     GROUPS,
-    SCORES,
     exam_keys,
     flat_metrics,
     place_of,
+    rank,
     series_of,
     times_of,
 )
@@ -231,13 +231,7 @@ def keys_of(trainings: Sequence[Training]) -> dict[str, dict[str, str]]:
             if len(points) > 1:
                 group, title, line = place_of(key)
                 named[key] = (group, f"{title}: {line}" if line else title)
-    ranks = {begin: rank for rank, begin in enumerate(SCORES)}
-
-    def rank(key: str) -> int:
-        title = named[key][1]
-        return next((ranks[begin] for begin in SCORES if title.startswith(begin)), len(SCORES))
-
-    order = sorted(named, key=rank)
+    order = sorted(named, key=lambda key: rank(named[key][1]))
     groups = {
         group: {key: named[key][1] for key in order if named[key][0] == group}
         for group in (*GROUPS, "")

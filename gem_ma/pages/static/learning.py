@@ -57,7 +57,7 @@ PLACES: Mapping[str, tuple[str, str, str]] = {
     "forks": ("Cost", "token rows and restarts", "restarts"),
 }
 _OF_ALL = re.compile(r"((sampled|greedy)/)?(return|invalid)/")
-ROUNDING = 1e-9  # a change that is none
+ROUNDING = 1e-9  # a smaller change is not one
 TIMES = ("play_s", "credit_s", "update_s", "publish_s", "record_s")
 RATES = {"play_tokens_per_s": "sampled", "update_tokens_per_s": "trained"}
 
@@ -113,7 +113,7 @@ def alarms_told(label: str, path: Path) -> Html:
 
 
 def _charts(path: Path) -> tuple[dict[tuple[str, str], _Chart], list[str]]:
-    """(group, title) -> chart, in the order of the page; and the numbers that are no curve."""
+    """(group, title) -> chart, in the order of the page; and the numbers without a curve."""
     charts: dict[tuple[str, str], _Chart] = {}
     examined = exam_keys(path)
     constant: list[str] = []
@@ -144,7 +144,7 @@ def _charts(path: Path) -> tuple[dict[tuple[str, str], _Chart], list[str]]:
         )
     )
     # sorting is stable: within a rank the order of PLACES stays
-    return dict(sorted(charts.items(), key=lambda item: _rank(item[0][1]))), constant
+    return dict(sorted(charts.items(), key=lambda item: rank(item[0][1]))), constant
 
 
 def _folded(label: str, charts: Mapping[tuple[str, str], _Chart], constant: Sequence[str]) -> str:
@@ -245,7 +245,7 @@ def score_of(key: str) -> str:
     return words[1] if first in ("sampled", "greedy") and len(words) > 1 else first
 
 
-def _rank(title: str) -> int:
+def rank(title: str) -> int:
     """The place of a score's chart among the scores."""
     return next((at for at, begin in enumerate(SCORES) if title.startswith(begin)), len(SCORES))
 
@@ -313,13 +313,13 @@ def flatten(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def series_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Point]]:
     """Key -> points, over the key `step` (the number of the row where there is none). Values
-    that are no numbers are gaps."""
+    that are not numbers are gaps."""
     series: dict[str, list[Point]] = {}
     for number, row in enumerate(rows):
         step = row.get("step", number)
         x = float(step) if isinstance(step, (int, float)) else float(number)
         for key, value in row.items():
-            # True is an int in Python, and no point of a curve
+            # True is an int in Python, but not a point of a curve
             if key != "step" and isinstance(value, (int, float)) and not isinstance(value, bool):
                 series.setdefault(key, []).append((x, float(value)))
     return series

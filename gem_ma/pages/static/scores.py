@@ -13,7 +13,7 @@ from gem_ma.pages.static.figures import RATE, Axis, axis_name, axis_of, figure, 
 from gem_ma.pages.static.learning import flatten, score_of
 from gem_ma.pages.static.page import Html, render, table, text
 from gem_ma.pages.static.plots import Mark, share_bar, whisker_chart
-from gem_ma.scores.columns import COLUMNS
+from gem_ma.scores.columns import table_columns
 from gem_ma.scores.groups import interval_text, is_cause, is_constant, is_zero
 
 # scores of an exam, in their order in the table: the first four say how far from an equilibrium
@@ -65,12 +65,7 @@ def scores(summaries: Mapping[str, Mapping[str, Any]], of: str = "run") -> Html:
     ]
     columns += ["success, failed = 0"] if judged and partial else []
     columns += [axis_name(f"return {agent}", axis) for agent in agents]
-    shared = [
-        column
-        for column in COLUMNS
-        # the worlds of a run have none
-        if column.shown == "table" and any(column.key in summary for summary in summaries.values())
-    ]
+    shared = table_columns(summaries.values())  # the worlds of a run have none
     rows: list[list[object]] = []
     for label, summary in summaries.items():
         row: list[object] = [label, counts(summary)]
@@ -80,8 +75,7 @@ def scores(summaries: Mapping[str, Mapping[str, Any]], of: str = "run") -> Html:
                 score = (summary["score"] or {}).get("failed_as_zero")
                 row.append(decimal(score))
         row += [interval_cell(summary["returns"].get(agent), axis) for agent in agents]
-        values = [(column, summary.get(column.key)) for column in shared]
-        row += ["n/a" if value is None else column.text(value) for column, value in values]
+        row += [column.cell(summary) for column in shared]
         row.append(", ".join(f"{end} {n}" for end, n in summary["ends"].items()))
         rows.append(row)
     # named once below the table; a run of some dozen plays has other methods than one of thousands

@@ -20,6 +20,7 @@ from gem_ma.pages.static.page import Html, scrolled, table, text
 from gem_ma.pages.static.plots import Mark, heatmap, whisker_chart
 from gem_ma.pages.static.report import Section, write_report
 from gem_ma.runs.store import read_manifest, read_resolved, read_summary
+from gem_ma.scores.columns import table_columns
 from gem_ma.scores.groups import SUCCESS, interval_text
 from gem_ma.scores.studies import difference_text
 
@@ -62,7 +63,7 @@ def _compared(
 ) -> Section:
     reference = " x ".join(summary["reference"].values())
     paired = " and ".join(summary["paired_by"])
-    # the reference and cells without common plays are no comparison
+    # neither the reference nor a cell without common plays is a comparison
     family = sum(row["p"] is not None for row in summary["comparisons"][score])
     adjusted = (
         f"The two columns called adjusted are right for all {family} comparisons at once: that"
@@ -140,20 +141,15 @@ def _p(against: Mapping[str, Any] | None, key: str, *, bold: bool) -> Html:
 
 def _everything(summary: Summary) -> Section:
     """Every score of every cell, whether it is compared or not."""
-    head = [*map(short_axis, summary["axes"]), *summary["scores"], "turns"]
+    shared = table_columns(summary["cells"])
+    head = [*map(short_axis, summary["axes"]), *summary["scores"], *(one.name for one in shared)]
     rows: list[list[object]] = []
     for cell in summary["cells"]:
         means = [
             interval_text(one) if (one := cell["scores"].get(score)) else "n/a"
             for score in summary["scores"]
         ]
-        rows.append(
-            [
-                *cell["names"].values(),
-                *means,
-                "n/a" if cell["turns"] is None else f"{cell['turns']:.1f}",
-            ]
-        )
+        rows.append([*cell["names"].values(), *means, *(one.cell(cell) for one in shared)])
     # those that are compared have heatmaps of their own above
     rest = [score for score in summary["scores"] if score not in summary["compared"]]
     folded = "".join(heat(summary, score) for score in rest) if len(summary["axes"]) == 2 else ""
