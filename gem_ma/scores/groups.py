@@ -224,7 +224,7 @@ def measured(
     `less`) where that is declared.
 
     Names stand in order of first appearance. Raises ScenarioError where a measure that is
-    declared to be a rate is none.
+    declared to be a rate is not.
     """
     rows: dict[str, tuple[list[float], list[Episode]]] = {}
     for episode in episodes:

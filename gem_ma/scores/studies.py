@@ -97,7 +97,7 @@ def _units(keys: Sequence[tuple[Any, ...]]) -> list[Any]:
 
 
 def finite(value: float) -> float | None:
-    """The number, or None where it is none that JSON can hold."""
+    """The number, or None where JSON cannot hold it."""
     return value if math.isfinite(value) else None
 
 

@@ -108,7 +108,7 @@ def test_every_page_that_a_link_of_the_viewer_leads_to(browser: Browser, home: P
     with served(site) as port:
         while left and len(wrong) < MOST_PAGES:
             path, _, query = left.pop(0).partition("?")
-            # the same parts stand in other pages; a picture or a table alone is no page
+            # the same parts stand in other pages; a picture or a table alone is not a page
             known = path in wrong or path.startswith(("/run/three/", "/run/four", "/run/play"))
             if known or "." in path:
                 continue

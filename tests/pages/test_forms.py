@@ -121,7 +121,7 @@ def test_a_form_that_is_wrong_is_told_and_leaves_the_play(site: Site, tmp_path: 
         left = {key: to for key, to in begin.items() if key != field}
         assert sent(site, "/play/begin", **left)[0] == 400
     assert not (tmp_path / "runs").exists()
-    # who one is oneself stands among the seats, and is no choice
+    # who one is oneself stands among the seats, and cannot be chosen
     status, play, _ = sent(site, "/play/begin", **begin, **{"who.x": "silent"})
     assert status == 303
     client = Client(site)

@@ -184,7 +184,7 @@ def test_two_runs_are_compared_and_the_flips_can_be_opened(
     typed = text.split("one of them: gem-ma ")[1].splitlines()[0].split()
     assert main(typed) == 0 and "verdict      lost" in capsys.readouterr().out
     assert printed(capsys, "compare", "a", "a")["differs"] == []
-    # what can be typed and is no comparison
+    # what can be typed but is not a comparison
     assert main(["run", "game.py", "run.seed=9", "--out", "runs/c", "--quiet"]) == 0
     assert one_line(capsys, ["compare", "a", "c"]) == 2
     assert one_line(capsys, ["compare", "a", "b", "--score", "nonsense"]) == 2

@@ -61,7 +61,7 @@ def test_failed_and_excluded_episodes_are_counted_and_bound_the_score() -> None:
         "lowest": 0.5,
         "highest": pytest.approx(8 / 12),
     }
-    # (6 - 2) / 8: what failed episodes were paid is no score
+    # (6 - 2) / 8: what failed episodes were paid is not a score
     assert summary["returns"]["a"]["mean"] == 0.5
     assert summary["returns"]["a"]["failed_as_zero"] == pytest.approx(0.4)
     assert summary["errors"] == {"EngineError: gone": 2}

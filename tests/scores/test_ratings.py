@@ -93,7 +93,7 @@ def test_an_interval_holds_the_rating_and_narrows_with_more_keys_not_with_repeat
         rating = ratings(played)["a"]
         assert rating.low < rating.points < rating.high
         width[name] = rating.high - rating.low
-    assert width["many"] < 0.5 * width["repeated"]  # ten times the same start is no ten starts
+    assert width["many"] < 0.5 * width["repeated"]  # ten times the same start is not ten starts
     assert ratings(few) == ratings(few)
 
 

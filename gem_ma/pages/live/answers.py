@@ -48,7 +48,7 @@ def missing(what: str) -> Answer:
 
 
 def served(title: str, body: Html, links: Mapping[str, str] | None = None) -> Answer:
-    """A page that is no page of episodes: its name, links to others (name -> address), sections."""
+    """A page without episodes: its name, links to others (name -> address), sections."""
     whole = render("served", title=title, links=links or {}, body=body)
     return html(page(title, whole, {"runs": []}, live=True))
 
@@ -100,7 +100,7 @@ def meant(asked: str, names: Collection[str]) -> str:
 
 
 def whole_number(typed: str) -> int:
-    """A count in an address; 0 for what is none."""
+    """A count in an address; 0 for anything else."""
     return int(typed) if typed.isascii() and typed.isdecimal() and len(typed) < 10 else 0
 
 

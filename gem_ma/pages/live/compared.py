@@ -148,7 +148,7 @@ def _against(
 ) -> dict[str, Any]:
     """What differs between two runs, A and B; one line where nothing can be said."""
     try:
-        # sums of recorded numbers may be no numbers
+        # sums of recorded numbers may be infinite or nan
         with damage(runs[1].path):
             comparison = compared(runs[0].path, runs[1].path, *cells)
     except GemMaError as error:

@@ -165,7 +165,8 @@ def standings(facts: LeagueFacts) -> list[Html]:
     rows = [_standing(name, facts, last) for name in names]
     head = ("player", "rating", "games", "share won", "policy", "version", "since step")
     caption = (
-        "Points have mean 0; a tie is half a win. Who is no snapshot plays with its weights of now."
+        "Points have mean 0; a tie is half a win. Whoever is not a snapshot plays with its weights"
+        " of now."
     )
     return [*filter(None, parts), *([table(head, rows, caption=caption)] if rows else [])]
 

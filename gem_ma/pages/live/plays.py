@@ -84,7 +84,7 @@ class Plays:
     def change(self, parts: list[str], wish: Mapping[str, Any]) -> dict[str, Any]:
         """What a page does: `play/begin` with `scenario agent seed who`, `play/NAME/answer` with
         `turn text from`, `play/NAME/end`. Raises ConfigError, StoreError, and TypeError or
-        ValueError for a field that is none."""
+        ValueError for a field of another type."""
         if parts == ["begin"]:
             return {"name": self._begin(wish)}
         if len(parts) == 2 and parts[1] == "end":
@@ -256,7 +256,7 @@ def _page_of(sitting: Sitting, token: str, fault: str = "") -> str:
 
 
 def turn_form(name: str, state: Mapping[str, Any], token: str, fault: str = "") -> Html:
-    """What may be done at this moment of a play. `fault`: why the last answer was none."""
+    """What may be done at this moment of a play. `fault`: why the last answer did not count."""
     fields = {"end": state["end"], "asked": state["asked"], "most": MOST_MOVES}
     return render("turn", name=name, token=token, fault=fault, **fields)
 

@@ -76,7 +76,7 @@ class Index:
         self.folder = folder
         self.file = folder / "episodes.jsonl"
         self.entries: dict[EpisodeId, Entry] = {}
-        self.damaged: list[str] = []  # lines that are no episode, in words
+        self.damaged: list[str] = []  # lines that do not hold an episode, in words
         self._read = self._lines = 0  # bytes of whole lines, and how many
         self._changed = 0  # when the file was changed last, in ns
 

@@ -63,7 +63,7 @@ def refusal(request: Request, port: int, token: str) -> str:
 
 def fields_of(body: bytes, token: str) -> dict[str, str] | None:
     """The fields of a form of ours; None where it does not name the token. Raises ValueError for
-    what is no form."""
+    anything that is not a form."""
     fields = dict(
         parse_qsl(
             body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS

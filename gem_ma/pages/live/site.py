@@ -165,7 +165,7 @@ class Site:
         rest = list(parts)
         if self.only and not meant(rest[0], self.only):
             raise StoreError(f"{rest[0]}: is not among the runs that are shown")
-        # only what a folder lists is a name, so `..` and the like are none
+        # only what a folder lists is a name, so `..` and the like are not names
         while rest and (name := meant(rest[0], files.names(place))):
             if not files.is_folder(place / name, self.root):
                 break
@@ -188,7 +188,7 @@ class Site:
             return self.runs[place], "".join(rest)
 
 
-# pages that are no page of one run, by the first word of their path
+# pages that show more than one run, by the first word of their path
 PAGES: dict[str, Callable[[Site, Asked], Answer]] = {
     "compare": compare_page,
     "curves": curves_page,

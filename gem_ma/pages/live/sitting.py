@@ -101,7 +101,7 @@ class Sitting:
 
     def answer(self, turn: int, text: str, first: int) -> dict[str, Any]:
         """Takes what was typed for a question, once, and gives what comes of it; a typing error is
-        no move. `said` tells the person why nothing was done."""
+        not a move. `said` tells the person why nothing was done."""
         fault = ""
         with self._news:
             request = self._request
@@ -128,7 +128,7 @@ class Sitting:
         return {"turn": self._number, "legal": request.legal, "tools": tools}
 
     def _finish(self, reply: Reply | Exception) -> None:
-        """Answers the open question; a question that nobody waits for any more keeps none."""
+        """Answers the open question; one that nobody waits for any more stays without."""
         self._request = None
         # the play may have been cut by the clock at this very moment
         try:

@@ -310,7 +310,7 @@ def _judged(
         success = judge.success(episode)
     elif summary is not None and summary["success"] and "lost" in summary:
         ids, named_all = lost_ids(summary)
-        # an older summary names only some of the lost plays: then silence is no success
+        # an older summary names only some of the lost plays: then silence is not success
         won = True if named_all and summary["success"]["n"] == summary["ok"] else None
         success = False if episode.id in ids else won
     words = row if row is not None else facts_of(episode, judge.measures, judge.labels, judge.kinds)

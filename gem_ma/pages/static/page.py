@@ -32,7 +32,7 @@ NO_FORM = "'none'"
 LIVE = "'self'; connect-src 'self'"
 # without scripts a form names its origin only where the page may name itself, to its own server
 SERVED_REFERRER = "same-origin"
-# NUL and half surrogates are no HTML; the others hide what stands behind them
+# HTML has neither NUL nor half surrogates; the others hide what stands behind them
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -44,7 +44,7 @@ class Html(str):
 
 
 def printable(words: str) -> str:
-    """Control characters, and bytes of a file name that are no letters, replaced by U+FFFD."""
+    """Control characters, and bytes of a file name that are not letters, replaced by U+FFFD."""
     return _UNPRINTABLE.sub("\ufffd", words)
 
 

@@ -266,10 +266,10 @@ def span(values: Sequence[float], pad: float = 0.0) -> tuple[float, float]:
 def ticks(low: float, high: float, about: int) -> list[float]:
     """Round numbers between low and high, about so many."""
     rough = (high - low) / about
-    # the least of 1, 2, 2.5 and 5 times a power of ten that is no smaller; rounding may cost 0.1 %
+    # the least of 1, 2, 2.5 and 5 times a power of ten that reaches it; rounding may cost 0.1 %
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
-    # whole multiples, not sums of steps: 0.1 added three times is no 0.3
+    # whole multiples, not sums of steps: 0.1 added three times is not 0.3
     return [
         round(n * step, 12)
         for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)

@@ -11,7 +11,7 @@ const $ = (id) => document.getElementById(id);
 const run = () => data.runs[state.run];
 const isLost = (episode) => episode.kinds.includes("lost") || episode.kinds.includes("failed");
 const encoded = (text) => { try { return encodeURIComponent(text); } catch { return encodeURIComponent(text.replace(/[\ud800-\udfff]/g, "?")); } };  // half a letter
-// Bytes of a folder's name that are no letters, and control characters, arrive in an address as one of these.
+// Bytes of a folder's name that are not letters, and control characters, arrive in an address as one of these.
 const plain = (text) => text.replace(/[\p{Cs}\p{Cc}\ufffd]/gu, "?");
 const linkOf = (episode) => "#/r/" + encoded(run().name) + "/e/" + encoded(episode.key);
 const score = (episode) => episode.agents.map((one) => minus(one.total)).join(" / ");
@@ -34,7 +34,7 @@ function readable(episode) {
 for (const one of data.runs) one.episodes.forEach(readable);
 const SHOWN = 300;  // entries of the list at once: a browser lays out thousands of them slowly
 
-// A fork is no play of the run: it is found under its own chip, and counted there alone.
+// A fork is not a play of the run: it is found under its own chip, and counted there alone.
 const chipsOf = (episode) => (episode.fork ? episode.kinds : ["", ...episode.kinds, ...episode.causes]);
 const among = () => run().episodes.filter((episode) => Boolean(episode.fork) === (state.chip === "fork"));
 const shown = () => run().episodes.map((episode, at) => [episode, at]).filter(([episode]) => chipsOf(episode).includes(state.chip) && state.words.every((word) => episode.search.includes(word)));

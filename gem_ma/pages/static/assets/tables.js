@@ -33,7 +33,7 @@ for (const table of document.querySelectorAll(".scroll table")) {
       const sign = next === "ascending" ? 1 : -1;
       const rows = next === "none" ? original : [...original].sort((a, b) => {
         const [x, y] = [sortValue(a, column), sortValue(b, column)];
-        if (typeof x !== typeof y) return typeof x === "number" ? -1 : 1;  // what is no number stands last
+        if (typeof x !== typeof y) return typeof x === "number" ? -1 : 1;  // anything that is not a number stands last
         return sign * (typeof x === "number" ? x - y : x.localeCompare(y));
       });
       body.append(...rows);
