@@ -9,16 +9,17 @@ of whatever comes back. What goes wrong is raised, in one line, and the agent is
 
 from __future__ import annotations
 
-import http.client
+import asyncio
 import json
-import socket
-import threading
 import time
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
+from gem_ma.engines.api.client import Client
 from gem_ma.engines.api.endpoint import Endpoint
+from gem_ma.engines.api.faults import Fault
+from gem_ma.engines.api.hiding import Secret
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.parsing import clean
 from gem_ma.system.env_file import NO_SECRET
@@ -31,7 +32,7 @@ PATH = "/retrieve"  # of an address that has none
 TRIES = 3
 WAIT_S = 0.5
 BUSY = (429, 500, 502, 503, 504)
-EXCERPT = 200  # characters of a server's complaint
+TITLE = 200  # characters of a title
 
 
 class RetrieverError(Exception):
@@ -54,17 +55,17 @@ class Retriever:
             address = str(endpoint.checked("search", "/").base_url)
         except ConfigError as error:
             raise ConfigError(str(error).replace("base_url", "url")) from None
-        self.parts = urlsplit(address)
+        self.address = address if urlsplit(address).path else address + PATH
         self.timeout_s = timeout_s
-        self.key = endpoint.key("search")
+        key = endpoint.key("search")
+        self.key = Secret("") if key.value in NO_SECRET else key
 
     def best(self, query: str, most: int) -> list[Passage]:
         """The server's first `most` passages. Raises RetrieverError."""
         asked = {"queries": [query[:MOST_QUERY]], "topk": most, "return_scores": True}
-        body = json.dumps(asked).encode()
         for number in range(TRIES):
             try:
-                entries = _first_list(self._post(body))[:most]
+                entries = _first_list(self._post(asked))[:most]
                 return [self._passage(entry) for entry in entries]
             except RetrieverError as error:
                 if not error.again or number == TRIES - 1:
@@ -72,51 +73,22 @@ class Retriever:
             time.sleep(WAIT_S * 2**number)
         raise AssertionError("the last try returns or raises")
 
-    def _post(self, body: bytes) -> bytes:
-        secure = self.parts.scheme == "https"
-        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        connection = kind(str(self.parts.hostname), self.parts.port, timeout=self.timeout_s)
-        headers = {"content-type": "application/json", "accept-encoding": "identity"}
-        if self.key.value not in NO_SECRET:
-            headers["authorization"] = f"Bearer {self.key.value}"
-        late = threading.Event()
-        status = 0
-        data = b""
-        # a limit of the socket begins anew with each byte: one that drips would hold for ever
-        clock = threading.Timer(self.timeout_s, _cut, (connection, late))
-        clock.daemon = True
-        clock.start()
+    def _post(self, body: dict[str, Any]) -> bytes:
+        client = Client(self.address, self.key, 1)
+        asking = client.post("", body, timeout_s=self.timeout_s, most_bytes=MOST_BYTES)
         try:
-            connection.connect()
-            if not late.is_set():  # the clock found no socket to end
-                connection.request("POST", self.parts.path or PATH, body, headers)
-                response = connection.getresponse()
-                status = response.status
-                data = response.read(MOST_BYTES + 1)
-                if response.length and len(data) <= MOST_BYTES:
-                    raise http.client.IncompleteRead(data, response.length)
-        except TimeoutError:
-            late.set()
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            if not late.is_set():
-                why = self._harmless(f"{type(error).__name__}: {error}")
+            # in a thread of its own: an event loop may run in the one that searches
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(asyncio.run, asking).result()[0]
+        except Fault as fault:
+            if isinstance(fault.__context__, TimeoutError):
+                late = f"the retriever gave no answer within {self.timeout_s:g} s"
+                raise RetrieverError(late) from None
+            why = fault.without(self.key.hide).detail.replace("base_url", "url")
+            if fault.status is None:
                 raise RetrieverError(f"the retriever gave no answer ({why})", True) from None
-        finally:
-            clock.cancel()
-            connection.close()
-        if late.is_set():  # what was read until then may look like a whole body
-            raise RetrieverError(f"the retriever gave no answer within {self.timeout_s:g} s")
-        if status != http.client.OK:
-            text = self._harmless(data[: 8 * EXCERPT].decode("utf-8", "replace"))
-            raise RetrieverError(f"the retriever answered {status}: {text}", status in BUSY)
-        if len(data) > MOST_BYTES:
-            raise RetrieverError(f"the retriever's answer is longer than {MOST_BYTES >> 20} MiB")
-        return data
-
-    def _harmless(self, text: str) -> str:
-        """A server's words on a short line, without the key."""
-        # hidden before it is cut, or the beginning of a key would stay
-        return self.key.hide_at_cut(" ".join(clean(text).split()))[:EXCERPT]
+            told = f"the retriever answered {fault.status}: {why}"
+            raise RetrieverError(told, fault.status in BUSY) from None
 
     def _passage(self, entry: Any) -> Passage:
         """A passage, with or without its score. Its first line in quotes is its title."""
@@ -132,14 +104,9 @@ class Retriever:
         if len(first) > 2 and first[0] == first[-1] == '"' and rest:
             title = first[1:-1]
             text = rest
-        return Passage(self._harmless(str(title)), self.key.hide(clean(text)))
-
-
-def _cut(connection: http.client.HTTPConnection, late: threading.Event) -> None:
-    late.set()
-    if (end := connection.sock) is not None:
-        with suppress(OSError):  # it was closed in between
-            end.shutdown(socket.SHUT_RDWR)  # whoever reads from it goes on at once
+        # hidden before it is cut, or the beginning of a key would stay
+        title = self.key.hide(" ".join(clean(str(title)).split()))[:TITLE]
+        return Passage(title, self.key.hide(clean(text)))
 
 
 def _first_list(data: bytes) -> list[Any]:

@@ -192,7 +192,7 @@ BAD = {
     "depth": (raw(b"[" * 100_000), "is no JSON"),
     "silence": (hang(), r"no answer within 0\.5 s"),
     "a drip": (raw(GOOD.body, drip_s=0.2), r"no answer within 0\.5 s"),
-    "a long body": (raw(b" " * ((8 << 20) + 2)), "longer than 8 MiB"),
+    "a long body": (raw(b" " * ((8 << 20) + 2)), f"longer than {8 << 20} bytes"),
     "a dead server": (drop(), "gave no answer"),
 }
 

@@ -131,7 +131,9 @@ class Client:
             raise Fault("transport", f"{error.message}\n".splitlines()[0]) from None
         # ValueError: a name that no host can have
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise Fault("transport", f"{type(error).__name__}: {error}") from None
+            # of a connection, what failed below: the library's own text shows objects of its own
+            cause = getattr(error, "os_error", getattr(error, "certificate_error", error))
+            raise Fault("transport", f"{type(cause).__name__}: {cause}") from None
 
     @asynccontextmanager
     async def _shared(self) -> AsyncIterator[Any]:
@@ -218,13 +220,14 @@ def _headers(key: Secret, base_url: str) -> dict[str, str]:
             name, colon, value = line.partition(":")
             if colon and name.strip().lower() not in FRAMING:
                 named[name.strip().lower()] = value.strip()
+    if key.value:
+        named["authorization"] = f"Bearer {key.value}"
     # last: a header of the environment may not replace them
     return named | {
         "accept": "application/json",
         "accept-encoding": "identity",
         "content-type": "application/json",
         "user-agent": "gem_ma",
-        "authorization": f"Bearer {key.value}",
     }
 
 
