@@ -97,7 +97,7 @@ _MOVED = {
     "viewer": "gem_ma.pages.live",
     "adapters": "gem_ma.worlds",
     "gym_like": "gem_ma.envs.gem_api",
-    "gymnasium_ids": "gem_ma.envs.gymnasium_ids",
+    "gymnasium_ids": "gem_ma.envs.registration",
     "integrations": "gem_ma.trainers",
     "engines.http": "gem_ma.engines.api",
     "scenarios.retail": "gem_ma.scenarios.service_desk.retail",
@@ -263,4 +263,4 @@ def __dir__() -> list[str]:
 
 
 # last: Gymnasium's registry names modules of ours
-import_module("gem_ma.envs.gymnasium_ids").register_when_there()
+import_module("gem_ma.envs.registration").register_when_there()

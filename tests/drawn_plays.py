@@ -22,6 +22,7 @@ from gem_ma.kernel.types import (
     Turn,
     Usage,
 )
+from tests.plays import recorded
 
 TEXTS = (
     "",
@@ -61,21 +62,18 @@ class Drawn:
             for _ in range(rng.randint(0, 5))
         ]
         end = rng.choice([*End, End.TERMINATED, End.TERMINATED, End.TERMINATED])
-        return Episode(
+        return recorded(
+            {agent: Seat(self.text(), rng.choice([None, "p"]), self.json()) for agent in agents},
+            turns,
+            tuple(paid),
             scenario=rng.choice(["game", "a: b\n", "x" * 100]),
             version=rng.randint(1, 9),
             seed=rng.choice([0, 1, 2**63 - 1, -(2**63)]),
             task=rng.choice(TASKS),
             repeat=rng.randint(0, 3),
             group=rng.choice([None, "g"]),
-            cast={
-                agent: Seat(self.text(), rng.choice([None, "p"]), self.json()) for agent in agents
-            },
-            turns=turns,
             calls=(CallResult(0, self.json(), None),) * rng.randint(0, 1),
-            forks=(),
             final={agent: self.messages() for agent in agents if rng.random() < 0.5},
-            ledger=tuple(paid),
             end=end,
             error=None if end.scored else self.text(),
             options=self.json(),

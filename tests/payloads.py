@@ -16,6 +16,7 @@ from gem_ma.runs.store import RunFolder
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.studies import Cell, study_summary
 from gem_ma.training.loop.checkpoint import write_checkpoint
+from tests.plays import recorded
 
 PAYLOADS = (
     "<script>alert(1)</script>",
@@ -121,19 +122,14 @@ def hostile(payload: str) -> Episode:
     act = Action(f["said"], calls, None)
     turn = Turn(0, p, observed, (f["legal"],), (Tool(f["tool"], p),), act, replies)
     seats = {p: Seat(f["behaviour"], f["policy"], {f["seat"]: p}), "other": Seat(p)}
-    return Episode(
+    return recorded(
+        seats,
+        (turn,),
+        (Entry(0, p, 1.0, f["why"]),),
         scenario=f["scenario"],
-        version=1,
-        seed=0,
         task=f["task"],
-        repeat=0,
         group=f["group"],
-        cast=seats,
-        turns=(turn,),
-        calls=(),
-        forks=(),
         final={p: (Message(f["last"], p),), "other": (Message.system(p),)},
-        ledger=(Entry(0, p, 1.0, f["why"]),),
         end=End.FAILED,
         error=f["error"],
         options={p: f["option"]},

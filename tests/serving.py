@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 import threading
@@ -10,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.scripted import Scripted
@@ -20,6 +18,7 @@ from gem_ma.kernel.types import Message, Sampling, Tool, ToolCall
 from gem_ma.serving.desk import DESK, Desk
 from gem_ma.serving.door import Door
 from gem_ma.trainers.seat import Play, plays
+from tests.plays import played_all
 
 LOOK = Tool(
     "look", "Looks a word up.", {"type": "object", "properties": {"word": {"type": "string"}}}
@@ -102,12 +101,9 @@ def episodes(
 ) -> list[Episode]:
     """The plays of these plans with these programs in the seat, in the order of the plans."""
 
-    async def played() -> list[Episode]:
-        return [each async for each in play_many(planned, players, concurrency=4)]
-
     # a program that ends by a fault of its own would be waited for
     with served(Desk(**{"patience_s": 4.0, **desk}), *programs):
-        return sorted(asyncio.run(played()), key=lambda episode: episode.seed)
+        return played_all(planned, players, concurrency=4)
 
 
 class Client:

@@ -35,7 +35,7 @@ class DiscreteGym(gymnasium.Env[NDArray[np.float32], int]):
     numbers; `chat` is the environment of texts that is played.
 
     `action_masks()` (for MaskablePPO) and `info["action_mask"]` say which numbers are legal now.
-    A number that is not is no move: the scenario decides what that costs.
+    Any other number is not a move: the scenario decides what that costs.
     """
 
     def __init__(

@@ -97,7 +97,8 @@ def check_seats(session: Session, agent: str, others: Mapping[str, Any]) -> None
             raise ConfigError(f"{session.name}: {agent!r} is yours to play; leave it out of others")
         if other not in session.agents:
             raise ConfigError(
-                f"{session.name}: others names {other!r}, which is no agent; its agents are {names}"
+                f"{session.name}: others names {other!r}, which is not an agent; its agents are"
+                f" {names}"
             )
     # nobody is seated by default: who plays against you decides the result
     for other in session.agents:

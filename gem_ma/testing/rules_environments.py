@@ -15,10 +15,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gem_ma.testing.clock import TooSlow, time_limit
-from gem_ma.testing.environment_play import Factory, accepts, make_environment, reset
 from gem_ma.testing.kit import PLAY_S, Failed, Kit
-from gem_ma.testing.play_aec import play_aec
-from gem_ma.testing.play_parallel import play_parallel
+from gem_ma.testing.play_environments import (
+    Factory,
+    accepts,
+    make_environment,
+    play_aec,
+    play_parallel,
+    reset,
+)
 from gem_ma.testing.players import Cast
 from gem_ma.testing.rules_gym import Gym
 from gem_ma.testing.same_play import compare

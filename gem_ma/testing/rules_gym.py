@@ -16,8 +16,8 @@ from typing import Any
 from gem_ma.kernel.parsing import clean
 from gem_ma.kernel.types import Asked
 from gem_ma.testing.clock import TooSlow, time_limit
-from gem_ma.testing.environment_play import Factory, accepts, make_environment, reset
 from gem_ma.testing.kit import PLAY_S, Failed, Kit
+from gem_ma.testing.play_environments import Factory, accepts, make_environment, reset
 from gem_ma.testing.players import Cast
 from gem_ma.testing.same_play import compare
 from gem_ma.testing.traces import trace

@@ -19,8 +19,8 @@ from typing import Any
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.testing.calls import remembering
 from gem_ma.testing.clock import TooSlow, time_limit
-from gem_ma.testing.environment_play import Factory, make_environment, reset_to
 from gem_ma.testing.kit import PLAY_S, Failed, Kit, differing
+from gem_ma.testing.play_environments import Factory, make_environment, reset_to
 from gem_ma.testing.players import PLAYERS
 from gem_ma.wrappers.around import rules_of
 

@@ -168,7 +168,7 @@ def _called(agent: str, action: Action, hand: Hand) -> Generator[Any, Any, Any]:
         if isinstance(call, Malformed):
             # counted: whoever cannot write a call may not ask for ever
             hand.take(next(iter(offered.values()), 0))
-            results.append(Message(f"Error: this is no call of a tool: {call.reason}"))
+            results.append(Message(f"Error: this is not a call of a tool: {call.reason}"))
             continue
         if call.name not in offered:
             known = {tool.name for equipment in hand.equipment for tool in equipment.tools}

@@ -203,7 +203,7 @@ class Connection:
 
     async def _heard(self, message: Any) -> None:
         if isinstance(message, Exception):  # not a message; it may have been an answer
-            self.odd = f"; it sent what is no message: {_short(message)}"
+            self.odd = f"; it sent something that is not a message: {_short(message)}"
 
     async def ready(self) -> Any:
         """The open client. Raises McpError where there is none."""

@@ -129,7 +129,7 @@ def _read(folder: Path) -> list[Passage]:
             passages.setdefault(part, Passage(name, part))
     if odd:
         raise ConfigError(
-            f"search: {folder} holds files that are no text in UTF-8 ({len(odd)} of {len(files)},"
+            f"search: {folder} holds files that are not text in UTF-8 ({len(odd)} of {len(files)},"
             f" the first is {odd[0]}); convert them, or take them out"
         )
     if not passages:

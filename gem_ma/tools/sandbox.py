@@ -109,7 +109,7 @@ class Worker:
             return {"status": "timeout" if line is None else "died", "out": "", "cut": 0}
         try:
             answer: Result = json.loads(line)
-        except RecursionError:  # a value so deep that its own depth is no room for it here
+        except RecursionError:  # a value too deep for the stack here
             self.sound = False
             return {"status": "died", "out": "", "cut": 0}
         self.sound = not answer.pop("damaged")

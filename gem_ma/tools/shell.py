@@ -23,7 +23,7 @@ DESCRIPTION = (
     " functions and aliases stay for the next call. A process in the background ends with its call."
     " There is no network."
 )
-NO_COMMAND = "echo 'bash: the command is no text without NUL' >&2; exit 2"
+NO_COMMAND = "echo 'bash: the command is not text without NUL' >&2; exit 2"
 PARAMETERS = {
     "type": "object",
     "properties": {
@@ -111,7 +111,7 @@ def require_bash(tier: str) -> None:
 def files_of(folder: Path, wall: Wall) -> dict[str, File]:
     """The files below a folder, by path. Links are not followed, and not taken along."""
     if not folder.is_dir():
-        raise ConfigError(f"shell: {folder} is no folder")
+        raise ConfigError(f"shell: {folder} is not a folder")
     files: dict[str, File] = {}
     size = 0
     for place, folders, names in os.walk(folder):

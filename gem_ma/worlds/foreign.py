@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from gem_ma.kernel.effects import Ask, Leave, Play, Reward, Scenario, Tell
@@ -25,7 +26,7 @@ LISTED = 512  # legal strings in an Ask; a turn of the record holds them all
 EXAMPLES = 6  # that are shown of more moves
 SEEDS_TRIED = 8  # with three, a game of cards was taken for one without chance
 STEPS_TRIED = 30  # of each of these plays
-MISREAD = "That is no action. "
+MISREAD = "That is not an action. "
 FOUL = "unreadable"  # the reason in the ledger where such an answer costs something
 
 
@@ -217,3 +218,45 @@ def _ask(stop: Stop, listed: int, notes: Mapping[str, str]) -> Ask:
 
 def _parts(content: Any) -> Sequence[Any]:
     return content if isinstance(content, (tuple, list)) else (content,)
+
+
+# What adapters of one-agent worlds share: the state of a play, and how a stop is made of it.
+AGENT = "player"
+
+
+@dataclass(slots=True)
+class SoloState:
+    """An environment, and what its last step gave; `view` is what the agent is shown of it."""
+
+    env: Any
+    view: str
+    info: Mapping[str, Any] = field(default_factory=dict)
+    paid: float = 0.0
+    over: bool = False
+    cut: bool = False  # over by a limit of the environment's own that nobody declared
+    why: str = "step"
+    steps: int = 0
+
+
+class Solo(Foreign):
+    """A world of one agent. An adapter writes `opened` and `stepped`, which give a `SoloState`, and
+    `moves` where it lists its moves."""
+
+    agents = (AGENT,)
+    brief = ""  # what the agent is told first
+
+    def moves(self, state: SoloState) -> Mapping[str, Any] | None:
+        """Legal strings, and what the library calls each; None where it reads for itself."""
+        return None
+
+    def stop(self, state: SoloState) -> Stop:
+        before: tuple[Reward | Tell, ...] = ()
+        if state.paid:
+            before = (Reward({AGENT: state.paid}, why=state.why),)
+        elif self.brief and not state.steps:
+            before = (Tell({AGENT: self.brief}),)
+        if state.over:
+            return Stop(before, cut={AGENT: state.view} if state.cut else None)
+        moves = self.moves(state)
+        listed = None if moves is None else {AGENT: moves}
+        return Stop(before, {AGENT: state.view or "Go on."}, listed)

@@ -11,9 +11,9 @@ from typing import Any
 
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.worlds.foreign import AGENT, Solo, SoloState
 from gem_ma.worlds.guest import guest, library, starting
 from gem_ma.worlds.makers import key_of
-from gem_ma.worlds.solo import AGENT, Solo, SoloState
 from gem_ma.worlds.wordlists import words_lent
 
 EVALUATING = ("code", "math", "eval", "terminal")  # the graders of math parse by Python's eval

@@ -3,7 +3,7 @@
 
 The options are those of `gymnasium.make`, and `turns` (the time limit), `actions` (their names),
 `brief` (what the agent is told first), `chance`, `foul` (what an unreadable answer pays). A time
-limit cuts a play, as does a truncation of the environment's own: it is no end that the rules know.
+limit cuts a play, as does a truncation of the environment's own: the rules do not know such an end.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Any
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.worlds.actions import action_names, chosen, form, kind_of, move_of, places_of, tries
 from gem_ma.worlds.copies import whole_copy
-from gem_ma.worlds.foreign import FOUL, LISTED
+from gem_ma.worlds.foreign import AGENT, FOUL, LISTED, Solo, SoloState
 from gem_ma.worlds.guest import guest, library, starting
 from gem_ma.worlds.makers import gymnasium_env, key_of, registered
 from gem_ma.worlds.results import STEP, amount, begun, flag, noted, parts, step_limit
-from gem_ma.worlds.solo import AGENT, Solo, SoloState
 from gem_ma.worlds.spaces import text_of
 
 TURNS = 200  # where a world has no time limit of its own

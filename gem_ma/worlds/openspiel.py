@@ -119,7 +119,7 @@ class OpenSpiel(Foreign):
     def copied(self, state: Any) -> Any:
         # a clone of a game that draws would share the random state of the game it belongs to
         if self.seeded or self.game in NO_CLONE:
-            raise TypeError("its clone is no copy, so a fork steps again")
+            raise TypeError("its clone is not a copy, so a fork steps again")
         return state.clone()
 
     def stepped(self, state: Any, move: Any, seed: int) -> Any:

@@ -22,8 +22,8 @@ from typing import Any
 
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.worlds.foreign import AGENT, Solo, SoloState
 from gem_ma.worlds.guest import library, unknown
-from gem_ma.worlds.solo import AGENT, Solo, SoloState
 
 TURNS = 100
 GAMES = 10

@@ -27,7 +27,7 @@ BRIEFING = (
     "You have a shell. Do the task by calling `shell`, and answer without a call when it is done."
     " The files of the task are in your home, where you begin. You have {commands} commands."
 )
-NO_CALL = "Error: this is no call of a tool: {reason}"
+NO_CALL = "Error: this is not a call of a tool: {reason}"
 LIMITS = {"timeout_s": 5.0, "memory_mb": 512, "disk_mb": 16, "sandbox": "bubblewrap"}
 
 

@@ -14,6 +14,7 @@ from gem_ma.credit.table import TurnTable
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Action, Image, Malformed, Message, Reply, ToolCall, Turn
+from tests.plays import recorded
 
 REPLY = (Reply(policy="main", version=3),)
 
@@ -35,7 +36,7 @@ def episode(
     cast = {agent: Seat(policy="main") for agent in agents}
     played = tuple(turn(step, agent) for step, agent in enumerate(acted))
     paid = tuple(Entry(step, agent, value) for step, agent, value in ledger)
-    return Episode("game", 1, seed, "train/0", 0, None, cast, played, (), (), {}, paid, end)
+    return recorded(cast, played, paid, scenario="game", seed=seed, end=end)
 
 
 EXAMPLE = episode("abab", [(-1, "a", 0.5), (1, "a", 1), (1, "b", -1), (3, "a", -2), (3, "b", 2)])
@@ -208,21 +209,7 @@ def test_only_turns_that_the_policy_sampled_are_rows_and_all_turns_count_for_cre
 
 def test_a_turn_cut_by_length_is_an_ordinary_action_with_a_flag():
     cut = Reply(policy="main", finish="length")
-    played = Episode(
-        "game",
-        1,
-        0,
-        "train/0",
-        0,
-        None,
-        {"a": Seat(policy="main")},
-        (turn(0, "a", (cut,)),),
-        (),
-        (),
-        {},
-        (),
-        End.TERMINATED,
-    )
+    played = recorded({"a": Seat(policy="main")}, (turn(0, "a", (cut,)),), scenario="game")
     assert turns([played], "main").cut.tolist() == [True]
 
 
@@ -289,21 +276,7 @@ def test_what_an_agent_called_is_part_of_its_view(one, other, alike):
         acted = tuple(
             Turn(step, "a", (Message("done"),), None, (), said, REPLY) for step in range(2)
         )
-        play = Episode(
-            "game",
-            1,
-            0,
-            "t/0",
-            0,
-            None,
-            {"a": Seat(policy="main")},
-            acted,
-            (),
-            (),
-            {},
-            (),
-            End.TERMINATED,
-        )
+        play = recorded({"a": Seat(policy="main")}, acted, scenario="game", task="t/0")
         return turns([play], "main").column("state_key").tolist()[1]
 
     assert (key(one) == key(other)) is alike
@@ -312,21 +285,7 @@ def test_what_an_agent_called_is_part_of_its_view(one, other, alike):
 def test_an_image_is_part_of_a_view():
     def key(data: bytes) -> str:
         acted = (Turn(0, "a", (Message(("look", Image.of(data))),), None, (), Action("x"), REPLY),)
-        play = Episode(
-            "game",
-            1,
-            0,
-            "t/0",
-            0,
-            None,
-            {"a": Seat(policy="main")},
-            acted,
-            (),
-            (),
-            {},
-            (),
-            End.TERMINATED,
-        )
+        play = recorded({"a": Seat(policy="main")}, acted, scenario="game", task="t/0")
         return turns([play], "main").column("state_key").tolist()[0]
 
     assert key(b"one") == key(b"one") != key(b"two")

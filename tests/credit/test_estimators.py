@@ -12,9 +12,10 @@ from gem_ma.credit import estimators, turns
 from gem_ma.credit.estimators import ESTIMATORS, dr_grpo, estimate, grpo, rae, rebn, reinforce, rloo
 from gem_ma.credit.estimators.groups import by_group
 from gem_ma.credit.table import TurnTable
-from gem_ma.kernel.episode import End, Entry, Episode, Seat
+from gem_ma.kernel.episode import Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Action, Reply, Turn
+from tests.plays import recorded
 
 
 def played(
@@ -32,20 +33,14 @@ def played(
         for step, (agent, _) in enumerate(steps)
     )
     paid = tuple(Entry(step, agent, rewards[agent][k]) for step, (agent, k) in enumerate(steps))
-    return Episode(
-        "game",
-        1,
-        seed,
-        task,
-        0,
-        group,
+    return recorded(
         {agent: Seat(policy="main") for agent in rewards},
         made,
-        (),
-        (),
-        {},
         paid,
-        End.TERMINATED,
+        scenario="game",
+        seed=seed,
+        task=task,
+        group=group,
     )
 
 

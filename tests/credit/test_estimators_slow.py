@@ -35,8 +35,9 @@ from gem_ma.credit.estimators import (
 )
 from gem_ma.credit.estimators.groups import by_group, centred
 from gem_ma.credit.table import TurnTable
-from gem_ma.kernel.episode import End, Entry, Episode, Seat
+from gem_ma.kernel.episode import Entry, Episode, Seat
 from gem_ma.kernel.types import Action, Message, Reply, Turn
+from tests.plays import recorded
 
 GAMMA = 0.9
 Moves = dict[str, list[tuple[str, float]]]  # by agent: what it says and is paid, turn by turn
@@ -76,20 +77,8 @@ class Play:
             for step, (agent, k) in enumerate(self.steps())
         )
         cast = {agent: Seat(policy="main") for agent in self.moves}
-        return Episode(
-            "game",
-            1,
-            seed,
-            self.task,
-            0,
-            self.group,
-            cast,
-            tuple(made),
-            (),
-            (),
-            {},
-            paid,
-            End.TERMINATED,
+        return recorded(
+            cast, tuple(made), paid, scenario="game", seed=seed, task=self.task, group=self.group
         )
 
 

@@ -31,6 +31,7 @@ from gem_ma.credit.table import TurnTable
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Action, Message, Reply, Turn
+from tests.plays import recorded
 
 REWARD = st.floats(-10, 10, allow_nan=False).map(lambda value: round(value, 3))
 MOVES = st.lists(st.tuples(st.sampled_from("xy"), REWARD), min_size=1, max_size=4)
@@ -69,20 +70,14 @@ def played(
         )
         said += moves[agent][k][0]
     paid = tuple(Entry(step, agent, moves[agent][k][1]) for step, (agent, k) in enumerate(steps))
-    return Episode(
-        scenario,
-        1,
-        seed,
-        "train/0",
-        0,
-        group,
+    return recorded(
         {a: Seat(policy="main") for a in moves},
         tuple(made),
-        (),
-        (),
-        {},
         paid,
-        end,
+        scenario=scenario,
+        seed=seed,
+        group=group,
+        end=end,
     )
 
 
@@ -258,20 +253,13 @@ def test_all_agents_of_a_joint_action_share_its_advantage():
             Turn(0, agent, (), None, (), Action(said), (Reply(policy="main"),)) for agent in "ab"
         )
         cast = {agent: Seat(policy="main") for agent in "ab"}
-        return Episode(
-            "game",
-            1,
-            seed,
-            "train/0",
-            0,
-            "g",
+        return recorded(
             cast,
             made,
-            (),
-            (),
-            {},
             (Entry(0, "a", pay), Entry(0, "b", 0.0)),
-            End.TERMINATED,
+            scenario="game",
+            seed=seed,
+            group="g",
         )
 
     assert magrpo(table_of(joint(0, "x", 3.0), joint(1, "y", 1.0))).tolist() == [1, 1, -1, -1]

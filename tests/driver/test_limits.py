@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from gem_ma import Ask, Call, Limits, Plan, Scenario, play, play_many
+from gem_ma import Ask, Call, Limits, Plan, Scenario, play
 from gem_ma.config.loading import load
 from gem_ma.driver import calling
 from gem_ma.driver.calling import CALL_THREAD, MAX_HUNG
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import CallError, ConfigError
+from tests.plays import played_all
 
 
 class Hangs(Scenario):
@@ -47,15 +48,13 @@ def test_calls_that_hang_leave_a_bounded_number_of_threads_and_say_why() -> None
     gate = threading.Event()
     before = hung()
 
-    async def all_of() -> list[Any]:
-        plans = [
-            Plan(Hangs(gate), {"a": Seat("first_legal")}, seed=seed, call_timeout_s=0.01)
-            for seed in range(40)
-        ]
-        return [episode async for episode in play_many(plans, concurrency=8)]
+    plans = [
+        Plan(Hangs(gate), {"a": Seat("first_legal")}, seed=seed, call_timeout_s=0.01)
+        for seed in range(40)
+    ]
 
     try:
-        episodes = asyncio.run(all_of())
+        episodes = played_all(plans, concurrency=8)
         assert hung() - before <= MAX_HUNG + 8
         causes = {str(call.error).split(":")[0] for episode in episodes for call in episode.calls}
         assert causes == {"TimeoutError", "TooManyHungCalls"} and all(

@@ -17,7 +17,6 @@ from gem_ma import Action, Ask, Message, Plan, Scenario, Seat, Tool, ToolCall, c
 from gem_ma.config import load
 from gem_ma.config.document import write
 from gem_ma.driver.forks import Branch
-from gem_ma.driver.many import play_many
 from gem_ma.driver.memory import HEAD, Memory
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.batching import Batched
@@ -27,6 +26,7 @@ from gem_ma.kernel.types import Request, Sampling
 from gem_ma.record.codec import dump_episode, load_episode
 from gem_ma.runs.plans import cast_of, open_policies, scenario_of
 from gem_ma.training.learner.rows import rows
+from tests.plays import played_all
 
 CONFIG = """
 scenario: {{id: guess_number, numbers: 30, turns: 8, tasks: 1}}
@@ -223,10 +223,7 @@ def sampled(model: Path, memory: dict[str, Any]) -> tuple[Any, list[Any]]:
         Plan(scenario, {"player": Seat("direct", "main", memory=memory)}, seed=s) for s in (1, 2)
     ]
 
-    async def all_of() -> list[Any]:
-        return [episode async for episode in play_many(plans, {"main": policy}, deterministic=True)]
-
-    return engine.engine, asyncio.run(all_of())
+    return engine.engine, played_all(plans, {"main": policy}, deterministic=True)
 
 
 @pytest.mark.parametrize("memory", [{"window": 3}, {"turns": 1}, {"window": 2, "summary": "main"}])

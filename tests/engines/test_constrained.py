@@ -18,7 +18,6 @@ import pytest
 from gem_ma import credit, make
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import WarmStartSettings
-from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.kernel.episode import Episode, Seat
@@ -30,6 +29,7 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 from gem_ma.scores.exploitability import TokenStrategy  # noqa: E402
 from gem_ma.training.learner.rows import Demonstration, rows  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
+from tests.plays import played_all  # noqa: E402
 
 CHOICES = ("check", "bet", "call the bet")
 ASKED = (Message("Kuhn poker. Your card is J. Choose."),)
@@ -65,13 +65,7 @@ def hands(engine: Any, count: int = 64, first: int = 0) -> list[Episode]:
         for n in range(count)
     ]
 
-    async def play() -> list[Episode]:
-        return sorted(
-            [e async for e in play_many(plans, policies, concurrency=count, deterministic=True)],
-            key=lambda e: e.seed,
-        )
-
-    return asyncio.run(play())
+    return played_all(plans, policies, concurrency=count, deterministic=True)
 
 
 def chances(learner: TorchLearner, legal: Sequence[str] = CHOICES) -> list[float]:

@@ -27,6 +27,7 @@ from gem_ma.runs.store import read_episodes
 from gem_ma.scores.columns import column_rows, costs
 from gem_ma.scores.metrics import summarise
 from tests.fault_server import Answer, Asked, FaultServer, Script, drop, hang, says, status
+from tests.plays import recorded
 
 KEY = "sk-canary-55d1e0"
 
@@ -447,8 +448,8 @@ evaluate: {{episodes: 2}}
 def test_a_policy_that_spoke_once_or_was_never_asked_is_heard_or_no_fault() -> None:
     def episode(end: End, turns: tuple[Turn, ...] = ()) -> Episode:
         cast = {"a": Seat("direct", "main"), "b": Seat("direct", "other")}
-        return Episode(
-            "dilemma", 1, 0, "test/0", 0, None, cast, turns, (), (), {"a": (), "b": ()}, (), end
+        return recorded(
+            cast, turns, scenario="dilemma", task="test/0", final={"a": (), "b": ()}, end=end
         )
 
     def unheard(*episodes: Episode) -> dict[str, str]:
@@ -642,7 +643,6 @@ def test_prices_by_hand() -> None:
 
 
 def test_costs_are_by_agent_and_unknown_where_one_price_is() -> None:
-    from gem_ma.kernel.episode import Episode
     from gem_ma.kernel.types import Action, Turn
 
     def turn(agent: str, policy: str, usage: Usage) -> Turn:
@@ -655,7 +655,7 @@ def test_costs_are_by_agent_and_unknown_where_one_price_is() -> None:
         turn("b", "p", Usage(5, 5)),
         turn("b", "q", Usage(5, 5)),
     )
-    episode = Episode("s", 1, 0, "t/0", 0, None, {}, turns, (), (), {}, (), End.FAILED, "x")
+    episode = recorded({}, turns, scenario="s", task="t/0", end=End.FAILED, error="x")
     found = costs([episode], {"p": lambda usage: float(usage.prompt_tokens or 0)})
     assert found["a"] == {
         "requests": 2,

@@ -25,7 +25,6 @@ import gem_ma
 from benchmarks import faults
 from gem_ma import Action, Ask, Scenario
 from gem_ma.config.loading import Loaded, load
-from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan, play
 from gem_ma.engines.api import faults as http_faults
 from gem_ma.engines.api.budget import Budget
@@ -64,6 +63,7 @@ from tests.fault_server import (
     status,
     truncated,
 )
+from tests.plays import played_all
 
 ADD = Tool(
     "add", "Adds.", {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
@@ -1171,15 +1171,8 @@ def _plans(count: int) -> Iterator[Plan]:
 
 
 def _episodes(engine: OpenAI, count: int) -> list[Any]:
-    async def work() -> list[Any]:
-        return [
-            episode
-            async for episode in play_many(
-                _plans(count), {"main": Policy("main", engine)}, concurrency=count
-            )
-        ]
 
-    return asyncio.run(work())
+    return played_all(_plans(count), {"main": Policy("main", engine)}, concurrency=count)
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan, play
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.small.replay import Replay
@@ -19,6 +18,7 @@ from gem_ma.kernel.errors import DataError, EngineError
 from gem_ma.kernel.types import Request
 from gem_ma.record.codec import dump_episode
 from gem_ma.registry import make
+from tests.plays import played_all
 
 
 def run(engine: Any, rounds: int = 4, repeats: int = 2, behaviours: Any = None) -> list[Episode]:
@@ -30,15 +30,10 @@ def run(engine: Any, rounds: int = 4, repeats: int = 2, behaviours: Any = None) 
         for repeat in range(repeats)
     ]
 
-    async def collect() -> list[Episode]:
-        return [
-            episode
-            async for episode in play_many(
-                plans, {"main": Policy("main", engine)}, behaviours=behaviours
-            )
-        ]
-
-    return sorted(asyncio.run(collect()), key=lambda episode: episode.id)
+    return sorted(
+        played_all(plans, {"main": Policy("main", engine)}, behaviours=behaviours),
+        key=lambda episode: episode.id,
+    )
 
 
 RECORDED = run(Scripted("random_legal"))

@@ -25,6 +25,7 @@ from gem_ma.kernel.types import Message, Request, Sampling
 from gem_ma.registry import make
 from gem_ma.training.learner.rows import Demonstration
 from gem_ma.training.learner.table_learner import TableLearner
+from tests.plays import played_all
 
 LEGAL = ("check", "bet")
 VIEW = (Message("Your card is K."),)
@@ -47,20 +48,10 @@ def draws(engine: Table, count: int, **options) -> Counter[str]:
 def hands(engine: Table, count: int, first: int = 0):
     """Episodes of Kuhn poker in self-play."""
 
-    async def collect():
-        seats = dict.fromkeys(("player_0", "player_1"), Seat(policy="main"))
-        plans = [Plan(make("kuhn_poker"), seats, seed=first + seed) for seed in range(count)]
-        return sorted(
-            [
-                e
-                async for e in play_many(
-                    plans, {"main": Policy("main", engine)}, deterministic=True
-                )
-            ],
-            key=lambda e: e.seed,
-        )
+    seats = dict.fromkeys(("player_0", "player_1"), Seat(policy="main"))
+    plans = [Plan(make("kuhn_poker"), seats, seed=first + seed) for seed in range(count)]
 
-    return asyncio.run(collect())
+    return played_all(plans, {"main": Policy("main", engine)}, deterministic=True)
 
 
 def test_an_unknown_view_is_uniform():

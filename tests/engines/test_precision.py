@@ -3,7 +3,6 @@ resume is exact, float16 is refused."""
 
 from __future__ import annotations
 
-import asyncio
 import random
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pytest
 from gem_ma import credit, make
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import WarmStartSettings
-from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.batching import Batched
@@ -26,6 +24,7 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from gem_ma.training.learner.rows import Demonstration  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
+from tests.plays import played_all  # noqa: E402
 
 FIRST = "Kuhn poker. Your card is {}.", "Moves so far: none. Choose check or bet."
 
@@ -40,18 +39,7 @@ def hands(learner: TorchLearner, count: int = 24, first: int = 0) -> list[Episod
     cast = {agent: Seat("direct", "main") for agent in ("player_0", "player_1")}
     plans = [Plan(make("kuhn_poker"), cast, seed=first + number) for number in range(count)]
 
-    async def play() -> list[Episode]:
-        return sorted(
-            [
-                e
-                async for e in play_many(
-                    plans, {"main": policy}, concurrency=count, deterministic=True
-                )
-            ],
-            key=lambda e: e.seed,
-        )
-
-    return asyncio.run(play())
+    return played_all(plans, {"main": policy}, concurrency=count, deterministic=True)
 
 
 def update(

@@ -17,7 +17,6 @@ import gem_ma.engines.tinker.client as client
 from gem_ma import credit
 from gem_ma.cli.main import main
 from gem_ma.config.learning import LossSettings
-from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.api.budget import Budget
 from gem_ma.engines.base import Policy
@@ -30,6 +29,7 @@ from gem_ma.training.learner.losses import Sampled, pull
 from gem_ma.training.learner.rows import Tokens, minibatches, rows
 from gem_ma.training.learner.server_checks import HABITS, WAYS
 from tests import tinker_fake
+from tests.plays import played_all
 from tests.tinker_fake import BASE, FAULTS, Server
 
 HOW = Sampling(max_tokens=6)
@@ -78,10 +78,7 @@ def episodes(engines: dict[str, Tinker], count: int = 8):
     policies = {name: Policy(name, engine, HOW) for name, engine in engines.items()}
     plans = [Plan(scenario, cast, "train/0", n) for n in range(count)]
 
-    async def play():
-        return [episode async for episode in play_many(plans, policies, concurrency=count)]
-
-    return sorted(asyncio.run(play()), key=lambda episode: episode.id)
+    return sorted(played_all(plans, policies, concurrency=count), key=lambda episode: episode.id)
 
 
 def lesson(engine: Tinker, other: Tinker, count: int = 8):

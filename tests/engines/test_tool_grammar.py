@@ -19,7 +19,7 @@ from gem_ma import credit
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.engines.base import open_engine
-from gem_ma.kernel.episode import End, Entry, Episode, Seat
+from gem_ma.kernel.episode import Entry, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.parsing import MAX_CALLS
 from gem_ma.kernel.types import (
@@ -43,6 +43,7 @@ from gem_ma.engines.local.tiny import make_model  # noqa: E402
 from gem_ma.engines.local.tool_grammar import arguments_schema, grammar_of  # noqa: E402
 from gem_ma.training.learner.rows import Demonstration, rows  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
+from tests.plays import recorded  # noqa: E402
 
 LOOK = Tool(
     "look",
@@ -127,21 +128,7 @@ def played(replies: Sequence[Reply]) -> Any:
         for reply in replies
     ]
     made = [
-        Episode(
-            "s",
-            1,
-            n,
-            "test/0",
-            0,
-            None,
-            seats,
-            (turn,),
-            (),
-            (),
-            {},
-            (Entry(0, "x", 1.0),),
-            End.TERMINATED,
-        )
+        recorded(seats, (turn,), (Entry(0, "x", 1.0),), scenario="s", seed=n, task="test/0")
         for n, turn in enumerate(turns)
     ]
     return credit.turns(made, "main")

@@ -38,6 +38,7 @@ from gem_ma.runs.store.lines import read_resolved
 from gem_ma.training.loop.measures import measures
 from gem_ma.training.train import train
 from tests.fault_server import FaultServer, says
+from tests.plays import played_all
 
 # -- collection and scores -----------------------------------------------------------------------
 
@@ -113,11 +114,9 @@ class Puzzle(Scenario):
 
 
 def test_success_is_declared_by_the_scenario_and_not_read_off_the_last_reward() -> None:
-    async def play() -> list[Episode]:
-        plans = [Plan(Puzzle(), {"a": Seat("first_legal")}, seed=seed) for seed in range(20)]
-        return [episode async for episode in play_many(plans)]
+    plans = [Plan(Puzzle(), {"a": Seat("first_legal")}, seed=seed) for seed in range(20)]
 
-    episodes = asyncio.run(play())
+    episodes = played_all(plans)
     solved = sum(episode.ledger[-1].value < 1 for episode in episodes)
     assert 0 < solved < 20
     assert measures(episodes, Puzzle())["success"] == solved / 20

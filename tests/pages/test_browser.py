@@ -16,6 +16,7 @@ from gem_ma.runs.store import RunFolder
 from tests.browser import Browser
 from tests.pages.test_chosen import JUDGE, page_of
 from tests.pages.test_chosen import episode as plain
+from tests.plays import recorded
 
 RESULT = (
     '{"id": 12345678901234567890, "total": 1.0, "name": "a, {b} \\"c\\"", "id": 7, "none": {},'
@@ -50,20 +51,13 @@ def talk(task: int, won: bool, **more: Any) -> Episode:
     return (
         plain(task, won, cast=cast, turns=turns, ledger=ledger, **more)
         if "cast" in more
-        else Episode(
-            "toy",
-            1,
-            7,
-            f"test/{task}",
-            0,
-            None,
+        else recorded(
             cast,
             turns,
-            (),
-            (),
-            {"user": (Message("Bye " + "b" * 300, "assistant"),)},
             ledger,
-            End.TERMINATED,
+            seed=7,
+            task=f"test/{task}",
+            final={"user": (Message("Bye " + "b" * 300, "assistant"),)},
         )
     )
 

@@ -21,26 +21,20 @@ from gem_ma.pages.static.report import Section, write_report
 from gem_ma.pages.static.scores import details, scores
 from gem_ma.runs.store import RunFolder
 from gem_ma.scores.judge import Judge
+from tests.plays import recorded
 
 
 def episode(task: int, won: bool, repeat: int = 0, end: End = End.TERMINATED) -> Episode:
     turn = Turn(0, "a", (), None, (), Action("x"))
     ledger = (Entry(0, "a", float(won)),)
-    return Episode(
-        "toy",
-        1,
-        0,
-        f"test/{task}",
-        repeat,
-        None,
+    return recorded(
         {"a": Seat("silent")},
         (turn,),
-        (),
-        (),
-        {},
         ledger,
-        end,
-        "E" if end is End.FAILED else None,
+        task=f"test/{task}",
+        repeat=repeat,
+        end=end,
+        error="E" if end is End.FAILED else None,
     )
 
 

@@ -31,6 +31,7 @@ from gem_ma.record.codec import load_episode
 from gem_ma.runs.store import RunFolder
 from gem_ma.scores.metrics import summarise
 from tests.payloads import PAYLOADS, held, hostile
+from tests.plays import recorded
 
 
 class Parsed(HTMLParser):
@@ -93,21 +94,14 @@ def episode(
     cast = {"assistant": Seat("direct", "main"), "user": Seat("scripted")}
     ledger = (Entry(2, "assistant", value, "database equals the goal"), Entry(2, "user", value))
     error = "EngineError: gone" if end is End.FAILED else None
-    return Episode(
-        "toy",
-        1,
-        0,
-        f"test/{number}",
-        0,
-        None,
+    return recorded(
         cast,
         turns,
-        (),
-        (),
-        {"user": (Message("Done.", "assistant"),)},
         ledger,
-        end,
-        error,
+        task=f"test/{number}",
+        final={"user": (Message("Done.", "assistant"),)},
+        end=end,
+        error=error,
     )
 
 
@@ -381,21 +375,7 @@ def test_long_texts_and_long_plays_are_cut_and_say_so(tmp_path: Path) -> None:
     long, short = (
         Turn(0, "assistant", (), None, (), Action(text)) for text in ("y" * 100_000, "y")
     )
-    many = Episode(
-        "toy",
-        1,
-        0,
-        "test/0",
-        0,
-        None,
-        {"assistant": Seat()},
-        (long, *(short,) * 999),
-        (),
-        (),
-        {},
-        (),
-        End.TERMINATED,
-    )
+    many = recorded({"assistant": Seat()}, (long, *(short,) * 999), task="test/0")
     path = write_report(run_of(tmp_path / "run", [many]))
     (shown,) = parse(path).data["runs"][0]["episodes"]
     assert shown["cut"] == "the last 600 of 1000 turns are left out"
@@ -408,21 +388,7 @@ def test_images_of_the_run_are_embedded_and_others_are_named(tmp_path: Path) -> 
     )
     known, unknown = Image.of(png), Image("1" * 64)
     turn = Turn(0, "assistant", (Message(("look", known, unknown)),), None, (), Action("ok"))
-    seen = Episode(
-        "toy",
-        1,
-        0,
-        "test/0",
-        0,
-        None,
-        {"assistant": Seat()},
-        (turn,),
-        (),
-        (),
-        {},
-        (),
-        End.TERMINATED,
-    )
+    seen = recorded({"assistant": Seat()}, (turn,), task="test/0")
     (shown,) = parse(write_report(run_of(tmp_path / "run", [seen]))).data["runs"][0]["episodes"]
     parts = shown["turns"][0]["observed"][0]["parts"]
     assert base64.b64decode(parts[1]["data"]) == png and parts[2]["data"] == ""

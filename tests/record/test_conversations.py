@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_ma.kernel.episode import End, Episode, Seat
+from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import StoreError
 from gem_ma.kernel.types import Action, Reply, Turn
 from gem_ma.record.codec import digest, dump_episode, from_json, load_episode, to_json
 from gem_ma.record.token_chains import BACK, LEAST, common
+from tests.plays import recorded
 
 
 def episode(*replies: tuple[str, tuple[int, ...], tuple[int, ...]]) -> Episode:
@@ -38,21 +39,7 @@ def episode(*replies: tuple[str, tuple[int, ...], tuple[int, ...]]) -> Episode:
         )
         for step, (agent, prompt, ids) in enumerate(replies)
     )
-    return Episode(
-        "game",
-        1,
-        0,
-        "train/0",
-        0,
-        None,
-        {"a": Seat("direct", "main"), "b": Seat()},
-        made,
-        (),
-        (),
-        {},
-        (),
-        End.TERMINATED,
-    )
+    return recorded({"a": Seat("direct", "main"), "b": Seat()}, made, scenario="game")
 
 
 def talk(turns: int, new: int = 40, threads: int = 1, rewrites: int = 0) -> Episode:

@@ -35,6 +35,7 @@ from gem_ma.runs.store import (
 )
 from gem_ma.training.loop.checkpoint import latest_checkpoint, write_checkpoint
 from tests import unsynced
+from tests.plays import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 RESOLVED: dict[str, Any] = {
@@ -48,21 +49,14 @@ RESOLVED: dict[str, Any] = {
 def episode(task: int, end: End = End.TERMINATED, text: str = "hello") -> Episode:
     turn = Turn(0, "a", (Message("go"),), None, (), Action(text))
     error = "EngineError: gone" if end is End.FAILED else None
-    return Episode(
-        "toy",
-        1,
-        7,
-        f"test/{task}",
-        0,
-        None,
+    return recorded(
         {"a": Seat()},
         (turn,),
-        (),
-        (),
-        {},
         (Entry(0, "a", 1.0),),
-        end,
-        error,
+        seed=7,
+        task=f"test/{task}",
+        end=end,
+        error=error,
     )
 
 
@@ -937,9 +931,7 @@ def test_a_play_that_no_game_can_have_is_told_with_its_line(
         change = {"turns": tuple(acts)}
     cast = {"a": Seat("silent"), "b": Seat("silent")}
     both = tuple(Turn(0, who, (), None, (), Action("x")) for who in cast)
-    good = Episode(
-        "toy", 1, 0, "t/0", 0, None, cast, both, (), (), {}, (Entry(-1, "b", 1.0),), End.TERMINATED
-    )
+    good = recorded(cast, both, (Entry(-1, "b", 1.0),), task="t/0")
     file = tmp_path / "plays.jsonl"
     file.write_text(f"{dump_episode(good)}\n{dump_episode(replace(good, seed=1, **change))}\n")
     read = read_episodes(file)

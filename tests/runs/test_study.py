@@ -31,6 +31,7 @@ from gem_ma.scores.judge import Judge
 from gem_ma.scores.stats import paired
 from gem_ma.scores.studies import Cell, cell_of, study_summary
 from tests.command_line import SLOWLY, gem_ma, signalled
+from tests.plays import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = """\
@@ -539,20 +540,13 @@ def test_a_null_study_is_seldom_significant_after_adjustment() -> None:
 def test_scores_of_a_cell_are_success_returns_and_measures_of_the_scored_episodes() -> None:
     def episode(task: int, end: End = End.TERMINATED) -> Episode:
         turn = Turn(0, "a", (), None, (), Action("x"))
-        return Episode(
-            "toy",
-            1,
-            5,
-            f"test/{task}",
-            0,
-            None,
+        return recorded(
             {"a": Seat("silent")},
             (turn,),
-            (),
-            (),
-            {},
             (Entry(0, "a", float(task)),),
-            end,
+            seed=5,
+            task=f"test/{task}",
+            end=end,
         )
 
     judge = Judge(

@@ -3,7 +3,6 @@ that win them."""
 
 from __future__ import annotations
 
-import asyncio
 import random
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,11 @@ from gem_ma.agents.games.sudoku import holes
 from gem_ma.scenarios.games import fifteen_puzzle, sokoban, sudoku
 from gem_ma.scenarios.games.solo import FOUL, UNREADABLE, Form
 
-from gem_ma import Action, Episode, Game, Plan, Seat, config, make, play_many
+from gem_ma import Action, Episode, Game, Plan, Seat, config, make
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.registry import builtin
 from gem_ma.training.train import run_training
+from tests.plays import played_all
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 GAMES = sorted(
@@ -29,11 +29,9 @@ LEVELS = ("easy", "hard", "random")
 def played(name: str, behaviour: str, count: int, **options: Any) -> list[Episode]:
     scenario = make(name, **options)
 
-    async def collect() -> list[Episode]:
-        seat = {"player": Seat(behaviour)}
-        return [e async for e in play_many([Plan(scenario, seat, seed=s) for s in range(count)])]
+    seat = {"player": Seat(behaviour)}
 
-    episodes = asyncio.run(collect())
+    episodes = played_all([Plan(scenario, seat, seed=s) for s in range(count)])
     assert not [episode.error for episode in episodes if episode.error]
     return episodes
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 from gem_ma.scenarios.guess_number import HIGHER, LOWER, UNREADABLE, GuessNumber
 
-from gem_ma import Game, Plan, Seat, config, make, play_many
+from gem_ma import Game, Plan, Seat, config, make
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.train import run_training
+from tests.plays import played_all
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -68,14 +68,12 @@ def success(
     """(success, turns) of a behaviour."""
     scenario = make("guess_number", **options)
 
-    async def collect():
-        plans = [
-            Plan(scenario, {"player": Seat(behaviour, options=seat or {})}, seed=seed)
-            for seed in range(count)
-        ]
-        return [episode async for episode in play_many(plans)]
+    plans = [
+        Plan(scenario, {"player": Seat(behaviour, options=seat or {})}, seed=seed)
+        for seed in range(count)
+    ]
 
-    episodes = asyncio.run(collect())
+    episodes = played_all(plans)
     assert not [episode.error for episode in episodes if episode.error]
     return (
         sum(bool(scenario.success(e)) for e in episodes) / count,

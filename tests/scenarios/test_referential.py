@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections import Counter
 
 import pytest
 from gem_ma.scenarios.referential import MEANINGS, NOISE, UTTERANCES, Referential
 
-from gem_ma import Game, Plan, Seat, make, play_many
+from gem_ma import Game, Plan, Seat, make
 from gem_ma.kernel.errors import ConfigError
+from tests.plays import played_all
 
 
 def game_of(meaning: str) -> Game:
@@ -81,12 +81,7 @@ def episodes(count: int, **seats: Seat):
     scenario = make("referential")
     cast = {"speaker": Seat("noisy_speaker"), "listener": Seat("noisy_listener"), **seats}
 
-    async def collect():
-        return [
-            e async for e in play_many([Plan(scenario, cast, seed=seed) for seed in range(count)])
-        ]
-
-    played = asyncio.run(collect())
+    played = played_all([Plan(scenario, cast, seed=seed) for seed in range(count)])
     assert not [e.error for e in played if e.error]
     return scenario, played
 
@@ -123,12 +118,10 @@ def test_a_noise_that_is_no_probability_is_refused():
 def test_the_kuhn_demonstrator_looks_at_its_card():
     kuhn = make("kuhn_poker")
 
-    async def collect():
-        seats = dict.fromkeys(kuhn.agents, Seat("noisy_kuhn"))
-        return [e async for e in play_many([Plan(kuhn, seats, seed=seed) for seed in range(1500)])]
+    seats = dict.fromkeys(kuhn.agents, Seat("noisy_kuhn"))
 
     bold: dict[str, list[bool]] = {"J": [], "Q": [], "K": []}
-    for episode in asyncio.run(collect()):
+    for episode in played_all([Plan(kuhn, seats, seed=seed) for seed in range(1500)]):
         for turn in episode.turns:
             card = episode.transcript(turn.agent)[0].text.rstrip(".")[-1]
             bold[card].append(turn.action.parsed in ("bet", "call"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import cache
 
 import pytest
@@ -17,9 +16,10 @@ from gem_ma.scenarios.tic_tac_toe import (
     winner,
 )
 
-from gem_ma import Game, Plan, Seat, config, make, play_many
+from gem_ma import Game, Plan, Seat, config, make
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.training.train import run_training
+from tests.plays import played_all
 
 
 def played(*moves: str) -> Game:
@@ -87,15 +87,9 @@ def expected(board: str, perfect: tuple[bool, bool]) -> float:
 def mean_return(x: str, o: str, count: int = 400) -> float:
     scenario = make("tic_tac_toe")
 
-    async def collect():
-        return [
-            e
-            async for e in play_many(
-                [Plan(scenario, {"x": Seat(x), "o": Seat(o)}, seed=seed) for seed in range(count)]
-            )
-        ]
-
-    episodes = asyncio.run(collect())
+    episodes = played_all(
+        [Plan(scenario, {"x": Seat(x), "o": Seat(o)}, seed=seed) for seed in range(count)]
+    )
     assert all(turn.action.parsed for episode in episodes for turn in episode.turns) and not [
         e.error for e in episodes if e.error
     ]
@@ -126,12 +120,10 @@ def test_players_are_as_strong_as_enumeration_says():
 def test_a_noise_that_is_no_probability_is_refused():
     scenario = make("tic_tac_toe")
 
-    async def one():
-        seats = {"x": Seat("tic_tac_toe_perfect", options={"noise": 7}), "o": Seat("random_legal")}
-        return [e async for e in play_many([Plan(scenario, seats)])]
+    seats = {"x": Seat("tic_tac_toe_perfect", options={"noise": 7}), "o": Seat("random_legal")}
 
     with pytest.raises(ConfigError, match="noise is a probability"):
-        asyncio.run(one())
+        played_all([Plan(scenario, seats)])
 
 
 @pytest.mark.long

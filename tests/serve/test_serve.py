@@ -29,6 +29,7 @@ from gem_ma.serving.door import Door
 from gem_ma.trainers.seat import Play, PlayOver, SeatError, plays
 from tests.command_line import environment
 from tests.command_line import gem_ma as command
+from tests.plays import played_all
 from tests.serving import Client, completions, episodes, passes_on, plans, policies, served
 
 LINES = [
@@ -48,11 +49,9 @@ def direct(count: int) -> list[Episode]:
     """The same plans with `direct` in the seat."""
     cast = {"clerk": Seat("direct", "clerk"), "guest": Seat("direct", "guest")}
 
-    async def played() -> list[Episode]:
-        planned = [replace(plan, cast=cast) for plan in plans(count)]
-        return [each async for each in play_many(planned, policies(clerk()))]
+    planned = [replace(plan, cast=cast) for plan in plans(count)]
 
-    return sorted(asyncio.run(played()), key=lambda episode: episode.seed)
+    return played_all(planned, policies(clerk()))
 
 
 def as_langchain(message: dict[str, Any]) -> dict[str, Any]:

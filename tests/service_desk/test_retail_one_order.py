@@ -3,7 +3,6 @@ that a tiny model can sit in either seat."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 from collections import Counter
@@ -32,10 +31,10 @@ from gem_ma.scenarios.service_desk.retail.one_order import (
 from gem_ma import Game
 from gem_ma.cli.main import main
 from gem_ma.driver.behaviour import behaviour_rng
-from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError
+from tests.plays import played_all
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SHOP = RetailOneOrder()
@@ -77,10 +76,7 @@ def played(assistant, count=300, **options):
         for n in range(count)
     ]
 
-    async def play():
-        return [episode async for episode in play_many(plans, {})]
-
-    return asyncio.run(play())
+    return played_all(plans)
 
 
 def mean_success(assistant, **options):

@@ -46,6 +46,19 @@ def balance(store: RetailStore) -> float:
     ]["balance"]
 
 
+EXCHANGE = "exchange_delivered_order_items"
+MODIFY = "modify_pending_order_items"
+PAYMENT = "modify_pending_order_payment"
+RETURN = "return_delivered_order_items"
+CANCEL = "cancel_pending_order"
+MOVE = "modify_pending_order_address"
+
+
+def call(name: str, *values: Any) -> tuple[str, dict[str, Any]]:
+    """A tool with values for its arguments in their order, perhaps for the first of them."""
+    return name, dict(zip(TAU2[name].arguments, values, strict=False))
+
+
 def swap(order_id: str, old: Any, new: Any, method: Any = "paypal_1") -> dict[str, Any]:
     return {"order_id": order_id, "item_ids": old, "new_item_ids": new, "payment_method_id": method}
 
@@ -162,12 +175,9 @@ def test_the_digest_after_writes_is_the_hash_of_the_whole_database_written_anew(
     store = tiny2()
     start = store.digest()
     for name, arguments in (
-        ("cancel_pending_order", {"order_id": "#W3", "reason": "no longer needed"}),
+        (CANCEL, {"order_id": "#W3", "reason": "no longer needed"}),
         ("modify_user_address", {"user_id": "bob_lee_2", **ADDRESS}),
-        (
-            "return_delivered_order_items",
-            {"order_id": "#W2", "item_ids": ["I7"], "payment_method_id": "paypal_1"},
-        ),
+        (RETURN, {"order_id": "#W2", "item_ids": ["I7"], "payment_method_id": "paypal_1"}),
     ):
         assert not store.call(name, arguments).startswith("Error: ")
         data = store.overlay
@@ -213,183 +223,110 @@ def test_schemas_leave_the_reason_free_and_name_the_functions_arguments() -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "text"),
+    ("asked", "text"),
     [
-        ("get_order_details", {"order_id": "#W9"}, "Order not found"),
-        ("get_user_details", {"user_id": ""}, "User not found"),
-        ("get_product_details", {"product_id": "I1"}, "Product not found"),
-        ("find_user_id_by_email", {"email": "x"}, "User not found"),
+        (call("get_order_details", "#W9"), "Order not found"),
+        (call("get_user_details", ""), "User not found"),
+        (call("get_product_details", "I1"), "Product not found"),
+        (call("find_user_id_by_email", "x"), "User not found"),
+        (call("find_user_id_by_name_zip", "ann", "LEE", "04200"), "User not found"),
+        (call("find_user_id_by_email", None), "'NoneType' object has no attribute 'lower'"),
+        (call("calculate", "2 ^ 3"), "Invalid characters in expression"),
+        (call("calculate", "1/0"), "division by zero"),
+        (call(CANCEL, "#W2", "no longer needed"), "Non-pending order cannot be cancelled"),
+        (call(CANCEL, "#W1", "lost"), "Invalid reason"),
+        (call(CANCEL, "#W1", ["lost"]), "unhashable type: 'list'"),
+        (call(CANCEL, {}, "lost"), "unhashable type: 'dict'"),
         (
-            "find_user_id_by_name_zip",
-            {"first_name": "ann", "last_name": "LEE", "zip": "04200"},
-            "User not found",
-        ),
-        ("find_user_id_by_email", {"email": None}, "'NoneType' object has no attribute 'lower'"),
-        ("calculate", {"expression": "2 ^ 3"}, "Invalid characters in expression"),
-        ("calculate", {"expression": "1/0"}, "division by zero"),
-        (
-            "cancel_pending_order",
-            {"order_id": "#W2", "reason": "no longer needed"},
-            "Non-pending order cannot be cancelled",
-        ),
-        ("cancel_pending_order", {"order_id": "#W1", "reason": "lost"}, "Invalid reason"),
-        (
-            "cancel_pending_order",
-            {"order_id": "#W1", "reason": ["lost"]},
-            "unhashable type: 'list'",
-        ),
-        ("cancel_pending_order", {"order_id": {}, "reason": "lost"}, "unhashable type: 'dict'"),
-        (
-            "exchange_delivered_order_items",
-            swap("#W1", ["I1"], ["I3"]),
+            call(EXCHANGE, "#W1", ["I1"], ["I3"], "paypal_1"),
             "Non-delivered order cannot be exchanged",
         ),
         (
-            "exchange_delivered_order_items",
-            swap("#W2", ["I1", "I1", "I1"], ["I3"] * 3),
+            call(EXCHANGE, "#W2", ["I1", "I1", "I1"], ["I3"] * 3, "paypal_1"),
             "Number of I1 not found.",
         ),
         (
-            "exchange_delivered_order_items",
-            swap("#W2", ["I1"], []),
+            call(EXCHANGE, "#W2", ["I1"], [], "paypal_1"),
             "The number of items to be exchanged should match.",
         ),
-        ("exchange_delivered_order_items", swap("#W2", ["I1"], ["I8"]), "Variant not found"),
+        (call(EXCHANGE, "#W2", ["I1"], ["I8"], "paypal_1"), "Variant not found"),
+        (call(EXCHANGE, "#W2", ["I1"], ["I5"], "paypal_1"), "New item I5 not found or available"),
+        (call(EXCHANGE, "#W2", ["I1"], ["I3"], "paypal_9"), "Payment method not found"),
         (
-            "exchange_delivered_order_items",
-            swap("#W2", ["I1"], ["I5"]),
-            "New item I5 not found or available",
-        ),
-        (
-            "exchange_delivered_order_items",
-            swap("#W2", ["I1"], ["I3"], "paypal_9"),
-            "Payment method not found",
-        ),
-        (
-            "exchange_delivered_order_items",
-            swap("#W2", ["I1"], ["I4"], "gift_card_1"),
+            call(EXCHANGE, "#W2", ["I1"], ["I4"], "gift_card_1"),
             "Insufficient gift card balance to pay for the price difference",
         ),
+        (call(MODIFY, "#W2", ["I1"], ["I3"], "paypal_1"), "Non-pending order cannot be modified"),
+        (call(MODIFY, "#W1", ["I7"], ["I3"], "paypal_1"), "I7 not found"),
         (
-            "modify_pending_order_items",
-            swap("#W2", ["I1"], ["I3"]),
-            "Non-pending order cannot be modified",
-        ),
-        ("modify_pending_order_items", swap("#W1", ["I7"], ["I3"]), "I7 not found"),
-        (
-            "modify_pending_order_items",
-            swap("#W1", ["I1"], ["I3", "I3"]),
+            call(MODIFY, "#W1", ["I1"], ["I3", "I3"], "paypal_1"),
             "The number of items to be exchanged should match",
         ),
         (
-            "modify_pending_order_items",
-            swap("#W1", ["I1"], ["I1"]),
+            call(MODIFY, "#W1", ["I1"], ["I1"], "paypal_1"),
             "The new item id should be different from the old item id",
         ),
-        ("modify_pending_order_items", swap("#W1", ["I1"], ["I7"]), "Variant not found"),
+        (call(MODIFY, "#W1", ["I1"], ["I7"], "paypal_1"), "Variant not found"),
+        (call(MODIFY, "#W1", ["I1"], ["I5"], "paypal_1"), "New item I5 not found or available"),
+        (call(MODIFY, "#W1", ["I1"], ["I3"], "x"), "Payment method not found"),
         (
-            "modify_pending_order_items",
-            swap("#W1", ["I1"], ["I5"]),
-            "New item I5 not found or available",
-        ),
-        (
-            "modify_pending_order_items",
-            swap("#W1", ["I1"], ["I3"], "x"),
-            "Payment method not found",
-        ),
-        (
-            "modify_pending_order_items",
-            swap("#W1", ["I1"], ["I4"], "gift_card_1"),
+            call(MODIFY, "#W1", ["I1"], ["I4"], "gift_card_1"),
             "Insufficient gift card balance to pay for the new item",
         ),
+        (call(PAYMENT, "#W2", "paypal_1"), "Non-pending order cannot be modified"),
+        (call(PAYMENT, "#W1", "x"), "Payment method not found"),
         (
-            "modify_pending_order_payment",
-            {"order_id": "#W2", "payment_method_id": "paypal_1"},
-            "Non-pending order cannot be modified",
-        ),
-        (
-            "modify_pending_order_payment",
-            {"order_id": "#W1", "payment_method_id": "x"},
-            "Payment method not found",
-        ),
-        (
-            "modify_pending_order_payment",
-            {"order_id": "#W1", "payment_method_id": "paypal_1"},
+            call(PAYMENT, "#W1", "paypal_1"),
             "The new payment method should be different from the current one",
         ),
+        (call(RETURN, "#W1", [], "x"), "Non-delivered order cannot be returned"),
+        (call(RETURN, "#W2", ["I1"], "x"), "Payment method not found"),
         (
-            "return_delivered_order_items",
-            {"order_id": "#W1", "item_ids": [], "payment_method_id": "x"},
-            "Non-delivered order cannot be returned",
-        ),
-        (
-            "return_delivered_order_items",
-            {"order_id": "#W2", "item_ids": ["I1"], "payment_method_id": "x"},
-            "Payment method not found",
-        ),
-        (
-            "return_delivered_order_items",
-            {"order_id": "#W2", "item_ids": ["I9"], "payment_method_id": "credit_card_1"},
+            call(RETURN, "#W2", ["I9"], "credit_card_1"),
             "Payment method should be the original payment method",
         ),
+        (call(RETURN, "#W2", ["I9"], "paypal_1"), "Some item not found"),
+        (("modify_user_address", {"user_id": "zed", **ADDRESS}), "User not found"),
+        ((MOVE, {"order_id": "#W2", **ADDRESS}), "Non-pending order cannot be modified"),
+        (("cancel_order", {}), "Tool 'cancel_order' not found."),
         (
-            "return_delivered_order_items",
-            {"order_id": "#W2", "item_ids": ["I9"], "payment_method_id": "paypal_1"},
-            "Some item not found",
-        ),
-        ("modify_user_address", {"user_id": "zed", **ADDRESS}, "User not found"),
-        (
-            "modify_pending_order_address",
-            {"order_id": "#W2", **ADDRESS},
-            "Non-pending order cannot be modified",
-        ),
-        ("cancel_order", {}, "Tool 'cancel_order' not found."),
-        (
-            "cancel_pending_order",
-            {"order_id": "#W1"},
+            call(CANCEL, "#W1"),
             "RetailTools.cancel_pending_order() missing 1 required positional argument: 'reason'",
         ),
         (
-            "cancel_pending_order",
-            {"order_id": "#W1", "why": "x"},
+            (CANCEL, {"order_id": "#W1", "why": "x"}),
             "RetailTools.cancel_pending_order() got an unexpected keyword argument 'why'",
         ),
         (
-            "get_user_details",
-            {"self": 1},
+            ("get_user_details", {"self": 1}),
             "Environment.make_tool_call() got multiple values for argument 'self'",
         ),
     ],
 )
 def test_each_refusal_has_its_text_and_changes_nothing(
-    name: str, arguments: dict[str, Any], text: str
+    asked: tuple[str, dict[str, Any]], text: str
 ) -> None:
     store = tiny2()
-    assert store.call(name, arguments) == f"Error: {text}"
+    assert store.call(*asked) == f"Error: {text}"
     assert store.digest() == tiny2().digest()
 
 
 def test_of_several_faults_the_first_check_speaks() -> None:
     store = tiny2()
     everything_wrong = swap("#W1", ["I9", "I9"], ["I1"], "x")
-    assert store.call("modify_pending_order_items", everything_wrong) == "Error: I9 not found"
-    assert store.call("modify_pending_order_items", swap("#W1", ["I1"], ["I1"], "x")).endswith(
+    assert store.call(MODIFY, everything_wrong) == "Error: I9 not found"
+    assert store.call(MODIFY, swap("#W1", ["I1"], ["I1"], "x")).endswith(
         "different from the old item id"
     )
-    assert store.call("cancel_pending_order", {"order_id": "#W2", "reason": "lost"}).endswith(
-        "cannot be cancelled"
-    )
+    assert store.call(CANCEL, {"order_id": "#W2", "reason": "lost"}).endswith("cannot be cancelled")
     assert store.call(
-        "return_delivered_order_items",
-        {"order_id": "#W2", "item_ids": ["I9"], "payment_method_id": "x"},
+        RETURN, {"order_id": "#W2", "item_ids": ["I9"], "payment_method_id": "x"}
     ).endswith("method not found")
 
 
 def test_several_changed_items_all_get_the_last_ones_price_and_options() -> None:
     store = tiny2()
-    found = json.loads(
-        store.call("modify_pending_order_items", swap("#W1", ["I1", "I2"], ["I3", "I1"]))
-    )
+    found = json.loads(store.call(MODIFY, swap("#W1", ["I1", "I2"], ["I3", "I1"])))
     assert [
         (item["item_id"], item["price"], item["options"]["colour"]) for item in found["items"]
     ] == [("I3", 10.1, "red"), ("I1", 10.1, "red")]
@@ -399,9 +336,7 @@ def test_several_changed_items_all_get_the_last_ones_price_and_options() -> None
         "payment_method_id": "paypal_1",
     }
     other = tiny2()
-    found = json.loads(
-        other.call("modify_pending_order_items", swap("#W1", ["I2", "I1"], ["I1", "I3"]))
-    )
+    found = json.loads(other.call(MODIFY, swap("#W1", ["I2", "I1"], ["I1", "I3"])))
     assert [(item["item_id"], item["price"]) for item in found["items"]] == [
         ("I3", 40.4),
         ("I1", 40.4),
@@ -414,28 +349,22 @@ def test_address_changes_work_after_a_change_of_items_and_payment_changes_meet_t
 ):
     store = tiny2()
     assert order(store, "#W1")["status"] == "pending"
-    store.call("modify_pending_order_items", swap("#W1", ["I1"], ["I3"]))
+    store.call(MODIFY, swap("#W1", ["I1"], ["I3"]))
     assert order(store, "#W1")["status"] == "pending (item modified)"
-    found = json.loads(store.call("modify_pending_order_address", {"order_id": "#W1", **ADDRESS}))
+    found = json.loads(store.call(MOVE, {"order_id": "#W1", **ADDRESS}))
     assert list(found["address"]) == ["address1", "address2", "city", "country", "state", "zip"]
     assert found["address"]["city"] == "Oak"
-    refused = store.call(
-        "modify_pending_order_payment", {"order_id": "#W1", "payment_method_id": "credit_card_1"}
-    )
+    refused = store.call(PAYMENT, {"order_id": "#W1", "payment_method_id": "credit_card_1"})
     assert refused == "Error: There should be exactly one payment for a pending order"
     assert (
-        store.call("cancel_pending_order", {"order_id": "#W1", "reason": "no longer needed"})
+        store.call(CANCEL, {"order_id": "#W1", "reason": "no longer needed"})
         == "Error: Non-pending order cannot be cancelled"
     )
 
 
 def test_payments_move_between_methods_by_their_type() -> None:
     store = tiny2()
-    found = json.loads(
-        store.call(
-            "modify_pending_order_payment", {"order_id": "#W1", "payment_method_id": "gift_card_1"}
-        )
-    )
+    found = json.loads(store.call(PAYMENT, {"order_id": "#W1", "payment_method_id": "gift_card_1"}))
     assert [
         (row["transaction_type"], row["amount"], row["payment_method_id"])
         for row in found["payment_history"]
@@ -445,10 +374,10 @@ def test_payments_move_between_methods_by_their_type() -> None:
         ("refund", 30.3, "paypal_1"),
     ]
     assert balance(store) == 19.7
-    assert store.call(
-        "modify_pending_order_payment", {"order_id": "#W3", "payment_method_id": "gift_card_1"}
-    ).endswith("from the current one")
-    store.call("modify_pending_order_payment", {"order_id": "#W3", "payment_method_id": "paypal_1"})
+    assert store.call(PAYMENT, {"order_id": "#W3", "payment_method_id": "gift_card_1"}).endswith(
+        "from the current one"
+    )
+    store.call(PAYMENT, {"order_id": "#W3", "payment_method_id": "paypal_1"})
     assert balance(store) == 24.7
 
 
@@ -458,13 +387,12 @@ def test_a_gift_card_is_known_by_its_type_and_not_by_its_id() -> None:
     methods["gift_card_fake"] = {"source": "paypal", "id": "gift_card_fake"}
     store = RetailStore(Base(as_tau2(tables)), "tau2")
     refused = store.call(
-        "return_delivered_order_items",
-        {"order_id": "#W2", "item_ids": ["I1"], "payment_method_id": "gift_card_fake"},
+        RETURN, {"order_id": "#W2", "item_ids": ["I1"], "payment_method_id": "gift_card_fake"}
     )
     assert refused == "Error: Payment method should be the original payment method"
     found = json.loads(
         store.call(
-            "return_delivered_order_items",
+            RETURN,
             {"order_id": "#W2", "item_ids": ["I7", "I1"], "payment_method_id": "gift_card_1"},
         )
     )
@@ -477,10 +405,8 @@ def test_a_gift_card_is_known_by_its_type_and_not_by_its_id() -> None:
 
 def test_empty_lists_change_the_status_and_leave_the_number_types_of_the_benchmark() -> None:
     store = tiny2()
-    assert '"exchange_price_difference": 0, ' in store.call(
-        "exchange_delivered_order_items", swap("#W2", [], [])
-    )
-    found = store.call("modify_pending_order_items", swap("#W1", "", {}, "gift_card_1"))
+    assert '"exchange_price_difference": 0, ' in store.call(EXCHANGE, swap("#W2", [], []))
+    found = store.call(MODIFY, swap("#W1", "", {}, "gift_card_1"))
     assert (
         '{"transaction_type": "refund", "amount": 0.0, "payment_method_id": "gift_card_1"}' in found
     )
@@ -512,7 +438,7 @@ def test_the_type_check_of_an_address_speaks_like_the_typed_record() -> None:
         ]
         for name, key in (
             ("modify_user_address", {"user_id": "ann_lee_1"}),
-            ("modify_pending_order_address", {"order_id": "#W1"}),
+            (MOVE, {"order_id": "#W1"}),
         ):
             assert store.call(name, {**key, **ADDRESS, **wrong}) == "Error: " + "\n".join(lines)
         assert store.digest() == tiny2().digest()
@@ -552,21 +478,18 @@ def guesses(rng: random.Random, tables: dict[str, Any]) -> tuple[str, dict[str, 
     return rng.choice(
         (
             (
-                "cancel_pending_order",
+                CANCEL,
                 {
                     "order_id": order_id,
                     "reason": rng.choice(("no longer needed", "ordered by mistake", "bored")),
                 },
             ),
-            ("modify_pending_order_items", swap(order_id, old, new, method)),
-            ("modify_pending_order_items", swap(order_id, old, new, method)),
-            ("exchange_delivered_order_items", swap(order_id, old, new, method)),
-            (
-                "return_delivered_order_items",
-                {"order_id": order_id, "item_ids": old, "payment_method_id": method},
-            ),
-            ("modify_pending_order_payment", {"order_id": order_id, "payment_method_id": method}),
-            ("modify_pending_order_address", {"order_id": order_id, **where}),
+            (MODIFY, swap(order_id, old, new, method)),
+            (MODIFY, swap(order_id, old, new, method)),
+            (EXCHANGE, swap(order_id, old, new, method)),
+            (RETURN, {"order_id": order_id, "item_ids": old, "payment_method_id": method}),
+            (PAYMENT, {"order_id": order_id, "payment_method_id": method}),
+            (MOVE, {"order_id": order_id, **where}),
             ("modify_user_address", {"user_id": user_id, **where}),
             ("get_order_details", {"order_id": order_id}),
             ("get_user_details", {"user_id": user_id}),

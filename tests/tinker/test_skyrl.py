@@ -20,7 +20,6 @@ pytest.importorskip("tinker", reason="make test-tinker has it")
 from gem_ma import credit  # noqa: E402
 from gem_ma.cli.main import main  # noqa: E402
 from gem_ma.config.learning import LossSettings  # noqa: E402
-from gem_ma.driver.many import play_many  # noqa: E402
 from gem_ma.driver.rollout import Plan  # noqa: E402
 from gem_ma.engines.base import Policy, open_engine  # noqa: E402
 from gem_ma.engines.local.adapter_folder import write_adapter  # noqa: E402
@@ -34,6 +33,7 @@ from gem_ma.kernel.types import Message, Request, Sampling  # noqa: E402
 from gem_ma.registry import load  # noqa: E402
 from gem_ma.training.learner.rows import Row, rows  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
+from tests.plays import played_all  # noqa: E402
 from tests.tinker.conftest import SkyRL  # noqa: E402
 from tests.tinker.faulty import FaultyWay  # noqa: E402
 
@@ -58,10 +58,7 @@ def played(engines: dict[str, Tinker], count: int = 32) -> list[Any]:
     policies = {name: Policy(name, engine, HOW) for name, engine in engines.items()}
     plans = [Plan(scenario, cast, "train/0", number) for number in range(count)]
 
-    async def play() -> list[Any]:
-        return [episode async for episode in play_many(plans, policies, concurrency=32)]
-
-    return sorted(asyncio.run(play()), key=lambda episode: episode.id)
+    return sorted(played_all(plans, policies, concurrency=32), key=lambda episode: episode.id)
 
 
 def returned(engines: dict[str, Any], count: int) -> float:

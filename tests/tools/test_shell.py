@@ -97,7 +97,7 @@ ONCE = [
         "bash: line 2: warning: here-document at line 1 delimited by end-of-file",
     ),
     ("echo 'a", "bash: eval: line 1: unexpected EOF while looking for matching"),
-    ("echo a\0b", "bash: the command is no text without NUL\n[exit status 2]"),
+    ("echo a\0b", "bash: the command is not text without NUL\n[exit status 2]"),
     ("echo \ud800", "?\n"),
     ("yes | head -1; diff <(echo a) <(echo a) && echo same", "y\nsame\n"),
     ("cat", ""),
@@ -174,7 +174,7 @@ def test_a_session_begins_with_the_files_of_a_folder(tmp_path: Path) -> None:
 def test_what_no_session_begins_with_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigError, match=r"shell: .*nowhere is no folder"):
+    with pytest.raises(ConfigError, match=r"shell: .*nowhere is not a folder"):
         Shell(folder=str(tmp_path / "nowhere"))
     (tmp_path / "big").write_bytes(b"x" * (8 * MIB + 1))
     with pytest.raises(ConfigError, match="more than 1000 files or 8 MiB"):

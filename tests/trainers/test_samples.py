@@ -20,6 +20,7 @@ from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.types import Action, Reply, Turn
 from gem_ma.trainers.samples import Sample, samples
+from tests.plays import recorded
 
 AGENTS = {"a": "learner", "b": "learner", "c": "frozen", "d": None}
 
@@ -58,20 +59,13 @@ def plays(draw: Any) -> Episode:
             max_size=8,
         )
     )
-    return Episode(
-        "s",
-        1,
-        draw(st.integers(0, 9)),
-        "train/0",
-        0,
-        None,
+    return recorded(
         {agent: Seat(policy=policy) for agent, policy in AGENTS.items()},
         tuple(turns),
-        (),
-        (),
-        {},
         tuple(Entry(*entry) for entry in sorted(ledger)),
-        draw(st.sampled_from([End.TERMINATED, End.MAX_STEPS, End.FAILED])),
+        scenario="s",
+        seed=draw(st.integers(0, 9)),
+        end=draw(st.sampled_from([End.TERMINATED, End.MAX_STEPS, End.FAILED])),
     )
 
 

@@ -30,6 +30,7 @@ from gem_ma.training.selfplay import collapse
 from gem_ma.training.selfplay.collapse import Detectors, Guard
 from gem_ma.training.selfplay.signs import first_share, health, private_effect
 from gem_ma.training.train import open_learner, train
+from tests.plays import recorded
 
 KUHN = ("train.episodes=64", "evaluate.episodes=128", "train.save_every=10")
 
@@ -76,21 +77,7 @@ def said(
         Action(choice, (), choice if legal and choice in legal else None),
         (reply,),
     )
-    return Episode(
-        "s",
-        1,
-        0,
-        "train/0",
-        0,
-        None,
-        {"a": Seat(policy="main")},
-        (turn,),
-        (),
-        (),
-        {},
-        (Entry(0, "a", 1.0),),
-        End.TERMINATED,
-    )
+    return recorded({"a": Seat(policy="main")}, (turn,), (Entry(0, "a", 1.0),), scenario="s")
 
 
 # -- what is measured ----------------------------------------------------------------------------

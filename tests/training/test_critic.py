@@ -24,6 +24,7 @@ from gem_ma.runs.store import RunFolder, read_metrics
 from gem_ma.training.learner.critic import TableCritic
 from gem_ma.training.loop.updates import still_here
 from gem_ma.training.train import run_training
+from tests.plays import played_all
 
 SETTINGS = CriticSettings()
 
@@ -214,10 +215,7 @@ def test_for_an_agent_that_has_left_nothing_follows_where_the_driver_cuts() -> N
         for repeat in range(2)
     ]
 
-    async def played() -> list[Episode]:
-        return [episode async for episode in play_many(plans, {})]
-
-    episodes = asyncio.run(played())
+    episodes = played_all(plans)
     assert all(episode.end.bootstraps for episode in episodes)
     tails = {(index, agent): 1.0 for index in range(2) for agent in Leaver.agents}
     assert still_here(lambda _: Leaver(), episodes, tails) == {(0, "b"): 1.0, (1, "b"): 1.0}

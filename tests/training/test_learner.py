@@ -3,7 +3,6 @@ listens, refusals."""
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 import shutil
@@ -18,7 +17,6 @@ import pytest
 from gem_ma import credit, make
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import WarmStartSettings
-from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.batching import Batched
@@ -31,6 +29,7 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 from gem_ma.training.learner.losses import token_weights  # noqa: E402
 from gem_ma.training.learner.rows import Demonstration, rows  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
+from tests.plays import played_all  # noqa: E402
 
 CARDS = {card: f"Kuhn poker. Your card is {card}." for card in "JQK"}
 FIRST = "Moves so far: none. Choose check or bet."
@@ -55,13 +54,7 @@ def episodes(
     cast = {"player_0": Seat("direct", names[0]), "player_1": Seat("direct", names[-1])}
     plans = [Plan(make("kuhn_poker"), cast, seed=first + number) for number in range(count)]
 
-    async def play() -> list[Episode]:
-        return sorted(
-            [e async for e in play_many(plans, policies, concurrency=count, deterministic=True)],
-            key=lambda e: e.seed,
-        )
-
-    return asyncio.run(play())
+    return played_all(plans, policies, concurrency=count, deterministic=True)
 
 
 def noise(table: Any, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float64]]:

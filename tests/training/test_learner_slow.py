@@ -8,7 +8,6 @@ ratios are not 1 and some are clipped.
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -21,7 +20,6 @@ import pytest
 from gem_ma import Ask, Scenario, credit, make
 from gem_ma.config.learning import LossSettings
 from gem_ma.credit.table import TurnTable
-from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.batching import Batched
@@ -34,6 +32,7 @@ from gem_ma.training.learner.table_learner import TableLearner
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
+from tests.plays import played_all  # noqa: E402
 
 CLIP, ENTROPY, KL, CAP, LONGEST = 0.02, 0.03, 0.2, 1.15, 4
 # each with the keys that it may disturb
@@ -54,14 +53,9 @@ def learner_of(path: Path) -> TorchLearner:
 def played(policy: Policy, scenario: Scenario, count: int) -> list[Episode]:
     cast = {agent: Seat("direct", "main") for agent in scenario.agents}
 
-    async def play() -> list[Episode]:
-        plans = [Plan(scenario, cast, seed=seed) for seed in range(count)]
-        return sorted(
-            [e async for e in play_many(plans, {"main": policy}, deterministic=True)],
-            key=lambda e: e.seed,
-        )
+    plans = [Plan(scenario, cast, seed=seed) for seed in range(count)]
 
-    return asyncio.run(play())
+    return played_all(plans, {"main": policy}, deterministic=True)
 
 
 def batch(

@@ -12,7 +12,7 @@ from gem_ma import config
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
-from gem_ma.kernel.episode import End, Episode, Seat
+from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import DataError
 from gem_ma.kernel.types import Action, Reply, Turn
 from gem_ma.record.codec import dump_episode
@@ -22,6 +22,7 @@ from gem_ma.training.loop.step import FILE, Ahead, StepRollouts
 from gem_ma.training.loop.updates import fresh, lag, warning
 from gem_ma.training.schedule.settings import settings_of
 from tests.broken_runs import Killed, trained, truth
+from tests.plays import recorded
 
 SMALL = (
     "train.overlap=true",
@@ -377,22 +378,7 @@ def episode(*versions: int | None, policy: str = "main") -> Episode:
         )
         for n, v in enumerate(versions)
     )
-    return Episode(
-        "s",
-        1,
-        0,
-        "train/0",
-        0,
-        None,
-        {"a": Seat("direct", policy)},
-        turns,
-        (),
-        (),
-        {},
-        (),
-        End.TERMINATED,
-        None,
-    )
+    return recorded({"a": Seat("direct", policy)}, turns, scenario="s")
 
 
 def test_the_lag_of_an_episode_is_that_of_its_oldest_own_turn():

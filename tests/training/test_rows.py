@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gem_ma.kernel.episode import End, Episode, Seat
+from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.types import Action, Reply, Turn
 from gem_ma.training.learner.rows import rows
+from tests.plays import recorded
 
 
 class Table:
@@ -41,21 +42,7 @@ def turn(step: int, *replies: Reply, agent: str = "a") -> Turn:
 
 
 def episode(seed: int = 0) -> Episode:
-    return Episode(
-        "s",
-        1,
-        seed,
-        "train/0",
-        0,
-        None,
-        {"a": Seat(), "b": Seat()},
-        (),
-        (),
-        (),
-        {},
-        (),
-        End.TERMINATED,
-    )
+    return recorded({"a": Seat(), "b": Seat()}, scenario="s", seed=seed)
 
 
 def text(ids: Any) -> str:

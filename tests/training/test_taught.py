@@ -18,6 +18,7 @@ from gem_ma.runs.store import RunFolder
 from gem_ma.training.loop.attendants import LIMITS, Taught, cut_note
 from gem_ma.training.train import run_training
 from tests.broken_runs import Killed
+from tests.plays import recorded
 
 SMALL = (
     "train.steps=2",
@@ -126,21 +127,7 @@ def play(end: End, sampled: bool) -> Episode:
             (Reply(policy="main", token_ids=(1,) * sampled),),
         ),
     )
-    return Episode(
-        "game",
-        1,
-        0,
-        "train/0",
-        0,
-        None,
-        {"player_0": Seat("direct", "main")},
-        made,
-        (),
-        (),
-        {},
-        (),
-        end,
-    )
+    return recorded({"player_0": Seat("direct", "main")}, made, scenario="game", end=end)
 
 
 REASONS = {
@@ -201,7 +188,7 @@ def test_what_cuts_is_named(end: End) -> None:
 def _play(*turns: Turn, end: End = End.TERMINATED, paid: float = 0.0) -> Episode:
     cast = {"player_0": Seat("direct", "main"), "player_1": Seat("random_legal")}
     ledger = (Entry(0, "player_0", paid),)
-    return Episode("toy", 1, 0, "train/0", 0, None, cast, tuple(turns), (), (), {}, ledger, end)
+    return recorded(cast, tuple(turns), ledger, end=end)
 
 
 OTHER = Turn(0, "player_1", (), ("x",), (), Action("x"))

@@ -3,7 +3,6 @@ and for nobody else, in records, critics, views and the worlds of other librarie
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +17,6 @@ from pettingzoo import AECEnv, ParallelEnv
 from gem_ma import Ask, Game, Leave, Limits, Reward, Scenario, Tell, aec_env, credit, gym_env
 from gem_ma import parallel_env as our_parallel_env
 from gem_ma.config.learning import CriticSettings
-from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.kernel.episode import End, Episode, Seat
@@ -30,6 +28,7 @@ from gem_ma.testing import check_scenario
 from gem_ma.training.learner.critic import TableCritic
 from gem_ma.training.loop.updates import still_here
 from gem_ma.worlds import wrap
+from tests.plays import played_all
 
 
 class Chain(Scenario):
@@ -72,19 +71,15 @@ def played(world: Scenario, **limits: int) -> Episode:
     policies = {"main": Policy("main", engine, Sampling(max_tokens=4))}
     cast = {agent: Seat("direct", "main") for agent in world.agents}
 
-    async def go() -> list[Episode]:
-        plans = [Plan(world, cast, limits=Limits(**limits))]
-        return [episode async for episode in play_many(plans, policies, deterministic=True)]
+    plans = [Plan(world, cast, limits=Limits(**limits))]
 
-    return asyncio.run(go())[0]
+    return played_all(plans, policies, deterministic=True)[0]
 
 
 def bots(world: Scenario, *choices: str) -> Episode:
-    async def go() -> list[Episode]:
-        plans = [Plan(world, {agent: Seat("first_legal") for agent in world.agents})]
-        return [episode async for episode in play_many(plans)]
+    plans = [Plan(world, {agent: Seat("first_legal") for agent in world.agents})]
 
-    return asyncio.run(go())[0]
+    return played_all(plans)[0]
 
 
 ENDS = [

@@ -92,7 +92,7 @@ def test_noise_and_questions_of_a_server_change_nothing(
 
 def test_an_answer_that_cannot_be_read_is_named_when_it_is_waited_for_in_vain() -> None:
     game = played(server("half a letter", timeout_s=1))
-    text = "Error: McpError: no answer within 1 s; it sent what is no message: Invalid JSON"
+    text = "Error: McpError: no answer within 1 s; it sent something that is not a message: Invalid JSON"
     assert shown(game).startswith(text)
     game.close()
 
