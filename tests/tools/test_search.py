@@ -105,8 +105,8 @@ def test_a_text_that_stands_in_many_files_is_given_once(tmp_path: Path) -> None:
     ("data", "fault"),
     [
         (b"", r"the files of .* are empty"),
-        (b"\x7fELF\0\0", r"no text in UTF-8 \(1 of 2, the first is a\.txt\)"),
-        ("Größe".encode("latin-1"), r"no text in UTF-8 \(1 of 2, the first is a\.txt\)"),
+        (b"\x7fELF\0\0", r"not text in UTF-8 \(1 of 2, the first is a\.txt\)"),
+        ("Größe".encode("latin-1"), r"not text in UTF-8 \(1 of 2, the first is a\.txt\)"),
     ],
 )
 def test_files_that_are_no_text_are_one_line(tmp_path: Path, data: bytes, fault: str) -> None:
@@ -345,7 +345,7 @@ def test_a_folder_that_is_no_model_is_one_line(tmp_path: Path, model: Path) -> N
     texts = tmp_path / "texts"
     texts.mkdir()
     (texts / "a.txt").write_text("a")
-    with pytest.raises(ConfigError, match="no folder of an embedding model"):
+    with pytest.raises(ConfigError, match="not a folder of an embedding model"):
         Search(str(texts), model=str(texts))
     folder = Path(shutil.copytree(model, tmp_path / "model"))
     tokenizer = (folder / "tokenizer.json").read_text()
