@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import gzip
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -306,6 +307,15 @@ def test_the_store_loads_a_tau2_folder_by_its_content(tmp_path: Path) -> None:
 # -- flags ---------------------------------------------------------------------------------------
 
 
+def swap(tool: str, order_id: str, old: list[str], new: list[str]) -> tuple[str, dict[str, Any]]:
+    return tool, {
+        "order_id": order_id,
+        "item_ids": old,
+        "new_item_ids": new,
+        "payment_method_id": "paypal_1",
+    }
+
+
 @pytest.mark.parametrize(
     ("actions", "changes", "flags"),
     [
@@ -327,50 +337,12 @@ def test_the_store_loads_a_tau2_folder_by_its_content(tmp_path: Path) -> None:
         ),
         ([CANCEL], {"nl_assertions": [], "reward_basis": ["DB", "NL_ASSERTION"]}, ()),
         (
-            [
-                (
-                    "modify_pending_order_items",
-                    {
-                        "order_id": "#W1",
-                        "item_ids": ["I1", "I2"],
-                        "new_item_ids": ["I3", "I1"],
-                        "payment_method_id": "paypal_1",
-                    },
-                )
-            ],
+            [swap("modify_pending_order_items", "#W1", ["I1", "I2"], ["I3", "I1"])],
             {},
             ("order_sensitive",),
         ),
-        (
-            [
-                (
-                    "modify_pending_order_items",
-                    {
-                        "order_id": "#W1",
-                        "item_ids": ["I1", "I2"],
-                        "new_item_ids": ["I3", "I3"],
-                        "payment_method_id": "paypal_1",
-                    },
-                )
-            ],
-            {},
-            (),
-        ),
-        (
-            [
-                (
-                    "exchange_delivered_order_items",
-                    {
-                        "order_id": "#W2",
-                        "item_ids": ["I1", "I7"],
-                        "new_item_ids": ["I3", "I8"],
-                        "payment_method_id": "paypal_1",
-                    },
-                )
-            ],
-            {},
-            (),
-        ),
+        ([swap("modify_pending_order_items", "#W1", ["I1", "I2"], ["I3", "I3"])], {}, ()),
+        ([swap("exchange_delivered_order_items", "#W2", ["I1", "I7"], ["I3", "I8"])], {}, ()),
     ],
 )
 def test_flags_come_from_replaying_the_solution(
@@ -390,9 +362,6 @@ def tasks_of(path: Path, rows: Any, splits: Any = None) -> Callable[[], Any]:
     return lambda: list(Tau2Bench(folder(path, rows, splits)).tasks("base"))
 
 
-CRITERIA = "evaluation_criteria"
-
-
 @pytest.mark.parametrize(
     ("rows", "where"),
     [
@@ -400,7 +369,6 @@ CRITERIA = "evaluation_criteria"
         ([], "the file: expected a list of tasks, got an empty one"),
         ([5], "[0]: expected an object, got a number"),
         ([ROW, ROW], "[1].id: '0' is the id of an earlier task"),
-        ([changed(id=None)], "[0].id: expected a text, got null"),
         (
             [{key: value for key, value in ROW.items() if key != "id"}],
             "[0]: the field id is missing",
@@ -408,75 +376,6 @@ CRITERIA = "evaluation_criteria"
         (
             [{key: value for key, value in ROW.items() if key != "user_scenario"}],
             "[0]: the field user_scenario is missing",
-        ),
-        (
-            [changed(user_scenario__instructions=5)],
-            "[0].user_scenario.instructions: expected an object, got a number",
-        ),
-        (
-            [changed(user_scenario__instructions__reason_for_call=["x"])],
-            "[0].user_scenario.instructions.reason_for_call: expected a text, got a list",
-        ),
-        ([changed(user_scenario__persona=5)], "[0].user_scenario.persona: expected a text"),
-        ([changed(evaluation_criteria="x")], f"[0].{CRITERIA}: expected an object, got a text"),
-        (
-            [changed(evaluation_criteria__actions={})],
-            f"[0].{CRITERIA}.actions: expected a list, got an object",
-        ),
-        (
-            [changed(evaluation_criteria__actions__1__name=5)],
-            f"[0].{CRITERIA}.actions[1].name: expected a text, got a number",
-        ),
-        (
-            [changed(evaluation_criteria__actions__1__name="cancel_order")],
-            f"[0].{CRITERIA}.actions[1].name: there is no tool 'cancel_order'",
-        ),
-        (
-            [changed(evaluation_criteria__actions__1__name="think")],
-            f"[0].{CRITERIA}.actions[1].name: there is no tool 'think'",
-        ),
-        (
-            [changed(evaluation_criteria__actions__0__arguments=[])],
-            f"[0].{CRITERIA}.actions[0].arguments: expected an object, got a list",
-        ),
-        (
-            [changed(evaluation_criteria__actions__0__compare_args=[5])],
-            f"[0].{CRITERIA}.actions[0].compare_args[0]: expected a text",
-        ),
-        (
-            [changed(evaluation_criteria__actions__0__requestor="robot")],
-            f"[0].{CRITERIA}.actions[0].requestor: expected one of assistant, user",
-        ),
-        (
-            [changed(evaluation_criteria__communicate_info=[5])],
-            f"[0].{CRITERIA}.communicate_info[0]: expected a text, got a number",
-        ),
-        (
-            [changed(evaluation_criteria__nl_assertions="x")],
-            f"[0].{CRITERIA}.nl_assertions: expected a list, got a text",
-        ),
-        (
-            [changed(evaluation_criteria__reward_basis=["DB", "MOOD"])],
-            f"[0].{CRITERIA}.reward_basis[1]: expected one of DB, ENV_ASSERTION",
-        ),
-        (
-            [changed(evaluation_criteria__env_assertions=[{}])],
-            f"[0].{CRITERIA}.env_assertions[0]: the field func_name is missing",
-        ),
-        (
-            [changed(initial_state={"message_history": [{"role": "user"}]})],
-            "[0].initial_state.message_history: expected null",
-        ),
-        (
-            [changed(initial_state={"initialization_data": {"user_data": {"x": 1}}})],
-            "[0].initial_state.initialization_data.user_data: expected null",
-        ),
-        (
-            [changed(initial_state={"initialization_data": {"agent_data": {"flights": {}}}})],
-            (
-                "[0].initial_state.initialization_data.agent_data.flights: expected one of users,"
-                " orders, products"
-            ),
         ),
         (
             [
@@ -500,24 +399,74 @@ CRITERIA = "evaluation_criteria"
             ],
             "task 0.initial_state: initialization_actions[0]: Error: User not found",
         ),
-        (
-            [
-                changed(
-                    initial_state={
-                        "initialization_actions": [
-                            {"env_type": "user", "func_name": "get_user_details", "arguments": {}}
-                        ]
-                    }
-                )
-            ],
-            "[0].initial_state.initialization_actions[0].env_type: the customer has no tools",
-        ),
     ],
 )
-def test_a_wrong_task_names_file_place_and_field(tmp_path: Path, rows: Any, where: str) -> None:
+def test_a_wrong_task_names_file_and_place(tmp_path: Path, rows: Any, where: str) -> None:
     with pytest.raises(DataError) as error:
         tasks_of(tmp_path, rows)()
     one_line(error, str(tmp_path / "tau2/domains/retail/tasks.json"), "scenario.data", where)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "what"),
+    [
+        ("id", None, ": expected a text, got null"),
+        ("user_scenario.instructions", 5, ": expected an object, got a number"),
+        ("user_scenario.instructions.reason_for_call", ["x"], ": expected a text, got a list"),
+        ("user_scenario.persona", 5, ": expected a text"),
+        ("evaluation_criteria", "x", ": expected an object, got a text"),
+        ("evaluation_criteria.actions", {}, ": expected a list, got an object"),
+        ("evaluation_criteria.actions[1].name", 5, ": expected a text, got a number"),
+        (
+            "evaluation_criteria.actions[1].name",
+            "cancel_order",
+            ": there is no tool 'cancel_order'",
+        ),
+        ("evaluation_criteria.actions[1].name", "think", ": there is no tool 'think'"),
+        ("evaluation_criteria.actions[0].arguments", [], ": expected an object, got a list"),
+        ("evaluation_criteria.actions[0].compare_args", [5], "[0]: expected a text"),
+        ("evaluation_criteria.actions[0].requestor", "robot", ": expected one of assistant, user"),
+        ("evaluation_criteria.communicate_info", [5], "[0]: expected a text, got a number"),
+        ("evaluation_criteria.nl_assertions", "x", ": expected a list, got a text"),
+        (
+            "evaluation_criteria.reward_basis",
+            ["DB", "MOOD"],
+            "[1]: expected one of DB, ENV_ASSERTION",
+        ),
+        ("evaluation_criteria.env_assertions", [{}], "[0]: the field func_name is missing"),
+        (
+            "initial_state",
+            {"message_history": [{"role": "user"}]},
+            ".message_history: expected null",
+        ),
+        (
+            "initial_state",
+            {"initialization_data": {"user_data": {"x": 1}}},
+            ".initialization_data.user_data: expected null",
+        ),
+        (
+            "initial_state",
+            {"initialization_data": {"agent_data": {"flights": {}}}},
+            ".initialization_data.agent_data.flights: expected one of users, orders, products",
+        ),
+        (
+            "initial_state",
+            {
+                "initialization_actions": [
+                    {"env_type": "user", "func_name": "get_user_details", "arguments": {}}
+                ]
+            },
+            ".initialization_actions[0].env_type: the customer has no tools",
+        ),
+    ],
+)
+def test_a_wrong_field_of_a_task_is_named(
+    tmp_path: Path, place: str, value: Any, what: str
+) -> None:
+    row = changed(**{"__".join(re.findall(r"\w+", place)): value})
+    with pytest.raises(DataError) as error:
+        tasks_of(tmp_path, [row])()
+    one_line(error, str(tmp_path / "tau2/domains/retail/tasks.json"), f"[0].{place}{what}")
 
 
 @pytest.mark.parametrize(

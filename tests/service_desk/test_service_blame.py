@@ -189,131 +189,67 @@ def used(value: str) -> Event:
     )
 
 
+MISSING = {"verdict": replace(LOST, missing=("5",))}
+CONSENT = {"findings": [HARD]}
+NUMBER = {"findings": [Violation(2, "UNFOUNDED", True, "7")]}
+
+
 @pytest.mark.parametrize(
     ("given", "side", "cause"),
     [
         # the first event wins
-        ({"findings": [HARD], "faults": [fault("loop", 9)]}, "assistant", "CONSENT"),
-        ({"findings": [HARD], "faults": [fault("confirm_wrong", 4)]}, "user", "confirm_wrong"),
+        ({**CONSENT, "faults": [fault("loop", 9)]}, "assistant", "CONSENT"),
+        ({**CONSENT, "faults": [fault("confirm_wrong", 4)]}, "user", "confirm_wrong"),
         # at one step it is the user's
-        ({"findings": [HARD], "faults": [fault("off_task", 5)]}, "user", "off_task"),
-        ({"findings": [], "faults": [], "undone": [UNDONE]}, "assistant", "undue_refusal"),
+        ({**CONSENT, "faults": [fault("off_task", 5)]}, "user", "off_task"),
+        ({"undone": [UNDONE]}, "assistant", "undue_refusal"),
         # what is certain goes first
-        ({"findings": [HARD], "faults": [], "undone": [UNDONE]}, "assistant", "CONSENT"),
-        (
-            {"findings": [replace(HARD, hard=False, code="UNREAD")], "faults": []},
-            "assistant",
-            "not_served",
-        ),
-        ({"findings": [], "faults": [fault("copy", 0)]}, "assistant", "not_served"),
+        ({**CONSENT, "undone": [UNDONE]}, "assistant", "CONSENT"),
+        ({"findings": [replace(HARD, hard=False, code="UNREAD")]}, "assistant", "not_served"),
+        ({"faults": [fault("copy", 0)]}, "assistant", "not_served"),
         # it left a question open
         (
-            {
-                "findings": [],
-                "faults": [],
-                "outcome": ended("settled", "user", Event(4, "said", "assistant", text="Who?")),
-            },
+            {"outcome": ended("settled", "user", Event(4, "said", "assistant", text="Who?"))},
             "user",
             "early_stop",
         ),
         # nobody used it
-        (
-            {"findings": [], "faults": [fault("hallucinated_slot", 0, "order_id: #W9")]},
-            "assistant",
-            "not_served",
-        ),
+        ({"faults": [fault("hallucinated_slot", 0, "order_id: #W9")]}, "assistant", "not_served"),
         (
             {
-                "findings": [],
                 "faults": [fault("hallucinated_slot", 0, "order_id: #W9")],
                 "outcome": ended("gave_up", "user", used("#W9")),
             },
             "user",
             "hallucinated_slot",
         ),
+        ({"strays": [Violation(6, "wrong_write", True, "x")]}, "assistant", "wrong_write"),
+        ({"flags": ("order_sensitive",)}, "environment", "order_sensitive"),
+        ({"outcome": Outcome("limit")}, "assistant", "limit"),
+        ({**MISSING}, "assistant", "missing_fact"),
+        ({**MISSING, "outcome": left("I do not know."), "loose": ["5"]}, "user", "not_asked"),
+        ({**MISSING, "outcome": left("Cancel it.")}, "assistant", "missing_fact"),
         (
-            {"findings": [], "faults": [], "strays": [Violation(6, "wrong_write", True, "x")]},
-            "assistant",
-            "wrong_write",
-        ),
-        (
-            {"findings": [], "faults": [], "flags": ("order_sensitive",)},
-            "environment",
-            "order_sensitive",
-        ),
-        ({"findings": [], "faults": [], "outcome": Outcome("limit")}, "assistant", "limit"),
-        (
-            {"findings": [], "faults": [], "verdict": replace(LOST, missing=("5",))},
+            {**MISSING, "outcome": left("How much is it?"), "loose": ["5"]},
             "assistant",
             "missing_fact",
         ),
         (
-            {
-                "findings": [],
-                "faults": [],
-                "verdict": replace(LOST, missing=("5",)),
-                "outcome": left("I do not know."),
-                "loose": ["5"],
-            },
-            "user",
-            "not_asked",
-        ),
-        (
-            {
-                "findings": [],
-                "faults": [],
-                "verdict": replace(LOST, missing=("5",)),
-                "outcome": left("Cancel it."),
-            },
-            "assistant",
-            "missing_fact",
-        ),
-        (
-            {
-                "findings": [],
-                "faults": [],
-                "verdict": replace(LOST, missing=("5",)),
-                "outcome": left("How much is it?"),
-                "loose": ["5"],
-            },
-            "assistant",
-            "missing_fact",
-        ),
-        (
-            {
-                "findings": [],
-                "faults": [],
-                "verdict": replace(LOST, parts={"database": True, "facts": True, "outcome": False}),
-            },
+            {"verdict": replace(LOST, parts={"database": True, "facts": True, "outcome": False})},
             "user",
             "wrong_end",
         ),
-        (
-            {"findings": [], "faults": [], "end": End.FAILED, "verdict": None, "outcome": None},
-            "infrastructure",
-            "failed",
-        ),
-        ({"findings": [], "faults": [], "end": End.TIMEOUT}, "infrastructure", "timeout"),
-        ({"findings": [], "faults": [], "end": End.MAX_TOKENS}, "environment", "max_tokens"),
-        ({"findings": [HARD], "faults": [], "end": End.MAX_STEPS}, "assistant", "CONSENT"),
+        ({"end": End.FAILED, "verdict": None, "outcome": None}, "infrastructure", "failed"),
+        ({"end": End.TIMEOUT}, "infrastructure", "timeout"),
+        ({"end": End.MAX_TOKENS}, "environment", "max_tokens"),
+        ({**CONSENT, "end": End.MAX_STEPS}, "assistant", "CONSENT"),
         # a number lost nothing
-        (
-            {
-                "findings": [Violation(2, "UNFOUNDED", True, "7")],
-                "faults": [fault("loop", 9)],
-            },
-            "user",
-            "loop",
-        ),
-        (
-            {"findings": [Violation(2, "UNFOUNDED", True, "7")], "faults": []},
-            "assistant",
-            "UNFOUNDED",
-        ),
+        ({**NUMBER, "faults": [fault("loop", 9)]}, "user", "loop"),
+        ({**NUMBER}, "assistant", "UNFOUNDED"),
     ],
 )
 def test_the_first_critical_event_decides(given: dict[str, Any], side: str, cause: str) -> None:
-    given = {"verdict": LOST, "outcome": ended(), **given}
+    given = {"findings": [], "faults": [], "verdict": LOST, "outcome": ended(), **given}
     found = blame(
         given.pop("findings"),
         given.pop("faults"),
