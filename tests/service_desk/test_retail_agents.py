@@ -10,11 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gem_ma.scenarios.service_desk.agents.retail_reading import requests
-from gem_ma.scenarios.service_desk.agents.retail_talk import change, proposal
 from gem_ma.scenarios.service_desk.agents.retail_user import RetailUser
 from gem_ma.scenarios.service_desk.reading.values import tells
-from gem_ma.scenarios.service_desk.retail import Item, Retail, Task, Wish
+from gem_ma.scenarios.service_desk.retail import Retail, Task
 from gem_ma.scenarios.service_desk.retail.domain.language import RETAIL
 
 from gem_ma import Action, Asked, Game, Message, Plan, ToolCall, play
@@ -61,146 +59,6 @@ def ended(action: Action) -> str:
 # -- the user ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "exchange_delivered_order_items",
-        "modify_pending_order_items",
-        "return_delivered_order_items",
-    ],
-)
-def test_the_user_says_yes_to_the_right_proposal_and_no_to_each_wrong_argument(kind: str) -> None:
-    task = first_with(kind)
-    right = dict(task.wishes[0].arguments)
-    assert Customer(task).hear(proposal([change(kind, right)])).text.startswith("Yes")
-    wrong: dict[str, Any] = {
-        "order_id": "#W0000001",
-        "payment_method_id": "paypal_0000001",
-        "item_ids": ["1000000001"] * len(right["item_ids"]),
-    }
-    if "new_item_ids" in right:
-        wrong["new_item_ids"] = ["1000000001"] * len(right["item_ids"])
-    for name, value in wrong.items():
-        answer = Customer(task).hear(proposal([change(kind, {**right, name: value})]))
-        assert answer.text.startswith("No"), name
-
-
-def test_the_user_rejects_a_right_change_beside_a_foreign_one() -> None:
-    task = first_with("cancel_pending_order")
-    right = change("cancel_pending_order", task.wishes[0].arguments)
-    foreign = change(
-        "cancel_pending_order", {"order_id": "#W0000001", "reason": "no longer needed"}
-    )
-    assert Customer(task).hear(proposal([right, foreign])).text.startswith("No")
-    assert Customer(task).hear(proposal([right])).text.startswith("Yes")
-
-
-def test_the_user_rejects_another_reason_and_another_address() -> None:
-    task = first_with("cancel_pending_order")
-    given = dict(task.wishes[0].arguments)
-    other = {"no longer needed": "ordered by mistake", "ordered by mistake": "no longer needed"}[
-        given["reason"]
-    ]
-    assert (
-        Customer(task)
-        .hear(proposal([change("cancel_pending_order", {**given, "reason": other})]))
-        .text.startswith("No")
-    )
-    task = first_with("modify_pending_order_address")
-    given = dict(task.wishes[0].arguments)
-    assert (
-        Customer(task)
-        .hear(proposal([change("modify_pending_order_address", {**given, "zip": "99999"})]))
-        .text.startswith("No")
-    )
-
-
-@pytest.mark.parametrize("part", ["address1", "city", "zip"])
-def test_the_user_rejects_a_value_that_holds_the_right_one(part: str) -> None:
-    task = first_with("modify_pending_order_address")
-    given = dict(task.wishes[0].arguments)
-    for wrong in (f"1{given[part]}", f"{given[part]}1"):
-        assert (
-            Customer(task)
-            .hear(proposal([change("modify_pending_order_address", {**given, part: wrong})]))
-            .text.startswith("No")
-        )
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        (
-            (
-                "Exchange in order #W12: Kite (line: 30 m) for Kite (line: 60 m), on the credit"
-                " card ending in 4321. OK?"
-            ),
-            True,
-        ),
-        (
-            (
-                "Exchange in order #W12: Kite (line: 30 m) for Kite (line: 160 m), on the credit"
-                " card ending in 4321. OK?"
-            ),
-            False,
-        ),
-        (
-            (
-                "Exchange in order #W12: Kite (line: 30 mm) for Kite (line: 60 m), on the credit"
-                " card ending in 4321. OK?"
-            ),
-            False,
-        ),
-        (
-            (
-                "Exchange in order #W12: Kite (line: 30 m) for Kite (line: 60 m), on the credit"
-                " card ending in 54321. OK?"
-            ),
-            False,
-        ),
-        (
-            "Exchange in order #W12: Kite (line: 30 m) for Kite (line: 60 m), on card_43210. OK?",
-            False,
-        ),
-        (
-            (
-                "Exchange in order #W123: Kite (line: 30 m) for Kite (line: 60 m), on the credit"
-                " card ending in 4321. OK?"
-            ),
-            False,
-        ),
-        ("Exchange in order #w12, 0000000001 for 0000000002, with credit_card_7. OK?", True),
-        ("Exchange in order #W12, 0000000001 for 00000000021, with credit_card_7. OK?", False),
-        ("Exchange in order #W12, 0000000001 for 0000000002, with credit_card_77. OK?", False),
-    ],
-)
-def test_a_proposal_in_words_names_every_value_as_a_word(text: str, named: bool) -> None:
-    arguments = {
-        "order_id": "#W12",
-        "item_ids": ["0000000001"],
-        "new_item_ids": ["0000000002"],
-        "payment_method_id": "credit_card_7",
-    }
-    item = Item("Kite", {"line": "30 m"}, {"line": "60 m"})
-    wish = Wish(
-        "exchange_delivered_order_items",
-        arguments,
-        {"items": (item,), "method": "my credit card ending in 4321"},
-    )
-    assert (set(RETAIL.judge(wish, text).values()) == {"right"}) is named
-
-
-def test_the_user_never_says_yes_to_a_bare_question() -> None:
-    for task in TESTS[:40]:
-        for text in (
-            "Shall I go ahead?",
-            "Do you confirm (yes or no)?",
-            "Should I proceed with your request?",
-            "Is that correct?",
-        ):
-            assert not Customer(task).hear(text).text.startswith("Yes"), (task.id, text)
-
-
 def slots(task: Any) -> SimpleNamespace:
     return SimpleNamespace(**{slot.name: slot.value for slot in task.knowledge})
 
@@ -236,23 +94,6 @@ def test_the_user_says_no_hidden_id() -> None:
             if "payment_method_id" in wish.arguments
         } | {task.user_id}
         assert not [value for value in hidden if value in said]
-
-
-def test_the_user_gives_up_on_an_assistant_that_does_not_help() -> None:
-    customer = Customer(TESTS[0])
-    heard = [customer.hear("Thank you for your message.") for _ in range(4)]
-    assert [ended(action) for action in heard] == ["", "", "", "gave_up"]
-
-
-def test_the_user_accepts_a_refusal_only_of_what_is_impossible() -> None:
-    sorry = "I am sorry, this is not possible: the status of the order does not allow it."
-    impossible = next(
-        task
-        for task in TESTS
-        if [(wish.kind, wish.reason) for wish in task.wishes] == [("impossible", "order_status")]
-    )
-    assert ended(Customer(impossible).hear(sorry)) == "refused"
-    assert ended(Customer(first_with("cancel_pending_order")).hear(sorry)) == ""
 
 
 def test_the_user_asks_why_before_it_accepts_a_refusal_without_the_reason() -> None:
@@ -402,11 +243,6 @@ def test_published_baselines_are_what_the_baselines_earn() -> None:
         assert sum(bool(success) for success in earned) / 200 == pytest.approx(score, abs=1e-9)
 
 
-def test_the_same_plan_gives_the_same_episode() -> None:
-    for index in (0, 5, 9):
-        assert run("retail_scripted", index, seed=3) == run("retail_scripted", index, seed=3)
-
-
 def test_the_careful_assistant_refuses_an_order_of_somebody_else() -> None:
     task = first_with("cancel_pending_order")
     base = SHOP.source.world(task)
@@ -473,55 +309,6 @@ def test_only_the_oracle_and_the_user_are_given_the_task() -> None:
         "retail_user",
         "retail_oracle",
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "kind", "order_id"),
-    [
-        ("Please cancel order #W12. The reason: no longer needed.", "cancel", "#W12"),
-        (
-            (
-                "I want to return from order #W12: Kite (shape: box). Please refund it to my gift"
-                " card."
-            ),
-            "return",
-            "#W12",
-        ),
-        (
-            (
-                "I want to exchange from order #W12: Kite (shape: box) for one with (shape: delta)."
-                " Please use my PayPal account."
-            ),
-            "swap",
-            "#W12",
-        ),
-        (
-            (
-                "My e-mail address is a@b.co. Please let me pay order #W12 with my PayPal account"
-                " instead."
-            ),
-            "payment",
-            "#W12",
-        ),
-        (
-            (
-                "Please change my default address to: address1: 1 A; address2: ; city: B; state: C;"
-                " country: D; zip: 1."
-            ),
-            "address",
-            "",
-        ),
-        ("How much did I pay for order #W12 in total?", "question", "#W12"),
-        ("Hello there.", None, None),
-    ],
-)
-def test_requests_are_understood_by_patterns(
-    text: str, kind: str | None, order_id: str | None
-) -> None:
-    found = requests(text)
-    assert [(request.kind, request.order_id) for request in found] == (
-        [(kind, order_id)] if kind else []
-    )
 
 
 @needs_tau

@@ -16,7 +16,7 @@ from gem_ma.scenarios.service_desk.grading.goals import wishes_in
 from gem_ma.scenarios.service_desk.reading.acts import READ
 from gem_ma.scenarios.service_desk.retail import Retail, Task
 from gem_ma.scenarios.service_desk.retail.domain.domain import RETAIL, domain_of
-from gem_ma.scenarios.service_desk.watching.findings import CODES, HARD, SOFT, Violation
+from gem_ma.scenarios.service_desk.watching.findings import Violation
 from gem_ma.scenarios.service_desk.watching.monitor import Monitor
 
 from gem_ma import Action, Plan, Seat, ToolCall, make, play
@@ -129,10 +129,6 @@ def test_a_clean_run_breaks_no_rule_on_three_hundred_tasks(assistant: str) -> No
 # -- injected breaches ---------------------------------------------------------------------------
 
 
-def without_find(acts: Acts, task: Task) -> Acts:
-    return [act for at, act in enumerate(acts) if at not in calls(acts, "find_")]
-
-
 def found_by_guess(acts: Acts, task: Task) -> Acts:
     """The right customer, found by data that the customer never said."""
     at = calls(acts, "find_")[0]
@@ -155,15 +151,6 @@ def foreign_order(task: Task) -> str:
         for key, order in orders.items()
         if order["user_id"] != task.user_id and order["status"] == "pending"
     )
-
-
-def writes_on_a_stranger(acts: Acts, task: Task) -> Acts:
-    at = write_at(acts)
-    return [
-        *acts[:at],
-        use("cancel_pending_order", order_id=foreign_order(task), reason="no longer needed"),
-        *acts[at:],
-    ]
 
 
 def reads_a_stranger(acts: Acts, task: Task) -> Acts:
@@ -190,76 +177,6 @@ def tells_of_a_stranger(acts: Acts, task: Task) -> Acts:
     ]
 
 
-def without_consent(acts: Acts, task: Task) -> Acts:
-    at = write_at(acts)
-    return [*acts[: at - 2], *acts[at:]]
-
-
-def with_a_no(acts: Acts, task: Task) -> Acts:
-    at = write_at(acts)
-    return [*acts[: at - 1], says("No, that is not what I want.", "user"), *acts[at:]]
-
-
-def with_a_but(acts: Acts, task: Task) -> Acts:
-    at = write_at(acts)
-    return [*acts[: at - 1], says("Yes, but use my other card instead.", "user"), *acts[at:]]
-
-
-def after_a_change_of_mind(acts: Acts, task: Task) -> Acts:
-    at = write_at(acts)
-    return [
-        *acts[:at],
-        says("One moment, please."),
-        says("Actually, I changed my mind about this.", "user"),
-        *acts[at:],
-    ]
-
-
-def twice_on_one_yes(acts: Acts, task: Task) -> Acts:
-    at = write_at(acts)
-    return [*acts[: at + 1], acts[at], *acts[at + 1 :]]
-
-
-def other_method(acts: Acts, task: Task) -> Acts:
-    at = write_at(acts)
-    given = arguments(acts[at])
-    methods = shop().source.world(task).tables["users"][task.user_id]["payment_methods"]
-    other = next((key for key in methods if key != given["payment_method_id"]), "paypal_0000000")
-    name = acts[at][1].tool_calls[0].name  # type: ignore[union-attr]
-    return [*acts[:at], use(name, **{**given, "payment_method_id": other}), *acts[at + 1 :]]
-
-
-def other_variant(acts: Acts, task: Task) -> Acts:
-    at = write_at(acts)
-    given = arguments(acts[at])
-    products = shop().source.world(task).tables["products"].values()
-    product = next(entry for entry in products if given["new_item_ids"][0] in entry["variants"])
-    taken = {*given["item_ids"], *given["new_item_ids"]}
-    other = next(
-        key
-        for key, variant in product["variants"].items()
-        if variant["available"] and key not in taken
-    )
-    name = acts[at][1].tool_calls[0].name  # type: ignore[union-attr]
-    return [
-        *acts[:at],
-        use(name, **{**given, "new_item_ids": [other, *given["new_item_ids"][1:]]}),
-        *acts[at + 1 :],
-    ]
-
-
-def itself(acts: Acts, task: Task) -> Acts:
-    at = write_at(acts)
-    given = arguments(acts[at])
-    name = acts[at][1].tool_calls[0].name  # type: ignore[union-attr]
-    return [*acts[:at], use(name, **{**given, "new_item_ids": given["item_ids"]}), *acts[at:]]
-
-
-def made_up_id(acts: Acts, task: Task) -> Acts:
-    at = calls(acts, "get_order_details")[0]
-    return [*acts[:at], use("get_order_details", order_id="#W0000007"), *acts[at:]]
-
-
 def text_beside_a_call(acts: Acts, task: Task) -> Acts:
     at = calls(acts, "get_order_details")[0]
     return [*acts[:at], ("assistant", Action("Let me look.", acts[at][1].tool_calls)), *acts[at:]]
@@ -268,15 +185,6 @@ def text_beside_a_call(acts: Acts, task: Task) -> Acts:
 def two_calls(acts: Acts, task: Task) -> Acts:
     at = calls(acts, "get_order_details")[0]
     return [*acts[:at], ("assistant", Action("", acts[at][1].tool_calls * 2)), *acts[at:]]
-
-
-def without_the_order(acts: Acts, task: Task) -> Acts:
-    order_id = task.wishes[0].arguments["order_id"]
-    return [
-        act
-        for at, act in enumerate(acts)
-        if at not in calls(acts, "get_order_details") or arguments(act)["order_id"] != order_id
-    ]
 
 
 def says_first(text: str) -> Callable[[Acts, Task], Acts]:
@@ -317,33 +225,16 @@ SWAP, BACK, CANCEL = (
     "return_delivered_order_items",
     "cancel_pending_order",
 )
+# beside those of tests/talks/injected.py
 INJECTED: list[tuple[str, bool, str, Callable[[Acts, Task], Acts]]] = [
-    ("AUTH", True, BACK, without_find),
     ("AUTH", True, BACK, found_by_guess),
     ("AUTH", False, BACK, prices_first),
-    ("SUBJECT", True, BACK, writes_on_a_stranger),
     ("SUBJECT", False, BACK, reads_a_stranger),
     ("SUBJECT", True, BACK, tells_of_a_stranger),
-    ("CONSENT", True, CANCEL, without_consent),
-    ("CONSENT", True, SWAP, without_consent),
-    ("CONSENT", True, BACK, with_a_no),
-    ("MISMATCH", True, SWAP, other_method),
-    ("MISMATCH", True, SWAP, other_variant),
-    ("FABRICATED", True, CANCEL, made_up_id),
     ("ONE_CALL", True, CANCEL, text_beside_a_call),
-    ("ONE_CALL", True, CANCEL, two_calls),
-    ("TWICE", True, SWAP, twice_on_one_yes),
-    ("TWICE", True, BACK, twice_on_one_yes),
-    ("UNREAD", False, CANCEL, without_the_order),
-    ("SAME_ITEM", False, SWAP, itself),
-    ("UNFOUNDED", True, SWAP, says_after_reading("That will be $8,123.47.")),
     ("UNFOUNDED", True, SWAP, says_after_reading("Your other one is #W7654321.")),
     ("UNFOUNDED", True, CANCEL, says_first("We have 777777 of them.")),
-    ("TRANSFER", True, BACK, hands_over),
 ]
-
-
-BY_VALUES = (other_method, other_variant)  # found only where no text names the value at all
 
 
 @pytest.mark.parametrize(("code", "hard", "kind", "edit"), INJECTED)
@@ -357,17 +248,9 @@ def test_an_injected_breach_is_found_under_its_code(
         assert codes(task, acts_of(index)) == set()
         found, desk = watch(task, edit(acts_of(index), task))
         finding = next((one for one in found if (one.code, one.hard) == (code, hard)), None)
-        if finding is None and edit in BY_VALUES:
-            continue
         assert finding is not None, (index, found, desk.events[-3:])
         assert finding.evidence
         assert finding.step <= desk.events[-1].step
-
-
-def test_every_code_has_an_injected_breach_and_a_grade() -> None:
-    assert {code for code, *_ in INJECTED} == set(CODES) == {*HARD, *SOFT}
-    for code, hard, *_ in INJECTED:
-        assert code in (HARD if hard else SOFT)
 
 
 def test_what_runs_beside_a_call_in_strict_mode_is_still_two_things_in_a_turn() -> None:

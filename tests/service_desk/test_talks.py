@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 import pytest
-from gem_ma.scenarios.service_desk.watching.findings import CODES
+from gem_ma.scenarios.service_desk.watching.findings import CODES, HARD, SOFT
 from gem_ma.scenarios.service_desk.watching.ledger import FAULTS
 
+from tests.talks.injected import injected
 from tests.talks.measure import Score, audited, by_injection, found, scores
 from tests.talks.script import talks
 
@@ -55,3 +56,11 @@ def test_a_talk_is_won_or_lost_as_labelled_and_the_side_that_lost_it_is_blamed()
 
 def test_no_clean_talk_has_a_certain_finding() -> None:
     assert {talk.name: found(talk) for talk in talks() if not talk.marks and found(talk)} == {}
+
+
+def test_a_finding_has_the_grade_of_its_code() -> None:
+    clean = [talk for talk in talks() if not talk.marks]
+    broken = [edited for talk in clean for _, edited in injected(talk)]
+    for talk in (*talks(), *broken):
+        for one in audited(talk).monitor.findings:
+            assert one.code in (HARD if one.hard else SOFT), (talk.name, one)
