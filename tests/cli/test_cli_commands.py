@@ -2,16 +2,12 @@
 its own."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
-import click
 import pytest
 
-from gem_ma.cli.main import COMMANDS, group, main
+from gem_ma.cli.main import main
 from gem_ma.cli.stopping import exit_code
 from gem_ma.kernel.errors import (
     ConfigError,
@@ -22,7 +18,7 @@ from gem_ma.kernel.errors import (
     SchemaError,
     StoreError,
 )
-from tests.command_line import ROOT, SLOWLY, environment, gem_ma, signalled
+from tests.command_line import ROOT, SLOWLY, gem_ma, signalled
 
 LEARN = (
     "train",
@@ -37,53 +33,6 @@ LEARN = (
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "slowly.py").write_text(SLOWLY)
     return tmp_path
-
-
-def test_the_start_imports_nothing_heavy(tmp_path: Path) -> None:
-    code = (
-        "import sys; from gem_ma.cli.main import main; main(['--help']); print([m for m in"
-        " sys.modules if m.split('.')[0] in HEAVY])"
-    )
-    heavy = (
-        "HEAVY = {'numpy', 'torch', 'transformers', 'pettingzoo', 'gymnasium', 'pydantic', 'rich',"
-        " 'yaml', 'openai'}; "
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", heavy + code],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.splitlines()[-1] == "[]", done.stderr
-    for name in COMMANDS:
-        assert f"\n  {name} " in done.stdout
-
-
-def test_help_costs_little_cpu(tmp_path: Path) -> None:
-    before = os.times()
-    gem_ma("--help", cwd=tmp_path)
-    after = os.times()
-    # 0.08 where nothing else runs
-    assert (
-        after.children_user + after.children_system - before.children_user - before.children_system
-        < 0.6
-    )
-
-
-@pytest.mark.parametrize("name", ["run", "train", "study", "check", "list", "show", "resume"])
-def test_every_command_has_help_with_an_example_and_json(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([name, "--help"]) == 0
-    printed = capsys.readouterr().out
-    assert f"gem-ma {name} " in printed.split("Example")[1] and "--json" in printed
-
-
-def test_every_command_is_a_click_command_named_as_typed() -> None:
-    for name in ("run", "train", "study", "check", "list", "show", "resume"):
-        command = group.get_command(click.Context(group), name)
-        assert isinstance(command, click.Command)
 
 
 @pytest.mark.parametrize(

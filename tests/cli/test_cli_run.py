@@ -191,39 +191,6 @@ def test_failed_episodes_cost_the_exit_code_and_stand_beside_the_score(folder: P
     assert len(lines(folder / "out" / "episodes.jsonl")) == 12 + failed
 
 
-def test_other_settings_are_refused_in_the_same_folder_and_fresh_puts_it_aside(
-    folder: Path,
-) -> None:
-    gem_ma("run", "bots.yaml", "--out", "out", cwd=folder)
-    other = gem_ma("run", "bots.yaml", "run.seed=1", "--out", "out", cwd=folder)
-    assert (
-        other.returncode == 2
-        and "run.seed (was 0, now 1)" in other.stderr
-        and other.stderr.count("\n") == 1
-    )
-    assert (
-        gem_ma(
-            "run", "bots.yaml", "-j", "1", "run.max_failed=3", "--out", "out", cwd=folder
-        ).returncode
-        == 0
-    )
-    assert (
-        gem_ma("run", "bots.yaml", "run.seed=1", "--out", "out", "--fresh", cwd=folder).returncode
-        == 0
-    )
-    assert (folder / "out.old-1" / "episodes.jsonl").exists()
-
-
-def test_concurrency_changes_no_episode(folder: Path) -> None:
-    for name, jobs in (("one", 1), ("many", 32)):
-        gem_ma("run", "kuhn_poker", "-n", "30", "-j", jobs, "--out", name, cwd=folder)
-    one, many = (
-        {json.dumps(line["id"]): line for line in lines(folder / name / "episodes.jsonl")}
-        for name in ("one", "many")
-    )
-    assert one == many and len(one) == 30
-
-
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )

@@ -77,24 +77,6 @@ def test_a_config_may_be_a_name_a_loaded_one_or_made_in_python(tmp_path: Path) -
         gem_ma.load_config(loaded, ["run.seed=8"])
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: gem_ma.train("dilemma"), "no section `train:`"),
-        (lambda: gem_ma.train("kuhn_table", ["train.policies=[mian]"]), "mian"),
-        (lambda: gem_ma.run("nothing_like_it"), "nothing_like_it"),
-        (lambda: gem_ma.run("retail_matrix"), "gem-ma study"),
-    ],
-)
-def test_what_a_command_would_print_is_raised(
-    call: Any, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(gem_ma.ConfigError, match=words):
-        call()
-    assert list(tmp_path.iterdir()) == []  # no folder is left behind
-
-
 def test_one_override_may_be_a_text() -> None:
     assert gem_ma.load_config("kuhn_poker", "run.seed=3").config.run.seed == 3
     with pytest.raises(gem_ma.ConfigError, match="got 'zz'"):

@@ -47,16 +47,6 @@ def test_last_after_the_end_says_so() -> None:
         env.last()
 
 
-def test_an_unknown_agent_is_refused_and_changes_nothing() -> None:
-    env = parallel_env("dilemma")
-    env.reset(seed=1)
-    with pytest.raises(
-        ActionError, match="no agent is called 'other'; they are player_0, player_1"
-    ):
-        env.step({"player_0": "defect", "player_1": "defect", "other": "defect"})
-    assert env.game.step == 0 and not env.game.turns
-
-
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_copy_shares_no_game(view: Callable[..., Any]) -> None:
     env = view("dilemma")

@@ -145,27 +145,6 @@ def kinds(text: str) -> list[str]:
     ]
 
 
-def test_the_canonical_form_one_or_several_with_text_around() -> None:
-    assert parse_tool_calls(tagged(call(x=1))) == ("", (ToolCall("call_0", "f", {"x": 1}),))
-    rest, calls = parse_tool_calls(
-        "Before. " + tagged(call("f"), call("g", y=[1, {"z": None}])) + " After."
-    )
-    assert rest == "Before.  After." and calls == (
-        ToolCall("call_0", "f", {}),
-        ToolCall("call_1", "g", {"y": [1, {"z": None}]}),
-    )
-    assert parse_tool_calls(f"<tool_call>{call()}</tool_call>")[1] == (ToolCall("call_0", "f", {}),)
-
-
-def test_an_end_tag_may_be_missing_and_the_text_after_is_kept() -> None:
-    assert parse_tool_calls(f"Hm. <tool_call>{call()}") == ("Hm.", (ToolCall("call_0", "f", {}),))
-    assert parse_tool_calls(f"<tool_call>{call()} and on") == (
-        "and on",
-        (ToolCall("call_0", "f", {}),),
-    )
-    assert kinds(f"<tool_call>{call('f')}<tool_call>{call('g')}</tool_call>") == ["f", "g"]
-
-
 def test_a_good_call_beside_a_bad_one_is_kept() -> None:
     assert kinds(tagged(call("f"), "{bad", call("g"))) == ["f", "bad_json", "g"]
     assert [
@@ -173,20 +152,6 @@ def test_a_good_call_beside_a_bad_one_is_kept() -> None:
         for found in parse_tool_calls(tagged("{", call("g")))[1]
         if isinstance(found, ToolCall)
     ] == ["call_1"]
-
-
-def test_tags_inside_a_json_string_do_no_harm() -> None:
-    text = tagged(call(x="a </tool_call> b <tool_call> c"))
-    assert parse_tool_calls(text) == (
-        "",
-        (ToolCall("call_0", "f", {"x": "a </tool_call> b <tool_call> c"}),),
-    )
-
-
-def test_arguments_that_are_json_text_are_decoded_once_more() -> None:
-    assert parse_tool_calls(tagged('{"name": "f", "arguments": "{\\"x\\": 1}"}'))[1] == (
-        ToolCall("call_0", "f", {"x": 1}),
-    )
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,13 @@ TABLE: list[tuple[str, str, str, tuple[str, list[Any]]]] = [
     ("text before", "I look. " + hermes(GOOD), "stop", ("I look.", [CALL])),
     ("text after", hermes(GOOD) + " Done.", "stop", ("Done.", [CALL])),
     ("unclosed at a stop", f"<tool_call>{GOOD}", "stop", ("", [CALL])),
+    ("unclosed before a text", f"<tool_call>{GOOD} and on", "stop", ("and on", [CALL])),
+    (
+        "unclosed before a call",
+        "<tool_call>" + GOOD + hermes(OTHER),
+        "stop",
+        ("", [CALL, OTHER_CALL]),
+    ),
     ("unclosed at the limit", f"<tool_call>{GOOD}", "length", ("", ["truncated_call"])),
     ("cut inside", "<tool_call>" + GOOD[:20], "length", ("", ["truncated_call"])),
     ("closed at the limit", hermes(GOOD), "length", ("", [CALL])),
@@ -79,14 +86,6 @@ TABLE: list[tuple[str, str, str, tuple[str, list[Any]]]] = [
         "stop",
         ("", [CALL]),
     ),
-    ("arguments missing", hermes('{"name": "f"}'), "stop", ("", ["bad_arguments"])),
-    (
-        "arguments an array",
-        hermes('{"name": "f", "arguments": [1]}'),
-        "stop",
-        ("", ["bad_arguments"]),
-    ),
-    ("bad JSON", hermes("{'name': 'f'}"), "stop", ("", ["bad_json"])),
     (
         "end tag inside a string",
         hermes('{"name": "f", "arguments": {"b": "</tool_call>"}}'),
