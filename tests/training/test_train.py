@@ -424,27 +424,6 @@ def test_a_step_in_which_everything_failed_ends_the_run_with_the_cause():
         asyncio.run(train(settings, Broken(), policies, None))
 
 
-@pytest.mark.learning
-def test_tables_learn_the_language_only_together():
-    """One seed of what `make test-learning` asks of five."""
-    after = {}
-    for learned in ("[]", "[speaker]", "[listener]", "[speaker, listener]"):
-        settings = config.load(
-            "referential_table",
-            [
-                f"train.policies={learned}",
-                "evaluate.episodes=384",
-                "train.episodes=64",  # half of the recipe's, in larger steps
-                "train.lr=0.14",
-            ],
-        ).config
-        after[learned] = run_training(settings)["after"]["sampled"]["success"]
-    assert after["[]"] <= 0.30
-    assert min(after["[speaker]"], after["[listener]"]) >= after["[]"] + 0.05
-    assert max(after["[speaker]"], after["[listener]"]) <= 0.50
-    assert after["[speaker, listener]"] >= 0.95
-
-
 def test_trained_weights_are_a_model_that_another_run_can_name(tmp_path):
     path = tmp_path / "run"
     loaded = config.load("referential_table.yaml", [*WARM, "train.steps=2", "evaluate.episodes=64"])
