@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -155,6 +155,3 @@ def one_line(capsys: pytest.CaptureFixture[str], words: list[str], most: int = 4
     if code:
         assert err.strip(), told
     return code
-
-
-Spoil = Callable[[bytes], bytes]

@@ -9,7 +9,7 @@ import pytest
 from gem_ma.scenarios.service_desk.agents.customer_traits import PRESETS
 from gem_ma.scenarios.service_desk.agents.retail_talk import change, proposal
 from gem_ma.scenarios.service_desk.desk.log import Event
-from gem_ma.scenarios.service_desk.retail import Retail, Slot, Task, Wish
+from gem_ma.scenarios.service_desk.retail import Retail, Slot, Task
 from gem_ma.scenarios.service_desk.retail.domain.language import RETAIL
 from gem_ma.scenarios.service_desk.watching.ledger import FAULTS, Ledger
 
@@ -37,15 +37,6 @@ TASK = Task(
     actions=(),
     knowledge=WHO,
     wishes=(CANCEL,),
-)
-ASK = Wish("question", {}, {}, text="How many kites are available right now?", outputs=("7",))
-NO = Wish(
-    "impossible",
-    {"order_id": "#W7"},
-    {"order": "order #W7"},
-    text="Please cancel order #W7.",
-    intent="cancel",
-    reason="order_status",
 )
 RIGHT = proposal([change(CANCEL.kind, CANCEL.arguments)])
 WRONG = proposal([change(CANCEL.kind, {**CANCEL.arguments, "order_id": "#W7654321"})])

@@ -37,10 +37,6 @@ class Picky(Mine):
         super().__init__(size + "no number")  # type: ignore[operator]
 
 
-def no_scenario() -> str:
-    return "x"
-
-
 HERE = __name__
 
 

@@ -78,15 +78,6 @@ def test_the_command_offers_every_format_and_each_is_one_line_of_help() -> None:
     assert tuple(FORMATS) == TYPED
 
 
-@pytest.mark.parametrize("run", ["shop", "game"])
-def test_lines_come_back_as_they_were(here: Path, tmp_path: Path, run: str) -> None:
-    out = exported(tmp_path / "a.jsonl", run, "jsonl")
-    again = list(gem_ma.read_episodes(out))
-    assert again == list(gem_ma.read_episodes(run)) and again
-    # the very bytes: a digest of the record is a digest of the export
-    assert out.read_bytes() == (here / run / "episodes.jsonl").read_bytes()
-
-
 def test_a_missing_pyarrow_is_one_line_and_leaves_nothing(
     here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,28 +86,6 @@ def test_a_missing_pyarrow_is_one_line_and_leaves_nothing(
         typed = ["export", "shop", "--to", form, "-o", str(tmp_path / form)]
         assert one_line(capsys, typed, most=1) == 2
     assert not list(tmp_path.iterdir())
-
-
-def test_what_an_agent_was_paid_at_its_turns_sums_to_its_return(here: Path, tmp_path: Path) -> None:
-    for run in ("shop", "game"):
-        out = exported(tmp_path / f"{run}.jsonl", run, "messages", *_agents(run))
-        for row in rows(out):
-            paid = row["before"] + sum(turn["reward"] for turn in row["turns"])
-            assert paid == pytest.approx(row["return"])
-            for turn in row["turns"]:
-                assert row["messages"][turn["message"]]["role"] == "assistant"
-    sampled = [
-        reply
-        for row in rows(tmp_path / "game.jsonl")
-        for turn in row["turns"]
-        for reply in turn["replies"]
-    ]
-    assert sampled and all(len(r["token_ids"]) == len(r["logprobs"]) > 0 for r in sampled)
-
-
-def _agents(run: str) -> list[str]:
-    names = gem_ma.read_episodes(run).__next__().cast
-    return [word for name in names for word in ("--agent", name)]
 
 
 def test_what_is_imitated_was_won_and_ends_with_a_word_of_its_speaker(

@@ -43,12 +43,6 @@ from tests.talks.answers import listed
 NATURAL = listed("refusals")
 SCATTERED = NATURAL.pop("scattered")
 SETTLED = Outcome("user", "settled", ("Done.",))
-EXCHANGE = {
-    "order_id": "#W2",
-    "item_ids": ["I1", "I1"],
-    "new_item_ids": ["I2", "I3"],
-    "payment_method_id": "paypal_1",
-}
 CANCEL = {"order_id": "#W3", "reason": "no longer needed"}
 
 

@@ -500,10 +500,6 @@ def test_an_adversary_that_breaks_its_role_loses_what_it_won() -> None:
     assert sum(won) == pytest.approx(0.0)
 
 
-def _leave(reason: str) -> Action:
-    return Action("", (ToolCall("e", "end_conversation", {"reason": reason}),))
-
-
 # -- cheats --------------------------------------------------------------------------------------
 
 
