@@ -115,7 +115,7 @@ def test_what_a_command_prints(session: Session, command: str, text: str) -> Non
 
 def test_a_command_that_is_no_text_is_told(session: Session) -> None:
     session.plan("shell", {"cmd": ["ls"]})
-    assert "the command is no text" in session.text_of(session.run())
+    assert "the command is not text" in session.text_of(session.run())
 
 
 @pytest.mark.parametrize("command", ["kill -9 $$", "kill -9 -1", "kill -9 $PPID", "kill $$"])
