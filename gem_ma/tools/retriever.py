@@ -114,7 +114,7 @@ def _first_list(data: bytes) -> list[Any]:
     try:
         answer = json.loads(data)
     except (ValueError, RecursionError):
-        raise RetrieverError("the retriever's answer is no JSON") from None
+        raise RetrieverError("the retriever's answer is not JSON") from None
     result = answer.get("result") if isinstance(answer, dict) else None
     if not isinstance(result, list) or not result or not isinstance(result[0], list):
         raise RetrieverError("the retriever's answer has no list of passages under `result`")

@@ -13,10 +13,11 @@ import pytest
 
 from gem_ma import Action, Game, ToolCall, make
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.tools import search as retriever
+from gem_ma.tools import retriever
 from gem_ma.tools.belt import WithTools
 from gem_ma.tools.passages import Index, Passage
-from gem_ma.tools.search import Retriever, RetrieverError, Search
+from gem_ma.tools.retriever import Retriever, RetrieverError
+from gem_ma.tools.search import Search
 from tests.fault_server import Answer, Asked, FaultServer, drop, hang, raw, status
 
 KEY = "rk-Canary7f3a9bD41c"
