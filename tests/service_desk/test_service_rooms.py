@@ -7,8 +7,17 @@ from pathlib import Path
 import gem_ma
 from tests.test_layers import imports
 
-SERVICE = Path(gem_ma.__file__).resolve().parents[1] / "scenarios/service"
-FLOORS = ("desk", "reading", "domain", "grading", "watching", "rewards")  # from below
+SERVICE = Path(gem_ma.__file__).resolve().parents[1] / "scenarios/service_desk"
+FLOORS = (
+    "desk",
+    "reading",
+    "domain",
+    "grading",
+    "watching",
+    "rewards",
+    "retail",
+    "agents",
+)  # from below
 HOME = "gem_ma.scenarios.service_desk."
 
 
