@@ -14,8 +14,7 @@ from typing import Any
 
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.scenario import Scenario
-from gem_ma.scores.groups import Kinds, Labels, Measures
-from gem_ma.scores.lost import Id, lost_ids
+from gem_ma.scores.groups import Id, Kinds, Labels, Measures, lost_ids
 from gem_ma.scores.metrics import Success, summarise
 from gem_ma.wrappers.around import rules_of
 

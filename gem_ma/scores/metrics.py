@@ -34,11 +34,11 @@ from gem_ma.scores.groups import (
     labelled,
     labels_if_any,
     labels_of,
+    lost_episodes,
     measured,
     returns_of,
     values_of,
 )
-from gem_ma.scores.lost import lost_episodes
 
 # What a summary takes from each episode as it passes, so that a run of any length can be summed up
 # without holding its turns in memory.
@@ -128,7 +128,7 @@ def summarise(
     tries measures labels lost ends errors`, and those of `gem_ma.scores.columns`. An interval is
     `{mean, low, high, n, method, rate}`; a bound that the data cannot give is null, as is a mean
     over nothing. `labels` is explained in `gem_ma.scores.groups`, `lost` in
-    `gem_ma.scores.lost`. `worlds` is there where several were played: name -> the keys from
+    `gem_ma.scores.groups`. `worlds` is there where several were played: name -> the keys from
     `episodes` to `tries`, and `ends`.
     """
     taken = take(episodes, success, measures, labels)

@@ -23,13 +23,13 @@ from gem_ma.scores.groups import (
     ONE_PLAY,
     SUCCESS,
     Copies,
+    Id,
     Kinds,
     as_one_play,
     returns_of,
     values_of,
 )
 from gem_ma.scores.judge import Judge
-from gem_ma.scores.lost import Id
 from gem_ma.scores.stats import holm, mean_interval, paired
 
 # -- plays that two runs have in common ------------------------------------------------------------

@@ -155,7 +155,7 @@ def test_what_the_others_do_comes_as_they_do_it(
         return asked.legal[0] if asked.legal else ""
 
     monkeypatch.setattr(RandomLegal, "act", act)
-    monkeypatch.setattr("gem_ma.pages.live.sitting.ANSWER_S", 0.0)
+    monkeypatch.setattr("gem_ma.pages.live.plays.ANSWER_S", 0.0)
     play = client.begin(file, "a", b="random_legal")
     client.until(play, asked)
     # b has moved once and thinks about its second move

@@ -15,7 +15,7 @@ from gem_ma.pages.live.run import Run
 from gem_ma.pages.live.site import Site
 from gem_ma.runs.comparing import compare_runs, judged_cell
 from gem_ma.runs.store import read_episodes
-from gem_ma.scores import lost
+from gem_ma.scores import groups
 from gem_ma.scores.stats import MANY, paired
 from tests.command_line import gem_ma
 
@@ -116,7 +116,7 @@ def test_a_large_run_is_compared_as_it_was_recorded(
     for name in ("a", "b"):
         # more lost plays than have a row: of the others the ids are known
         with monkeypatch.context() as few_rows:
-            few_rows.setattr(lost, "MOST", 2)
+            few_rows.setattr(groups, "MOST", 2)
             summary = Run(runs / name).judge.summarise(read_episodes(runs / name))
         assert len(summary["lost"]["episodes"]) == 2 < summary["lost"]["count"]
         (runs / name / "summary.json").write_text(json.dumps(summary), "utf-8")

@@ -34,9 +34,8 @@ from gem_ma.scores.comparison import (
     sides_of,
     verdict_of,
 )
-from gem_ma.scores.groups import RETURN, SUCCESS
+from gem_ma.scores.groups import RETURN, SUCCESS, lost_ids
 from gem_ma.scores.judge import Judge
-from gem_ma.scores.lost import lost_ids
 from gem_ma.scores.studies import Cell
 from gem_ma.system.files import damage
 

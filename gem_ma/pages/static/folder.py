@@ -26,9 +26,8 @@ from gem_ma.runs.store import (
     read_resolved,
     read_summary,
 )
-from gem_ma.scores.groups import CAUSES, is_cause
+from gem_ma.scores.groups import CAUSES, facts_of, is_cause, lost_ids
 from gem_ma.scores.judge import Judge
-from gem_ma.scores.lost import facts_of, lost_ids
 
 # -- which episodes stand in the page --------------------------------------------------------------
 
@@ -52,7 +51,7 @@ class Chosen:
 
 
 def choose(ends: Mapping[EpisodeId, End], summary: Summary | None) -> Chosen:
-    """`summary`: with `lost` where the episodes were judged (`gem_ma.scores.lost`); None
+    """`summary`: with `lost` where the episodes were judged (`gem_ma.scores.groups`); None
     where nothing is known but how they ended."""
     stored = (summary or {}).get("lost") or {"count": 0, "episodes": []}
     rows = {(row["task"], row["seed"], row["repeat"]): row for row in stored["episodes"]}

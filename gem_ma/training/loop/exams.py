@@ -19,11 +19,11 @@ from gem_ma.runs.plans import cast_of
 from gem_ma.runs.worlds import World, Worlds
 from gem_ma.scores.exploitability import (
     ScoresTexts,
+    Strategy,
     TokenStrategy,
     engine_strategy,
     exploitability,
 )
-from gem_ma.scores.game_tree import Strategy
 from gem_ma.scores.stats import best_of_k, pass_at_k
 from gem_ma.training.loop.local import check_some
 from gem_ma.training.loop.measures import measures

@@ -20,8 +20,7 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.types import Message
 from gem_ma.runs.worlds import Worlds
-from gem_ma.scores.exploitability import Decision, ScoresTexts, TokenStrategy, decisions
-from gem_ma.scores.game_tree import Strategy
+from gem_ma.scores.exploitability import Decision, ScoresTexts, Strategy, TokenStrategy, decisions
 from gem_ma.training.loop.step import Attendant, Step
 
 # The average of strategies in a small game: draw one per episode and play it throughout. As one

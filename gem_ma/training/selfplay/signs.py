@@ -13,7 +13,7 @@ from typing import Any
 
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.types import Malformed, Message, Reply, Turn
-from gem_ma.scores.game_tree import Strategy
+from gem_ma.scores.exploitability import Strategy
 
 PROBES = 64  # views that are probed; each costs a pass of the policy
 Encode = Callable[[str], Sequence[int]]  # text of an answer -> its ids, end of turn included
