@@ -88,7 +88,7 @@ def action(text: str) -> tuple[ToolCall | Malformed | None, str]:
     text that is a call and nothing else.
 
     The call is a Malformed where there is a label and no readable call behind any, None where
-    there is no label at all.
+    a label is missing.
     """
     labels = list(_ACTION_LABEL.finditer(text))
     fault: Malformed | None = None

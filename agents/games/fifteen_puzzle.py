@@ -19,7 +19,7 @@ MOST_BOARDS = 20_000
 
 
 def tiles_of(text: str) -> tuple[int, Tiles]:
-    """(rows, tiles row by row); no tiles where there is no board."""
+    """(rows, tiles row by row); no tiles without a board."""
     rows = number_grid(text)
     return len(rows), tuple(tile for row in rows for tile in row)
 

@@ -1,6 +1,6 @@
 """A play in lanes on a terminal: a column per agent, what it was shown above what it did.
 
-Where there is no room for the columns, the lanes of a step stand below each other.
+Where the columns do not fit, the lanes of a step stand below each other.
 """
 
 from __future__ import annotations

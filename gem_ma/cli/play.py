@@ -61,7 +61,7 @@ def command(
 
 
 def _seat_of(loaded: Loaded, agent: str | None) -> str:
-    """The seat that is wanted. Raises UsageError where there is no such one."""
+    """The seat that is wanted. Raises UsageError for any other."""
     agents = list(seats_by_name(loaded.config, base=loaded.base))
     if agent is None and len(agents) == 1:
         return agents[0]

@@ -30,7 +30,7 @@ def show_study(
     for score in summary["compared"]:
         if len(summary["axes"]) == 2 and "success_matrix" in tables:
             emit(f"{score}: {matrix_title(summary)}\n{columns(*matrix(summary, score))}\n")
-        # with another number of axes there is no matrix, so that this is the only table
+        # with another number of axes the matrix is missing, so that this is the only table
         if "paired_diff" not in tables and len(summary["axes"]) == 2:
             continue
         emit(f"{score}, against {' x '.join(summary['reference'].values())}")

@@ -392,7 +392,7 @@ def check_tasks(
             _split(document, world, scenario, learned, ("train", "split"))
     if tasks is None:
         return
-    # where a split is one task, a number means so many seeds, and there is no end of them
+    # where a split is one task, a number means so many seeds, without end
     if isinstance(wanted, int) and not single(tasks) and wanted > len(tasks):
         document.fault(
             (*world, "tasks"), f"{wanted} tasks are wanted; split {split!r} has {len(tasks)}"

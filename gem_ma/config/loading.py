@@ -245,7 +245,7 @@ def _open(
     else:
         document = Document({"scenario": {"id": file}}, {(): Place(file)})
     if not isinstance(document.value, dict):
-        what = "the file is empty" if document.value is None else "this is no mapping"
+        what = "the file is empty" if document.value is None else "this is not a mapping"
         document.fault((), f"{what}; a config has sections such as `scenario:`")
         document.refuse()
     extend(document, path, file)

@@ -1,7 +1,7 @@
 """What an effect may hold: names of agents, messages, choices, tools, amounts. Each is checked, and
 brought to the form in which the record keeps it.
 
-Who is shown or asked is no matter here (`gem_ma.kernel.views`).
+Who is shown or asked does not matter here (`gem_ma.kernel.views`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """An episode as lanes of HTML, for a notebook: a column per agent, a row per step, what each was
 shown in grey above what it did, and what was paid at the right.
 
-Agents, scenarios and data wrote every text here, so each is escaped; there is no script and no
-address in it. Long texts and plays are cut, and the cut is said.
+Agents, scenarios and data wrote every text here, so each is escaped, and there are neither scripts
+nor addresses in it. Long texts and plays are cut, and the cut is said.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def load_json(line: str | bytes, *, bounded: bool = False) -> Any:
     except UnicodeDecodeError as error:
         raise StoreError(f"not UTF-8 at byte {error.start}") from None
     except UnicodeEncodeError:
-        raise StoreError("holds a lone surrogate, which is no text") from None
+        raise StoreError("holds a lone surrogate, which is not text") from None
     except json.JSONDecodeError as error:
         raise StoreError(f"not JSON at character {error.pos}: {error.msg}") from None
     except RecursionError:

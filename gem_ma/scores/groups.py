@@ -163,7 +163,7 @@ def interval(values: list[float], episodes: list[Episode], *, rate: bool) -> dic
 
 
 def interval_text(estimate: Mapping[str, Any]) -> str:
-    """`0.85 [0.64, 0.95]`; n/a where there is no value or no bound.
+    """`0.85 [0.64, 0.95]`; n/a without a value or a bound.
 
     >>> interval_text({"mean": 0.85, "low": 0.64, "high": 0.948})
     '0.850 [0.640, 0.948]'

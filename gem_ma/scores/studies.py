@@ -326,7 +326,7 @@ def _compare(
 
 def _tensor(axes: Mapping[str, Names], cells: Mapping[Names, Cell], score: str) -> Any:
     """Mean score of each unit that all cells have played, [names of axis 1, ..., units]; None
-    where there is no such unit."""
+    without such a unit."""
     import numpy as np
 
     single = len({id_[0] for cell in cells.values() for id_ in cell.values.get(score, {})}) == 1

@@ -95,7 +95,7 @@ def _baseline(baseline: Mapping[str, Any]) -> str:
 
 def _pass_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
     """pass^k. With k = 1 alone it only repeats the success, so it is printed only with the reason
-    why there is no more."""
+    why more is missing."""
     intervals = _pass_intervals(summary)
     refused = _refused(summary)
     if len(intervals) > 1 or (intervals and refused):

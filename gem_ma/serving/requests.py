@@ -110,7 +110,7 @@ def parsed(text: bytes) -> dict[str, Any]:
     try:
         value = DECODER.decode(text.decode("utf-8")) if text.strip() else {}
     except (ValueError, RecursionError) as error:
-        raise Refused(f"the body is no strict JSON: {clean(str(error))[:200]}") from None
+        raise Refused(f"the body is not strict JSON: {clean(str(error))[:200]}") from None
     if not isinstance(value, dict) or depth_exceeds(value, DEEPEST):
         raise Refused(f"the body is a JSON object, nested {DEEPEST} deep at most")
     return value

@@ -18,7 +18,7 @@ from gem_ma.system.files import is_file, read
 
 NAME = ".env"
 MOST_BYTES = 65_536
-NO_SECRET = ("EMPTY", "none")  # keys of local servers, which want a text where there is no key
+NO_SECRET = ("EMPTY", "none")  # keys of local servers, which want a text where a key is absent
 _LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
 _QUOTED = re.compile(r"""(["'])(.*)\1(?:\s+#.*)?""")
 

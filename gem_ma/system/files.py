@@ -117,7 +117,7 @@ def is_folder(path: Path, root: Path | None = None) -> bool:
 
 
 def names(path: Path, root: Path | None = None) -> list[str]:
-    """What a folder holds, sorted; [] where there is no such folder. Raises StoreError where it
+    """What a folder holds, sorted; [] without such a folder. Raises StoreError where it
     is a link or no folder."""
     if not is_folder(path, root):
         return []

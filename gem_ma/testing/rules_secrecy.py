@@ -233,7 +233,7 @@ def _environments_alike(
                     4, message, agent=agent, step=step, seed=seed, key=("info", name, agent, owner)
                 )
                 return
-        # found on the kernel already, and the two plays are no longer in step
+        # found on the kernel already, and the two plays are out of step
         if active != second[owner].get("active_agents", ()):
             return
         actions = {}

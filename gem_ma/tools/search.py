@@ -116,7 +116,7 @@ class Embedder:
 
 
 def _settings(file: Path) -> dict[str, Any]:
-    """A JSON object of the folder; empty where there is no such file."""
+    """A JSON object of the folder; empty without such a file."""
     if not file.is_file():
         return {}
     try:

@@ -166,7 +166,7 @@ def _text(message: Mapping[str, Any]) -> str:
 
 
 def _ask(method: str, address: str, body: Mapping[str, Any] | None, key: str) -> dict[str, Any]:
-    """The server's answer. Raises SeatError for a refusal, OSError where there is no server."""
+    """The server's answer. Raises SeatError for a refusal, OSError without a server."""
     request = urllib.request.Request(address, method=method)
     if body is not None:
         request.data = json.dumps(body).encode()

@@ -82,5 +82,5 @@ def _words(maker: Any) -> dict[str, str]:
 def _is_there(place: str, name: str) -> bool:
     try:
         return find_spec(f"{place}.{name}") is not None
-    except ModuleNotFoundError:  # there is no such family
+    except ModuleNotFoundError:  # an unknown family
         return False

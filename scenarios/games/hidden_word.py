@@ -31,5 +31,5 @@ class HiddenWord(Solo):
         super().__init__(level, rewards, foul, length=length, turns=turns)
 
     def problem(self, size: Size) -> str:
-        words_of(size.length, self.words)  # raises where there is no such word
+        words_of(size.length, self.words)  # raises for an unknown word
         return ""

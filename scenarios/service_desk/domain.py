@@ -120,7 +120,7 @@ class Domain:
         )
 
     def records(self, call: ToolCall) -> list[Slot]:
-        """The records that the arguments of a call name; an id that is no text names none."""
+        """The records that the arguments of a call name; an id that is not text names none."""
         arguments = call.arguments if isinstance(call.arguments, Mapping) else {}
         # Any id may be of another type where a model made it up.
         named = ((table, arguments.get(name)) for name, table in self.keys.items())

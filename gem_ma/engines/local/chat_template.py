@@ -175,7 +175,7 @@ Piece = tuple[str | Image, bool]  # (text or image, it is a content and not temp
 class ChatTemplate:
     """Renders conversations with the chat template of `tokenizer`, or with `PLAIN` where `options`
     is "plain". `image_token`: the text that stands for an image; None for a model that reads text
-    only. Raises ConfigError where there is no template, or it cannot show a user message."""
+    only. Raises ConfigError without a template, or it cannot show a user message."""
 
     def __init__(
         self,

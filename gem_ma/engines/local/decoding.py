@@ -315,7 +315,7 @@ class Decoder:
         keep: bool = False,
         choices: Tree | Walk | None = None,
     ) -> Draw:
-        """A row to be sampled; its finish is `context_overflow` where there is no room for a token.
+        """A row to be sampled; its finish is `context_overflow` without room for a token.
         Raises EngineError for an empty prompt."""
         if not prompt:
             raise EngineError(f"{source.where}: an empty prompt cannot be sampled from")

@@ -315,7 +315,7 @@ def speed(dtype: str) -> float:
     try:
         spent: list[float] = []
         while sum(spent) < SECONDS or len(spent) < TIMES:
-            # of this thread, and the least: what else the machine does is no matter
+            # of this thread, and the least: what else the machine does does not matter
             begun = thread_time()
             slopes = torch.nn.functional.linear(rows, weight)
             slopes.t() @ rows

@@ -179,7 +179,7 @@ class Tinker(Served):
     async def _paid(
         self, sampler: Any, prompt: tuple[int, ...], how: Sampling, seed: int
     ) -> Drawn | None:
-        """What is sampled, out of the budget; None where there is no room."""
+        """What is sampled, out of the budget; None where it does not fit."""
         room = how.max_tokens
         if self._context is not None:
             room = min(room, self._context - len(prompt))
@@ -198,7 +198,7 @@ class Tinker(Served):
             self.budget.settle(claim, reply, Usage(0, 0), self.price)
 
     async def draw(self, prompt: tuple[int, ...], how: Sampling, seed: int) -> Drawn | None:
-        """Samples after a prompt, published or not; None where there is no room."""
+        """Samples after a prompt, published or not; None where it does not fit."""
         sampler = await asyncio.to_thread(self.open)
         return await self._paid(sampler, prompt, how, seed)
 

@@ -33,7 +33,7 @@ _LINES = 4  # last ones, where all behind the one that counts only say what is n
 
 
 def parse_legal(text: str, legal: Sequence[str]) -> str | None:
-    r"""The legal string that `text` names, or None. Two matches are no match.
+    r"""The legal string that `text` names, or None. Two matches count as none.
 
     Order: exact; the last marked answer (``\boxed{}``, ``[...]``, ``<action>``, ``<answer>``, JSON
     call); folded; the only one contained in the last line. What is named to be denied ("not bet")

@@ -103,7 +103,7 @@ class Curves:
 
 
 def chart(curves: Curves, made: Sequence[Line] | None = None) -> Html:
-    """The chart; "" where there is no point. `made`: its lines, where the caller
+    """The chart; "" without a point. `made`: its lines, where the caller
     has made them already, as of several runs."""
     lines = made or [
         line_of(label, seeds, label in curves.exams) for label, seeds in curves.lines.items()

@@ -68,7 +68,7 @@ Entry = TypeVar("Entry")
 def read_rows(
     path: Path, make: Callable[[Any], Entry], warn: Callable[[str], None]
 ) -> Iterator[Entry]:
-    """What `make` makes of each line; nothing where there is no such file. A line that is damaged
+    """What `make` makes of each line; nothing without such a file. A line that is damaged
     is passed over, and `warn` is told file and line."""
     try:
         if not files.is_file(path, path.parent):

@@ -162,7 +162,7 @@ def whisker_chart(
     joined: bool = True,
 ) -> str:
     """Each series is a line over the named places, with a whisker for every interval; series stand
-    a little apart; a legend of several stands above. "" where there is no point.
+    a little apart; a legend of several stands above. "" without a point.
 
     `joined`: whether a line runs through the points of a series.
     """

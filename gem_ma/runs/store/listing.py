@@ -150,7 +150,7 @@ def _models(resolved: Any) -> dict[str, str]:
 
 
 def _score(folder: Path) -> dict[str, float]:
-    """The means that a summary gives; none where there is no summary, or one of another shape."""
+    """The means that a summary gives; none without a summary, or one of another shape."""
     file = folder / "summary.json"
     # the plain reader: it takes a third of the time of the strict one, and a few means are shown
     try:

@@ -76,7 +76,7 @@ def _again(forward: Callable[..., Any]) -> Callable[..., Any]:
         # A GPU's backward pass runs in a thread of its own, which knows nothing of the adapters
         # that are chosen here.
         here = copy_context()
-        # no dropout, so there is no random state to keep
+        # no dropout, so no random state is kept
         return checkpoint(
             here.run, forward, *inputs, use_reentrant=False, preserve_rng_state=False, **named
         )
@@ -105,7 +105,7 @@ class _Hidden:
         return self.last_hidden_state if index == 0 else None
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # `copy` and `pickle` look for these, and None is no method
+        if name.startswith("__"):  # `copy` and `pickle` look for these, and None is not a method
             raise AttributeError(name)
         return None
 

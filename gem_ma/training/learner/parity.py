@@ -85,7 +85,7 @@ def few(tokens: float) -> float:
 @dataclass(frozen=True, slots=True)
 class Gap:
     """How far sampler and learner are apart, in nats, and each number's share of what is
-    allowed: above 1 it is no rounding."""
+    allowed: above 1 it is more than rounding."""
 
     mean: float
     largest: float

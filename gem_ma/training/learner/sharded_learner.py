@@ -33,8 +33,8 @@ from gem_ma.training.processes.teams import Team, lost
 
 
 class Whole:
-    """Runs work on a sharded model. What is no layer (embeddings, head) stays together from `run`
-    to `rest`, or to the end of a backward pass."""
+    """Runs work on a sharded model. What is not a layer (embeddings, head) stays together from
+    `run` to `rest`, or to the end of a backward pass."""
 
     def __init__(self, module: Any) -> None:
         self.module = module

@@ -252,7 +252,7 @@ def _listing(path: Path) -> dict[str, Any]:
 
 
 def _fault(path: Path, expected: Mapping[str, Any] | None = None) -> str | None:
-    """Why this folder is no complete checkpoint (or not the expected one); None where it is."""
+    """Why this folder is not a complete checkpoint (or not the expected one); None where it is."""
     try:
         listing = _listing(path)
         if expected is not None and listing != expected:

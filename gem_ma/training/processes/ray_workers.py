@@ -45,7 +45,7 @@ _CAUSE = re.compile(r"[\w.]*(Error|Exception|Exit|Interrupt)\b")
 
 def open_cluster(address: str, workers: int | None = None) -> Any:
     """Ray, connected to the cluster at `address`, or to one that is started here ("local") with so
-    many cores, or all. Raises ConfigError without the extra and where there is no such cluster.
+    many cores, or all. Raises ConfigError without the extra and where no such cluster runs.
     """
     if address == LOCAL:
         # before the import; what a user has set stays
@@ -264,7 +264,7 @@ def ray_pool(address: str, settings: str, base: str = "", workers: int | None = 
     """Workers at the Ray cluster `address`, or at one that is started here ("local"): so many, or
     one for each free core. `settings` and `base`: see `Playroom`.
 
-    Raises ConfigError without the extra and where there is no such cluster.
+    Raises ConfigError without the extra and where no such cluster runs.
     """
     ray = open_cluster(address, workers)
     count = workers or int(ray.available_resources().get("CPU", 0))

@@ -194,7 +194,7 @@ def launched() -> int:
 
 def join() -> Teams:
     """Meets the processes that the launcher started (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT);
-    `ALONE` where there is no launcher.
+    `ALONE` without a launcher.
 
     Call before any policy is opened: it gives this process its device. Raises ConfigError
     without the train extra, EngineError where the others do not come.

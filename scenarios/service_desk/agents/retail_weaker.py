@@ -58,7 +58,7 @@ class RetailWrongItem(_Weaker):
                 for key, variant in product["variants"].items()
                 if variant["available"] and key not in meant
             ]
-            # Where there is no other variant the fault cannot show.
+            # Without another variant the fault cannot show.
             if others:
                 new = [self.rng.choice(others), *move.arguments["new_item_ids"][1:]]
                 move = replace(move, arguments={**move.arguments, "new_item_ids": new})

@@ -81,7 +81,7 @@ class Event:
 
 
 def failed(result: str) -> bool:
-    """Whether what a call gave is an error, or says that there is no such tool, in the words of
+    """Whether what a call gave is an error, or says that such a tool is missing, in the words of
     each desk."""
     return result.startswith(("Error: ", "Unknown action ", "Tool '"))
 

@@ -23,7 +23,7 @@ _FILLS = re.compile(  # what may stand before an answer and says nothing
     r"|alright(?:y)?|all right|hm+|u[mh]+|sorry|ok(?:ay)?|so|then|and|or"
     r"|in that case|now|you know what|duh|please|but|got it|i see|understood)\b[\W_]*)+"
 )
-# `no problem`, `no objections` and `no one` are no refusals. A bare `not` needs what it denies.
+# `no problem`, `no objections` and `no one` do not refuse. A bare `not` needs what it denies.
 _NO = re.compile(
     r"^\W*(?:no(?!\w| (?:idea|clue|one|objections?|complaints?)\b)|nope|nah|negative|never\b(?!"
     r" mind)|don't|do not|stop\b(?!#)"

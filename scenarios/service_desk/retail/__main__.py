@@ -80,7 +80,7 @@ def prove(split: str, tasks: int, knobs: Mapping[str, Any] | None) -> None:
     for line in lost:
         click.echo(line)
     click.echo(f"{len(made) - len(lost)} of {len(made)} tasks of {split} hold all proofs")
-    # An exit code, so that a build stops at a task that is no longer proved.
+    # An exit code, so that a build stops at a task whose proof fails now.
     if lost:
         raise SystemExit(1)
 

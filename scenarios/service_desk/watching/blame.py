@@ -46,7 +46,7 @@ _ASKS = re.compile(
 @dataclass(frozen=True, slots=True)
 class Blame:
     """The side, the step and name of its first critical event, and what shows it. `step` is -1
-    where there is no such event.
+    without such an event.
 
     `sure`: it rests on typed facts, and not on what a message is taken to mean.
     """

@@ -106,7 +106,7 @@ def instruction_grams(task: Task) -> frozenset[tuple[str, ...]]:
         f"{_flat(wish.words)} {_flat(dict(wish.arguments))}" for wish in wishes
     ]
     values = set(words(" ".join(held)))
-    # Runs that are mostly values may be said as they are: there is no other way to say them.
+    # Runs that are mostly values may be said as they are: nothing else says them.
     most = GRAM // 4  # words of values in a run that is still a copy
     return frozenset(
         gram

@@ -51,7 +51,7 @@ class AsTau2:
         return self._splits[split]
 
     def _seen(self, task: Task) -> Task:
-        # there is no tool for thinking
+        # a tool for thinking is missing
         actions = tuple(call for call in task.actions if call.name in TAU2)
         return replace(
             task, actions=actions, flags=flags_of(self.world(task), self.semantics, actions)

@@ -107,7 +107,7 @@ class TauBench:
         return read_text(self.wiki, self.named) if self.wiki else None
 
     def tasks(self, split: str) -> Lazy:
-        """The tasks of a split; `train` is `dev` where there is no tasks_train. Raises DataError
+        """The tasks of a split; `train` is `dev` without tasks_train. Raises DataError
         for any other, and for a damaged file."""
         if split not in self._splits:
             # A split without its own file is not an empty one: playing nothing would look like a

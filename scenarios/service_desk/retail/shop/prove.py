@@ -267,7 +267,7 @@ def _answered(task: Task, start: Overlay, end: Overlay, wish: Wish) -> str:
 
 def _due(task: Task, data: Overlay, end: Store, wish: Wish) -> str:
     """Whether what must be refused really cannot be done, or must not."""
-    if wish.reason == "beyond_tools":  # there is no call for it  # there is no call for it
+    if wish.reason == "beyond_tools":  # no call does it
         return "" if task.goal == "transferred" else "what no tool can do is handed over"
     if data.record("orders", wish.arguments["order_id"])["user_id"] != task.user_id:
         return "" if wish.reason == "not_yours" else "the order is somebody else's"

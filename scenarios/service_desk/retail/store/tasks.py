@@ -133,7 +133,7 @@ def goal_of(actions: tuple[GoldCall, ...]) -> str:
 
 
 def identity_of(base: Base, user_id: str) -> tuple[Slot, ...]:
-    """By what the tools find this user, as slots; () where there is no such user."""
+    """By what the tools find this user, as slots; () without such a user."""
     user = base.tables["users"].get(user_id)
     if user is None:
         return ()
