@@ -203,7 +203,8 @@ class Connection:
 
     async def _heard(self, message: Any) -> None:
         if isinstance(message, Exception):  # not a message; it may have been an answer
-            self.odd = f"; it sent something that is not a message: {_short(message)}"
+            odd = _short(message)[:EXCERPT]
+            self.odd = f"; it sent something that is not a message: {odd}"
 
     async def ready(self) -> Any:
         """The open client. Raises McpError where there is none."""
@@ -228,18 +229,18 @@ class Connection:
             hint = "; is its key named by api_key_env?" if self.status in (401, 403) else ""
             return f"the server answered {self.status}{hint}"
         if text != "Connection closed":
-            return self.target.key.hide_at_cut(text)
+            return self.target.key.hide(text)[:EXCERPT]
         self._listen()
         lines = [
             line for line in self.words.decode("utf-8", "replace").splitlines() if line.strip()
         ]
         told = [line for line in lines if "error" in line.casefold()] or lines
-        return f"the server ended{(told and f': {_line(told[-1])}') or ''}"
+        return f"the server ended{(told and f': {_line(told[-1])[:EXCERPT]}') or ''}"
 
 
 def _line(text: str) -> str:
     line = " ".join(clean(text).split())
-    return "".join(char if char.isprintable() else "?" for char in line)[:EXCERPT]
+    return "".join(char if char.isprintable() else "?" for char in line)
 
 
 def _short(error: BaseException) -> str:

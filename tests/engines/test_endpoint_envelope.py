@@ -7,12 +7,12 @@ import asyncio
 import base64
 import copy
 import gzip
-import html
 import json
 import re
 import threading
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -20,7 +20,7 @@ from gem_ma.engines.api import faults as http_faults
 from gem_ma.engines.api import remote
 from gem_ma.engines.api.budget import Price
 from gem_ma.engines.api.faults import RETRIED, Fault, of_error_body
-from gem_ma.engines.api.hiding import HIDDEN, WINDOW, Secret
+from gem_ma.engines.api.hiding import HIDDEN, Secret
 from gem_ma.engines.api.openai import OpenAI
 from gem_ma.engines.api.reply import decode, read, read_completion
 from gem_ma.kernel.types import Malformed, Message, Reply, Request, Tool
@@ -279,21 +279,13 @@ def test_a_long_body_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) ->
 
 RAW = KEY.encode()
 SPELLED = {
-    "a page": "".join(f"&#{code};" for code in RAW),
-    "a page in hex": KEY.replace("/", "&#x2F;").replace("+", "&#43;").replace("=", "&#61;"),
-    "a page in a page": html.escape(KEY.replace("/", "&#x2F;")),
-    "named": KEY.replace("/", "&sol;").replace("=", "&equals;"),
-    "octal": "".join(f"\\{code:03o}" for code in RAW),
-    "braces": "".join(f"\\u{{{code:x}}}" for code in RAW),
-    "eight digits": "".join(f"\\U{code:08x}" for code in RAW),
-    "percent and u": "".join(f"%u{code:04x}" for code in RAW),
     "four times over": json.dumps(json.dumps(json.dumps(json.dumps(KEY.replace("/", "\\/"))))),
-    "a mail": KEY.replace("=", "=3D"),
+    "escaped": "".join(f"\\u{code:04x}" for code in RAW),
+    "an address": quote(KEY, safe=""),
+    "an address in an address": quote(quote(KEY, safe=""), safe=""),
     "base64": base64.b64encode(RAW).decode(),
     "base64 of a header": base64.b64encode(b"Bearer " + RAW + b"\n").decode(),
     "base64 of addresses": base64.urlsafe_b64encode(b"user:" + RAW).decode(),
-    "hex": RAW.hex(),
-    "coloured": f"\x1b[31m{KEY}\x1b[0m",
     "twice": KEY + KEY,
 }
 
@@ -301,11 +293,7 @@ SPELLED = {
 @pytest.mark.parametrize("name", SPELLED)
 def test_a_key_is_hidden_however_software_spells_it(name: str) -> None:
     got = Secret(KEY).hide(f"see {SPELLED[name]} .")
-    left = (
-        re.sub(r"\x1b\[\d+m|[\\\"]", "", got.replace(HIDDEN, ""))
-        .removeprefix("see ")
-        .removesuffix(" .")
-    )
+    left = re.sub(r"[\\\"]", "", got.replace(HIDDEN, "")).removeprefix("see ").removesuffix(" .")
     assert HIDDEN in got and len(left) <= (12 if name.startswith("base64") else 8), got
 
 
@@ -326,12 +314,3 @@ def test_no_half_of_a_key_is_left_where_a_record_is_cut(room: int) -> None:
 
 
 LEFT = 8
-
-
-def test_a_key_in_a_long_text_is_found_wherever_a_window_ends() -> None:
-    secret = Secret(KEY)
-    for at in (0, 5, WINDOW - len(KEY), WINDOW - 3, WINDOW, WINDOW + 1, 3 * WINDOW - 9):
-        text = " " * at + KEY + " " * WINDOW + KEY
-        assert secret.hide(text) == text.replace(KEY, HIDDEN)
-        escaped = " " * at + SPELLED["eight digits"] + " " * WINDOW
-        assert secret.hide(escaped) == " " * at + HIDDEN + " " * WINDOW

@@ -127,8 +127,8 @@ class Client:
         except TimeoutError:
             raise Fault("transport", f"no whole reply within {timeout_s:g} s") from None
         except aiohttp.ClientResponseError as error:
-            # its first line: what follows shows a piece of the answer, cut anywhere
-            raise Fault("transport", f"{error.message}\n".splitlines()[0]) from None
+            # what follows a colon is a piece of the answer, cut anywhere
+            raise Fault("transport", error.message.partition(":")[0]) from None
         # ValueError: a name that no host can have
         except (aiohttp.ClientError, OSError, ValueError) as error:
             # of a connection, what failed below: the library's own text shows objects of its own

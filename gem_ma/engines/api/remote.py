@@ -226,19 +226,15 @@ class Remote:
         An error is raised in here before its words are hidden, and outside only afterwards: so no
         traceback shows them as they came.
         """
-
-        def reading(content: bytes, kind: str) -> Reply:
-            return self._key.hide_reply(read(content, kind))
-
         most = self.endpoint.most_bytes
         try:
             content, kind = await client.post(path, sent, timeout_s=timeout_s, most_bytes=most)
             # hiding and parsing of megabytes would hold up all plays
             if len(content) > LONG:
-                return await asyncio.to_thread(reading, content, kind)
-            return reading(content, kind)
+                return await asyncio.to_thread(read, content, kind)
+            return read(content, kind)
         except Fault as fault:
-            return fault.without(self._key.hide_at_cut)
+            return fault.without(self._key.hide)
 
     async def call(
         self,
