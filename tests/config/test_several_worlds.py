@@ -21,14 +21,14 @@ from gem_ma.kernel.scenario import Play
 from gem_ma.pages.static.learning import place_of
 from gem_ma.record.codec import dump_episode, load_episode
 from gem_ma.runs.plans import open_policies
-from gem_ma.runs.store import RunFolder, read_episodes, read_manifest, read_metrics, read_summary
+from gem_ma.runs.store import read_episodes, read_manifest, read_metrics, read_summary
 from gem_ma.runs.worlds import Worlds, due, worlds_of
 from gem_ma.scores.groups import units
 from gem_ma.scores.judge import Judge
 from gem_ma.training.loop.exams import exam_plans
 from gem_ma.training.schedule.plans import training_plans
 from gem_ma.training.train import run_training
-from tests.broken_runs import Killed
+from tests.broken_runs import Killed, opened
 
 MIXED = """
 scenarios:
@@ -454,8 +454,7 @@ def test_a_killed_training_of_a_mixture_ends_as_an_unbroken_one(tmp_path, typed)
     settings = mixed(tmp_path, "train.save_every=1", *typed)
 
     def trained(path: Path, on_step: object = None) -> list[bytes]:
-        dumped = settings.model_dump(mode="json")
-        with RunFolder.open(path, config_text="", resolved=dumped) as folder:
+        with opened(path, settings) as folder:
             run_training(settings, folder, on_step=on_step)
         return [(path / f).read_bytes() for f in ("episodes.jsonl", "metrics.jsonl")]
 

@@ -37,6 +37,7 @@ from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
 from gem_ma.runs.store.lines import read_resolved
 from gem_ma.training.loop.measures import measures
 from gem_ma.training.train import train
+from tests.broken_runs import opened
 from tests.fault_server import FaultServer, says
 from tests.plays import played_all
 
@@ -78,9 +79,7 @@ def test_a_scenario_of_two_lengths_comes_back_in_equal_shares(
         "run": {"concurrency": concurrency},
     }
     settings = Config.model_validate(values)
-    with RunFolder.open(
-        tmp_path / "run", config_text="", resolved=settings.model_dump(mode="json")
-    ) as folder:
+    with opened(tmp_path / "run", settings) as folder:
         asyncio.run(
             train(settings, TwoLengths(), {"main": Policy("main", Slow(policy="main"))}, folder)
         )

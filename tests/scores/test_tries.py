@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from gem_ma import config
-from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
+from gem_ma.runs.store import read_episodes, read_metrics
 from gem_ma.scores.stats import best_of_k
 from gem_ma.training.loop.local import LocalPlayers
 from gem_ma.training.train import run_training
+from tests.broken_runs import trained
 
 SMALL = ("train.steps=2", "train.episodes=8", "evaluate.episodes=6", "run.baselines=false")
 
@@ -86,9 +87,7 @@ def test_an_exam_of_several_tries_scores_what_a_slow_loop_scores(monkeypatch, na
 def test_pass_at_k_is_that_of_all_draws_and_plays_of_training_stay_the_same(tmp_path: Path):
     for tries in (1, 4):
         settings = config.load("guess_number_table", [*SMALL, f"evaluate.tries={tries}"]).config
-        resolved = settings.model_dump(mode="json")
-        with RunFolder.open(tmp_path / str(tries), config_text="", resolved=resolved) as folder:
-            run_training(settings, folder)
+        trained(tmp_path / str(tries), settings)
     one, four = (list(read_episodes(tmp_path / name)) for name in ("1", "4"))
     assert one == four
     [exam] = [r for r in read_metrics(tmp_path / "4") if r["kind"] == "evaluation"][-1:]

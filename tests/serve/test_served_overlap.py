@@ -16,9 +16,10 @@ from gem_ma import config
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.vllm.engine import VLLM
 from gem_ma.kernel.episode import End, Episode
-from gem_ma.runs.store import RunFolder, read_episodes
+from gem_ma.runs.store import read_episodes
 from gem_ma.training.learner.torch_learner import TorchLearner
 from gem_ma.training.train import run_training
+from tests.broken_runs import opened
 from tests.engines import test_replicas
 from tests.vllm_server import FakeVllm
 
@@ -56,7 +57,7 @@ def trained(servers: list[FakeVllm], model: Path, out: Path, *overrides: str) ->
     settings = config.load(
         CONFIGS / "kuhn_tiny.yaml", [f"policies.main={policy}", *SMALL, *overrides]
     ).config
-    with RunFolder.open(out, config_text="", resolved=settings.model_dump(mode="json")) as folder:
+    with opened(out, settings) as folder:
         run_training(settings, folder)
     return list(read_episodes(out))
 

@@ -15,12 +15,12 @@ from gem_ma.driver.rollout import Plan
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.registry import make
-from gem_ma.runs.store import RunFolder, read_metrics
+from gem_ma.runs.store import read_metrics
 from gem_ma.training.loop.attendants import Best
 from gem_ma.training.loop.measures import measures_of
 from gem_ma.training.loop.step import Step
 from gem_ma.training.train import run_training
-from tests.broken_runs import Killed
+from tests.broken_runs import Killed, opened
 
 SMALL = (
     "train.steps=6",
@@ -35,8 +35,7 @@ SMALL = (
 
 def trained(path: Path, *words: str, name: str = "kuhn_table", **options) -> dict:
     settings = config.load(name, [*SMALL, *words]).config
-    resolved = settings.model_dump(mode="json")
-    with RunFolder.open(path, config_text="", resolved=resolved) as folder:
+    with opened(path, settings) as folder:
         return run_training(settings, folder, **options)
 
 

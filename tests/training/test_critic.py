@@ -20,10 +20,10 @@ from gem_ma.engines.batching import Batched
 from gem_ma.kernel.episode import End, Episode, Limits, Seat
 from gem_ma.kernel.errors import DataError
 from gem_ma.kernel.types import Sampling
-from gem_ma.runs.store import RunFolder, read_metrics
+from gem_ma.runs.store import read_metrics
 from gem_ma.training.learner.critic import TableCritic
 from gem_ma.training.loop.updates import still_here
-from gem_ma.training.train import run_training
+from tests.broken_runs import trained
 from tests.plays import played_all
 
 SETTINGS = CriticSettings()
@@ -167,10 +167,7 @@ def test_training_with_a_critic_learns_logs_and_resumes_as_one(tmp_path: Path) -
                 raise KeyboardInterrupt
 
         settings = small("train.estimator.options={lam: 0.9}")
-        with RunFolder.open(
-            path, config_text="", resolved=settings.model_dump(mode="json")
-        ) as folder:
-            return run_training(settings, folder, on_step=on_step)
+        return trained(path, settings, on_step=on_step)
 
     whole = run(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):

@@ -17,7 +17,6 @@ from gem_ma.config.learning import LossSettings
 from gem_ma.config.settings import Config
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.plans import open_policies
-from gem_ma.runs.store import RunFolder
 from gem_ma.runs.worlds import worlds_of
 from gem_ma.training.learner.losses import PAIRED, Pairs, Slope, pair_pull
 from gem_ma.training.learner.rows import minibatches, rows
@@ -25,7 +24,7 @@ from gem_ma.training.loop.updates import check_anchored
 from gem_ma.training.processes.teams import ALONE
 from gem_ma.training.schedule.checks import check_loss, checked
 from gem_ma.training.train import open_parts, run_training
-from tests.broken_runs import Killed
+from tests.broken_runs import killed_and_resumed, trained
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
@@ -249,19 +248,8 @@ def test_a_killed_run_ends_as_an_unbroken_one(tmp_path: Path, kind: str, thin_mo
         words += ["policies.main.lora={rank: 2}", "train.overlap=true", "train.episodes=8"]
     settings = kuhn("torch" if kind == "lora" else kind, thin_model, *words)
 
-    def kill(step: int, metrics: Any) -> None:
-        if step == 3:
-            raise Killed
-
-    def trained(path: Path, **more: Any) -> None:
-        facts = settings.model_dump(mode="json")
-        with RunFolder.open(path, config_text="", resolved=facts) as folder:
-            run_training(settings, folder, **more)
-
-    with pytest.raises(Killed):
-        trained(tmp_path / "broken", on_step=kill)
-    trained(tmp_path / "broken")
-    trained(tmp_path / "whole")
+    killed_and_resumed(tmp_path / "broken", settings)
+    trained(tmp_path / "whole", settings)
     for file in ("metrics.jsonl", "checkpoints/step-000004/DONE"):
         assert (tmp_path / "broken" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 

@@ -25,7 +25,6 @@ from gem_ma.engines.small.scripted import Scripted
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.runs.plans import open_policies
-from gem_ma.runs.store import RunFolder
 from gem_ma.runs.worlds import worlds_of
 from gem_ma.training.loop.remote import Playroom, check_remote
 from gem_ma.training.processes.chunks import (
@@ -40,7 +39,7 @@ from gem_ma.training.processes.chunks import (
 from gem_ma.training.processes.teams import ALONE, Teams
 from gem_ma.training.schedule.plans import training_plans
 from gem_ma.training.train import train
-from tests.broken_runs import truth
+from tests.broken_runs import opened, truth
 from tests.virtual_clock import run as run_virtually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -175,8 +174,7 @@ class Room:
 
 def trained(path: Path, settings: Config, teams: Teams) -> dict[str, bytes]:
     worlds, policies = worlds_of(settings), open_policies(settings)
-    resolved = settings.model_dump(mode="json")
-    with RunFolder.open(path, config_text="", resolved=resolved) as folder:
+    with opened(path, settings) as folder:
         asyncio.run(train(settings, worlds, policies, folder, teams=teams))
     return truth(path)
 

@@ -14,10 +14,8 @@ from gem_ma.cli.main import main
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.types import Action, Reply, Turn
-from gem_ma.runs.store import RunFolder
 from gem_ma.training.loop.attendants import LIMITS, Taught, cut_note
-from gem_ma.training.train import run_training
-from tests.broken_runs import Killed
+from tests.broken_runs import Killed, trained
 from tests.plays import recorded
 
 SMALL = (
@@ -102,10 +100,7 @@ def test_what_was_taught_before_a_kill_counts(tmp_path: Path) -> None:
         raise Killed
 
     def go(**more: Any) -> dict[str, Any]:
-        with RunFolder.open(
-            tmp_path / "run", config_text="", resolved=settings.model_dump(mode="json")
-        ) as folder:
-            return run_training(settings, folder, **more)
+        return trained(tmp_path / "run", settings, **more)
 
     with pytest.raises(Killed):
         go(on_step=kill)
