@@ -302,5 +302,7 @@ CUES = {"answers.py", "cues.py", "ledger.py", "corpus.py", "acts.py", "consent.p
 
 def test_the_machinery_knows_no_word_of_the_shop() -> None:
     for path in SERVICE.rglob("*.py"):
+        if path.relative_to(SERVICE).parts[0] in ("retail", "agents"):
+            continue
         lines = path.read_text("utf-8").replace("zip(", "").splitlines()
         assert path.name in CUES or not list(filter(SHOP_WORDS.search, lines)), path
