@@ -177,6 +177,7 @@ _MOVED = {
             ("parsing", "kernel.parsing.formats", "gemma_calls glm_calls named_calls"),
             ("parsing", "kernel.parsing.text", "boxed"),
             ("credit", "credit", "ledger"),
+            ("credit.estimators", "credit.estimators", "registry"),
             ("running", "runs.open", "folder"),
             ("testing", "testing.fresh", "travel"),
             ("tools", "tools.mcp", "connection"),

@@ -21,7 +21,6 @@ from gem_ma.cli.stopping import ENDING_SIGNALS, is_ignored
 from gem_ma.cli.terminal import progress_line
 from gem_ma.config.loading import Loaded
 from gem_ma.kernel.errors import ConfigError, GemMaError
-from gem_ma.training.processes.ray_workers import ray_pool
 from gem_ma.training.processes.teams import Teams, join
 
 # `--ray ADDRESS` and `--workers N` of `gem-ma train` and `gem-ma resume`: plays on the workers of a
@@ -57,6 +56,8 @@ def joined(loaded: Loaded, ray: str | None, workers: int | None) -> Iterator[Tea
     if ray is None:
         yield join()
         return
+    from gem_ma.training.processes.ray_workers import ray_pool  # most trainings have no cluster
+
     # absolute: a worker begins in a folder of its own
     base = "" if loaded.base is None else str(loaded.base.resolve())
     pool = ray_pool(ray, loaded.config.model_dump_json(), base, workers)

@@ -24,13 +24,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.config.learning import Truncated, mix_of
-from gem_ma.credit.table import TurnRow, TurnTable
+from gem_ma.credit.table import TurnTable
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
 
@@ -69,9 +69,8 @@ def credit(
     rewards: list[list[float]] = [[] for _ in steps]
     before: list[float] = []
     elsewhere: list[float] = []
-    for step, value in _paid(
-        episode, agent, mix, tuple(team if team is not None else episode.cast)
-    ):
+    sharing = tuple(team if team is not None else episode.cast)
+    for step, value in _paid(episode, agent, mix, sharing):
         # the last own turn at or before this step: an entry never pays a turn that comes after it
         k = int(np.searchsorted(steps, step, side="right")) - 1
         if k < 0:
@@ -130,7 +129,7 @@ def turns(
     mix = _mix(rule)
     if truncated not in get_args(Truncated):
         raise ConfigError(f"truncated is {' or '.join(get_args(Truncated))}; got {truncated!r}")
-    rows: list[TurnRow] = []
+    rows: list[dict[str, Any]] = []
     before: dict[tuple[int, str], float] = {}
     elsewhere: dict[tuple[int, str], float] = {}
     excluded: Counter[str] = Counter()
@@ -142,11 +141,10 @@ def turns(
             excluded[episode.end.value] += 1
             continue
         # a team's sum can only be checked over all of it
-        folded = {
-            agent: credit(episode, agent, rule, team) for agent in (episode.cast if mix else agents)
-        }
+        whom = episode.cast if mix else agents
+        folded = {agent: credit(episode, agent, rule, team) for agent in whom}
         _check_sum(episode, folded, mix)
-        fresh: list[TurnRow] = []
+        fresh: list[dict[str, Any]] = []
         for agent in agents:
             part = folded[agent]
             before[index, agent] = part.before
@@ -156,7 +154,7 @@ def turns(
             gains = returns(part.rewards, discount_of(gamma, agent), tail)
             fresh += _rows(index, episode, agent, policy, part, gains, tail)
         # stable: agents of one step keep the order of the cast
-        rows += sorted(fresh, key=lambda row: row.step)
+        rows += sorted(fresh, key=lambda row: int(row["step"]))
     return TurnTable.of(rows, before, elsewhere, excluded)
 
 
@@ -168,41 +166,43 @@ def _rows(
     part: Credit,
     gains: NDArray[np.float64],
     tail: float,
-) -> list[TurnRow]:
+) -> list[dict[str, Any]]:
     """The rows of one agent's turns that hold a reply of the policy."""
-    group = episode.group
-    if group is None:
-        group = f"{episode.scenario}/{episode.id[0]}/{episode.seed}"
+    alone = f"{episode.scenario}/{episode.id[0]}/{episode.seed}"
+    group = alone if episode.group is None else episode.group
     total = math.fsum((*part.rewards, part.before, part.elsewhere))
     # turns before the last fork were sampled in the play that was forked, and are learned there
     first = max((step for step, _ in episode.forks), default=0)
     turns = [turn for turn in episode.turns if turn.agent == agent]
+    same = {
+        "source": episode,
+        "episode": index,
+        "agent": agent,
+        "policy": policy,
+        "group": group,
+        "scenario": episode.world or episode.scenario,
+        "task": episode.id[0],
+        "K": len(turns),
+        "total": total,
+        "tail_value": tail,
+        "value": 0.0,  # until a critic has
+    }
     rows = []
     for k, turn in enumerate(turns):
         sampled = [reply for reply in turn.replies if reply.policy == policy]
         if not sampled or turn.step < first:
             continue
         rows.append(
-            TurnRow(
-                turn=turn,
-                source=episode,
-                episode=index,
-                scenario=episode.world or episode.scenario,
-                task=episode.id[0],
-                group=group,
-                agent=agent,
-                policy=policy,
-                k=k,
-                K=len(turns),
-                step=turn.step,
-                reward=float(part.rewards[k]),
-                ret=float(gains[k]),
-                total=total,
-                value=0.0,  # a critic fills it in
-                tail_value=tail,
-                version=sampled[0].version,
-                cut=any(reply.finish == "length" for reply in sampled),
-            )
+            {
+                **same,
+                "turn": turn,
+                "k": k,
+                "step": turn.step,
+                "reward": float(part.rewards[k]),
+                "ret": float(gains[k]),
+                "version": sampled[0].version,
+                "cut": any(reply.finish == "length" for reply in sampled),
+            }
         )
     return rows
 
@@ -230,13 +230,8 @@ def _paid(episode: Episode, agent: str, mix: float, team: Sequence[str]) -> list
 
 def _check_sum(episode: Episode, folded: Mapping[str, Credit], mix: float) -> None:
     """No reward is lost or made: per agent, or over the team where it shares."""
-    paid = {
-        agent: [entry.value for entry in episode.ledger if entry.agent == agent] for agent in folded
-    }
-    sums = {
-        agent: [*part.rewards.tolist(), part.before, part.elsewhere]
-        for agent, part in folded.items()
-    }
+    paid = {name: [e.value for e in episode.ledger if e.agent == name] for name in folded}
+    sums = {n: [*part.rewards.tolist(), part.before, part.elsewhere] for n, part in folded.items()}
     if mix:
         paid = {"the cast": [v for part in paid.values() for v in part]}
         sums = {"the cast": [v for part in sums.values() for v in part]}

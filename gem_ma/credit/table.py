@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +17,11 @@ from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Image, Malformed, Message, ToolCall, Turn, spoken
 
-# Digests of what an agent was shown: two turns with one digest are one state, as far as the agent
-# can know. Reads records; does not know rewards.
-
 
 def view_digest(episode: Episode, agent: str, before: Turn | None = None) -> str:
     """Digest of all that an agent had seen and said, tool calls and images included, up to its
-    turn `before`, or up to the end of the episode.
-    """
+    turn `before`, or up to the end of the episode: two turns with one digest are one state, as far
+    as the agent can know."""
     # 64 bits: among a million views two share a digest once in 37 million runs
     digest = hashlib.blake2b(digest_size=8)
     for turn in (turn for turn in episode.turns if turn.agent == agent):
@@ -62,43 +59,9 @@ def _spelled(call: ToolCall) -> str:
 
 # Columns that may form a group.
 KEYS = (
-    "policy",
-    "scenario",
-    "task",
-    "group",
-    "episode",
-    "agent",
-    "k",
-    "step",
-    "version",
-    "state_key",
-    "observation",
+    *("policy", "scenario", "task", "group", "episode"),
+    *("agent", "k", "step", "version", "state_key", "observation"),
 )
-
-
-class TurnRow(NamedTuple):
-    """One turn as the columns of `TurnTable` have it."""
-
-    turn: Turn
-    source: Episode
-    episode: int
-    scenario: str
-    task: str
-    group: str
-    agent: str
-    policy: str
-    k: int
-    K: int
-    step: int
-    reward: float
-    ret: float
-    total: float
-    value: float
-    tail_value: float
-    version: int
-    cut: bool
-
-
 _COLUMNS: dict[str, Any] = {
     **dict.fromkeys(("scenario", "task", "group", "agent", "policy"), np.str_),
     **dict.fromkeys(("episode", "k", "K", "step", "version"), np.int64),
@@ -145,20 +108,19 @@ class TurnTable:
     @classmethod
     def of(
         cls,
-        rows: Sequence[TurnRow],
+        rows: Sequence[Mapping[str, Any]],
         before: Mapping[tuple[int, str], float],
         elsewhere: Mapping[tuple[int, str], float],
         excluded: Mapping[str, int],
     ) -> TurnTable:
-        """The table of these rows, in their order."""
+        """The table of these rows, in their order: the columns of each, its `turn` and `source`."""
         # with a dtype each: a table of no rows has the same columns as any other
         columns: dict[str, Any] = {
-            name: np.array([getattr(row, name) for row in rows], dtype)
-            for name, dtype in _COLUMNS.items()
+            name: np.array([row[name] for row in rows], dtype) for name, dtype in _COLUMNS.items()
         }
         return cls(
-            tuple(row.turn for row in rows),
-            tuple(row.source for row in rows),
+            tuple(row["turn"] for row in rows),
+            tuple(row["source"] for row in rows),
             **columns,
             before=before,
             elsewhere=elsewhere,
@@ -175,13 +137,8 @@ class TurnTable:
         if name == "observation":
             return np.array([observation_digest(turn) for turn in self.turns], np.str_)
         if name == "state_key":
-            return np.array(
-                [
-                    view_digest(e, t.agent, t)
-                    for e, t in zip(self.episodes, self.turns, strict=True)
-                ],
-                np.str_,
-            )
+            pairs = zip(self.episodes, self.turns, strict=True)
+            return np.array([view_digest(e, t.agent, t) for e, t in pairs], np.str_)
         if name not in KEYS:
             raise ConfigError(
                 f"no key column is called {name!r}; key columns are {', '.join(KEYS)}"

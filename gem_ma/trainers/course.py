@@ -18,7 +18,7 @@ from gem_ma import credit
 from gem_ma.api import Source, load_config
 from gem_ma.config.loading import Overrides
 from gem_ma.config.training import TrainSettings
-from gem_ma.credit.estimators.registry import estimator
+from gem_ma.credit.estimators import estimator
 from gem_ma.credit.table import TurnTable
 from gem_ma.driver.behaviour import Factory
 from gem_ma.driver.rollout import Plan, play
@@ -111,13 +111,11 @@ class Learned:
         return starts[:count]
 
     def plan(self, start: Start, repeat: int = 0) -> Plan:
-        """A play of a start; those of one start are a group."""
         template = training_plans(self.worlds, self.settings, 0)[0]
         group = f"{start.task}/{start.seed}"
         return replace(template, task=start.task, seed=start.seed, repeat=repeat, group=group)
 
     def turns(self, episodes: Sequence[Episode], gamma: credit.Gamma) -> TurnTable:
-        """The turns that are learned from, as the config credits them."""
         return credited_turns(episodes, self.policy, self.settings, gamma)
 
 
@@ -152,7 +150,6 @@ class Course(Learned):
         return {"named": named, "state": dict(self.state), "steps": self.steps}
 
     def restore(self, progress: Mapping[str, Any]) -> None:
-        """Goes on where `progress` was taken."""
         self.named = Counter({Start.of(name): n for name, n in progress["named"].items()})
         self.state = dict(progress["state"])
         self.steps = progress["steps"]
@@ -162,8 +159,7 @@ class Course(Learned):
 
         The n-th time that a start is named is a play of its own, in one group with the others.
         Starts that differ only in the agent share theirs. Raises DataError for an agent that does
-        not learn, EngineError where every play failed; a part of them that failed is there with
-        its error.
+        not learn, EngineError where every play failed.
         """
         for start in starts:
             start.check(self.agents)
@@ -208,6 +204,7 @@ def chosen(settings: TrainSettings, policy: str | None) -> str:
 
 def check_training(settings: TrainSettings) -> None:
     """Raises ConfigError for what the config wants of a training and no other trainer does."""
+    name = settings.estimator.name
     wanted = {
         "opponents": settings.opponents is not None,
         "fork": settings.fork is not None,
@@ -223,9 +220,7 @@ def check_training(settings: TrainSettings) -> None:
         "seats": settings.seats != "fixed",
         "overlap": settings.overlap,
         "estimator.shaping": settings.estimator.shaping is not None,
-        f"estimator.name: {settings.estimator.name} (a critic)": estimator(
-            settings.estimator.name
-        ).critic,
+        f"estimator.name: {name} (a critic)": estimator(name).critic,
     }
     if refused := [name for name, there in wanted.items() if there]:
         raise ConfigError(
@@ -289,6 +284,22 @@ class Outside(Learned):
         and gamma of the config have it. [] where the play failed."""
         table = self.turns([episode], discounts(self.settings.credit.gamma, 0))
         return samples(table, table.ret, self.policy)
+
+    def check_sampling(self, get: Callable[[str, Any], Any], where: str = "") -> None:
+        """Raises ConfigError for a way to sample that the loss of a trainer does not know, or that
+        is not the config's; `get` gives its settings by name."""
+        heat = float(get("temperature", 1.0))
+        if heat != self.sampling.temperature:
+            raise ConfigError(
+                f"{where}temperature={heat:g}: the config samples at {self.sampling.temperature:g};"
+                " make them equal"
+            )
+        for name, off in (("top_p", (1, 1.0)), ("top_k", (0, -1))):
+            if (value := get(name, off[0])) not in off:
+                raise ConfigError(
+                    f"{where}{name}={value}: the trainer's loss does not know which ids were cut"
+                    " off; leave it out"
+                )
 
     def only_episodes(self, trainer: str, returns: str) -> None:
         """Raises ConfigError unless the user knows that a trainer learns from one reward an

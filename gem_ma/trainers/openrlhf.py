@@ -96,19 +96,8 @@ def executor(
 
 
 def check(plays: Outside, sampling: Any) -> None:
-    """Raises ConfigError for a way to sample that OpenRLHF's loss does not know, or that is not the
-    config's."""
-    heat = plays.sampling.temperature
-    if float(sampling.temperature) != heat:
-        raise ConfigError(
-            f"temperature={sampling.temperature}: the config samples at {heat:g}; make them equal"
-        )
-    for name, off in (("top_p", (1, 1.0)), ("top_k", (0, -1))):
-        if getattr(sampling, name, off[0]) not in off:
-            raise ConfigError(
-                f"{name}={getattr(sampling, name)}: the loss does not know which ids were cut off;"
-                " leave it out"
-            )
+    """Raises ConfigError for what OpenRLHF's loss does not know of how it samples."""
+    plays.check_sampling(lambda name, off: getattr(sampling, name, off))
     if getattr(sampling, "logprobs", None) is None:
         raise ConfigError(
             "no log-probabilities are asked for; set --algo.advantage.is_correction_enable, so that"

@@ -84,9 +84,8 @@ def samples(
     parts = dict.fromkeys(seats, 0)
     for number, (row, seat) in enumerate(zip(made, seats, strict=True)):
         paid = [turn for turn in set(_turns(row)) if paid_in[turn] == number]
-        result.append(
-            _sample(row, table, paid, (parts[seat], seats.count(seat)), math.fsum(placed[seat]))
-        )
+        part = (parts[seat], seats.count(seat))
+        result.append(_sample(row, table, paid, part, math.fsum(placed[seat])))
         parts[seat] += 1
     return result
 
@@ -110,7 +109,6 @@ def _turns(row: Row) -> list[int]:
 
 
 def _seat(row: Row, table: TurnTable) -> tuple[int, str]:
-    """Whose row it is: the episode's place in the batch, and the agent."""
     turn = _turns(row)[0]
     return int(table.episode[turn]), str(table.agent[turn])
 

@@ -206,7 +206,6 @@ class Rollouts:
         self.checked = trainer
 
     def _counted(self, trainer: Any) -> list[Any]:
-        """The reward functions that are more than logged."""
         pairs = zip(trainer.reward_funcs, trainer.reward_weights, strict=True)
         return [function for function, weight in pairs if float(weight)]
 

@@ -123,18 +123,7 @@ def check(plays: Outside, config: Any) -> None:
     is its own."""
     rollout = config.actor_rollout_ref.rollout
     # of the training: an exam of verl samples as it likes
-    heat = float(rollout.get("temperature", 1.0))
-    if heat != plays.sampling.temperature:
-        raise ConfigError(
-            f"rollout.temperature={heat:g}: the config samples at {plays.sampling.temperature:g};"
-            " make them equal"
-        )
-    for name, off in (("top_p", (1, 1.0)), ("top_k", (0, -1))):
-        if rollout.get(name, off[0]) not in off:
-            raise ConfigError(
-                f"rollout.{name}={rollout.get(name)}: verl's loss does not know which ids were cut"
-                " off; leave it out"
-            )
+    plays.check_sampling(rollout.get, "rollout.")
     if not rollout.get("calculate_log_probs", True):
         raise ConfigError(
             "rollout.calculate_log_probs=False: what was sampled is not known; set it"

@@ -17,6 +17,7 @@ import io
 import json
 import math
 import os
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -74,11 +75,8 @@ class Facts:
 def options_of(chosen: Chosen) -> dict[str, dict[str, Any]]:
     """Name -> options. Raises ConfigError, before anything is played, for a tracker that is
     unknown, not installed or given an unknown option."""
-    listed = (
-        {name: dict(options) for name, options in chosen.items()}
-        if isinstance(chosen, Mapping)
-        else {name: {} for name in chosen}
-    )
+    named = chosen if isinstance(chosen, Mapping) else {name: {} for name in chosen}
+    listed: dict[str, dict[str, Any]] = {name: dict(options) for name, options in named.items()}
     for name, options in listed.items():
         # a factory of the user's: its options are its own business
         if ":" in name:
@@ -93,19 +91,12 @@ def options_of(chosen: Chosen) -> dict[str, dict[str, Any]]:
             if option not in TRACKERS[name]:
                 known = f"it has {', '.join(TRACKERS[name]) or 'none'}"
                 raise ConfigError(f"train.log.{name}.{option}: {name} has no such option; {known}")
-        if not _installed(name):
+        # found, not imported: TensorBoard takes a second
+        if name not in sys.modules and find_spec(name) is None:
             raise ConfigError(
                 f"train.log: {name} needs a library that is not installed: {install(name)}"
             )
     return listed
-
-
-def _installed(library: str) -> bool:
-    try:
-        # found, not imported: TensorBoard takes a second
-        return find_spec(library) is not None
-    except (ImportError, ValueError):  # ValueError: a module without a spec, put there by hand
-        return True
 
 
 def _factory(name: str) -> Callable[..., Tracker]:
@@ -155,19 +146,14 @@ class Tracking:
     def start(self, step: int) -> None:
         """Opens the trackers and sends them the rows of the folder that they lack; the run goes on
         after `step`."""
-        timings = read_timings(self._folder.path) if self._folder is not None else {}
+        if self._folder is None:
+            return
         # rows after the checkpoint are of steps that will be done once more
-        timings = {row_step: row for row_step, row in timings.items() if row_step <= step}
-        if self._folder is not None and self._chosen:
-            self._open(
-                self._folder.path,
-                {
-                    row_step: row["at"]
-                    for row_step, row in timings.items()
-                    if isinstance(row.get("at"), (int, float))
-                },
-            )
-        if self._folder is None or not self._trackers:
+        timings = {n: row for n, row in read_timings(self._folder.path).items() if n <= step}
+        if self._chosen:
+            ends = ((n, row.get("at")) for n, row in timings.items())
+            self._open(self._folder.path, {n: at for n, at in ends if isinstance(at, (int, float))})
+        if not self._trackers:
             return
         now = None
         for row in self._folder.metrics():
@@ -190,7 +176,6 @@ class Tracking:
         self._tell(row, step)
 
     def note(self, line: str) -> None:
-        """One line for the user, who may not be there."""
         if self._on_note is not None:
             self._on_note(line)
 
@@ -199,14 +184,9 @@ class Tracking:
         row = {"step": step, **values}
         # not by `RunFolder.log`: no checkpoint counts on these lines, so none is refused for them
         if self._folder is not None:
-            append(
-                self._folder.path / "timings.jsonl",
-                (json.dumps(row) + "\n").encode(),
-                self._folder.path,
-            )
+            path = self._folder.path
+            append(path / "timings.jsonl", (json.dumps(row) + "\n").encode(), path)
         self._tell(row, step)
-
-    # -- inside -----------------------------------------------------------------------------------
 
     def _open(self, path: Path, times: Mapping[int, float]) -> None:
         delivered = _read(path / "tracking.json")
@@ -222,9 +202,8 @@ class Tracking:
                 continue
             # it begins with nothing, as its files are made again
             anew = getattr(self._trackers[name], "anew", False)
-            self._has[name] = (
-                Delivered() if anew else Delivered.read(delivered.get("delivered"), name)
-            )
+            had = None if anew else delivered.get("delivered")
+            self._has[name] = Delivered.read(had, name)
         self._keep()
 
     def _tell(self, row: Mapping[str, Any], step: int) -> None:
@@ -232,11 +211,7 @@ class Tracking:
             return
         label = label_of(row)
         values = flat(row)
-        waiting = (
-            [name for name in self._trackers if self._has[name].wants(step, label)]
-            if values
-            else []
-        )
+        waiting = [name for name in self._trackers if values and self._has[name].wants(step, label)]
         for name in waiting:
             if self._ask(name, "log", dict(values), step):
                 self._has[name].got(step, label)
@@ -269,14 +244,10 @@ class Tracking:
             return
         delivered = {name: self._has[name].state() for name in self._chosen if name in self._has}
         path = self._folder.path
+        note = (json.dumps({"id": self._id, "delivered": delivered}) + "\n").encode()
+        # not synced: a lost note costs a tracker some rows twice, a sync each row a disk access
         with contextlib.suppress(OSError):
-            replace_file(
-                path / "tracking.json",
-                (json.dumps({"id": self._id, "delivered": delivered}) + "\n").encode(),
-                path,
-                # a lost note costs a tracker some rows twice, a sync each row a disk access
-                synced=False,
-            )
+            replace_file(path / "tracking.json", note, path, synced=False)
 
 
 def _step(row: Mapping[str, Any]) -> int:
@@ -299,15 +270,12 @@ def _no_stdout() -> Iterator[None]:
         yield
 
 
-# Rows of a run as flat names: what a curve is called wherever it is drawn. docs/watching.md lists
-# them.
-
-
 _APART = ("kind", "step", "policies", "at")
 
 
 def flat(row: Mapping[str, Any]) -> dict[str, float]:
-    """The finite numbers of one row, by name; words, gaps and the step itself are left out.
+    """The finite numbers of one row, by the name that a curve has wherever it is drawn
+    (docs/watching.md); words, gaps and the step itself are left out.
 
     >>> flat({"kind": "train", "step": 3, "return": {"a": 1.0}, "policies": {"main": {"kl": 0.5}}})
     {'policy/main/kl': 0.5, 'train/return/a': 1.0}
@@ -339,30 +307,25 @@ def _numbers(value: Any, name: str) -> list[tuple[str, float]]:
     return []
 
 
-# Which rows of a run a tracker has, so that a resume sends it only those that it lacks.
-
-
 @dataclass(slots=True)
 class Delivered:
-    """Which rows a tracker has: all before `step`, and of `step` those with these labels."""
+    """Which rows a tracker has, so that a resume sends it only those that it lacks: all before
+    `step`, and of `step` those with these labels."""
 
     step: int = -1
     labels: set[str] = field(default_factory=set)
 
     def wants(self, step: int, label: str) -> bool:
-        """Whether the tracker lacks this row."""
         # steps never decrease, so one number tells of all rows before it
         return step > self.step or (step == self.step and label not in self.labels)
 
     def got(self, step: int, label: str) -> None:
-        """Notes that the tracker has this row."""
         if step > self.step:
             self.step = step
             self.labels = set()
         self.labels.add(label)
 
     def state(self) -> dict[str, Any]:
-        """As JSON values, for tracking.json."""
         return {"step": self.step, "labels": sorted(self.labels)}
 
     @classmethod
@@ -415,17 +378,11 @@ class TensorBoard:
         self._writer.add_event(event_pb2.Event(wall_time=time.time(), step=0, session_log=start))
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        scalars = [
-            self._summary.Summary.Value(tag=name, simple_value=value)
-            for name, value in values.items()
-        ]
+        made = self._summary.Summary
+        summary = made(value=[made.Value(tag=n, simple_value=v) for n, v in values.items()])
         # rows that are sent once more keep the time at which they were made
         when = self._times.get(step, time.time())
-        self._writer.add_event(
-            self._event.Event(
-                wall_time=when, step=step, summary=self._summary.Summary(value=scalars)
-            )
-        )
+        self._writer.add_event(self._event.Event(wall_time=when, step=step, summary=summary))
         self._writer.flush()
 
     def close(self) -> None:

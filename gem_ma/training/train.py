@@ -33,16 +33,14 @@ from gem_ma.training.loop.attendants import (
     Best,
     Curriculum,
     PaddingShares,
-    StalenessNotes,
     Taught,
     fingerprints,
 )
 from gem_ma.training.loop.checkpoint import Checkpoint
 from gem_ma.training.loop.collector import Collector, cost
 from gem_ma.training.loop.exams import exam
-from gem_ma.training.loop.local import LocalPlayers, LocalPublisher, Members
+from gem_ma.training.loop.local import LocalPlayers, LocalPublisher
 from gem_ma.training.loop.measures import measures
-from gem_ma.training.loop.remote import RemotePlayers
 from gem_ma.training.loop.roles import Follows, Joins, Learner, Players, Publisher, Values
 from gem_ma.training.loop.saving import TrainingState, export, resume, resume_point
 from gem_ma.training.loop.step import Ahead, Attendant, Step
@@ -218,7 +216,6 @@ class Trainer:
         return summary
 
     async def examine(self, step: Step) -> None:
-        """Holds an exam and logs it."""
         parts = self.parts
         step.scores = await exam(
             self.worlds, parts.players, parts.policies, parts.learners, parts.averages
@@ -294,25 +291,36 @@ def open_parts(
     folder: RunFolder | None,
     teams: Teams,
 ) -> Parts:
-    """Opens all parts. Raises ConfigError where the config and what it names do not fit."""
+    """Raises ConfigError where the config and what it names do not fit."""
     settings = checked(config, policies, worlds)
     check_discounts(worlds, settings)
     # before weights are copied, which takes minutes for a large model
     check_processes(config, teams.play.size, policies)
     teams.play.led = bool(served(settings, policies))  # one process knows what was published
     learners = open_learners(settings, policies, teams.learn)
-    critics = _critics(settings, learners)
+    # not of all that could have one: a critic is a second model in memory
+    critics = {
+        name: open_critic(learners[name])
+        for name in settings.policies
+        if estimator(settings_of(settings, name).estimator.name).critic
+    }
     point = resume_point(config, settings, folder, teams.play)
     writes = teams.play.first or point.root is None  # without a folder each has a pool of its own
     league = League(config, settings, policies, point.root, worlds=worlds, writes=writes)
     averages = Averages(worlds, learners)
     # of the estimators; `Updates` and `TrainingState` share these dicts, so a resume fills both
     states: dict[str, dict[str, float]] = {name: {} for name in settings.policies}
+    learned = settings.policies
+    # they learn from cut episodes as if nothing had followed
+    blind = [
+        name
+        for name in learned
+        if name not in critics and settings_of(settings, name).credit.truncated == "zero"
+    ]
     # `Beginning` first: its exam is that of before. Saving and resuming go through this list.
     attendants: list[Attendant] = [
-        Beginning(policies, settings.policies),
-        Taught(config, settings.policies, without_critic=_blind(settings, critics)),
-        StalenessNotes(),
+        Beginning(policies, learned),
+        Taught(config, learned, without_critic=blind),
         averages,
         Guard(settings, worlds, learners, policies),
         league,
@@ -322,9 +330,15 @@ def open_parts(
     curriculum = Curriculum(chosen, config, worlds) if chosen is not None else None
     attendants += [curriculum] if curriculum is not None else []
     if settings.checkpoints.best is not None:
-        learned = {name: policies[name] for name in settings.policies}
-        attendants.append(Best(settings.checkpoints.best, learned, folder))
-    players = _players(config, worlds, policies, league.opened, teams)
+        best = {name: policies[name] for name in learned}
+        attendants.append(Best(settings.checkpoints.best, best, folder))
+    players: Players = LocalPlayers(
+        config, policies, learned, members=league.opened, team=teams.play
+    )
+    if teams.pool is not None:
+        from gem_ma.training.loop.remote import RemotePlayers  # most trainings have no workers
+
+        players = RemotePlayers(config, worlds, policies, learned, teams.pool)
     return Parts(
         config=config,
         settings=settings,
@@ -349,47 +363,10 @@ def open_parts(
     )
 
 
-def _players(
-    config: Config,
-    worlds: Worlds,
-    policies: Mapping[str, Policy],
-    members: Members,
-    teams: Teams,
-) -> Players:
-    """The players of a training: workers where there are some, else this process and its team."""
-    learned = config.train.policies if config.train is not None else []
-    if teams.pool is not None:
-        return RemotePlayers(config, worlds, policies, learned, teams.pool)
-    return LocalPlayers(config, policies, learned, members=members, team=teams.play)
-
-
-def _critics(settings: TrainSettings, learners: Mapping[str, Learner]) -> dict[str, Critic]:
-    """Critics of the policies whose estimator reads values."""
-    # not of all that could have one: a critic is a second model in memory
-    return {
-        name: open_critic(learners[name])
-        for name in settings.policies
-        if estimator(settings_of(settings, name).estimator.name).critic
-    }
-
-
 def _notes(settings: TrainSettings, team: Team) -> list[str]:
-    """Lines for the user before the first step."""
     forks = cost(settings)
     notes = [forks] if forks is not None else []
     return [*notes, f"{team.size} processes train as one"] if team.size > 1 else notes
-
-
-def _blind(settings: TrainSettings, critics: Mapping[str, Critic]) -> list[str]:
-    """The policies that learn from cut episodes as if nothing had followed."""
-    return [
-        name
-        for name in settings.policies
-        if name not in critics and settings_of(settings, name).credit.truncated == "zero"
-    ]
-
-
-# Opens the learner and the critic of a policy, and says what several processes cannot share.
 
 
 def open_learner(
@@ -449,7 +426,6 @@ def open_learners(
 
 
 def open_critic(learner: Learner) -> Critic:
-    """The critic of a learner. Raises ConfigError where it has none."""
     if not isinstance(learner, Values):
         raise ConfigError(
             f"policy {learner.policy!r}: {type(learner).__name__} has no critic, which its"
@@ -459,7 +435,6 @@ def open_critic(learner: Learner) -> Critic:
 
 
 def served(settings: TrainSettings, policies: Mapping[str, Policy]) -> list[str]:
-    """The policies that learn and are sampled at a server."""
     return [name for name in settings.policies if isinstance(policies[name].core, Reachable)]
 
 

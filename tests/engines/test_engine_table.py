@@ -23,7 +23,7 @@ from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Message, Request, Sampling
 from gem_ma.registry import make
-from gem_ma.training.learner.rows import Demonstration
+from gem_ma.training.learner import Demonstration
 from gem_ma.training.learner.table_learner import TableLearner
 from tests.plays import played_all
 

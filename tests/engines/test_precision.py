@@ -22,7 +22,7 @@ from gem_ma.kernel.types import Message, Request, Sampling
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
-from gem_ma.training.learner.rows import Demonstration  # noqa: E402
+from gem_ma.training.learner import Demonstration  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
 from tests.plays import played_all  # noqa: E402
 

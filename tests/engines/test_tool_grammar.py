@@ -41,7 +41,8 @@ pytest.importorskip("llguidance", reason="needs the grammar extra")
 
 from gem_ma.engines.local.tiny import make_model  # noqa: E402
 from gem_ma.engines.local.tool_grammar import arguments_schema, grammar_of  # noqa: E402
-from gem_ma.training.learner.rows import Demonstration, rows  # noqa: E402
+from gem_ma.training.learner import Demonstration  # noqa: E402
+from gem_ma.training.learner.rows import rows  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
 from tests.plays import recorded  # noqa: E402
 

@@ -23,7 +23,8 @@ from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Image, Message, Request, Sampling
 from gem_ma.record.codec import dump_episode, load_episode
 from gem_ma.record.shapes import shown_in, with_bytes
-from gem_ma.training.learner.rows import Demonstration, pictures_of, rows
+from gem_ma.training.learner import Demonstration
+from gem_ma.training.learner.rows import pictures_of, rows
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("PIL.Image", reason="needs the vision extra")

@@ -19,7 +19,7 @@ from gem_ma.engines.small.table import Table
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.plans import open_policies
 from gem_ma.runs.worlds import worlds_of
-from gem_ma.training.loop.local import play_all
+from gem_ma.training.loop.local import LocalPlayers
 from gem_ma.training.loop.updates import charged, check_anchored
 from gem_ma.training.schedule.checks import checked
 from gem_ma.training.schedule.plans import training_plans
@@ -33,7 +33,7 @@ def played(settings: Config) -> tuple:
     """(a learner, the turns of one step)."""
     policies = open_policies(settings)
     plans = training_plans(worlds_of(settings), settings.train, 0)
-    episodes = asyncio.run(play_all(settings, plans, policies))
+    episodes = asyncio.run(LocalPlayers(settings, policies).play(plans))
     return open_learner(policies["main"]), credit.turns(episodes, "main", gamma=0.5)
 
 

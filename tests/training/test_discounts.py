@@ -415,10 +415,10 @@ def _played() -> list[Any]:
     import asyncio
 
     from gem_ma.runs.plans import open_policies
-    from gem_ma.training.loop.local import play_all
+    from gem_ma.training.loop.local import LocalPlayers
     from gem_ma.training.schedule.plans import training_plans
 
     settings = small()
     assert settings.train is not None
     plans = training_plans(worlds_of(settings), settings.train, 0)
-    return asyncio.run(play_all(settings, plans, open_policies(settings)))
+    return asyncio.run(LocalPlayers(settings, open_policies(settings)).play(plans))

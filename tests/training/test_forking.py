@@ -23,7 +23,7 @@ from gem_ma.registry import make, task_of
 from gem_ma.runs.store import read_episodes, read_metrics
 from gem_ma.runs.worlds import Worlds
 from gem_ma.training.loop.collector import cost, grow
-from gem_ma.training.loop.local import LocalPlayers, play_all
+from gem_ma.training.loop.local import LocalPlayers
 from gem_ma.training.schedule.plans import training_plans
 from gem_ma.training.train import run_training, train
 from tests.broken_runs import Killed, opened, trained, truth
@@ -91,7 +91,7 @@ def grown(**fork) -> tuple[list[Episode], list[Episode], dict]:
     async def work():
         opened = policies()
         plans = training_plans(Worlds.of(settings, Market()), settings.train, 0)
-        trunks = await play_all(settings, plans, opened)
+        trunks = await LocalPlayers(settings, opened).play(plans)
         found = await grow(
             settings, settings.train, 0, plans, trunks, LocalPlayers(settings, opened)
         )
@@ -279,7 +279,7 @@ def test_only_decision_points_of_policies_that_learn_at_this_step_are_forked():
     async def points(step: int) -> set[int]:
         opened = {name: Policy(name, Table(policy=name)) for name in ("main", "other")}
         plans = training_plans(Worlds.of(settings, Market()), settings.train, step)
-        trunks = await play_all(settings, plans, opened)
+        trunks = await LocalPlayers(settings, opened).play(plans)
         branches = (
             await grow(
                 settings, settings.train, step, plans, trunks, LocalPlayers(settings, opened)

@@ -23,7 +23,7 @@ from gem_ma.runs.store import read_episodes, read_metrics
 from gem_ma.runs.worlds import worlds_of
 from gem_ma.scores.ratings import games, ratings
 from gem_ma.training.loop.exams import exam_plans
-from gem_ma.training.loop.local import play_all
+from gem_ma.training.loop.local import LocalPlayers
 from gem_ma.training.schedule.checks import checked
 from gem_ma.training.schedule.plans import casts, training_plans
 from gem_ma.training.schedule.settings import learning, settings_of
@@ -619,4 +619,4 @@ def test_the_shipped_league_plays_both_sides_and_prints_its_exploitability(tmp_p
     )
     plans = exam_plans(settings, scenario_of(settings))
     assert len(plans) == 16 and len({plan.id for plan in plans}) == 16
-    assert len(asyncio.run(play_all(settings, plans, open_policies(settings)))) == 16
+    assert len(asyncio.run(LocalPlayers(settings, open_policies(settings)).play(plans))) == 16

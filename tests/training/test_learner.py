@@ -26,8 +26,9 @@ from gem_ma.kernel.types import Message, Request, Sampling
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
+from gem_ma.training.learner import Demonstration  # noqa: E402
 from gem_ma.training.learner.losses import token_weights  # noqa: E402
-from gem_ma.training.learner.rows import Demonstration, rows  # noqa: E402
+from gem_ma.training.learner.rows import rows  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
 from tests.plays import played_all  # noqa: E402
 

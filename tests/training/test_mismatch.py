@@ -19,7 +19,7 @@ from gem_ma.engines.small.table import Table
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Action, Asked, Reply, Request
 from gem_ma.runs.store import read_metrics
-from gem_ma.training.learner.mismatch import check_fresh, fresh_gap
+from gem_ma.training.learner.parity import check_fresh, fresh_gap
 from gem_ma.training.train import run_training
 from tests.broken_runs import trained
 

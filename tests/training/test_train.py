@@ -22,7 +22,7 @@ from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.runs.plans import open_policies, scenario_of
 from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
 from gem_ma.runs.worlds import Worlds, worlds_of
-from gem_ma.training.loop.local import LocalPlayers, play_all
+from gem_ma.training.loop.local import LocalPlayers
 from gem_ma.training.schedule.checks import check_discounts
 from gem_ma.training.schedule.plans import TRAINING_SEEDS, training_plans
 from gem_ma.training.schedule.settings import learning_rate
@@ -128,7 +128,9 @@ def test_episodes_come_in_the_order_of_their_plans_whatever_ends_first():
 
     settings = small(name="kuhn_table")
     plans = training_plans(worlds_of(settings), settings.train, 0)
-    episodes = asyncio.run(play_all(settings, plans, {"main": Policy("main", Slow(policy="main"))}))
+    episodes = asyncio.run(
+        LocalPlayers(settings, {"main": Policy("main", Slow(policy="main"))}).play(plans)
+    )
     assert [episode.id for episode in episodes] == [plan.id for plan in plans]
     assert len({episode.id for episode in episodes}) == 8
 

@@ -70,13 +70,6 @@ def rae(
     return advantages, baselines
 
 
-# Reward shaping that looks at an agent's own past, as a wrapper around any estimator. It changes
-# what is learned for: evaluate raw rewards.
-# Q is the mean return of the agent (of its key) in earlier batches, kept as state; without a past
-# nothing is changed.  (Margin and quality forms of MAPoRL, arXiv 2502.18439, as MARTI documents
-# them.)
-
-
 def shaped(
     table: TurnTable,
     form: str,
@@ -86,9 +79,12 @@ def shaped(
     gamma: Gamma = 1.0,
     state: Mapping[str, float] | None = None,
 ) -> tuple[TurnTable, State]:
-    """The table with shaped rewards, and the new state.
+    """The table with rewards that are shaped by an agent's own past, and the new state: a wrapper
+    around any estimator. It changes what is learned for; evaluate raw rewards.  (Margin and quality
+    forms of MAPoRL, arXiv 2502.18439, as MARTI documents them.)
 
-    margin: R + alpha (R - Q); quality: R + alpha (Q R - (1 - Q)(1 - R)), for R in 0..1. The
+    margin: R + alpha (R - Q); quality: R + alpha (Q R - (1 - Q)(1 - R)), for R in 0..1, with Q the
+    mean return of earlier batches; without a past nothing is changed. The
     difference to the raw R is paid at the last turn of each (episode, agent), so `reward`, `ret`
     and `total` still fit together. `state` is not changed; for each group it holds the mean and
     the number of earlier returns. Raises ConfigError for another form.
@@ -122,9 +118,8 @@ def shaped(
     for name, values in seen.items():
         # the mean over all batches so far, not a moving one: Q settles as the run goes on
         count = before.get(f"{name}#n", 0.0)
-        after[f"{name}#mean"] = (before.get(f"{name}#mean", 0.0) * count + math.fsum(values)) / (
-            count + len(values)
-        )
+        total = before.get(f"{name}#mean", 0.0) * count + math.fsum(values)
+        after[f"{name}#mean"] = total / (count + len(values))
         after[f"{name}#n"] = count + len(values)
     return replace(table, reward=reward, ret=gains, total=totals), after
 

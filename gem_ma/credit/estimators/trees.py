@@ -6,14 +6,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gem_ma.credit.estimators.groups import Array, Key, by_group, centred, groups, normalised
 from gem_ma.credit.table import TurnTable
 from gem_ma.kernel.episode import Episode
-from gem_ma.kernel.types import Turn
 
 
 def team_grpo(
@@ -27,15 +26,14 @@ def team_grpo(
     that go their own ways after the first turn and so share no tree.
     """
     # of the whole ledger, not of the agent's entries: the cast is paid together
-    still = np.array(
-        [
-            math.fsum(e.value for e in play.ledger if e.step >= turn.step)
-            for play, turn in zip(table.episodes, table.turns, strict=True)
-        ]
-    )
-    return by_group(
-        still, groups(table, key), (lambda values: normalised(values, 1e-6)) if divide else centred
-    )
+    plays = zip(table.episodes, table.turns, strict=True)
+    ahead = [[e.value for e in play.ledger if e.step >= turn.step] for play, turn in plays]
+    still = np.array([math.fsum(values) for values in ahead])
+
+    def norm(values: Array) -> Array:
+        return normalised(values, 1e-6) if divide else centred(values)
+
+    return by_group(still, groups(table, key), norm)
 
 
 def magrpo(table: TurnTable, key: Key = ("group",), *, divide: bool = False) -> Array:
@@ -58,21 +56,15 @@ def magrpo(table: TurnTable, key: Key = ("group",), *, divide: bool = False) -> 
         rows = np.flatnonzero(trees == number)
         gains = _tree({int(table.episode[n]): table.episodes[n] for n in rows})
         for n in rows:
-            siblings = gains[int(table.episode[n]), int(table.step[n])]
-            middled = centred(
-                np.repeat(
-                    [branch.gain for branch in siblings], [branch.sampled for branch in siblings]
-                )
-            )
-            mine = next(
-                place
-                for place, branch in enumerate(siblings)
-                if int(table.episode[n]) in branch.members
-            )
+            episode = int(table.episode[n])
+            siblings = gains[episode, int(table.step[n])]
+            counts = [branch.sampled for branch in siblings]
+            middled = centred(np.repeat([branch.gain for branch in siblings], counts))
+            mine = next(i for i, branch in enumerate(siblings) if episode in branch.members)
             # bounded, not shifted by 1e-6: two siblings that differ get exactly 1 and -1
             scale = max(math.sqrt(math.fsum(middled**2) / len(middled)), 1e-6) if divide else 1.0
             # `middled` has an entry per sample; the first of my branch comes after all before it
-            result[n] = middled[sum(branch.sampled for branch in siblings[:mine])] / scale
+            result[n] = middled[sum(counts[:mine])] / scale
     return result
 
 
@@ -90,10 +82,7 @@ def _tree(plays: Mapping[int, Episode]) -> dict[tuple[int, int], list[_Branch]]:
     histories = {index: _histories(episode) for index, episode in plays.items()}
     paid = {index: _paid(episode) for index, episode in plays.items()}
     # up to its last fork an episode repeats another one's record; from there on it sampled
-    forked = {
-        index: max((step for step, _ in episode.forks), default=0)
-        for index, episode in plays.items()
-    }
+    forked = {n: max((step for step, _ in play.forks), default=0) for n, play in plays.items()}
     # episodes alike so far, and the step that they take next
     nodes: list[tuple[list[int], int]] = [(sorted(plays), 0)]
     # by node: who goes which way, and the node there; None = they have ended
@@ -103,15 +92,9 @@ def _tree(plays: Mapping[int, Episode]) -> dict[tuple[int, int], list[_Branch]]:
         split: dict[str, list[int]] = {}
         for index in members:
             split.setdefault(histories[index].get(step, ""), []).append(index)
-        ways.append(
-            [
-                (inside, len(nodes) + n if history else None)
-                for n, (history, inside) in enumerate(sorted(split.items(), reverse=True))
-            ]
-        )
-        nodes += [
-            (inside, step + 1) for history, inside in sorted(split.items(), reverse=True) if history
-        ]
+        ordered = enumerate(sorted(split.items(), reverse=True), len(nodes))
+        ways.append([(inside, n if history else None) for n, (history, inside) in ordered])
+        nodes += [(inside, step + 1) for inside, node in ways[-1] if node is not None]
     gains: dict[tuple[int, int], list[_Branch]] = {}
     following = [0.0] * len(nodes)  # the mean return from a node on
     # children stand behind their parents in `nodes`, so backwards each child is done first
@@ -122,11 +105,8 @@ def _tree(plays: Mapping[int, Episode]) -> dict[tuple[int, int], list[_Branch]]:
             now = math.fsum(paid[index].get(step, 0.0) for index in inside) / len(inside)
             # at least 1: in a batch without its trunk a prefix is inherited by all of its branches
             sampled = max(1, sum(step >= forked[index] for index in inside))
-            branches.append(
-                _Branch(
-                    frozenset(inside), sampled, now + following[node] if node is not None else 0.0
-                )
-            )
+            gain = now + following[node] if node is not None else 0.0
+            branches.append(_Branch(frozenset(inside), sampled, gain))
         gains |= {(index, step): branches for index in members}
         total = math.fsum(branch.sampled * branch.gain for branch in branches)
         following[number] = total / sum(branch.sampled for branch in branches)
@@ -140,14 +120,11 @@ def _histories(episode: Episode) -> dict[int, str]:
     digests = {}
     # stable: the agents of one step stay in the order of the record, which is that of the cast
     for turn in sorted(episode.turns, key=lambda turn: turn.step):
-        digest.update(repr((turn.step, turn.agent, _action_key(turn))).encode())
+        # by repr: the arguments of a call are dicts, which have no hash
+        action = (turn.action.text, tuple(repr(call) for call in turn.action.tool_calls))
+        digest.update(repr((turn.step, turn.agent, action)).encode())
         digests[turn.step] = digest.hexdigest()
     return digests
-
-
-def _action_key(turn: Turn) -> tuple[Any, ...]:
-    # by repr: the arguments of a call are dicts, which have no hash
-    return (turn.action.text, tuple(repr(call) for call in turn.action.tool_calls))
 
 
 def _paid(episode: Episode) -> dict[int, float]:

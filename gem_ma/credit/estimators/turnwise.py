@@ -63,8 +63,8 @@ def turn_gae(
     -> [N]
 
     `table.value` [N] is the critic's value of what the agent saw before the turn, `gamma` the
-    one that made `table.ret`. An agent's turns that are not in the table (another policy played
-    them) are bridged: their rewards lie in the return between the two turns that are.
+    one that made `table.ret`. Turns that another policy played are bridged: their rewards lie in
+    the return between the two turns that are in the table.
     """
     return by_group(raw_gae(table, gamma=gamma, lam=lam), groups(table, key), normalised)
 
@@ -155,9 +155,8 @@ def mt_grpo(
     earlier = np.array(sorted(set(range(len(table))) - set(last.tolist())), np.int64)
     outcome = by_group(gains[last], groups(table, key)[last], norm)
     # by k: what a turn is paid depends on its place in the play
-    result[earlier] = turn_weight * by_group(
-        rewards[earlier], groups(table, (*columns(key), "k"))[earlier], norm
-    )
+    index = groups(table, (*columns(key), "k"))[earlier]
+    result[earlier] = turn_weight * by_group(rewards[earlier], index, norm)
     for rows, value in zip(plays, outcome, strict=True):
         result[rows[:-1]] += weight * value
         result[rows[-1]] = value
@@ -175,9 +174,7 @@ def turn_grpo(table: TableLike, key: Key = ("group", "agent", "k")) -> Array:
     >>> turn_grpo([1, 0, 0, 1]).round(4).tolist()
     [1.0, -1.0, -1.0, 1.0]
     """
-    return by_group(
-        values_of(table, "ret"), groups(table, key), lambda values: normalised(values, 1e-6)
-    )
+    return by_group(values_of(table, "ret"), groups(table, key), _normed)
 
 
 def at_grpo(table: TableLike, key: Key = ("group", "agent", "k")) -> Array:
@@ -192,9 +189,11 @@ def at_grpo(table: TableLike, key: Key = ("group", "agent", "k")) -> Array:
     >>> at_grpo([1, 0]).round(4).tolist()
     [1.0, -1.0]
     """
-    return by_group(
-        values_of(table, "reward"), groups(table, key), lambda values: normalised(values, 1e-6)
-    )
+    return by_group(values_of(table, "reward"), groups(table, key), _normed)
+
+
+def _normed(values: Array) -> Array:
+    return normalised(values, 1e-6)
 
 
 def turn_credit(

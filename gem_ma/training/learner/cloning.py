@@ -13,8 +13,9 @@ import numpy as np
 
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.training.learner import Demonstration
 from gem_ma.training.learner.forward import Scored
-from gem_ma.training.learner.rows import Demonstration, Row
+from gem_ma.training.learner.rows import Row
 from gem_ma.training.learner.trained import Trained
 
 # Decay, unlike in the updates of reinforcement: hundreds of steps on few examples overfit.
@@ -25,12 +26,9 @@ CLONING_WARMUP = 20
 def clone(
     learner: Trained, demonstrations: Sequence[Demonstration], settings: WarmStartSettings
 ) -> dict[str, float]:
-    """Behaviour cloning: maximises the mean log-probability of the demonstrated ids, the end of
-    turn included.
-
-    AdamW with weight decay .01; the rate rises over 20 steps, then falls to 0 along a cosine.
-    Metrics: loss (mean over the last tenth), loss_first, demonstrations, tokens (per pass over
-    all). Raises ConfigError for no demonstrations, or words that the tokenizer lacks.
+    """Maximises the mean log-probability of the demonstrated ids, the end of turn included, by
+    AdamW. Metrics: loss (mean over the last tenth), loss_first, demonstrations, tokens (per pass
+    over all). Raises ConfigError for no demonstrations, or words that the tokenizer lacks.
     """
     if not demonstrations:
         raise ConfigError(
@@ -84,20 +82,13 @@ def listens(learner: Trained, examples: Sequence[Demonstration]) -> float | None
     for alike in kinds.values():
         for number, example in enumerate(alike):
             # the next one that was answered otherwise, round the list: each is used about as often
-            other = next(
-                (
-                    candidate
-                    for candidate in alike[number + 1 :] + alike[:number]
-                    if (candidate.text, candidate.calls) != (example.text, example.calls)
-                ),
-                None,
-            )
+            others = alike[number + 1 :] + alike[:number]
+            said = (example.text, example.calls)
+            other = next((one for one in others if (one.text, one.calls) != said), None)
             if other is not None:
                 # the same answer after both observations, so its length and wording cancel
-                pairs += [
-                    _example(learner, example),
-                    _example(learner, replace(example, request=other.request)),
-                ]
+                asked_other = replace(example, request=other.request)
+                pairs += [_example(learner, example), _example(learner, asked_other)]
     if not pairs:
         return None
     scores = learner.score(
@@ -151,10 +142,9 @@ def _example(learner: Trained, demonstration: Demonstration) -> Row:
     return Row.of((request.conversation, request.seed, request.turn), prompt, target, bound)
 
 
-# A short rise, since Adam's first steps are as long as its later ones and know least.
 def _cosine(step: int, steps: int) -> float:
-    """Share of the rate at a step: rises linearly over the warm-up, then falls to 0 along a
-    cosine."""
+    """Share of the rate at a step: a short rise, since Adam's first steps are as long as its later
+    ones and know least; then it falls to 0 along a cosine."""
     warmup = min(CLONING_WARMUP, steps // 2)  # a short clone must still fall
     if step < warmup:
         return (step + 1) / warmup

@@ -2,8 +2,7 @@
 had seen, never from what it then said.
 
 A critic is apart from the policy: own weights, own optimiser (a value head on a shared trunk
-ruined small policies). `TableCritic` keeps one number per view; the critic of language models is
-`gem_ma.training.learner.torch_critic`. No torch.
+ruined small policies). That of language models is in `gem_ma.training.learner.torch_critic`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from gem_ma.credit.table import TurnTable, view_digest
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import DataError
 from gem_ma.record.json_text import load_json
-from gem_ma.training.learner.packing import PASS_TOKENS
 
 Array = NDArray[np.float64]
 
@@ -44,7 +42,6 @@ class Critic(Protocol):
 
 
 def valued(table: TurnTable, critic: Critic) -> TurnTable:
-    """The table with the critic's values in its column `value`."""
     return replace(table, value=critic.values(table))
 
 
@@ -57,7 +54,7 @@ class TableCritic:
         self.mean = 0.0
         self.count = 0
         # a table has no passes; callers may set these without asking
-        self.pass_tokens = PASS_TOKENS
+        self.pass_tokens = 0
         self.recompute = False
 
     def values(self, table: TurnTable) -> Array:
@@ -93,18 +90,9 @@ class TableCritic:
         return quality
 
     def state(self) -> dict[str, bytes]:
-        return {
-            "critic.json": (
-                json.dumps(
-                    {
-                        # sorted, so that the same critic is the same bytes
-                        "seen": dict(sorted(self.seen.items())),
-                        "mean": self.mean,
-                        "count": self.count,
-                    }
-                ).encode()
-            )
-        }
+        seen = dict(sorted(self.seen.items()))  # so that the same critic is the same bytes
+        state = {"seen": seen, "mean": self.mean, "count": self.count}
+        return {"critic.json": json.dumps(state).encode()}
 
     def load(self, files: Mapping[str, bytes]) -> None:
         try:
@@ -130,7 +118,6 @@ def cut_views(episodes: Sequence[Episode], policy: str) -> list[tuple[int, str]]
 
 
 def fit_quality(values: Array, targets: Array) -> dict[str, float]:
-    """The metrics value_loss and explained of values [N] and their targets [N]."""
     error = float(np.mean((targets - values) ** 2))
     spread = float(np.var(targets))
     # constant targets have nothing to explain; the share would be a division by rounding

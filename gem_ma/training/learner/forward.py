@@ -1,11 +1,9 @@
 """The learner's passes: log-probabilities and entropies of trained tokens, under the mask and the
 temperature of the sampler; and their gradients.
 
-Knows a module and token rows, but not losses or optimisers. Rows are packed
-(`gem_ma.training.learner.packing`). Logits exist only at trained places, and only for a chunk of
-those at once: a pass is cut behind the trunk. Each chunk is scored and differentiated down to the
-trunk before the next one begins; then the trunk is differentiated once. So no logits are computed
-twice, and none wait.
+Logits exist only at trained places, and only for a chunk of those at once: a pass is cut behind the
+trunk. Each chunk is scored and differentiated down to the trunk before the next one begins; then
+the trunk is differentiated once. So no logits are computed twice, and none wait.
 """
 
 from __future__ import annotations
@@ -29,15 +27,10 @@ from gem_ma.training.learner.packing import PASS_TOKENS, Pack, packs
 from gem_ma.training.learner.rows import Allowed, Row
 from gem_ma.training.processes.teams import SOLO, Team
 
-# The repeated layers of a model: most of its weights, and most of what a backward pass keeps.
-# Knows modules, but not rows or losses.
-
 
 def layers(model: Any) -> list[Any]:
-    """The layers of a model in their order: the members of its outermost lists of modules.
-
-    Experts of a layer are such a list too, and belong to their layer.
-    """
+    """The layers of a model in their order: the members of its outermost lists of modules (experts
+    of a layer are such a list too, and belong to their layer)."""
     import torch
 
     members: list[Any] = []
@@ -49,10 +42,8 @@ def layers(model: Any) -> list[Any]:
 @contextmanager
 def recomputed(model: Any) -> Iterator[None]:
     """Inside, a layer keeps what it was given instead of what it computed, and computes that again
-    when its gradient is asked for (Chen et al. 2016, arXiv 1604.06174).
-
-    The same numbers, for one more forward pass. Passes without gradients stay as they are.
-    """
+    when its gradient is asked for (Chen et al. 2016, arXiv 1604.06174): the same numbers, for one
+    more forward pass. Passes without gradients stay as they are."""
     # of its own only where something has wrapped it, such as accelerate's `device_map`
     before = [(layer, vars(layer).get("forward")) for layer in layers(model)]
     for layer, _ in before:
@@ -85,9 +76,7 @@ def _again(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # Behind the trunk: hidden states -> log-probabilities of given ids, and their gradients, with as
-# few copies of the logits as can be.
-# Knows tensors and a causal language model; but not rows or losses. Axes: c places of one chunk,
-# D width of the trunk, V ids.
+# few copies of the logits as can be. Axes: c places of one chunk, D width of the trunk, V ids.
 
 # score of an id that may not be chosen: its probability is 0, and finite, so that 0 * NEVER is 0
 # and no NaN
@@ -112,7 +101,7 @@ class _Hidden:
 
 @cache
 def _trunk() -> Any:
-    """A module that stands where the trunk was, and hands on what it gets."""
+    """What stands where the trunk was, and hands on what it gets."""
     import torch
 
     class PassThrough(torch.nn.Module):
@@ -234,7 +223,7 @@ class Scorer:
     `selects`: logits are computed at trained places only, in chunks; `branches`: rows share
     their prompt. Both are tried once and left off where this architecture does not allow them.
     `pass_tokens`: padded tokens of one pass; `pass_logits`: logits of one chunk, a place at
-    least; `recompute`: see `layers`. `team`: who takes which share of the passes.
+    least; `recompute`: see `recomputed`. `team`: who takes which share of the passes.
     """
 
     def __init__(self, engine: Transformers, temperature: float) -> None:
@@ -252,8 +241,7 @@ class Scorer:
         self._probe()
 
     def together(self, work: Callable[[], Any]) -> Any:
-        """What `work` computes with the model: where its weights lie in parts, these are put
-        together for it."""
+        """What `work` computes with the model, put together where its weights lie in parts."""
         return work()
 
     def rest(self) -> None:
@@ -366,19 +354,16 @@ class Scorer:
         # filled at once for all places: a loop over them would be a kernel each on a GPU
         may = torch.ones(len(allowed), self.engine.vocabulary.size, dtype=torch.bool, device=device)
         may[torch.tensor(places, device=device)] = False
-        pairs = [
-            (place, token)
-            for place in places
-            if isinstance(ids := allowed[place], tuple)
-            for token in ids
-        ]
+        pairs: list[tuple[int, int]] = []
+        shared: dict[IdSet, list[int]] = {}  # few sets stand at many places
+        for place, ids in enumerate(allowed):
+            if isinstance(ids, IdSet):
+                shared.setdefault(ids, []).append(place)
+            else:
+                pairs += [(place, token) for token in ids or ()]
         if pairs:
             rows, tokens = zip(*pairs, strict=True)
             may[torch.tensor(rows, device=device), torch.tensor(tokens, device=device)] = True
-        shared: dict[IdSet, list[int]] = {}  # few sets stand at many places
-        for place in places:
-            if isinstance(ids := allowed[place], IdSet):
-                shared.setdefault(ids, []).append(place)
         for ids, there in shared.items():
             # a teacher's head may be padded to another width than the sampler's
             mask = np.zeros(may.shape[1], np.bool_)
@@ -442,7 +427,6 @@ class Scorer:
     def _padded_left(
         self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]]
     ) -> list[NDArray[np.float64]] | None:
-        """One pass of `score_again`."""
         torch = self.torch
         width = max(len(prompt) for prompt, _ in sequences)
         size = len(sequences)
@@ -479,14 +463,9 @@ class Scorer:
         except (ValueError, TypeError, RuntimeError, AttributeError):
             return None
         scores = torch.cat(logits, 1).float() + self.engine.banned
-        logprobs = (
-            (scores / self.temperature)
-            .log_softmax(-1)
-            .gather(2, self.index(fed[:, width:, None]))[:, :, 0]
-            .double()
-            .cpu()
-            .numpy()
-        )
+        every = (scores / self.temperature).log_softmax(-1)
+        target = self.index(fed[:, width:, None])
+        logprobs = every.gather(2, target)[:, :, 0].double().cpu().numpy()
         return [logprobs[row, : len(ids)] for row, (_, ids) in enumerate(sequences)]
 
     def _on(self, cache: Any, inputs: dict[str, Any]) -> tuple[Any, Any]:
@@ -507,30 +486,19 @@ class Scorer:
     ) -> float:
         """The unit of noise in nats, see `gem_ma.training.learner.parity`: from the scores of some
         sequences by `score_again` and by `score`."""
+        pairs = zip(again or (), scored if again else (), strict=True)
         with np.errstate(invalid="ignore"):  # minus infinity in both
-            spread = (
-                np.concatenate(
-                    [
-                        parity.evened(one - other, other)
-                        for one, other in zip(again, scored, strict=True)
-                    ]
-                )
-                if again
-                else np.zeros(1)
-            )
-        return parity.unit(spread, self.dtype)
+            spread = [parity.evened(one - other, other) for one, other in pairs]
+        return parity.unit(np.concatenate(spread) if spread else np.zeros(1), self.dtype)
 
     def _probe(self) -> None:
         """Tries which of the two tricks this architecture allows: some do not split behind their
         trunk, some take no mask of branches."""
         self.never = (self.engine.banned < 0).nonzero()[:, 0]
         usual = (self.engine.banned == 0).nonzero()[:, 0].tolist()
-        first, second = (
-            [usual[at % len(usual)] for at in ids]
-            for ids in ((1, 2, 3, 4, 5, 6), (1, 2, 3, 7, 8, 9))
-        )
         # one prompt and two continuations, so that a branch that saw the other would show
-        pairs = [(first[:3], first[3:]), (second[:3], second[3:])]
+        prompt, *ends = ([usual[at % len(usual)] for at in range(n, n + 3)] for n in (1, 4, 7))
+        pairs = [(prompt, end) for end in ends]
         self.selects = self.branches = False
         plain = self.score(pairs)
         bound = parity.SAME * self.noise(self.score_again(pairs), plain)
@@ -543,5 +511,4 @@ class Scorer:
             setattr(self, trick, bool(apart.mean() <= bound))  # a NaN is not
 
     def index(self, values: NDArray[np.int64]) -> Any:
-        """Ids or places as a tensor on the model's device."""
         return self.torch.from_numpy(values).to(self.engine.device)

@@ -4,18 +4,16 @@ alike, so a new loss is one function here.
 Axis: n trained tokens. `turn` names the turn of each token, `part` one agent's part in one episode.
 The loss of one optimiser step is
 
-    loss = - sum_t w_t v_t surrogate(rho_t, A_t)  -  c * mean_t H_t  +  b * mean_t d(policy ||
-    reference)
+    loss = - sum_t w_t v_t surrogate(rho_t, A_t) - c mean_t H_t + b mean_t d(policy || reference)
 
 with rho_t = exp(logprob_t - old_t) and weights w_t by aggregation (`token_weights`), counted
 over the whole step, so micro-batches add up to the step as one batch would. v_t = min(exp(old_t
 - sampled_t), C) corrects for an engine whose numbers differ from the learner's (truncated
 importance sampling); without C it is 1.
 
-A surrogate is written in operations that tensors and `Slope` share. The torch learner calls it on
-the tokens of a chunk and differentiates it backwards; `pull` calls it on all tokens of a step in
-numpy and gives the gradient itself, which tables use, and torch where a ratio is of a whole turn or
-episode. d is one of `DIVERGENCES`.
+A surrogate is written in operations that tensors and `Slope` share. The torch learner calls it on a
+chunk of tokens and differentiates it backwards; `pull` gives the gradient of a whole step itself,
+which tables use, and torch where a ratio is of a whole turn or episode.
 """
 
 from __future__ import annotations
@@ -30,18 +28,14 @@ from gem_ma.config.learning import Aggregation, LossSettings, Ratio
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
 
-# Numbers that carry their derivative along, so that a loss written for tensors gives its gradient
-# in numpy too.
-# A loss is a function of log-probabilities in the few operations that `Slope` and a torch tensor
-# share. Torch differentiates it backwards. Here each value carries its derivative by the one
-# variable that it depends on (forward mode), so no torch is needed and no derivative is written by
-# hand.
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
 
 
 class Slope:
-    """Values [n], each with its derivative [n] by a variable of its own.
-
-    Names and meaning of the methods are those of a tensor, as far as losses need them.
+    """Values [n], each with its derivative [n] by a variable of its own (forward mode), so that a
+    loss written for tensors gives its gradient in numpy too. The methods are those of a tensor, as
+    far as losses need them.
 
     >>> x = Slope.of(np.array([0.0, 1.0]))
     >>> ((x * 2).exp() - 1).slope.round(3).tolist()
@@ -57,7 +51,6 @@ class Slope:
 
     @classmethod
     def of(cls, value: Array) -> Slope:
-        """The variable itself."""
         return cls(value, np.ones_like(value))
 
     def _with(self, other: Any) -> tuple[Array, Array]:
@@ -133,7 +126,6 @@ class Slope:
         return Slope(np.maximum(self.value, value), np.where(value > self.value, slope, self.slope))
 
     def detach(self) -> Slope:
-        """The same values as constants."""
         return Slope(self.value, np.zeros_like(self.value))
 
 
@@ -141,25 +133,21 @@ class Pull(NamedTuple):
     """What a step does to each log-probability: d loss / d logprob [n]; the loss; and which tokens
     are clipped [n]."""
 
-    slope: NDArray[np.float64]
+    slope: Array
     loss: float
     clipped: NDArray[np.bool_]
 
 
-# Trained tokens as they were sampled, in columns, and what they are worth to a loss.
-
-# How much each trained token counts in the loss, in pure numpy: by aggregation, and by how far the
-# sampler's numbers lie from the learner's. Axis: n trained tokens.
-
 AGGREGATIONS: tuple[str, ...] = get_args(Aggregation)
+RATIOS: tuple[str, ...] = get_args(Ratio)
 
 
 def token_weights(
-    turn: NDArray[np.int64],
+    turn: Index,
     aggregation: str,
-    part: NDArray[np.int64] | None = None,
+    part: Index | None = None,
     longest: int | None = None,
-) -> NDArray[np.float64]:
+) -> Array:
     """Weight [n] of each trained token, given its turn [n].
 
     turn_sum: 1 / turns, the gradient of one action per turn. token_mean: 1 / tokens. turn_mean: 1 /
@@ -173,32 +161,26 @@ def token_weights(
     [0.25, 0.25, 0.5]
     """
     _, index, counts = np.unique(turn, return_inverse=True, return_counts=True)
-    # max(..., 1): a step may have no token at all
-    if aggregation == "turn_sum":
-        return np.full(len(turn), 1.0 / max(len(counts), 1))
-    if aggregation == "token_mean":
-        return np.full(len(turn), 1.0 / max(len(turn), 1))
     if aggregation == "turn_mean":
         return np.asarray(1.0 / (len(counts) * counts[index]), np.float64)
-    # by a constant, not by the turn's own length: no reason to be short or long is left
-    if aggregation == "constant":
-        return np.full(
-            len(turn), 1.0 / (max(len(counts), 1) * (longest or int(counts.max(initial=1))))
-        )
-    if aggregation == "episode_sum":
-        return np.full(len(turn), 1.0 / max(len(np.unique(turn if part is None else part)), 1))
-    raise ConfigError(
-        f"no aggregation is called {aggregation!r}; aggregations are {', '.join(AGGREGATIONS)}"
-    )
+    turns = max(len(counts), 1)  # a step may have no token at all
+    shares = {
+        "turn_sum": turns,
+        "token_mean": max(len(turn), 1),
+        # by a constant, not by the turn's own length: no reason to be short or long is left
+        "constant": turns * (longest or int(counts.max(initial=1))),
+        "episode_sum": max(len(np.unique(turn if part is None else part)), 1),
+    }
+    return np.full(len(turn), 1.0 / shares[aggregation])
 
 
 def truncated_weight(
-    gap: NDArray[np.float64],
-    turn: NDArray[np.int64],
-    part: NDArray[np.int64],
+    gap: Array,
+    turn: Index,
+    part: Index,
     ratio: str,
     cap: float | None,
-) -> NDArray[np.float64]:
+) -> Array:
     """Truncated importance weight [n] between engine and learner, over the unit of the ratio:
     min(exp(gap), cap); 1 without a cap.
 
@@ -213,9 +195,8 @@ def truncated_weight(
         return np.ones(len(gap))
     # over the unit of the loss's own ratio: the two multiply, and must speak of one event
     if ratio != "token":
-        _, unit, length = np.unique(
-            part if ratio.startswith("episode") else turn, return_inverse=True, return_counts=True
-        )
+        of = part if ratio.startswith("episode") else turn
+        _, unit, length = np.unique(of, return_inverse=True, return_counts=True)
         drift = np.bincount(unit, gap).astype(np.float64)
         gap = np.asarray((drift / length if ratio.endswith("mean") else drift)[unit], np.float64)
     return np.asarray(np.minimum(np.exp(gap), cap))
@@ -225,19 +206,18 @@ class Sampled(NamedTuple):
     """Trained tokens [n] as they were sampled: advantage, log-probability, turn and part; `group`:
     the parts that a loss of pairs compares, None where there is none."""
 
-    advantage: NDArray[np.float64]
-    logprob: NDArray[np.float64]
-    turn: NDArray[np.int64]
-    part: NDArray[np.int64]
-    group: NDArray[np.int64] | None = None
+    advantage: Array
+    logprob: Array
+    turn: Index
+    part: Index
+    group: Index | None = None
 
     def take(self, index: NDArray[Any]) -> Sampled:
-        """These tokens, by index or mask."""
         group = None if self.group is None else self.group[index]
         advantage, logprob, turn, part = (column[index] for column in self[:4])
         return Sampled(advantage, logprob, turn, part, group)
 
-    def worth(self, old: NDArray[np.float64], how: LossSettings) -> NDArray[np.float64]:
+    def worth(self, old: Array, how: LossSettings) -> Array:
         """The advantages [n], corrected for a sampler whose numbers are not the learner's `old`."""
         gap = old - self.logprob  # learner to engine; under overlap also newer to older weights
         weight = truncated_weight(gap, self.turn, self.part, how.ratio, how.tis)
@@ -247,7 +227,7 @@ class Sampled(NamedTuple):
         assert self.group is not None
         return Pairs.of(self.advantage, self.part, self.group)
 
-    def weights(self, how: LossSettings, longest: int) -> NDArray[np.float64]:
+    def weights(self, how: LossSettings, longest: int) -> Array:
         return token_weights(self.turn, how.aggregation, self.part, longest)
 
 
@@ -256,15 +236,10 @@ def start_of(episode: Episode) -> str:
     return episode.group or str(episode.id)
 
 
-# Losses of pairs of plays, in pure numpy: of two plays of one start the better one shall become
-# likelier than the worse one, compared with what a reference says of both.
-# Knows tokens and advantages, but not models. Axes: n trained tokens, P pairs. A *part* is what one
-# agent said in one play; the parts of one agent from one start are a *group*. Which of two is
-# better follows from their advantages, which an estimator that scores whole plays keeps in the
-# order of their returns.
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
+# Losses of pairs: of two plays of one start the better one shall become likelier than the worse
+# one, compared with what a reference says of both. Axis: P pairs. A *part* is what one agent said
+# in one play; the parts of one agent from one start are a *group*. Which of two is better follows
+# from their advantages, which an estimator of whole plays keeps in the order of their returns.
 
 
 def dpo(margin: Slope, beta: float) -> Slope:
@@ -294,28 +269,22 @@ class Pairs(NamedTuple):
 
     @classmethod
     def of(cls, advantage: Array, part: Index, group: Index) -> Pairs:
-        """Every two parts of one group whose advantages differ; columns [n] of the tokens."""
         _, first, owner = np.unique(part, return_index=True, return_inverse=True)
         worth = advantage[first]
         start = group[first]
         better = [np.zeros(0, np.int64)]
         worse = [np.zeros(0, np.int64)]
         # by group, not over all parts at once: a batch has thousands of parts, a group a few
-        for mine in np.split(np.argsort(start, kind="stable"), _ends(np.sort(start))):
+        ends = np.flatnonzero(np.diff(np.sort(start))) + 1
+        for mine in np.split(np.argsort(start, kind="stable"), ends):
             ahead, behind = np.nonzero(worth[mine][:, None] > worth[mine][None, :])
             better.append(mine[ahead])
             worse.append(mine[behind])
         return cls(np.concatenate(better), np.concatenate(worse), owner)
 
     def margin(self, away: Array) -> Array:
-        """[P] of log (p / p reference) of each token [n]."""
         lead = np.bincount(self.owner, away).astype(np.float64)
         return np.asarray(lead[self.better] - lead[self.worse])
-
-
-def _ends(ordered: NDArray[Any]) -> NDArray[np.int64]:
-    """Where each run of equal values ends, but the last."""
-    return np.flatnonzero(np.diff(ordered)) + 1
 
 
 def pair_pull(name: str, away: Array, pairs: Pairs, beta: float) -> Pull:
@@ -337,24 +306,16 @@ def ranking(away: Array, pairs: Pairs) -> dict[str, float]:
     likelier than the worse one; equals count half."""
     margin = pairs.margin(away)
     right = (margin > 0) + 0.5 * (margin == 0)
-    return {
-        "pairs": float(len(margin)),
-        **({"pairs_right": float(right.mean())} if len(margin) else {}),
-    }
-
-
-# The loss of a step whose importance ratio is of whole turns or episodes, in numpy; see
-# `gem_ma.training.learner.losses`, which knows what is maximised of a ratio.
-
-RATIOS: tuple[str, ...] = get_args(Ratio)
+    share = {"pairs_right": float(right.mean())} if len(margin) else {}
+    return {"pairs": float(len(margin)), **share}
 
 
 def unit_pull(
-    new: NDArray[np.float64],
-    old: NDArray[np.float64],
-    advantage: NDArray[np.float64],
-    turn: NDArray[np.int64],
-    part: NDArray[np.int64],
+    new: Array,
+    old: Array,
+    advantage: Array,
+    turn: Index,
+    part: Index,
     ratio: str,
     clip: Any,
     objective: Callable[[Any, Any, Any, Any], tuple[Any, Any]],
@@ -365,24 +326,19 @@ def unit_pull(
     the turn's tokens of new - old), the exact ratio of the action; turn_mean: its geometric mean
     per token, as in GSPO (arXiv 2507.18071); episode: the ratio of all tokens of the agent's
     `part` [n] in the episode; episode_mean: its geometric mean per token, GSPO over the whole
-    conversation. Raises ConfigError.
+    conversation.
     """
-    if ratio not in RATIOS[1:]:
-        raise ConfigError(
-            f"no unit ratio is called {ratio!r}; unit ratios are {', '.join(RATIOS[1:])}"
-        )
     _, first, turn_of = np.unique(turn, return_index=True, return_inverse=True)
     whole = ratio.startswith("episode")
     unit = np.unique(part, return_inverse=True)[1] if whole else turn_of
-    drift: NDArray[np.float64] = np.bincount(unit, new - old).astype(np.float64)
+    drift: Array = np.bincount(unit, new - old).astype(np.float64)
     length = np.bincount(unit) if ratio.endswith("mean") else np.ones(len(drift))
     drift = drift / length
     drift_of_turn = drift[unit[first]]  # [u]: turns of one episode may share a ratio
     gain, cut = objective(Slope.of(drift_of_turn), np.zeros(len(first)), advantage[first], clip)
     count = max(len(first), 1)
     # a token of an episode's ratio moves the ratio of every turn in it
-    per_unit = np.bincount(unit[first], gain.slope / count, len(drift)) / length
-    slope = per_unit[unit]
+    slope = (np.bincount(unit[first], gain.slope / count, len(drift)) / length)[unit]
     return Pull(np.asarray(-slope, np.float64), -float(gain.value.sum()) / count, cut[turn_of])
 
 
@@ -394,7 +350,6 @@ class Clip(NamedTuple):
 
     @classmethod
     def of(cls, how: LossSettings) -> Clip:
-        """The clip of a config."""
         high = how.clip if how.clip_high is None else how.clip_high
         return cls(how.clip, high)
 
@@ -447,10 +402,10 @@ def surrogate(name: str) -> Surrogate:
 
 
 def token_pull(
-    new: NDArray[np.float64],
-    old: NDArray[np.float64],
-    advantage: NDArray[np.float64],
-    weight: NDArray[np.float64],
+    new: Array,
+    old: Array,
+    advantage: Array,
+    weight: Array,
     clip: Clip,
     objective: Surrogate = clipped,
 ) -> Pull:
@@ -460,12 +415,12 @@ def token_pull(
 
 
 def pull(
-    new: NDArray[np.float64],
-    old: NDArray[np.float64],
+    new: Array,
+    old: Array,
     tokens: Sampled,
     how: LossSettings,
     longest: int,
-    anchor: NDArray[np.float64] | None = None,
+    anchor: Array | None = None,
 ) -> Pull:
     """What a whole step is pulled by, under any ratio. `longest`: the token limit of a turn.
     `anchor` [n]: log-probabilities of the reference, for losses of pairs."""

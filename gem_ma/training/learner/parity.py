@@ -1,11 +1,9 @@
 """Parity: are the log-probabilities of a sampler those of a learner's weights? A statistic over
 many tokens, in units of rounding noise.
 
-No two ways of computing agree: a pass over a whole text and a token at a time on a cache round
-differently, by 1e-6 nats in float32 and by 1e-2 in bfloat16, more the deeper the model, with rare
-tokens far above the mean. So the unit is measured: the learner scores the same tokens on two ways,
-and the mean of their differences is what rounding does to these weights, these tokens and this
-precision.
+No two ways of computing agree: a pass over a whole text and a token at a time on a cache differ by
+1e-6 nats in float32 and by 1e-2 in bfloat16. So the unit is measured: the learner scores the same
+tokens on two ways, and the mean of their differences is what rounding does here.
 
 What is wrong shows in one of these numbers, all divided by what is allowed for them. Differences of
 unlikely tokens count less, since their rounding is larger (`evened`):
@@ -17,12 +15,10 @@ unlikely tokens count less, since their rounding is larger (`evened`):
 - the difference of one token, with 10 times as much allowed;
 - the slope of the differences over the log-probabilities, in standard errors: another temperature,
   of which the mean shows little;
-- the part of the last step that the sampler lacks, in standard errors (`lag`): the learner knows
-  what its step did to each token, so old weights show in the sum of many tokens where the step is
-  smaller than the rounding of one.
+- the part of the last step that the sampler lacks, in standard errors (`lag`): old weights show in
+  the sum of many tokens where the step is smaller than the rounding of one.
 
 A sampler in this process is held to the last bit instead, see `gem_ma.training.learner.probes`.
-
 numpy only, without a model. Axis: n tokens.
 """
 
@@ -33,6 +29,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.kernel.types import Sampling
 
 Array = NDArray[np.float64]
 
@@ -68,11 +67,7 @@ def unit(spread: Array, dtype: str) -> float:
 
 def evened(apart: Array, scored: Array) -> Array:
     """Differences [n] in nats, each by what its token may be off: the rounding of a log-probability
-    grows with its size.
-
-    A policy that has become sharp gives a rare token -20 nats, and rounds it by 2e-5 in float32
-    where others are off by 3e-7.
-    """
+    grows with its size (-20 nats are rounded by 2e-5 in float32, others by 3e-7)."""
     return np.abs(apart) / (1 + np.abs(np.clip(scored, -LEAST, 0)) / RARE)
 
 
@@ -84,8 +79,8 @@ def few(tokens: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """How far sampler and learner are apart, in nats, and each number's share of what is
-    allowed: above 1 it is more than rounding."""
+    """How far sampler and learner are apart, in nats, and each number's share of what is allowed:
+    above 1 it is more than rounding."""
 
     mean: float
     largest: float
@@ -94,7 +89,6 @@ class Gap:
 
     @property
     def share(self) -> float:
-        """The largest share."""
         return max(self.shares.values())
 
     @property
@@ -142,21 +136,14 @@ def gap(
         "one token": apart.max() / TOKEN,
     }
     shares = {name: float(value) / bound for name, value in shares.items()}
-    return Gap(
-        float(raw.mean()),
-        float(raw.max()),
-        bound,
-        {**shares, "the slope": _slope(sampled - scored, scored, dtype), **(others or {})},
-    )
+    shares["the slope"] = _slope(sampled - scored, scored, dtype)
+    return Gap(float(raw.mean()), float(raw.max()), bound, shares | dict(others or {}))
 
 
 def _slope(apart: Array, scored: Array, dtype: str) -> float:
-    """The slope of differences [n] over log-probabilities [n], as a share of what is allowed.
-
-    Sampling at a temperature T of logits that are scored at 1 has slope 1/T - 1. Its error is
-    that of leaving each token out in turn (HC3), since one unlikely token may carry the whole
-    slope.
-    """
+    """The slope of differences [n] over log-probabilities [n], as a share of what is allowed: a
+    temperature T of logits that are scored at 1 has slope 1/T - 1. Its error is that of leaving
+    each token out in turn (HC3), since one unlikely token may carry the whole slope."""
     away = scored - scored.mean()
     if len(apart) < 16 or float((away**2).sum()) < 1e-2:
         return 0.0
@@ -167,11 +154,10 @@ def _slope(apart: Array, scored: Array, dtype: str) -> float:
 def lag(apart: Array, step: Array, scored: Array) -> float:
     """How much of the last step a sampler lacks, as a share of what is allowed.
 
-    `apart` [n]: sampler minus learner; `step` [n]: what the step took from each log-probability,
-    old minus new. The difference lies along the step by 1 where the sampler has the old weights, by
-    a part of it where a cache is stale, and by 0 where only rounding is left. The step must be
-    scored on another way than the differences: rounding that both have in common would look like a
-    lag. Fewer than 32 tokens say nothing.
+    `apart` [n]: sampler minus learner; `step` [n]: what the step took from each log-probability.
+    The difference lies along the step by 1 where the sampler has the old weights, by a part of it
+    where a cache is stale. The step must be scored on another way than the differences: rounding
+    that both have in common would look like a lag. Fewer than MANY tokens say nothing.
     """
     weigh = 1 + np.abs(np.clip(scored, -LEAST, 0)) / RARE  # as in `evened`
     step = step / weigh
@@ -183,11 +169,62 @@ def lag(apart: Array, step: Array, scored: Array) -> float:
 
 
 def _fit(over: Array, values: Array, mean: float = 0.0) -> tuple[float, float]:
-    """(slope of the values [n] over these numbers [n], its standard error).
-
-    `mean`: the leverage of a mean that was taken out of both.
-    """
+    """(slope of the values [n] over these numbers [n], its standard error). `mean`: the leverage of
+    a mean that was taken out of both."""
     power = float((over**2).sum())
     slope = float((over * values).sum()) / power
     left_out = (values - slope * over) / np.maximum(1 - mean - over**2 / power, 1e-9)
     return slope, float(np.sqrt(((over * left_out) ** 2).sum())) / power
+
+
+# Do sampled tokens have the probabilities that the learner computes for them? They must, where they
+# were sampled with the weights that an update begins with: no step of learning lies between, so the
+# update would silently pull in a wrong direction. (A publication checks it on probes.)
+
+
+SAMPLED = "a learned policy is sampled with temperature above 0, top_p 1 and top_k 0"
+CAUSES = (
+    "a behaviour that samples with legal strings, tools or options of its own",
+    "an engine whose log-probabilities are not those that it drew from",
+    "a chat template or tokenizer that is not the learner's",
+    "weights that were changed outside of the learner",
+)
+
+
+def unlearnable(sampling: Sampling) -> str | None:
+    """The key of a `Sampling` that a loss cannot follow, or None."""
+    # truncation takes tokens out of the distribution, and the loss would not know which
+    wrong = {
+        "temperature": sampling.temperature <= 0,
+        "top_p": sampling.top_p < 1,
+        "top_k": sampling.top_k > 0,
+    }
+    return next((key for key, fails in wrong.items() if fails), None)
+
+
+def check_sampling(policy: str, sampling: Sampling) -> None:
+    """Raises ConfigError for a way of sampling that cannot be learned from."""
+    if key := unlearnable(sampling):
+        raise ConfigError(f"policy {policy!r}: {SAMPLED}; got {key} {getattr(sampling, key):g}")
+
+
+def fresh_gap(
+    sampled: NDArray[np.float64], scored: NDArray[np.float64], fresh: NDArray[np.bool_]
+) -> dict[str, float]:
+    """{"fresh_gap": mean |sampled - scored|} over the `fresh` tokens [n], in nats; {} where none is
+    fresh. `scored` [n] is of the learner before its update. A mean, since single tokens of rounded
+    weights lie far off in healthy runs."""
+    return {"fresh_gap": float(np.abs(sampled - scored)[fresh].mean())} if fresh.any() else {}
+
+
+def check_fresh(policy: str, step: int, gap: float | None, parity: float) -> None:
+    """Raises EngineError where the fresh tokens of an update lie further off than `parity` nats
+    on average. `step` counts from 1; `gap` None: no token is fresh."""
+    # not `gap > parity`: a NaN must not pass
+    if gap is None or gap <= parity:
+        return
+    raise EngineError(
+        f"policy {policy!r}, step {step}: its tokens were sampled with probabilities that are not"
+        f" the learner's: {gap:.3g} nats apart on average, {parity:g} are allowed, though no update"
+        f" lies between. Nothing of this step is kept. Likely causes: {'; '.join(CAUSES)}"
+    )

@@ -1,5 +1,5 @@
-"""How long a model's context must be for a scenario: the longest conversation of some plays of its
-default cast, through a tokenizer.
+"""A tiny model made for a scenario: how long its context must be (the longest conversation of some
+plays of the default cast, through a tokenizer), and its warm start.
 
 Plays are seeded and bounded in number, steps and time, so a scenario that hangs costs seconds. A
 play that fails counts as far as it came.
@@ -29,8 +29,8 @@ from gem_ma.kernel.errors import ConfigError, GemMaError, ScenarioError
 from gem_ma.kernel.scenario import Game, Scenario
 from gem_ma.kernel.types import Message, Tool, ToolCall, spoken
 from gem_ma.runs.worlds import Worlds
+from gem_ma.training.learner import Demonstration
 from gem_ma.training.learner.cloning import clone, listens
-from gem_ma.training.learner.rows import Demonstration
 from gem_ma.training.learner.torch_learner import TorchLearner
 from gem_ma.training.loop.local import LocalPlayers
 from gem_ma.training.schedule.plans import demonstrations
@@ -50,11 +50,8 @@ Talk = tuple[str, tuple[Message, ...], tuple[Tool, ...]]
 @dataclass(frozen=True, slots=True)
 class Need:
     """What the plays of a scenario took, in tokens: the longest first prompt and the longest
-    conversation of one agent, of `plays` plays.
-
-    `cut`: some plays were stopped by their number of steps or by time, so there are longer
-    conversations.
-    """
+    conversation of one agent, of `plays` plays. `cut`: some were stopped by their number of steps
+    or by time, so there are longer conversations."""
 
     opening: int
     longest: int
@@ -71,24 +68,48 @@ class Measured:
     """Positions for a model of a scenario, as soon as its tokenizer is there: what `make_model`
     takes as `positions`.
 
-    The constructor plays, and raises ScenarioError where not one play ends in time: such a scenario
-    gives no words for a tokenizer either. `wanted`: a number that the user typed, which is then
-    used; ConfigError where not even the opening fits into it. The call sets `need`.
+    The constructor plays, and raises ScenarioError where not one play ends in time. `wanted`: a
+    number that the user typed, which is then used; ConfigError where not even the opening fits
+    into it. The call sets `need`.
     """
 
     def __init__(self, scenario: Scenario, wanted: int | None = None) -> None:
         self.scenario = scenario
         self.wanted = wanted
         self.need = Need(0, 0, 0, False)
-        self.plays = Plays(scenario)
-        if self.plays.hangs and not self.plays.ended:
+        openings: list[Talk] = []
+        talks: list[Talk] = []
+        ended: list[bool] = []  # by play: whether it came to its end
+
+        def work() -> None:
+            for plan in plans(scenario):
+                openings.extend(opening(plan))
+                episode = asyncio.run(play(plan))
+                openings.extend(talks_of(episode, turns=1))
+                talks.extend(talks_of(episode))
+                ended.append(not episode.end.bootstraps)
+
+        # a thread of its own: rules that loop forever cannot be interrupted, only left
+        worker = threading.Thread(target=work, daemon=True)
+        worker.start()
+        worker.join(WAIT_S)
+        hangs = worker.is_alive()
+        # copies: the thread that was left behind may go on adding
+        self.openings = tuple(openings)
+        self.talks = tuple(talks)
+        self.plays = len(ended)
+        self.cut = hangs or not all(ended)
+        if hangs and not ended:
             raise ScenarioError(
                 f"{scenario.id}: a scripted play does not end within {WAIT_S:g} s; look for what"
                 f" hangs with: gem-ma check {scenario.id}"
             )
 
     def __call__(self, tokenizer: Any) -> int:
-        self.need = self.plays.need(tokenizer)
+        chat = Chat(tokenizer, frozenset({tokenizer.eos_token_id}))
+        first = max((length(chat, talk) for talk in self.openings), default=0)
+        longest = max((length(chat, talk) for talk in self.talks), default=0)
+        self.need = Need(first, max(first, longest), self.plays, self.cut)
         if self.wanted is None:
             return self.need.positions
         if self.wanted <= self.need.opening:
@@ -101,7 +122,6 @@ class Measured:
 
     @property
     def source(self) -> str:
-        """How the number of positions was measured, in words."""
         if not self.need.longest:
             return f"nothing of {self.scenario.id} could be played to measure it"
         cut = ", some of them cut short" if self.need.cut else ""
@@ -121,48 +141,11 @@ class Measured:
         )
 
 
-class Plays:
-    """The conversations of scripted plays of a scenario, before any tokenizer renders them. A play
-    that hangs is left behind in its thread."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        openings: list[Talk] = []
-        talks: list[Talk] = []
-        ended: list[bool] = []  # by play: whether it came to its end
-
-        def work() -> None:
-            for plan in plans(scenario):
-                openings.extend(opening(plan))
-                episode = asyncio.run(play(plan))
-                openings.extend(talks_of(episode, turns=1))
-                talks.extend(talks_of(episode))
-                ended.append(not episode.end.bootstraps)
-
-        # a thread of its own: rules that loop forever cannot be interrupted, only left
-        worker = threading.Thread(target=work, daemon=True)
-        worker.start()
-        worker.join(WAIT_S)
-        self.hangs = worker.is_alive()
-        # copies: the thread that was left behind may go on adding
-        self.openings = tuple(openings)
-        self.talks = tuple(talks)
-        self.ended = tuple(ended)
-
-    def need(self, tokenizer: Any) -> Need:
-        """In tokens of this tokenizer; zeros where nothing could be played."""
-        chat = Chat(tokenizer, frozenset({tokenizer.eos_token_id}))
-        first = max((length(chat, talk) for talk in self.openings), default=0)
-        longest = max((length(chat, talk) for talk in self.talks), default=0)
-        return Need(first, max(first, longest), len(self.ended), self.hangs or not all(self.ended))
-
-
 def plans(scenario: Scenario, count: int = PLAYS) -> list[Plan]:
     """Plays spread over the tasks of all splits, each agent by its default behaviour, else by any
     legal answer."""
-    cast = {
-        agent: Seat(_scripted(scenario.default_cast.get(agent, DEFAULT)))
-        for agent in scenario.agents
-    }
+    default = scenario.default_cast
+    cast = {agent: Seat(_scripted(default.get(agent, DEFAULT))) for agent in scenario.agents}
     # both splits in turn: an exam may have the longer tasks
     known = [(split, tasks) for split in ("train", "test") if (tasks := _tasks(scenario, split))]
     made = []
@@ -170,21 +153,13 @@ def plans(scenario: Scenario, count: int = PLAYS) -> list[Plan]:
         split, tasks = known[number % len(known)]
         task = number * tasks // count  # spread over the whole split, not its first tasks
         seed = stable_seed("positions", number)
-        made.append(
-            Plan(
-                scenario,
-                cast,
-                f"{split}/{task}",
-                seed,
-                limits=Limits(max_steps=MOST_STEPS, timeout_s=WAIT_S / 2),
-                call_timeout_s=2.0,
-            )
-        )
+        limits = Limits(max_steps=MOST_STEPS, timeout_s=WAIT_S / 2)
+        plan = Plan(scenario, cast, f"{split}/{task}", seed, limits=limits, call_timeout_s=2.0)
+        made.append(plan)
     return made
 
 
 def opening(plan: Plan) -> list[Talk]:
-    """What each agent sees when it is first asked at the start."""
     try:
         game = Game(plan.scenario, registry.task_of(plan.scenario, plan.task), plan.seed)
         return [
@@ -201,12 +176,8 @@ def talks_of(episode: Episode, turns: int | None = None) -> list[Talk]:
     talks = []
     for agent in dict.fromkeys(turn.agent for turn in episode.turns):
         mine = [turn for turn in episode.turns if turn.agent == agent][:turns]
-        messages = [
-            message for turn in mine for message in (*turn.observed, spoken(agent, turn.action))
-        ]
-        talks.append(
-            (agent, tuple(messages if turns is None else messages[:-1]), tuple(mine[-1].tools))
-        )
+        said = [m for turn in mine for m in (*turn.observed, spoken(agent, turn.action))]
+        talks.append((agent, tuple(said if turns is None else said[:-1]), tuple(mine[-1].tools)))
     return talks
 
 
@@ -234,12 +205,6 @@ def _tasks(scenario: Scenario, split: str) -> int:
         return 0
 
 
-# A tiny model with a warm start: made for a scenario, cloned from scripted behaviours, then tested
-# for whether it listens.
-# The tokenizer is made from the demonstrated plays, so it knows their words. Other demonstrations
-# are cloned than are used for the test.
-
-
 ASKED = 5  # one demonstration in five is not cloned, but used to test the clone
 DEAF = 0.05  # nats; a clone below it answers about alike whatever it is shown
 
@@ -255,10 +220,11 @@ def make_warm_model(
     **made: Any,
 ) -> dict[str, Any]:
     """`make_model`, then behaviour cloning of `agents` (all) from plays of `cast`, agent ->
-    behaviour; adds {cloned, loss, listens} to what it gives.
+    behaviour; adds {cloned, loss, listens} to what it gives. The tokenizer knows the words of the
+    plays.
 
-    `listens`: see `gem_ma.training.learner.cloning.listens`; below .05 nats the model ignores what
-    it is shown, as do those that it learned from. `made`: further arguments of `make_model`; its
+    `listens`: see `gem_ma.training.learner.cloning.listens`; below DEAF the model ignores what it
+    is shown, as do those that it learned from. `made`: further arguments of `make_model`; its
     `seed` draws the plays too. Raises ConfigError for agents and behaviours that do not fit.
     """
     target = Path(path)
@@ -282,9 +248,11 @@ def make_warm_model(
         loss = clone(learner, lessons, warm)["loss"]
         learner.publish()  # checks the clone, and lifts the mark that its weights are in doubt
         result = {"cloned": cloned, "loss": loss, "listens": listens(learner, asked)}
-        plays = {"cast": dict(cast), "episodes": episodes, "steps": steps}
         engine.engine.save(folder)
-        _write_note(folder / NOTE, {**plays, **result})
+        note = json.loads((folder / NOTE).read_text(encoding="utf-8"))
+        del note[MARK]  # that it has not learned
+        note |= {"cast": dict(cast), "episodes": episodes, "steps": steps, **result}
+        (folder / NOTE).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
         return {**facts, "path": str(target), **result}
 
     return place_new(target, write)
@@ -295,28 +263,19 @@ def _examples(
 ) -> list[Demonstration]:
     """What these agents were asked and answered in the scripted plays of a warm start."""
     seats = {agent: seat.model_dump(exclude_unset=True) for agent, seat in warm.cast.items()}
-    owners = {
-        agent: {"policy": "main"} if agent in cloned else seats[agent] for agent in game.agents
+    own = {"policy": "main"}
+    owners = {agent: own if agent in cloned else seats[agent] for agent in game.agents}
+    written = {
+        "scenario": {"id": scenario},
+        "agents": owners,
+        "policies": {"main": {"model": "transformers/"}},
+        "train": {"policies": [], "warm_start": {"main": warm.model_dump()}},
     }
-    config = Config.model_validate(
-        {
-            "scenario": {"id": scenario},
-            "agents": owners,
-            "policies": {"main": {"model": "transformers/"}},
-            "train": {"policies": [], "warm_start": {"main": warm.model_dump()}},
-        }
-    )
+    config = Config.model_validate(written)
     nothing: Any = None  # scripted plays sample from nothing, and the model is not made yet
     main = Policy("main", nothing)
     players = LocalPlayers(config, {"main": main})
     return asyncio.run(demonstrations(Worlds.of(config, game), players, main, warm))
-
-
-def _write_note(path: Path, facts: Mapping[str, Any]) -> None:
-    """Adds facts to the note of a made model, and takes the mark away that it has not learned."""
-    note = json.loads(path.read_text(encoding="utf-8"))
-    del note[MARK]
-    path.write_text(json.dumps({**note, **facts}, indent=2) + "\n", encoding="utf-8")
 
 
 def _check(

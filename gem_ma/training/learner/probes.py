@@ -6,6 +6,7 @@ Knows a learner and its sampler; the statistic is that of `gem_ma.training.learn
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -32,14 +33,12 @@ from gem_ma.training.learner.parity import (
 from gem_ma.training.learner.rows import Row
 from gem_ma.training.learner.trained import PROBES, Spares, Trained
 
-# The same draws again: does a sampler of this process say, number for number, what the learner's
-# weights say on the same way?
-# Rounding hides a small step of learning from every statistic. But the same prompts, seeds and
-# weights on the same way round alike, so the learner draws once more with its own weights, its own
-# adapter and nothing kept: what differs is a fault, however small. It finds what is stale in a
-# cache, another adapter and weights that are changed while they are sampled from.
-# Not every machine repeats itself to the last bit. So that is tried when a learner is made, and
-# before a fault is reported. Knows decoders, but not statistics.
+# The same draws again. Rounding hides a small step of learning from every statistic, but the same
+# prompts, seeds and weights on the same way round alike. So the learner draws once more with its
+# own weights, its own adapter and nothing kept: what differs is a fault, however small, such as a
+# stale cache, another adapter, or weights that change while they are sampled from. Not every
+# machine repeats itself to the last bit; that is tried when a learner is made, and before a fault
+# is told.
 
 # nats; numbers that differ, differ by more
 LAST_BIT = {"float32": 1e-8, "bfloat16": 1e-5, "float16": 1e-6}
@@ -85,12 +84,9 @@ def apart(draws: Sequence[Any], others: Sequence[Any]) -> float:
 
 
 def _memory(learner: Trained) -> Transformers | None:
-    """Whose weights draw again: the learner's where it shares the module of its sampler, or else
-    the sampler's own.
-
-    A copy of a module may round otherwise by where it lies in memory, and its weights are
-    compared bit for bit anyway. None: the sampler is elsewhere.
-    """
+    """Whose weights draw again: the learner's where it shares the module of its sampler, else the
+    sampler's own, since a copy may round otherwise by where it lies in memory, and its weights are
+    compared bit for bit anyway. None: the sampler is elsewhere."""
     sampler: Any = learner.sampler
     if not isinstance(sampler, type(learner.engine)):
         return None
@@ -124,12 +120,9 @@ def _crowded(engine: Transformers, prompts: Sequence[tuple[int, ...]], longest: 
 
 def share(learner: Trained, asked: Asked, draws: Sequence[Any]) -> float | None:
     """How far draws of the sampler are from those drawn again, in parts of a last bit; above 1
-    there is a fault.
-
-    None where nothing can be said: the sampler is elsewhere, this machine does not repeat
-    itself, or the weights are those of the last publish, so that what is kept may rightly be
-    used.
-    """
+    there is a fault. None where nothing can be said: the sampler is elsewhere, this machine does
+    not repeat itself, or the weights are those of the last publish, so that what is kept may
+    rightly be used."""
     engine = _memory(learner)
     if engine is None or not learner.repeats:
         return None
@@ -162,12 +155,15 @@ Pair = tuple[Sequence[int], Sequence[int]]  # prompt, sampled ids
 
 def check(learner: Trained) -> dict[str, float]:
     """parity_gap and parity_mean (nats, largest and mean), parity_noise (nats, between two ways
-    that the learner computes them on) and parity_share (of what is allowed).
-
-    Raises EngineError where that is more than noise explains; the sampler then refuses to
-    sample.
-    """
-    _same_weights(learner)
+    that the learner computes them on) and parity_share (of what is allowed). Raises EngineError
+    where that is more than noise explains; the sampler then refuses to sample."""
+    if odd := _unequal(learner):
+        learner.sampler.unpublished = True
+        many = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
+        raise EngineError(
+            f"policy {learner.policy!r}: sampler and learner differ in {odd[0]}{many} at version"
+            f" {learner.version}; not published"
+        )
     # by the version alone, so that a resumed training looks as one that was never interrupted
     rarely = learner.repeats and learner.version % FULL_EVERY and learner.noise is not None
     measured = (glance(learner) if rarely else None) or measure(learner)
@@ -192,12 +188,9 @@ def check(learner: Trained) -> dict[str, float]:
 
 
 def measure(learner: Trained) -> Gap:
-    """The gap over tokens that are sampled now, after a few prompts.
-
-    The noise is measured on them too, and the learner remembers it. Weights and draws of a sampler
-    in this process are compared to the last bit besides; of one elsewhere it is looked whether it
-    lacks the last step. `policies.NAME.parity` bends neither.
-    """
+    """The gap over tokens that are sampled now, after a few prompts; the noise is measured on them
+    too. Weights and draws of a sampler in this process are compared to the last bit besides; of one
+    elsewhere it is looked whether it lacks the last step. `policies.NAME.parity` bends neither."""
     count = max(DRAWS if learner.repeats else MORE * DRAWS, len(_prompts(learner)))
     asked = _asked(learner, count, PROBE_TOKENS)
     with learner.engine.lock:
@@ -215,10 +208,8 @@ def measure(learner: Trained) -> Gap:
 
 def glance(learner: Trained) -> Gap | None:
     """The gap over the first tokens after two of the prompts, others at each version, in the noise
-    that was measured last.
-
-    None where nothing can be drawn again: only the last bit shows a fault on so few tokens.
-    """
+    that was measured last. None where nothing can be drawn again: only the last bit shows a fault
+    on so few tokens."""
     asked = _asked(learner, GLANCES, REPEATED, learner.version * GLANCES)
     with learner.engine.lock:
         draws, shares = _draws(learner, asked)
@@ -234,7 +225,6 @@ def glance(learner: Trained) -> Gap | None:
 
 
 def _prompts(learner: Trained) -> Sequence[tuple[int, ...]]:
-    """What the last update's turns were asked, or a greeting before there was one."""
     return learner.probes or [learner.engine.chat.render("x", (Message("hello"),))]
 
 
@@ -261,7 +251,6 @@ def _draws(learner: Trained, asked: Asked) -> tuple[Sequence[Any], dict[str, flo
 
 
 def _spoken(asked: Asked, draws: Sequence[Any]) -> list[Pair]:
-    """Prompt and sampled ids of every draw that has a token."""
     return [(prompt, draw.ids) for prompt, draw in zip(asked[0], draws, strict=True) if draw.ids]
 
 
@@ -283,14 +272,12 @@ def _gap(
 
 
 def noise_of(learner: Trained, rows: Sequence[Row]) -> float:
-    """The unit of noise on the first replies of these rows, in nats."""
     pairs: list[Pair] = []
     for row in rows:
         first = int(row.mask.argmax())
         length = int((~row.mask[first:]).argmax()) or len(row.ids) - first
-        pairs.append(
-            (row.ids[:first].tolist(), row.ids[first : first + min(length, PROBE_TOKENS)].tolist())
-        )
+        end = first + min(length, PROBE_TOKENS)
+        pairs.append((row.ids[:first].tolist(), row.ids[first:end].tolist()))
     return _scored(learner, pairs)[1]
 
 
@@ -359,31 +346,12 @@ def allowed_gap(learner: Trained) -> float:
 
 
 def _unequal(learner: Trained) -> list[str]:
-    """Names of the weights that a sampler in this process has not as the learner has them.
-
-    Copies are compared bit for bit, so old ones are found however little they differ. What sampler
-    and learner share must be the very weights that learn: those of another adapter are not.
-    """
+    """Names of the weights that a sampler in this process has not as the learner has them: copies
+    bit for bit; what they share must be the very weights that learn, not another adapter's."""
     sampler = learner.sampler
     if not isinstance(sampler, type(learner.engine)):
         return []
     theirs = sampler.weights()
-    shares = sampler is learner.engine
-    pairs = ((name, weight, theirs.get(name)) for name, weight in learner.parameters.items())
-    return [
-        name
-        for name, mine, other in pairs
-        if other is None or (mine is not other if shares else not learner.torch.equal(mine, other))
-    ]
-
-
-def _same_weights(learner: Trained) -> None:
-    """Raises EngineError, with the first name, where a sampler in this process has other weights
-    than the learner."""
-    if odd := _unequal(learner):
-        learner.sampler.unpublished = True
-        many = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
-        raise EngineError(
-            f"policy {learner.policy!r}: sampler and learner differ in {odd[0]}{many} at version"
-            f" {learner.version}; not published"
-        )
+    equal = operator.is_ if sampler is learner.engine else learner.torch.equal
+    pairs = ((name, mine, theirs.get(name)) for name, mine in learner.parameters.items())
+    return [name for name, mine, other in pairs if other is None or not equal(mine, other)]

@@ -1,9 +1,7 @@
 """Token rows: the replies that one policy sampled, as growing id sequences that say which tokens
 are trained, and with what advantage.
 
-Reads records, without weights or torch. Of engines it knows two things that a row must keep:
-what a constrained id was chosen among (`IdSet`), and how a tool call opens. Axes: T ids of one row,
-N turns of the table. The rules:
+Reads records, without weights or torch. Axes: T ids of one row, N turns of the table. The rules:
 
 - A row is prompt, sampled ids, new suffix, sampled ids, ... A reply continues the row of its agent
   iff its prompt begins with everything so far; otherwise the row *restarts*, which is counted.
@@ -20,7 +18,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +28,8 @@ from gem_ma.engines.local.sight import Picture, Sight, images_of
 from gem_ma.engines.local.tool_grammar import OPENING
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, DataError
-from gem_ma.kernel.types import Image, Malformed, Reply, Request, Tool, ToolCall, Turn
+from gem_ma.kernel.types import Image, Reply, Tool, Turn
+from gem_ma.training.learner import Turns
 from gem_ma.training.learner.losses import PAIRED, start_of
 
 # What a sampled id was chosen among; None = anything that is ever sampled. Over the sampled ids of
@@ -40,24 +38,6 @@ Allowed = tuple[tuple[int, ...] | IdSet | None, ...]
 # (legal strings of the turn, sampled ids, tools of the turn) -> what each was chosen among, or None
 # where the reply was not bound to them.
 Bound = Callable[[Sequence[str] | None, Sequence[int], Sequence[Tool]], Allowed | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Demonstration:
-    """What a scripted agent was asked, and what it answered: one example for behaviour cloning."""
-
-    request: Request
-    text: str
-    calls: tuple[ToolCall | Malformed, ...] = ()
-
-
-class Turns(Protocol):
-    """What rows need of `turn_table.TurnTable`: the turns [N] and the episode of each [N]."""
-
-    @property
-    def turns(self) -> tuple[Turn, ...]: ...
-    @property
-    def episodes(self) -> tuple[Episode, ...]: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +85,6 @@ class Rows:
 
     @property
     def tokens(self) -> int:
-        """Trained tokens."""
         return sum(int(row.mask.sum()) for row in self.rows)
 
 
@@ -120,12 +99,9 @@ class Tokens:
 
     @classmethod
     def of(cls, chosen: Sequence[Row]) -> Tokens:
-        return cls(
-            *(
-                np.concatenate([getattr(row, name)[row.mask] for row in chosen])
-                for name in ("advantage", "logprob", "turn", "version")
-            )
-        )
+        names = ("advantage", "logprob", "turn", "version")
+        columns = ([getattr(row, name)[row.mask] for row in chosen] for name in names)
+        return cls(*map(np.concatenate, columns))
 
     def take(self, index: NDArray[np.int64]) -> Tokens:
         return Tokens(
@@ -232,22 +208,13 @@ def pictures_of(table: Turns, policy: str, sight: Sight) -> list[Picture]:
 
     Raises EngineError for an image whose bytes are in no message of its play.
     """
-    wanted = {
-        digest
-        for turn in table.turns
-        for reply in turn.replies
-        if reply.policy == policy
-        for digest in reply.images
-    }
+    replies = (reply for turn in table.turns for reply in turn.replies if reply.policy == policy)
+    wanted = {digest for reply in replies for digest in reply.images}
     if not wanted:
         return []
     episodes = {id(episode): episode for episode in table.episodes}.values()
-    messages = (
-        message for episode in episodes for turn in episode.turns for message in turn.observed
-    )
-    images = {
-        image.digest: image for message in messages for image in images_of((message,)) if image.data
-    }
+    messages = [m for episode in episodes for turn in episode.turns for m in turn.observed]
+    images = {image.digest: image for image in images_of(messages) if image.data}
     return sight.open([images.get(digest) or Image(digest) for digest in sorted(wanted)])
 
 
@@ -300,8 +267,5 @@ def minibatches(
     for _ in range(settings.epochs):
         rng.shuffle(episodes)
         for part in range(min(settings.minibatches, len(episodes))):
-            yield [
-                number
-                for episode in episodes[part :: settings.minibatches]
-                for number in by_episode[episode]
-            ]
+            chosen = episodes[part :: settings.minibatches]
+            yield [number for episode in chosen for number in by_episode[episode]]

@@ -57,11 +57,9 @@ class Checks:
 
     @property
     def of_update(self) -> float:
-        """The same for the tokens of the last update."""
         return 2 * self.allowed * few(self.tokens)
 
     def look(self, rows: Sequence[Row]) -> None:
-        """Takes the prompts of the next checks from these rows."""
         prompts = (tuple(row.ids[: int(row.mask.argmax())].tolist()) for row in rows)
         self.prompts = list(dict.fromkeys(prompts))[:PROMPTS]
         self.tokens = sum(int(row.mask.sum()) for row in rows)
@@ -80,9 +78,8 @@ class Checks:
         scores = self.learner.clients.forward(self.learner.trainer, rows)
         theirs = np.array([value for _, draw in spoken for value in draw.logprobs], np.float64)
         pairs = zip(scores, spoken, strict=True)
-        scored = [values[len(prompt) :] for values, (prompt, _) in pairs]
-        # none where every draw found the context full
-        mine = np.concatenate([np.zeros(0), *scored])
+        # nothing where every draw found the context full
+        mine = np.concatenate([np.zeros(0), *(s[len(prompt) :] for s, (prompt, _) in pairs)])
         reply = np.repeat(np.arange(len(spoken)), [len(draw.ids) for _, draw in spoken])
         if first:
             self.noise = float(np.abs(theirs - mine).mean()) if len(mine) else 0.0
@@ -133,7 +130,6 @@ class Checks:
                 self.learner.clients.drop(each)
 
     def state(self) -> dict[str, Any]:
-        """What a resume needs."""
         return {"noise": self.noise, "tokens": self.tokens, "probes": self.prompts}
 
     def load(self, note: Mapping[str, Any]) -> None:
@@ -145,18 +141,12 @@ class Checks:
         self.tokens = tokens
 
 
-# An adapter at a server that is moved to see what the server does, and then left alone: by what it
-# divides losses (`rise`), and whether an old version stays what it was (`keeps_versions`).
-# What was seen of a server is remembered for the process (`Habits`): its policies ask once.
-
-
-# What a server makes of the losses of a batch: their sum, or which mean. The Tinker API says a sum
-# over tokens; some servers divide by tokens or rows, and Adam hides it. So it is measured.
-# A step of AdamW with a huge eps and no moments is plain gradient descent, so how far it moves one
-# token tells by what its gradient was divided. Three batches ask: the token in a short row, in a
-# row twice as long, and beside a long row that learns nothing. A causal model gives all three the
-# same gradient; the divisor of each is that of `divisor`. Numbers only; the server is behind
-# `Rise`.
+# What a server makes of the losses of a batch: their sum, as the Tinker API says, or a mean over
+# rows or tokens, which Adam hides. So it is measured, on an adapter that is then left alone. A step
+# of AdamW with a huge eps and no moments is plain gradient descent, so how far it moves one token
+# tells by what its gradient was divided. Three batches ask: the token in a short row, in a row
+# twice as long, and beside a long row that learns nothing. A causal model gives all three the same
+# gradient.
 
 WAYS = ("sum", "rows", "row_tokens", "row_tokens_and_rows", "tokens")
 # nats that the token must move: above the rounding of bfloat16 logits, below where it bends
@@ -172,8 +162,7 @@ PLAIN_EPS = 1e6  # beside it the root of the second moment is nothing
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """By what the server divides (`way`, of `WAYS`), and whether it clips gradients by their
-    norm."""
+    """By what the server divides (`way`), and whether it clips gradients by their norm."""
 
     way: str = "sum"
     clips: bool = True
@@ -235,12 +224,9 @@ def measured(rise: Rise, length: int, where: str) -> Scale:
 
 def _expected(way: str, length: int) -> NDArray[np.float64]:
     """How far the token moves in the other two batches, as a share of its move in the first."""
-    first = divisor(way, length, (length,))
-    others = [
-        divisor(way, 2 * length, (2 * length,)),
-        divisor(way, length, (length, 2 * length)),
-    ]
-    return first / np.array(others)
+    alone = divisor(way, 2 * length, (2 * length,))
+    beside = divisor(way, length, (length, 2 * length))
+    return divisor(way, length, (length,)) / np.array([alone, beside])
 
 
 def _rate(rise: Rise, short: Sequence[int], where: str) -> float:
@@ -260,9 +246,7 @@ DRIFTED = 1e-3  # nats
 
 
 class Trial:
-    """A new adapter on `base`, of the rank that will learn. Blocks."""
-
-    length = LENGTH
+    """A new adapter on `base`, of the rank that will learn, moved to see what the server does."""
 
     def __init__(self, clients: Clients, base: str, rank: int, vocabulary: Vocabulary) -> None:
         self.clients = clients
@@ -275,7 +259,7 @@ class Trial:
 
     def rise(self, lengths: Sequence[int], rate: float, clip: float) -> float:
         """Nats by which one plain step raises the last token of the short row, when rows of these
-        lengths are sent and it alone is pulled. See `server_scale.Rise`."""
+        lengths are sent and it alone is pulled. See `Rise`."""
         before = self._score()
         rows = [self.ids[: length + 1] for length in lengths]
         scores = self.clients.forward(self.trainer, rows)
@@ -334,9 +318,8 @@ class Habits:
     def scale(self) -> Scale:
         """By what it divides losses, and whether it clips; a warning once, where it does not."""
         if self._scale is None:
-            trial = self._trial()
             where = self.engine.where
-            self._scale = measured(trial.rise, trial.length, where)
+            self._scale = measured(self._trial().rise, LENGTH, where)
             if not self._scale.clips:
                 host = self.engine.clients.host
                 lacks = "does not clip gradients, so loss.grad_clip has no effect"
@@ -353,5 +336,4 @@ HABITS: dict[tuple[str, str], Habits] = {}  # of (server, base) in this process
 
 
 def habits_of(engine: Tinker, rank: int) -> Habits:
-    """What is known of the server and the base of this engine."""
     return HABITS.setdefault((str(engine.base_url), engine.name), Habits(engine, rank))

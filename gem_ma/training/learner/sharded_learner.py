@@ -26,21 +26,16 @@ from gem_ma.training.learner.torch_learner import TorchLearner
 from gem_ma.training.learner.weights import note_of
 from gem_ma.training.processes.teams import Team, lost
 
-# A model whose weights lie in parts, one in each process (FSDP2): a layer is put together when it
-# is computed, and taken apart again.
-# Knows modules and process groups; but not rows or losses. Gradients are summed over the
-# processes, not averaged: the loss is a sum that all know the weights of.
-
 
 class Whole:
-    """Runs work on a sharded model. What is not a layer (embeddings, head) stays together from
-    `run` to `rest`, or to the end of a backward pass."""
+    """Runs work on a sharded model (FSDP2): a layer is put together when it is computed, and taken
+    apart again. All else (embeddings, head) stays together from `run` to `rest`, or to the end of a
+    backward pass."""
 
     def __init__(self, module: Any) -> None:
         self.module = module
 
     def run(self, work: Callable[[], T]) -> T:
-        """The tensor that this work computes with the model; gradients go through it."""
         result: T = self.module(work)
         return result
 
@@ -58,16 +53,17 @@ def shard(model: Any, mesh: Any, computes: Any) -> Whole:
     import torch
     from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-    policy = MixedPrecisionPolicy(param_dtype=computes, reduce_dtype=torch.float32)
-    if computes is None:
-        policy = MixedPrecisionPolicy()
+    policy = MixedPrecisionPolicy()
+    if computes is not None:
+        policy = MixedPrecisionPolicy(param_dtype=computes, reduce_dtype=torch.float32)
     whole = _around()(model)
     for layer in layers(model):
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(whole, mesh=mesh, mp_policy=policy)
     for module in whole.modules():
         if isinstance(module, FSDPModule):
-            # each by itself: of a module that holds others they reach that module alone
+            # each by itself: of a module that holds others they reach that module alone. A sum, not
+            # a mean: the loss is a sum that all know the weights of
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
     return Whole(whole)
@@ -148,7 +144,6 @@ class Published:
         return [tuple(probe) for probe in self._first(lambda: list(self.engine.probes))]
 
     def take(self, weights: Mapping[str, Any]) -> None:
-        """Puts these weights together, and gives them to the engine."""
         # one after the other: all of them at once would be one model more
         self.whole.take(_Together(weights))
         if self.server is not None:
@@ -160,7 +155,6 @@ class Published:
         samplings: Sequence[Sampling],
         seeds: Sequence[int],
     ) -> Sequence[Drawn]:
-
         def drawn() -> list[Any]:
             draws = self.engine.sample_ids(prompts, samplings, seeds)
             return [[list(map(int, one.ids)), list(map(float, one.logprobs))] for one in draws]
@@ -190,17 +184,13 @@ class _Together(Mapping[str, Any]):
         self.weights = weights
 
     def __getitem__(self, name: str) -> Any:
-        return _together(self.weights[name])
+        return self.weights[name].detach().full_tensor()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.weights)
 
     def __len__(self) -> int:
         return len(self.weights)
-
-
-def _together(weight: Any) -> Any:
-    return weight.detach().full_tensor()
 
 
 class ShardedScorer(Scorer):
@@ -314,29 +304,23 @@ class ShardedLearner(TorchLearner):
         # exchange of them would mix them up
         return distribute_tensor(whole.to(device), self.mesh, placements, src_data_rank=None)
 
-    # -- with the others ----------------------------------------------------------------------
+    # these raise LostError where another process has ended
 
     def update(self, *work: Any, **how: Any) -> dict[str, float]:
-        """See `TorchLearner.update`. Raises LostError where another process has ended."""
         with lost():
             return super().update(*work, **how)
 
     def divergence(self, *work: Any) -> Any:
-        """See `TorchLearner.divergence`. Raises LostError as `update`."""
         with lost():
             return super().divergence(*work)
 
     def clone(self, *work: Any) -> dict[str, float]:
-        """See `TorchLearner.clone`. Raises LostError as `update`."""
         with lost():
             return super().clone(*work)
 
     def publish(self) -> dict[str, float]:
-        """See `TorchLearner.publish`. Raises LostError as `update`."""
         with lost():
             return super().publish()
-
-    # -- checkpoints ------------------------------------------------------------------------------
 
     def state(self) -> dict[str, bytes]:
         """What all processes have alike; the rest is in `tensors`."""

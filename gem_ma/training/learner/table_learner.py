@@ -23,10 +23,10 @@ from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.parsing import parse_legal
 from gem_ma.kernel.types import Sampling
 from gem_ma.record.json_text import load_json
+from gem_ma.training.learner import Demonstration, Turns
 from gem_ma.training.learner.critic import TableCritic
 from gem_ma.training.learner.losses import PAIRED, Slope, k3, ranking
-from gem_ma.training.learner.mismatch import check_sampling, fresh_gap
-from gem_ma.training.learner.rows import Demonstration, Turns
+from gem_ma.training.learner.parity import check_sampling, fresh_gap
 from gem_ma.training.learner.table_rows import (
     ChoiceBatch,
     Moment,
@@ -38,12 +38,10 @@ from gem_ma.training.learner.table_rows import (
     checked_advantages,
 )
 
-# The reference of a table that learns: the weights that `loss.kl` holds to, and how far a batch
-# lies from them. Knows choices, but not updates. Axis: N choices sampled in a batch.
-
 
 class TableReference:
-    """A table's learner, as far as it keeps a reference. `paths`: the choices before a view."""
+    """A table's learner, as far as it keeps a reference: the weights that `loss.kl` holds to, and
+    how far a batch lies from them. `paths`: the choices before a view."""
 
     def __init__(self, policy: str, sampling: Sampling) -> None:
         self.policy = policy
@@ -105,8 +103,6 @@ class TableReference:
         return logprobs
 
 
-# Which keys of a loss a table cannot follow.
-
 OF_ADAM = ("betas", "eps")
 
 
@@ -120,11 +116,9 @@ def check_table_keys(policy: str, optimizer: str, settings: LossSettings) -> Non
             )
 
 
-# The files of a table's learner in a checkpoint, as JSON; floats survive bit for bit.
-
-
 class TableState(NamedTuple):
-    """Everything that a resume needs, by view; see `TableLearner`."""
+    """Everything that a resume needs, by view, as JSON files of a checkpoint; floats survive bit
+    for bit. See `TableLearner`."""
 
     weights: dict[int, Array]
     moments: dict[int, Moment]
@@ -149,11 +143,8 @@ def saved(state: TableState) -> dict[str, bytes]:
     }
     # a file of its own, since most losses hold to nothing
     held = {"reference.json": encode(state.reference)} if state.reference is not None else {}
-    return {
-        **held,
-        "table.json": encode(state.weights),
-        "learner.json": json.dumps(rest).encode(),
-    }
+    learner = json.dumps(rest).encode()
+    return {**held, "table.json": encode(state.weights), "learner.json": learner}
 
 
 def loaded(files: Mapping[str, bytes], policy: str) -> TableState:
@@ -169,10 +160,7 @@ def loaded(files: Mapping[str, bytes], policy: str) -> TableState:
         for key, path in rest["paths"].items()
     }
     sums = {int(key): _row(row) for key, row in rest["sums"].items()}
-    rows = [
-        *sums.items(),
-        *((key, row) for key, (*pair, _) in moments.items() for row in pair),
-    ]
+    rows = [*sums.items(), *((key, row) for key, (*pair, _) in moments.items() for row in pair)]
     # files of two checkpoints, each whole in itself, must not be mixed
     shapes = {key: row.shape for key, row in weights.items()}
     if any(row.shape != shapes.get(key) for key, row in rows):
@@ -184,14 +172,11 @@ def _row(values: Any) -> Array:
     return np.array(values, np.float64)
 
 
-# Behaviour cloning of a table: maximum likelihood in closed form.
-
-
 def shares_of_choices(
     demonstrations: Sequence[Demonstration],
 ) -> tuple[dict[int, Array], dict[str, float]]:
-    """(logits by view: the log of each choice's share, with one uniform choice added; metrics).
-    Texts that name no legal string are counted in `unreadable`."""
+    """Cloning in closed form: (logits by view, the log of each choice's share with one uniform
+    choice added; metrics). Texts that name no legal string are counted in `unreadable`."""
     counts: dict[int, Array] = {}
     unreadable = 0
     for demonstration in demonstrations:
@@ -358,12 +343,8 @@ class TableLearner(TableReference):
         return table
 
     def state(self) -> dict[str, bytes]:
-        """Everything that a resume needs, as JSON files; floats survive bit for bit."""
-        return saved(
-            TableState(
-                self.weights, self.moments, self.reference, self.paths, self.sums, self.version
-            )
-        )
+        past = (self.weights, self.moments, self.reference, self.paths, self.sums, self.version)
+        return saved(TableState(*past))
 
     def load(self, files: Mapping[str, bytes]) -> None:
         """The inverse of `state`; the engine gets the weights too."""

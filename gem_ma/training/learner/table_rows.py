@@ -17,11 +17,10 @@ from gem_ma.config.learning import LossSettings
 from gem_ma.engines.small.table import Array, softmax
 from gem_ma.kernel.errors import EngineError
 from gem_ma.kernel.types import Sampling
+from gem_ma.training.learner import Turns
 from gem_ma.training.learner.losses import DIVERGENCES, Sampled, Slope, k3, pull, start_of
-from gem_ma.training.learner.rows import Turns
 
-# Adam's numbers, for all learners, and its step in numpy. Knows gradients, but not policies.
-
+# Adam's numbers, for all learners, and its step in numpy.
 
 # the second is below the usual .999: a policy's gradients change within tens of steps
 BETAS = (0.9, 0.95)
@@ -61,11 +60,10 @@ class Moments:
         return np.where(visited, lr * mean / (np.sqrt(square) + epsilon), 0.0)
 
 
-# The average of all versions that a table published, in pure functions over its rows.
-# Version v has weight v times the agent's own reach of the view. That equals drawing one version
-# per episode (later ones are likelier) and playing it throughout. In self-play this average
-# approaches an equilibrium; the last iterate does not. It is exact because a view holds all that
-# its agent saw and did.
+# The average of all versions that a table published. Version v has weight v times the agent's own
+# reach of the view, which equals drawing one version per episode (later ones are likelier) and
+# playing it throughout. In self-play this average approaches an equilibrium; the last iterate does
+# not. It is exact because a view holds all that its agent saw and did.
 
 Path = tuple[tuple[int, int], ...]  # the agent's own (view key, choice) pairs that lead to a view
 LEAST = 1e-300  # a probability of 0 has no logarithm
@@ -93,12 +91,9 @@ def averaged(weights: Mapping[int, Array], sums: Mapping[int, Array]) -> dict[in
     """Logits that play the average; a view that no version reached keeps its present ones."""
     logits = {}
     for key, row in weights.items():
-        total = sums.get(key)
-        logits[key] = (
-            row.copy()
-            if total is None or not total.sum() > 0
-            else np.log(np.maximum(total / total.sum(), LEAST))
-        )
+        total: Any = sums.get(key)
+        reached = total is not None and total.sum() > 0
+        logits[key] = np.log(np.maximum(total / total.sum(), LEAST)) if reached else row.copy()
     return logits
 
 
@@ -137,10 +132,8 @@ class TableRows:
         for v, key in enumerate(batch.keys):
             size = len(weights[key])
             weights[key] = self.logits[v, :size].copy()
-            if past.steps[v, 0]:
-                first = past.first[v, :size].copy()
-                second = past.second[v, :size].copy()
-                moments[key] = (first, second, float(past.steps[v, 0]))
+            if steps := float(past.steps[v, 0]):
+                moments[key] = (past.first[v, :size].copy(), past.second[v, :size].copy(), steps)
 
     def chances(self, temperature: float) -> Array:
         """Probabilities [V, C]."""
@@ -215,13 +208,9 @@ class TableRows:
         self.logits += moved
 
 
-# Recorded replies of the table engine as arrays: each is one choice; its key names a row of logits,
-# its token the index (`gem_ma.engines.small.table`). Axis: N choices sampled in a batch.
-
-
 class ChoiceBatch(NamedTuple):
-    """Sampled choices: `keys` names the V views, the arrays are [N]; `turn` counts the rows of
-    the turn table."""
+    """Recorded replies of the table engine, each one choice: `keys` names the V views, the arrays
+    are [N]; `turn` counts the rows of the turn table."""
 
     keys: list[int]
     view: NDArray[np.int64]

@@ -1,10 +1,9 @@
 """A learner whose weights lie at a server of the Tinker API: turns with advantages -> gradient
 steps on one adapter there.
 
-The losses are ours, all of them that are functions of the sampled tokens' log-probabilities: the
-server scores the rows, the slope of the loss at each token is computed here (`losses.pull`), and
-the server is given a loss with that slope. So a surrogate, a ratio or a correction is the very one
-of the torch learner. What the API cannot give is refused when a training opens (`refuse`).
+The losses are ours: the server scores the rows, the slope of the loss at each token is computed
+here (`losses.pull`), and the server is given a loss with that slope. What the API cannot give is
+refused when a training opens (`refuse`).
 
 An update begins from weights that are saved at the server. A gradient or a step whose answer was
 lost may have been taken or not; then training goes on from the saved weights, and the update is
@@ -30,17 +29,10 @@ from gem_ma.engines.tinker.engine import TRAINED, Tinker, run_of
 from gem_ma.engines.tinker.settings import adapter_of
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Sampling
+from gem_ma.training.learner import Demonstration, Turns
 from gem_ma.training.learner.losses import PAIRED, Sampled, pull
-from gem_ma.training.learner.mismatch import check_sampling, fresh_gap
-from gem_ma.training.learner.rows import (
-    Demonstration,
-    Row,
-    Tokens,
-    Turns,
-    minibatches,
-    rows,
-    units_of,
-)
+from gem_ma.training.learner.parity import check_sampling, fresh_gap
+from gem_ma.training.learner.rows import Row, Tokens, minibatches, rows, units_of
 from gem_ma.training.learner.server_checks import Checks, habits_of
 
 FILE = "tinker.json"
@@ -55,16 +47,12 @@ def refuse(settings: LossSettings, where: str) -> None:
             f"{where}: the Tinker API gives probabilities of the sampled tokens alone, so no"
             " entropy bonus; set loss.entropy: 0"
         )
+    beside = "needs the weights of the start beside those that learn"
+    unscored = f"{beside}, which the Tinker API does not score"
     if settings.surrogate in PAIRED:
-        raise ConfigError(
-            f"{where}: loss.surrogate {settings.surrogate} needs the weights of the start beside"
-            " those that learn, which the Tinker API does not score; take clipped"
-        )
+        raise ConfigError(f"{where}: loss.surrogate {settings.surrogate} {unscored}; take clipped")
     if settings.kl:
-        raise ConfigError(
-            f"{where}: loss.kl needs the weights of the start beside those that learn, which the"
-            " Tinker API does not score; set loss.kl: 0, or loss.target_kl"
-        )
+        raise ConfigError(f"{where}: loss.kl {unscored}; set loss.kl: 0, or loss.target_kl")
 
 
 class TinkerLearner:
@@ -116,15 +104,12 @@ class TinkerLearner:
 
     @property
     def version(self) -> int:
-        """Number of publishes of these weights."""
         return self.engine.version
 
     @property
     def parity(self) -> float:
         """See `Learner.parity`: of the tokens of an update."""
         return self.checks.of_update
-
-    # -- learning ---------------------------------------------------------------------------------
 
     def bound(self, settings: LossSettings) -> None:
         """Takes nothing, since passes are the server's; refuses what it cannot learn by."""
@@ -211,13 +196,9 @@ class TinkerLearner:
         )
         before = self._scored(made)
         old = np.concatenate([new[row.mask] for new, row in zip(before, made, strict=True)])
-        adam = Adam(
-            lr,
-            (settings.betas[0], settings.betas[1]),
-            settings.eps,
-            settings.weight_decay,
-            settings.grad_clip,
-        )
+        first, second = settings.betas
+        decay = settings.weight_decay
+        adam = Adam(lr, (first, second), settings.eps, decay, settings.grad_clip)
         seen: list[dict[str, float]] = []
         stopped = False
         for number, chosen in enumerate(minibatches(made, settings, rng)):
@@ -281,13 +262,11 @@ class TinkerLearner:
     def clone(
         self, demonstrations: Sequence[Demonstration], settings: WarmStartSettings
     ) -> dict[str, float]:
-        """Raises ConfigError: see the page."""
+        """Raises ConfigError."""
         raise ConfigError(
             f"{self.where}: no warm start at a server of the Tinker API; clone a local model"
             " (transformers/), or remove train.warm_start"
         )
-
-    # -- weights ----------------------------------------------------------------------------------
 
     def publish(self) -> dict[str, float]:
         """Writes the weights at the server, samples them, checks them against the learner on a few

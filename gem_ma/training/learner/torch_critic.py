@@ -80,9 +80,8 @@ class TorchCritic:
         with self.lock, self.torch.no_grad():
             places, _held = self._places(table)
             for batch in _batches(places, self.pass_tokens):
-                result[[turn for _, places in batch for _, turn in places]] = (
-                    self._forward(batch).double().cpu().numpy()
-                )
+                turns = [turn for _, mine in batch for _, turn in mine]
+                result[turns] = self._forward(batch).double().cpu().numpy()
         return result
 
     def tails(self, episodes: Sequence[Episode], policy: str) -> dict[tuple[int, str], float]:
@@ -100,20 +99,12 @@ class TorchCritic:
             seen = [self.sight.with_pictures(*pair) for pair in zip(prompts, views, strict=True)]
             prompts = [prompt for prompt, _ in seen]
             pictures += (picture for _, opened in seen for picture in opened)
-        fits = [
-            (at, prompt)
-            for at, prompt in zip(cut, prompts, strict=True)
-            if 0 < len(prompt) <= self.engine.positions
-        ]
+        pairs = zip(cut, prompts, strict=True)
+        fits = [(at, ids) for at, ids in pairs if 0 < len(ids) <= self.engine.positions]
         result = dict.fromkeys(cut, 0.0)  # a view that does not fit has no value: nothing follows
+        last = [(np.array(ids, np.int64), [(len(ids) - 1, n)]) for n, (_, ids) in enumerate(fits)]
         with self.lock, self.torch.no_grad():
-            for batch in _batches(
-                [
-                    (np.array(prompt, np.int64), [(len(prompt) - 1, n)])
-                    for n, (_, prompt) in enumerate(fits)
-                ],
-                self.pass_tokens,
-            ):
+            for batch in _batches(last, self.pass_tokens):
                 for (_, places), value in zip(batch, self._forward(batch).tolist(), strict=True):
                     result[fits[places[0][1]][0]] = value
         return result
@@ -156,13 +147,8 @@ class TorchCritic:
                 count = sum(len(mine) for _, mine in chosen)
                 for batch in _batches(chosen, self.pass_tokens):
                     self._pull(batch, targets, count)
-                norms.append(
-                    float(
-                        self.torch.nn.utils.clip_grad_norm_(
-                            self.parameters.values(), settings.grad_clip
-                        )
-                    )
-                )
+                clip = self.torch.nn.utils.clip_grad_norm_
+                norms.append(float(clip(self.parameters.values(), settings.grad_clip)))
                 self.optimizer.step()
                 self.optimizer.zero_grad(set_to_none=True)
         return float(np.mean(norms))
@@ -203,9 +189,7 @@ class TorchCritic:
                     counts[name] = float(value)
                 else:
                     moments[f"{key}/{name}"] = value.detach().cpu().contiguous()
-        weights = {
-            name: weight.detach().cpu().contiguous() for name, weight in self.parameters.items()
-        }
+        weights = {name: w.detach().cpu().contiguous() for name, w in self.parameters.items()}
         files = {"critic.safetensors": save(weights), "critic_optimizer.safetensors": save(moments)}
         return {**files, "critic.json": json.dumps(counts, sort_keys=True).encode()}
 
@@ -226,14 +210,10 @@ class TorchCritic:
                 f"the checkpoint of a critic cannot be read ({type(error).__name__}: {error})"
             ) from error
         for name, count in counts.items():
-            saved = {
-                key: moments[f"{key}/{name}"].to(self.engine.device)
-                for key in ("exp_avg", "exp_avg_sq")
-            }
-            self.optimizer.state[self.parameters[name]] = {
-                "step": self.torch.tensor(count, dtype=self.torch.float32),
-                **saved,
-            }
+            state = {"step": self.torch.tensor(count, dtype=self.torch.float32)}
+            for key in ("exp_avg", "exp_avg_sq"):
+                state[key] = moments[f"{key}/{name}"].to(self.engine.device)
+            self.optimizer.state[self.parameters[name]] = state
 
 
 def _places(made: Rows) -> list[Sequenced]:

@@ -1,11 +1,9 @@
 """A learner of language models: turns with advantages -> gradient steps on the weights of a policy.
 
-Knows weights, optimiser and loss; knows neither scenarios nor how advantages came about. A learner
-publishes to a sampler: mostly the very module that it trains, so nothing is copied. Publishing
-checks that the sampler and the learner's forward pass give the same log-probabilities, and only
-then raises the version. A module that was updated and not published refuses to sample.
-
-Dropout is off, so no random state hides here: what is drawn comes from `rng`.
+A learner publishes to a sampler: mostly the very module that it trains, so nothing is copied.
+Publishing checks that sampler and learner give the same log-probabilities, and only then raises the
+version. A module that was updated and not published refuses to sample. Dropout is off, so no random
+state hides here.
 """
 
 from __future__ import annotations
@@ -24,6 +22,7 @@ from gem_ma.engines.base import Policy
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Message, Sampling
+from gem_ma.training.learner import Demonstration, Turns
 from gem_ma.training.learner.cloning import clone
 from gem_ma.training.learner.forward import Scored, Scorer
 from gem_ma.training.learner.losses import (
@@ -38,34 +37,20 @@ from gem_ma.training.learner.losses import (
     surrogate,
     whole,
 )
-from gem_ma.training.learner.mismatch import fresh_gap
-from gem_ma.training.learner.parity import few
+from gem_ma.training.learner.parity import few, fresh_gap
 from gem_ma.training.learner.probes import allowed_gap, check, noise_of, repeats
-from gem_ma.training.learner.rows import (
-    Demonstration,
-    Row,
-    Rows,
-    Tokens,
-    Turns,
-    minibatches,
-    rows,
-    units_of,
-)
+from gem_ma.training.learner.rows import Row, Rows, Tokens, minibatches, rows, units_of
 from gem_ma.training.learner.torch_critic import TorchCritic
 from gem_ma.training.learner.trained import PROBES, Sampler, Trained
 from gem_ma.training.learner.weights import restore, saved, tensors_of
 from gem_ma.training.processes.teams import Team
-
-# What one minibatch maximises, as a function of log-probabilities that come a chunk at a time; it
-# keeps the sums that are logged.
-# Knows tokens and losses, but not models or optimisers.
 
 Array = NDArray[np.float64]
 
 
 class Objective:
     """The loss of n tokens: called with a chunk of them it gives that part of the loss, to be
-    differentiated.
+    differentiated, and keeps the sums that are logged.
 
     `old` [n]: log-probabilities before the update, filled in where they are `fresh`, since this
     very pass gives them. `anchor` [n]: those of the reference weights. `longest`: the token limit
@@ -148,21 +133,15 @@ class Objective:
         return -(gain * self.tensor(self.weight[order])).sum()
 
 
-# A frozen language model that says how likely it finds the tokens of a learner: the teacher of
-# on-policy distillation (`train.loss.reference`).
-# Knows passes and vocabularies, but not losses. The two models may differ in everything but what an
-# id stands for.
-
-
 class Teacher:
-    """The model of a policy that stays as it is. It is asked at the temperature that the policy is
-    sampled with, among the ids that the learner chose among.
+    """The model of a policy that stays as it is, and says how likely it finds the tokens of a
+    learner (`train.loss.reference`), at its own temperature, among the ids that the learner chose
+    among. The two may differ in everything but what an id stands for.
 
     Raises ConfigError where it reads other ids than the `learner`, or cannot be asked here.
     """
 
     def __init__(self, policy: Policy, learner: Transformers) -> None:
-
         self.policy = policy.name
         where = f"train.loss.reference: policy {policy.name!r}"
         if not isinstance(policy.core, Transformers):
@@ -240,8 +219,6 @@ class TorchLearner(Trained):
         """See `Values`: a copy of the model, or an adapter beside this one."""
         return TorchCritic(self.engine)
 
-    # -- learning ---------------------------------------------------------------------------------
-
     def update(
         self,
         table: Turns,
@@ -257,7 +234,7 @@ class TorchLearner(Trained):
         Metrics: loss, entropy (nats a token), kl (mean k3 of old to new over minibatches before
         their step), clip_fraction, grad_norm (before clipping), kl_reference (with loss.kl: mean
         k3 to the weights at the start), logprob_gap and mismatch_kl (sampler to learner before
-        the update), fresh_gap (see `gem_ma.training.learner.mismatch`), zero_advantage (share of
+        the update), fresh_gap (see `gem_ma.training.learner.parity`), zero_advantage (share of
         turns), lag (publishes since the oldest token), forks (rows that restarted), rows, turns,
         tokens, optimizer_steps, stopped (1 where target_kl ended the update). Raises EngineError,
         with the weights of before the failing step, where a number is not finite.
@@ -314,7 +291,6 @@ class TorchLearner(Trained):
         }
 
     def bound(self, settings: LossSettings) -> None:
-        """Takes how much memory a pass may have."""
         self.scorer.pass_tokens = settings.pass_tokens
         self.scorer.recompute = settings.recompute
 
@@ -391,15 +367,9 @@ class TorchLearner(Trained):
             tokens = np.concatenate([cuts[n] for n in chosen])
             before = old[tokens]
             anchored = anchor[tokens] if anchor is not None else None
-            measured = self._minibatch(
-                [all_rows[n] for n in chosen],
-                every.take(tokens),
-                units[:, tokens],
-                before,
-                fresh,
-                anchored,
-                settings,
-            )
+            picked = [all_rows[n] for n in chosen]
+            taken = (every.take(tokens), units[:, tokens])
+            measured = self._minibatch(picked, *taken, before, fresh, anchored, settings)
             if measured is None:
                 stopped = True
                 break
@@ -446,9 +416,8 @@ class TorchLearner(Trained):
             goal.pull_units(self.scorer.logprobs(chosen))
         for pack in self.scorer.packs(chosen):
             self.scorer.learn(pack, goal, spread=bool(settings.entropy), added=self.gather)
-        loss_sum, entropy_sum, kl_sum, clipped_sum, away_sum = (
-            team.sum(goal.sums) + goal.whole
-        ).tolist()
+        sums = (team.sum(goal.sums) + goal.whole).tolist()
+        loss_sum, entropy_sum, kl_sum, clipped_sum, away_sum = sums
         if fresh:
             # each process has filled in its share, and zeros elsewhere
             old[:] = team.sum(old)
@@ -469,10 +438,8 @@ class TorchLearner(Trained):
         """Behaviour cloning, see `gem_ma.training.learner.cloning`."""
         return clone(self, demonstrations, settings)
 
-    # -- weights ----------------------------------------------------------------------------------
-
     def prompt(self, agent: str, view: Sequence[Message]) -> tuple[int, ...]:
-        """The ids of what an agent saw, as its engine renders them, without tools."""
+        """The ids of what an agent saw, without tools."""
         return self.with_pictures(self.engine.chat.render(agent, view, ()), view)
 
     def spell(self, text: str) -> tuple[int, ...]:

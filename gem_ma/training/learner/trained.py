@@ -19,9 +19,10 @@ from gem_ma.engines.local.sight import Picture
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Message, Sampling, Tool
+from gem_ma.training.learner import Turns
 from gem_ma.training.learner.forward import Scorer
-from gem_ma.training.learner.mismatch import check_sampling
-from gem_ma.training.learner.rows import Row, Turns, pictures_of
+from gem_ma.training.learner.parity import check_sampling
+from gem_ma.training.learner.rows import Row, pictures_of
 from gem_ma.training.learner.table_rows import BETAS
 
 PROBES = 4  # different prompts that a publish is checked on
@@ -30,8 +31,7 @@ NAMED = 8  # episodes that a refusal names
 
 
 class Sampler(Protocol):
-    """Where the weights of a learner are sampled from: the module that it trains itself, a copy of
-    it, or a server.
+    """Where the weights of a learner are sampled from: the module that it trains, a copy, a server.
 
     `parity`: the largest mean log-prob gap to the learner that is allowed, in nats; None = as large
     as the measured noise (`gem_ma.training.learner.parity`). `unpublished`: its weights are in
@@ -71,9 +71,7 @@ class Trained:
     engine itself, so nothing is copied.
 
     Of an engine with a LoRA adapter the adapter is all that is trained; the base may serve others.
-    `sampling`: how the policy is sampled; only temperature > 0 without top_p and top_k can be
-    trained, since the loss must see the distribution that was sampled from. Raises ConfigError for
-    anything else.
+    Raises ConfigError for a way of sampling that cannot be trained.
     """
 
     def __init__(
@@ -126,7 +124,6 @@ class Trained:
         self.published: tuple[float, ...] = ()  # their `stamp`
 
     def new_scorer(self) -> Scorer:
-        """What computes the passes."""
         return Scorer(self.engine, self.temperature)
 
     @property
@@ -159,11 +156,9 @@ class Trained:
                 weight.grad = None
 
     def forget(self) -> None:
-        """Drops the gradients that have gathered."""
         self.optimizer.zero_grad(set_to_none=True)
 
     def sum_gradients(self) -> None:
-        """Adds up the gradients of all processes."""
         self.scorer.team.sum_gradients(self.masters.values())
 
     def clip(self, grad_clip: float) -> float:
@@ -176,10 +171,7 @@ class Trained:
 
     def step(self, grad_clip: float, loss: float, chosen: Sequence[Row]) -> float:
         """One optimiser step on the gradients that have gathered in all processes; their norm
-        before clipping.
-
-        Raises EngineError where a number is not finite.
-        """
+        before clipping. Raises EngineError where a number is not finite."""
         # summed before the norm is taken, which is that of the whole step
         self.sum_gradients()
         norm = self.clip(grad_clip)
@@ -206,23 +198,14 @@ class Trained:
         legal: Sequence[Sequence[str] | None] | None = None,
         tools: Sequence[Sequence[Tool]] | None = None,
     ) -> list[NDArray[np.float64]]:
-        """Log-probabilities of given ids after their prompts, as the loss sees them: [(prompt,
-        ids)] -> one [len(ids)] each.
-
-        `legal`, `tools`: per sequence the legal strings and the tools of its turn, to which a
-        constrained policy is bound.
-        """
-        asked = zip(
-            sequences, legal or [None] * len(sequences), tools or [()] * len(sequences), strict=True
-        )
+        """See `Scorer.score`. `legal`, `tools`: per sequence the legal strings and the tools of its
+        turn, to which a constrained policy is bound."""
+        count = len(sequences)
+        asked = zip(sequences, legal or [None] * count, tools or [()] * count, strict=True)
+        allowed = self.engine.binding.allowed
         with self.engine.lock:  # the same module may be sampling
-            return self.scorer.score(
-                sequences,
-                [
-                    self.engine.binding.allowed(choices, ids, offered)
-                    for (_, ids), choices, offered in asked
-                ],
-            )
+            bounds = [allowed(choices, ids, offered) for (_, ids), choices, offered in asked]
+            return self.scorer.score(sequences, bounds)
 
     def look(self, table: Turns) -> None:
         """Opens the images of these turns, and holds them until the next call: the ids of rows and
@@ -257,14 +240,10 @@ class Trained:
         """Remembers the present weights as those of the last publish; a copy is needed only where
         no draw can be repeated."""
         self.published = self.stamp()
-        if (
-            not self.repeats
-            and sum(weight.numel() * weight.element_size() for weight in self.parameters.values())
-            <= REMEMBERED
-        ):
-            self.before = {
-                name: weight.detach().cpu().clone() for name, weight in self.parameters.items()
-            }
+        weights = self.parameters.items()
+        size = sum(weight.numel() * weight.element_size() for _, weight in weights)
+        if not self.repeats and size <= REMEMBERED:
+            self.before = {name: weight.detach().cpu().clone() for name, weight in weights}
 
     def stamp(self) -> tuple[float, ...]:
         """Sums of the weights: equal only where nothing has changed them, in whatever way."""

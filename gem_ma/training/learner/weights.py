@@ -17,10 +17,7 @@ from gem_ma.training.learner.trained import Trained
 
 def saved(learner: Trained) -> dict[str, bytes]:
     """Files of a checkpoint: model.safetensors, optimizer.safetensors, learner.json, of rounded
-    weights masters.safetensors (float32).
-
-    Loading them resumes exactly.
-    """
+    weights masters.safetensors (float32)."""
     from safetensors.torch import save
 
     moments = {key: value.detach().cpu().contiguous() for key, value in _moments(learner).items()}
@@ -31,11 +28,7 @@ def saved(learner: Trained) -> dict[str, bytes]:
         for name, part in tensors.items()
         if part
     }
-    return {
-        **files,
-        "optimizer.safetensors": save(moments),
-        "learner.json": note_of(learner),
-    }
+    return {**files, "optimizer.safetensors": save(moments), "learner.json": note_of(learner)}
 
 
 def note_of(learner: Trained) -> bytes:
@@ -87,10 +80,7 @@ class _Files:
 
 def restore(learner: Trained, files: Mapping[str, bytes], shards: Sequence[Path] = ()) -> None:
     """Puts weights, optimiser and version back. Raises DataError, with nothing changed, where a
-    file is missing, damaged or of another model.
-
-    `shards`: files that several processes have written; see `gem_ma.training.learner.shards`.
-    """
+    file is missing, damaged or of another model. `shards`: files that several processes wrote."""
     import torch
 
     read = _read(learner, files) if not shards else _read_shards(learner, files, shards)

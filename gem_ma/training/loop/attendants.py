@@ -1,5 +1,6 @@
-"""The attendants that a training brings along: scores and weights of the beginning, notes on stale
-episodes, shares of padding, the weights of the best exam, and success by task for a curriculum."""
+"""The attendants that a training brings along: scores and weights of the beginning, shares of
+padding, the weights of the best exam, success by task for a curriculum, and what was learned
+from."""
 
 from __future__ import annotations
 
@@ -53,10 +54,10 @@ class Beginning(Attendant):
         self.weights: Mapping[str, str] = {}
 
     def examined(self, step: Step) -> None:
-        """Takes the first exam."""
         # `weights` is empty only here: a run without learners holds its last exam at step 0 too
         if step.number == 0 and step.scores is not None and not self.weights:
-            self.scores, self.weights = step.scores, fingerprints(self.policies)
+            self.scores = step.scores
+            self.weights = fingerprints(self.policies)
 
     def summary(self) -> Mapping[str, Any]:
         """`before`, and whose weights changed. Raises EngineError where a frozen policy's did."""
@@ -70,12 +71,8 @@ class Beginning(Attendant):
                 f" {', '.join(self.learned) or 'none'} learn"
             )
         unchanged = [name for name in after if name not in changed]
-        return {
-            "before": self.scores,
-            "changed": changed,
-            "unchanged": unchanged,
-            "weights": after,
-        }
+        told = {"changed": changed, "unchanged": unchanged, "weights": after}
+        return {"before": self.scores, **told}
 
     def state(self) -> Mapping[str, Any]:
         return {"scores": self.scores, "weights": self.weights}
@@ -83,23 +80,6 @@ class Beginning(Attendant):
     def load(self, state: Any) -> None:
         self.scores = state["scores"]
         self.weights = state["weights"]
-
-
-# Small attendants: notes on episodes that were too old, and the share of padding in passes.
-
-
-class StalenessNotes(Attendant):
-    """Says once per policy that many of its episodes were too old to learn from."""
-
-    def __init__(self) -> None:
-        self.warned: set[str] = set()
-
-    def updated(self, step: Step) -> None:
-        """Passes on the warnings of the step's lessons."""
-        for lesson in step.lessons:
-            if lesson.warning and lesson.policy not in self.warned:
-                step.notes.append(f"step {step.number}, {lesson.warning}")
-                self.warned.add(lesson.policy)
 
 
 class PaddingShares(Attendant):
@@ -110,7 +90,6 @@ class PaddingShares(Attendant):
         self.learners = learners
 
     def updated(self, step: Step) -> None:
-        """Records the shares of the policies that learned."""
         # the others keep the share of their last update, which is not of this step
         taught = ((name, self.learners[name]) for name in step.taught)
         shares = {name: learner.padding for name, learner in taught if isinstance(learner, Pads)}
@@ -119,17 +98,14 @@ class PaddingShares(Attendant):
             step.times["padding"] = known
 
 
-# Keeps the weights of the best exam so far as models of the run folder (`train.checkpoints.best`),
-# beside those of the end.
-
-
 # scores that say how far from an equilibrium
 FALLING = ("nash_conv", "exploitability")
 
 
 class Best(Attendant):
     """Writes `models/NAME.best` of each policy that learns, whenever an exam is better than all
-    before. `measure`: a score of exams, dots between its words; of equals the first stays."""
+    before (`train.checkpoints.best`); of equals the first stays. `measure`: a score of exams, dots
+    between its words."""
 
     name = "best"
     shape = dict[str, float]
@@ -144,7 +120,6 @@ class Best(Attendant):
         self.exam: dict[str, float] = {}  # `step` and `score`
 
     def examined(self, step: Step) -> None:
-        """Compares an exam, and writes the weights where it is the best so far."""
         if step.scores is None:
             return
         score = self._score(step.scores)
@@ -192,12 +167,9 @@ class Best(Attendant):
         self.exam = dict(state)
 
 
-# Counts how often plays of each task succeed, for `train.curriculum`; what is drawn from it is in
-# `gem_ma.training.schedule.plans`.
-
-
 class Curriculum(Attendant):
-    """The tallies of all tasks that were met. A play counts less with every step."""
+    """How often plays of each task succeeded, for `train.curriculum`; a play counts less with
+    every step."""
 
     name = "curriculum"
     shape = dict[str, tuple[float, float]]
@@ -235,12 +207,6 @@ class Curriculum(Attendant):
         self.tallies = {task: list(tally) for task, tally in state.items()}
 
 
-# Whether a policy has learned anything, and if not, why. Counts what its updates could learn from,
-# and says what was missing and what to do.
-# Reads records and the numbers of updates. A run whose policies learned nothing is not a result,
-# however cleanly it ended.
-
-
 # share of a step's episodes; more cut ones than that bias what is learned, and the user is warned
 CUT_SHARE = 0.05
 # how a play was cut -> by what
@@ -261,8 +227,9 @@ LONGER = (
 
 
 class Taught(Attendant):
-    """What the policies of a run have learned from so far, by policy: steps, trained tokens, steps
-    with an advantage, and what became of its episodes.
+    """Whether a policy has learned anything, and if not, why. Counts by policy: steps, trained
+    tokens, steps with an advantage, and what became of its episodes. A run whose policies learned
+    nothing is not a result, however cleanly it ended.
 
     An episode that seats the policy has `sampled` tokens of it, or none because it `failed`, met
     the limit of a model's `context` or a limit of `time`, did not ask its agents (`unasked`), took
@@ -279,6 +246,7 @@ class Taught(Attendant):
         self.config = config
         self.without_critic = without_critic
         self.counts: dict[str, Counter[str]] = {name: Counter() for name in policies}
+        self.warned: set[str] = set()  # policies of which many episodes were too old
 
     def played(self, step: Step) -> None:
         """Says once that limits cut episodes, where nobody values what would have followed."""
@@ -288,14 +256,17 @@ class Taught(Attendant):
             self.without_critic = ()  # said once a run; every step would say it again
 
     def updated(self, step: Step) -> None:
-        """Counts, and warns after the first step of policies that had nothing to learn from: many
-        steps may follow."""
+        """Counts, and warns after the first step of policies that had nothing to learn from."""
         if not step.number:
             return
         for name, numbers in step.metrics["policies"].items():
             self.note(name, step.rollouts.episodes, numbers)
         if step.number == 1:
             step.notes += (f"step 1: so far {line}" for line in self.speechless())
+        for lesson in step.lessons:
+            if lesson.warning and lesson.policy not in self.warned:
+                step.notes.append(f"step {step.number}, {lesson.warning}")
+                self.warned.add(lesson.policy)
 
     def summary(self) -> Mapping[str, Any]:
         nothing = self.nothing()
@@ -305,11 +276,8 @@ class Taught(Attendant):
         """Takes the episodes and the numbers of one update of a policy."""
         count = self.counts[policy]
         # episodes without its tokens count too: how they ended says why it did not learn
-        count.update(
-            _fate(episode, policy)
-            for episode in episodes
-            if any(seat.policy == policy for seat in episode.cast.values())
-        )
+        mine = (e for e in episodes if any(seat.policy == policy for seat in e.cast.values()))
+        count.update(_fate(episode, policy) for episode in mine)
         returns = _returns(episodes, policy)
         spread = max(returns) - min(returns) if returns else 0.0
         count["close"] += 0 < spread < CLOSE
@@ -413,8 +381,7 @@ class Taught(Attendant):
         return {name: dict(count) for name, count in self.counts.items()}
 
     def load(self, state: Any) -> None:
-        """The inverse of `state`. Checkpoints of older versions have none; their policies count as
-        taught."""
+        # checkpoints of older versions have none; their policies count as taught
         for name, count in self.counts.items():
             count.clear()
             count.update(state.get(name, {"steps": 1, "tokens": 1, "moved": 1}))
@@ -438,7 +405,6 @@ def _fate(episode: Episode, policy: str) -> str:
 
 
 def _returns(episodes: Sequence[Episode], policy: str) -> list[float]:
-    """What the agents of a policy were paid in the plays that count."""
     return [
         paid
         for episode in episodes
@@ -449,25 +415,20 @@ def _returns(episodes: Sequence[Episode], policy: str) -> list[float]:
 
 
 def cut_note(step: int, episodes: Sequence[Episode], without_critic: Sequence[str]) -> str | None:
-    """One line where more than 5 % of a step's episodes were cut and nobody values what would
-    have followed; None otherwise. `step` from 1."""
+    """One line where more than CUT_SHARE of a step's episodes (from 1) were cut and nobody values
+    what would have followed."""
     ends = Counter(episode.end for episode in episodes if episode.end.bootstraps)
     # a critic values what would have followed; without one a cut play looks like a lost one
     scored = sum(episode.end.scored for episode in episodes)
     if not without_critic or ends.total() <= CUT_SHARE * scored:
         return None
-    shares = [
-        f"{count} of {scored} episodes were cut by {LIMITS[end]}"
-        for end, count in ends.items()
-        if end in LIMITS
-    ]
-    shares += [
-        f"{ends[End.CONTEXT]} of {scored} episodes ended because a prompt no longer fitted the"
-        " context of a model"
-    ] * bool(ends[End.CONTEXT])
-    todo = ["raise the limit"] * (len(shares) > bool(ends[End.CONTEXT])) + [LONGER] * bool(
-        ends[End.CONTEXT]
-    )
+    limits = [(end, count) for end, count in ends.items() if end in LIMITS]
+    shares = [f"{count} of {scored} episodes were cut by {LIMITS[end]}" for end, count in limits]
+    todo = ["raise the limit"] * bool(shares)
+    if full := ends[End.CONTEXT]:
+        why = "a prompt no longer fitted the context of a model"
+        shares.append(f"{full} of {scored} episodes ended because {why}")
+        todo.append(LONGER)
     learn = "learns" if len(without_critic) == 1 else "learn"
     rest = (
         f"and {', '.join(without_critic)} {learn} as if nothing followed; {'; '.join(todo)}; or"

@@ -95,7 +95,8 @@ def write_checkpoint(
         name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
         for name, data in files.items()
     }
-    listing |= {} if begun is None else _entries(begun, root)
+    parts = names(begun, root) if begun is not None else ()
+    listing |= {name: _entry(begun / name, root) for name in parts if begun is not None}
     with oserror(target):
         make_folder(folder, root)
         for stale in names(folder, root):
@@ -149,17 +150,11 @@ def begin_checkpoint(folder: Path, step: int) -> Path:
     return begun
 
 
-def _entries(begun: Path, root: Path) -> dict[str, dict[str, Any]]:
-    """The lines of DONE for the files of a folder."""
-    entries = {}
-    for name in names(begun, root):
-        with stream(begun / name, root) as opened:
-            size = os.fstat(opened.fileno()).st_size
-            entries[name] = {
-                "sha256": hashlib.file_digest(opened, "sha256").hexdigest(),
-                "size": size,
-            }
-    return entries
+def _entry(file: Path, root: Path) -> dict[str, Any]:
+    """The line of DONE for a file."""
+    with stream(file, root) as opened:
+        size = os.fstat(opened.fileno()).st_size
+        return {"sha256": hashlib.file_digest(opened, "sha256").hexdigest(), "size": size}
 
 
 def prune_checkpoints(folder: Path, step: int, keep: int | None, every: int | None) -> None:
@@ -172,19 +167,18 @@ def prune_checkpoints(folder: Path, step: int, keep: int | None, every: int | No
     if keep is None:
         return
     with oserror(folder):
-        folders = sorted(
-            (
-                (int(m[1]), name)
-                for name in names(folder, folder.parent)
-                if (m := _STEP.fullmatch(name)) and int(m[1]) <= step
-            ),
-            reverse=True,
-        )
-        for number, name in folders[keep:]:
+        older = [(number, path) for number, path in _folders(folder) if number <= step]
+        for number, path in older[keep:]:
             if every is None or number % every:
                 # DONE first: half a checkpoint must not look like a whole one
-                remove(folder / name / "DONE", folder.parent)
-                remove(folder / name, folder.parent)
+                remove(path / "DONE", folder.parent)
+                remove(path, folder.parent)
+
+
+def _folders(folder: Path) -> list[tuple[int, Path]]:
+    """The steps and folders of all checkpoints, the newest first."""
+    found = ((_STEP.fullmatch(name), folder / name) for name in names(folder, folder.parent))
+    return sorted(((int(m[1]), path) for m, path in found if m), reverse=True)
 
 
 def latest_checkpoint(
@@ -196,16 +190,8 @@ def latest_checkpoint(
     `unfit` says why a complete one cannot be used, "" where it can. Raises SchemaError where the
     newest one was written by a newer gem_ma.
     """
-    folders = sorted(
-        (
-            (int(m[1]), folder / name)
-            for name in names(folder, folder.parent)
-            if (m := _STEP.fullmatch(name))
-        ),
-        reverse=True,
-    )
     passed: list[str] = []
-    for _, path in folders:
+    for _, path in _folders(folder):
         fault = _fault(path)
         if fault is None:
             read = read_checkpoint(path, tuple(passed))
@@ -258,14 +244,11 @@ def _fault(path: Path, expected: Mapping[str, Any] | None = None) -> str | None:
         if expected is not None and listing != expected:
             return "it holds other files"
         for name, entry in listing.items():
-            file = path / name
-            with stream(file, path.parent.parent) as opened:
-                # the size first: it is free, and what a full disk cut short shows here
-                size = os.fstat(opened.fileno()).st_size
-                if size != entry["size"]:
-                    return f"{name} has {size} bytes, DONE says {entry['size']}"
-                if hashlib.file_digest(opened, "sha256").hexdigest() != entry["sha256"]:
-                    return f"{name} differs from its digest in DONE"
+            found = _entry(path / name, path.parent.parent)
+            if found["size"] != entry["size"]:  # as where a full disk cut it short
+                return f"{name} has {found['size']} bytes, DONE says {entry['size']}"
+            if found["sha256"] != entry["sha256"]:
+                return f"{name} differs from its digest in DONE"
     except FileNotFoundError as error:
         return f"{Path(str(error.filename)).name} is missing"
     except SchemaError:  # a newer version wrote it: older checkpoints are not a way out

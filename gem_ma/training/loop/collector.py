@@ -14,8 +14,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from gem_ma.config.settings import Config
 from gem_ma.config.training import ForkSettings, TrainSettings
@@ -96,7 +96,7 @@ class Collector:
         async def roll_out() -> StepRollouts:
             episodes = await players.play(plans, learning=True)
             full = Refilled(tuple(plans), tuple(episodes))
-            grown = Grown((), None)
+            grown = Grown()
             if settings.refill:
                 full = await refill(self.worlds, settings, index, plans, episodes, players, tasks)
             # after the refill: what is set aside is not played on from
@@ -135,11 +135,7 @@ class Collector:
         return pinned is not None or not missing
 
 
-# -- dynamic sampling ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Refilled:
+class Refilled(NamedTuple):
     """What a step learns from, in the order of its `plans`; `refills`: all that was played on
     top; `aside`: ids of what is not learned from."""
 
@@ -176,9 +172,8 @@ async def refill(
         others = {
             name: _another(worlds, settings, starts[name][0], attempt, tasks) for name in idle
         }
-        answers = iter(
-            await players.play([plan for made in others.values() for plan in made], learning=True)
-        )
+        asked = [plan for made in others.values() for plan in made]
+        answers = iter(await players.play(asked, learning=True))
         for name, made in others.items():
             aside |= {plan.id for plan in starts[name][0]}
             # episodes come in the order of their plans
@@ -243,13 +238,11 @@ def _another(
 # often as in plays of the policies.
 
 
-@dataclass(frozen=True, slots=True)
-class Grown:
-    """The branches of a step, in the order of their plans, and what is logged of them; None
-    without forks."""
+class Grown(NamedTuple):
+    """The branches of a step, in the order of their plans, and what is logged of them."""
 
-    episodes: tuple[Episode, ...]
-    metrics: Mapping[str, Any] | None
+    episodes: tuple[Episode, ...] = ()
+    metrics: Mapping[str, Any] | None = None
 
 
 def plays_of_a_step(settings: TrainSettings) -> int:
@@ -264,12 +257,10 @@ def cost(settings: TrainSettings) -> str | None:
     fork = settings.fork
     if fork is None:
         return None
-    each = (
-        f"{settings.episodes} plays and up to {settings.episodes * fork.levels * fork.width}"
-        " branches"
-    )
+    branches = settings.episodes * fork.levels * fork.width
     return (
-        f"train.fork: every step plays {each} ({fork.levels} x {fork.width} of each play),"
+        f"train.fork: every step plays {settings.episodes} plays and up to {branches} branches"
+        f" ({fork.levels} x {fork.width} of each play),"
         f" {plays_of_a_step(settings) * settings.steps} in all"
     )
 
@@ -286,7 +277,7 @@ async def grow(
     Raises EngineError where no branch of the step could be replayed up to its fork."""
     fork = settings.fork
     if fork is None:
-        return Grown((), None)
+        return Grown()
     # a policy that waits for its turn is not forked: it would not learn from the branches
     learned = set(learning(settings, step))
     by_id = {episode.id: episode for episode in trunks}
@@ -344,11 +335,8 @@ class _Line:
         self.last = -1  # the decision point of the last fork
         self.rng = random.Random(stable_seed(seed, "fork", step, *plan.id))
         # for `at: random`: without replacement and sorted, since the next level forks further on
-        self.drawn = (
-            sorted(self.rng.sample(points, min(fork.levels, len(points))))
-            if (points := self._points(trunk))
-            else []
-        )
+        points = self._points(trunk)
+        self.drawn = sorted(self.rng.sample(points, min(fork.levels, len(points))))
         # above every repeat of a trunk, and apart for each: `repeat` is a part of an episode's id
         self.offset = settings.episodes + plan.repeat * fork.levels * fork.width
 
@@ -356,11 +344,8 @@ class _Line:
         """Decision points at which a policy that learns at this step sampled, after the last
         fork and from `at` on."""
         first = max(self.last + 1, self.fork.at if isinstance(self.fork.at, int) else 0)
-        points = {
-            turn.step
-            for turn in episode.turns
-            if any(reply.policy in self.learned for reply in turn.replies)
-        }
+        turns = ((turn.step, {reply.policy for reply in turn.replies}) for turn in episode.turns)
+        points = {step for step, policies in turns if policies & self.learned}
         return sorted(point for point in points if point >= first)
 
     def branches(self, level: int) -> list[Plan]:
@@ -368,15 +353,10 @@ class _Line:
         point."""
         points = self._points(self.followed)
         if self.fork.at == "random":
-            # a branch has other decision points than the trunk, so there one is drawn anew
-            on_trunk = self.followed is self.trunk
-            points = (
-                [point for point in self.drawn if point > self.last][:1]
-                if on_trunk
-                else [self.rng.choice(points)]
-                if points
-                else []
-            )
+            if self.followed is self.trunk:
+                points = [point for point in self.drawn if point > self.last][:1]
+            elif points:  # a branch has other decision points, so there one is drawn anew
+                points = [self.rng.choice(points)]
         if not points:
             return []
         self.last = points[0]
@@ -385,20 +365,14 @@ class _Line:
             self.plan.group
             or f"{self.plan.scenario.id}/{self.plan.id[0]}/{self.plan.seed}/{self.plan.repeat}"
         )
+        named = f"{group}@{self.followed.repeat}.{self.last}"
         made = []
         for n in range(self.fork.width):
             repeat = self.offset + level * self.fork.width + n
             # a seed for chance after the fork: with the trunk's all branches would be one play
             seed = f"{self.plan.seed}/{repeat}@{self.last}"
             branch = Branch(self.followed, self.last, seed, self.plan.repeat)
-            made.append(
-                replace(
-                    self.plan,
-                    repeat=repeat,
-                    group=f"{group}@{self.followed.repeat}.{self.last}",
-                    branch=branch,
-                )
-            )
+            made.append(replace(self.plan, repeat=repeat, group=named, branch=branch))
         return made
 
     def select(self, branches: Sequence[Episode]) -> None:

@@ -26,19 +26,17 @@ from gem_ma.scores.exploitability import (
 )
 from gem_ma.scores.stats import best_of_k, pass_at_k
 from gem_ma.training.loop.local import check_some
-from gem_ma.training.loop.measures import measures
+from gem_ma.training.loop.measures import mean, measures
 from gem_ma.training.loop.roles import KeepsAverage, Players
 from gem_ma.training.schedule.plans import anchor_seat, casts, plan_of
 from gem_ma.training.selfplay.averaging import Averages, exact
 from gem_ma.training.selfplay.signs import PROBES, first_share, private_effect
 
-# What the exams of a training play. Their seeds lie below 2^62, all others above, so no exam can
-# ask what was trained on.
-
 
 def exam_plans(config: Config, scenario: Scenario) -> list[Plan]:
     """`evaluate.episodes` plays of the tasks that `scenario:` names, on seeds `evaluate.seed`
-    and following, from each side under `swap`."""
+    and following, from each side under `swap`. They lie below 2^62, all others above, so no exam
+    can ask what was trained on."""
     split = config.only.split
     chosen = config.only.tasks
     known = len(scenario.tasks(split))
@@ -46,19 +44,12 @@ def exam_plans(config: Config, scenario: Scenario) -> list[Plan]:
     sides = seatings(config)
     # rounded up; the last start may lack a side, so that an exam has exactly `episodes` plays
     starts = range(-(-config.evaluate.episodes // len(sides)))
-    plans = [
-        plan_of(
-            config,
-            scenario,
-            cast_of(config),
-            f"{split}/{tasks[n % len(tasks)]}",
-            config.evaluate.seed + n,
-        )
-        for n in starts
-    ]
-    return [
-        replace(plan, cast=cast, repeat=side) for plan in plans for side, cast in enumerate(sides)
-    ][: config.evaluate.episodes]
+    plans = []
+    for n in starts:
+        task = f"{split}/{tasks[n % len(tasks)]}"
+        plan = plan_of(config, scenario, cast_of(config), task, config.evaluate.seed + n)
+        plans += [replace(plan, cast=cast, repeat=side) for side, cast in enumerate(sides)]
+    return plans[: config.evaluate.episodes]
 
 
 def tried(config: Config, plans: list[Plan]) -> list[Plan]:
@@ -84,15 +75,11 @@ def seatings(config: Config) -> list[dict[str, Seat]]:
     return casts(cast, "swap" if swapped else "fixed", 0, 0)
 
 
-# Several tries of each start of an exam (`evaluate.tries`): the chance that one of k succeeds, and
-# what the best of k is paid. Reads records; failed tries are left out.
-
-
 def tries_of(episodes: Sequence[Episode], scenario: Scenario, tries: int) -> dict[str, Any]:
-    """`pass_at`: k -> pass@k, where the scenario knows success; `best_of`: agent -> k -> the mean
-    over starts of the best return of k tries. {} of one try.
+    """Of several tries of each start: `pass_at`, k -> pass@k, where the scenario knows success;
+    `best_of`, agent -> k -> the mean over starts of the best return of k tries. {} of one try.
 
-    k are the powers of two and the most tries that every start has.
+    k are the powers of two and the most tries that every start has; failed tries are left out.
     """
     if tries == 1:
         return {}
@@ -247,14 +234,11 @@ def effects_of(
             for agent, seat in config.agents.items()
             if seat.policy == name and seat.behaviour == "direct" and not seat.memory
         ]
-        played = [
-            episode
-            for episode in episodes
-            if episode.end.scored and all(episode.cast[agent].policy == name for agent in agents)
-        ]
         strategy = _strategy(name, policies, learners) if agents else None
         if strategy is None:
             continue
+        scored = (episode for episode in episodes if episode.end.scored)
+        played = [e for e in scored if all(e.cast[agent].policy == name for agent in agents)]
         effect = private_effect(strategy, played, agents, probes)
         by_policy |= {name: effect} if effect is not None else {}
     return by_policy
@@ -267,11 +251,8 @@ async def _against_anchors(world: World, players: Players) -> dict[str, Any]:
     scenario = world.scenario
     train = config.train
     anchors = train.opponents.anchors if train is not None and train.opponents is not None else {}
-    learned = [
-        agent
-        for agent, seat in config.agents.items()
-        if train is not None and seat.policy in train.policies
-    ]
+    taught = train.policies if train is not None else []
+    learned = [agent for agent, seat in config.agents.items() if seat.policy in taught]
     result = {}
     for anchor in anchors if learned and len(config.agents) > 1 else ():
         plans: list[Plan] = []
@@ -283,31 +264,23 @@ async def _against_anchors(world: World, players: Players) -> dict[str, Any]:
                 for a, seat in cast_of(config).items()
             }
             # `repeat` sets the sides of one seed apart; the seeds are shared, so luck is too
-            plans += [
-                replace(plan, cast=cast, repeat=side)
-                for plan in exam_plans(config, scenario)[
-                    : -(-config.evaluate.episodes // len(learned))
-                ]
-            ]
-            focus += [agent] * (len(plans) - len(focus))
+            asked = exam_plans(config, scenario)[: -(-config.evaluate.episodes // len(learned))]
+            plans += [replace(plan, cast=cast, repeat=side) for plan in asked]
+            focus += [agent] * len(asked)
         episodes = check_some(await players.play(list(world.placing(plans))))
         paid: dict[str, list[float]] = {}
         for episode, agent in zip(episodes, focus, strict=True):
             if episode.end.scored:
-                paid.setdefault(config.agents[agent].policy or "", []).append(
-                    episode.returns()[agent]
-                )
+                mine = paid.setdefault(config.agents[agent].policy or "", [])
+                mine.append(episode.returns()[agent])
         # by policy: the detectors compare an exam with the best one, and need its error
         spread = {
             name: (variance(values) / len(values)) ** 0.5 if len(values) > 1 else None
             for name, values in paid.items()
         }
-        means = {name: _mean(values) for name, values in paid.items()}
-        result[f"against {anchor}"] = {
-            **measures(episodes, scenario),
-            "return": means,
-            "standard_error": spread,
-        }
+        means = {name: mean(values) for name, values in paid.items()}
+        row = measures(episodes, scenario)
+        result[f"against {anchor}"] = row | {"return": means, "standard_error": spread}
     return result
 
 
@@ -355,10 +328,8 @@ def _exploited(
     strategies: Mapping[str, Strategy],
 ) -> dict[str, float]:
     """How far these strategies are from an equilibrium: the mean over the ways to seat them."""
-    results = [
-        exploitability(scenario, {agent: strategies[name] for agent, name in cast.items()})
-        for cast in casts
-    ]
+    seated = [{agent: strategies[name] for agent, name in cast.items()} for cast in casts]
+    results = [exploitability(scenario, each) for each in seated]
     scores = {
         "nash_conv": _over(result.nash_conv for result in results),
         "exploitability": _over(result.exploitability for result in results),
@@ -366,16 +337,11 @@ def _exploited(
     owners = sorted({name for cast in casts for name in cast.values()})
     # what a policy gets, and what the best reply to the others would get in its place
     for name in owners if len(owners) > 1 else ():
-        seats = [
-            (result, agent)
-            for result, cast in zip(results, casts, strict=True)
-            for agent in cast
-            if cast[agent] == name
-        ]
+        pairs = zip(results, casts, strict=True)
+        seats = [(result, a) for result, cast in pairs for a in cast if cast[a] == name]
         scores[f"exact_return {name}"] = _over(result.values[agent] for result, agent in seats)
-        scores[f"best_return {name}"] = _over(
-            result.best_responses[agent] for result, agent in seats
-        )
+        best = [result.best_responses[agent] for result, agent in seats]
+        scores[f"best_return {name}"] = _over(best)
     return scores
 
 
@@ -394,7 +360,3 @@ def _strategy(
     if policy is not None and isinstance(policy.engine, Exact):
         return engine_strategy(policy.engine, policy.sampling)
     return TokenStrategy(learner) if isinstance(learner, ScoresTexts) else None
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return float(sum(values)) / len(values) if values else None

@@ -18,8 +18,6 @@ from gem_ma.training.loop.step import pinned
 from gem_ma.training.processes.chunks import cut
 from gem_ma.training.processes.teams import SOLO, Team, together
 
-# A list of plans, played in this process: in one go, or chunk by chunk (`train.chunk`).
-
 
 async def play_chunk(
     config: Config, plans: Sequence[Plan], policies: Mapping[str, Policy]
@@ -40,16 +38,9 @@ async def play_chunk(
 async def play_chunks(
     config: Config, plans: Sequence[Plan], policies: Mapping[str, Policy]
 ) -> list[Episode]:
-    """The same for any number of plans: chunk after chunk where `train.chunk` says so, as other
-    processes would play them."""
-    size = config.train.chunk if config.train is not None else None
-    if size is None:
-        return await play_chunk(config, plans, policies)
-    return [
-        episode
-        for chunk in cut(plans, size)
-        for episode in await play_chunk(config, chunk, policies)
-    ]
+    """The same, chunk after chunk where `train.chunk` says so, as other processes would play."""
+    size = (config.train.chunk if config.train is not None else None) or max(1, len(plans))
+    return [e for chunk in cut(plans, size) for e in await play_chunk(config, chunk, policies)]
 
 
 def heated(policies: Mapping[str, Policy], temperature: float | None) -> Mapping[str, Policy]:
@@ -63,11 +54,8 @@ def heated(policies: Mapping[str, Policy], temperature: float | None) -> Mapping
 
 
 def check_some(episodes: Sequence[Episode]) -> list[Episode]:
-    """The same episodes. Raises EngineError where there are some and all of them failed.
-
-    For plays that are looked at together: a failed episode is data, so the few of a level of forks
-    or of a refill say nothing where the rest of their step ended well.
-    """
+    """The same episodes. Raises EngineError where there are some and all of them failed: of plays
+    that are looked at together, since a failed one is data."""
     if episodes and not any(episode.end.scored for episode in episodes):
         raise EngineError(f"all {len(episodes)} episodes failed; the first: {episodes[0].error}")
     return list(episodes)
@@ -106,7 +94,12 @@ class LocalPlayers:
             self.team.agree(None)
             members = self.members(plans) if self.members is not None else {}
             policies = {**policies, **self.learning, **members}
-        return await play_all(self.config, plans, heated(policies, temperature), self.team)
+        heat = heated(policies, temperature)
+
+        async def play(share: Sequence[Plan]) -> list[Episode]:
+            return await play_chunks(self.config, share, heat)
+
+        return await together(self.team, plans, play)
 
     def pinned(self) -> LocalPlayers | None:
         # processes exchange episodes in one order, so none may be played beside a publish
@@ -116,18 +109,6 @@ class LocalPlayers:
         other = copy(self)
         other.learning = stays
         return other
-
-
-async def play_all(
-    config: Config, plans: Sequence[Plan], policies: Mapping[str, Policy], team: Team = SOLO
-) -> list[Episode]:
-    """The episodes of these plans, in their order; each process of the team plays a share. Raises
-    as `Players.play`."""
-
-    async def play(share: Sequence[Plan]) -> list[Episode]:
-        return await play_chunks(config, share, policies)
-
-    return await together(team, plans, play)
 
 
 class LocalPublisher:

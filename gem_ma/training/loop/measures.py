@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.scenario import Scenario
@@ -39,21 +39,17 @@ def _together(
     """The measures of all worlds: counts are summed, means are over all plays, and what is by
     agent is by world and agent."""
     scored = [episode for episode in episodes if episode.end.scored]
-    counts = {
-        key: sum(part[key] for part in parts.values())
-        for key in ("episodes", "ok", "failed", "cut")
-    }
+    keys = ("episodes", "ok", "failed", "cut")
+    counts = {key: sum(part[key] for part in parts.values()) for key in keys}
     means: dict[str, Any] = {
         key: {
-            f"{name} {agent}": value
-            for name, part in parts.items()
-            for agent, value in part[key].items()
+            f"{name} {a}": value for name, part in parts.items() for a, value in part[key].items()
         }
         for key in ("return", "invalid")
     }
     # of the plays that are judged: a world may know no success
-    means["success"] = _mean([won for one in scored if (won := worlds.success(one)) is not None])
-    means["turns"] = _mean([len(episode.turns) for episode in scored])
+    means["success"] = mean([won for one in scored if (won := worlds.success(one)) is not None])
+    means["turns"] = mean([len(episode.turns) for episode in scored])
     return {**counts, **means}
 
 
@@ -77,11 +73,11 @@ def measures_of(episodes: Sequence[Episode], scenario: Scenario) -> dict[str, An
         "ok": len(scored),
         "failed": len(episodes) - len(scored),
         "cut": sum(episode.end.bootstraps for episode in scored),
-        "return": {agent: _mean([total[agent] for total in paid]) for agent in scenario.agents},
-        "success": _mean(judged),
-        "turns": _mean([len(episode.turns) for episode in scored]),
+        "return": {agent: mean([total[agent] for total in paid]) for agent in scenario.agents},
+        "success": mean(judged),
+        "turns": mean([len(episode.turns) for episode in scored]),
         "invalid": {
-            agent: _mean([turn.action.parsed is None for turn in turns])
+            agent: mean([turn.action.parsed is None for turn in turns])
             for agent, turns in asked.items()
         },
     }
@@ -98,37 +94,24 @@ def _players(episodes: Sequence[Episode]) -> dict[str, Any]:
         # by agent too: in most games the seats are not worth the same
         for agent, value in episode.returns().items():
             paid.setdefault(player_of(episode.cast[agent]), {}).setdefault(agent, []).append(value)
-    return {
-        "players": {
-            name: {agent: _mean(values) for agent, values in sides.items()}
-            for name, sides in paid.items()
-        }
-    }
+    means = {name: {a: mean(values) for a, values in sides.items()} for name, sides in paid.items()}
+    return {"players": means}
 
 
-def _mean(values: Sequence[float]) -> float | None:
+def mean(values: Sequence[float]) -> float | None:
     return float(sum(values)) / len(values) if values else None
 
 
-# What one policy did in the episodes of an update: what it was paid and for what, how much it said,
-# what was cut, how stale its tokens were.
-# Reads records. Every value is a function of them, so a resumed run measures the same. Gradients
-# and losses come from the learner, entropies and shares of actions from
-# `gem_ma.training.selfplay.signs`.
+# What one policy did in the episodes of an update. Gradients and losses come from the learner,
+# entropies and shares of actions from `gem_ma.training.selfplay.signs`.
 
 
 COMPONENTS = 12  # kinds of reward listed per agent; the smaller ones are summed as `other`
 LAGS = 8  # versions counted one by one; older ones are counted together
 
 
-class Judging(Protocol):
-    """Whoever says whether a play succeeded: a scenario, or the worlds of a config."""
-
-    def success(self, episode: Episode) -> bool | None: ...
-
-
 def policy_measures(
-    episodes: Sequence[Episode], policy: str, judge: Judging, version: int | None = None
+    episodes: Sequence[Episode], policy: str, judge: Scenario | Worlds, version: int | None = None
 ) -> dict[str, Any]:
     """The measures of one policy; {} where it played in none of the episodes. Means are over its
     scored episodes.
@@ -141,11 +124,7 @@ def policy_measures(
     `version` that learns: `lag`, the most versions that a reply lies behind, and `lag_share`,
     tokens by their lag.
     """
-    played = [
-        episode
-        for episode in episodes
-        if any(seat.policy == policy for seat in episode.cast.values())
-    ]
+    played = [e for e in episodes if any(seat.policy == policy for seat in e.cast.values())]
     if not played:
         return {}
     scored = [episode for episode in played if episode.end.scored]
@@ -160,9 +139,8 @@ def policy_measures(
     numbers["tokens_per_episode"] = sum(map(sampled_tokens, replies)) / len(scored)
     numbers["cut_by_limits"] = sum(episode.end.bootstraps for episode in scored) / len(scored)
     if replies:
-        numbers["cut_by_length"] = sum(
-            reply.finish in ("length", "context_overflow") for reply in replies
-        ) / len(replies)
+        cut = sum(reply.finish in ("length", "context_overflow") for reply in replies)
+        numbers["cut_by_length"] = cut / len(replies)
     lags = Counter[int]()  # by tokens, since tokens are what is learned from
     for reply in replies if version is not None else ():
         lags[(version or 0) - reply.version] += sampled_tokens(reply)
@@ -181,16 +159,11 @@ def sampled_tokens(reply: Reply) -> int:
 
 
 def tokens_of(episodes: Sequence[Episode]) -> int:
-    """All tokens that were sampled in these episodes, whoever sampled them."""
-    return sum(
-        sampled_tokens(reply)
-        for episode in episodes
-        for turn in episode.turns
-        for reply in turn.replies
-    )
+    turns = (turn for episode in episodes for turn in episode.turns)
+    return sum(sampled_tokens(reply) for turn in turns for reply in turn.replies)
 
 
-def _paid(scored: Sequence[Episode], policy: str, judge: Judging) -> dict[str, Any]:
+def _paid(scored: Sequence[Episode], policy: str, judge: Scenario | Worlds) -> dict[str, Any]:
     # agents of different scenarios may share a name, and their returns have different units
     several = len({episode.scenario for episode in scored}) > 1
     returns: dict[str, list[float]] = {}
@@ -212,11 +185,9 @@ def _paid(scored: Sequence[Episode], policy: str, judge: Judging) -> dict[str, A
                 if entry.agent == agent:
                     sums = reasons.setdefault(whose, {})
                     sums[_reason(entry.why)] = sums.get(_reason(entry.why), 0.0) + entry.value
-    numbers: dict[str, Any] = {
-        "return": {whose: _mean(values) for whose, values in returns.items()}
-    }
+    numbers: dict[str, Any] = {"return": {whose: mean(paid) for whose, paid in returns.items()}}
     if verdicts:
-        numbers["success"] = {whose: _mean(values) for whose, values in verdicts.items()}
+        numbers["success"] = {whose: mean(values) for whose, values in verdicts.items()}
     if reasons:
         numbers["components"] = {
             whose: _shares(sums, len(returns[whose])) for whose, sums in reasons.items()

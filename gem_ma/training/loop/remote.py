@@ -85,7 +85,6 @@ class RemotePlayers:
         return [episode for report in reports for episode in episodes_of(report)]
 
     def pinned(self) -> RemotePlayers | None:
-        """See `Players.pinned`: the weights of now go along with every later chunk."""
         engines = [self.policies[name].core for name in self.learned]
         if not all(isinstance(engine, Pins) for engine in engines):
             return None
@@ -99,7 +98,6 @@ class RemotePlayers:
         return list(dict.fromkeys((*self.learned, *warm)))
 
     def _weights(self, name: str) -> tuple[str, Any]:
-        """(a name for the weights of now, what was put)."""
         engine = self.policies[name].core
         assert isinstance(engine, Carries)  # `check_remote` has refused others
         data = engine.carried()
@@ -134,14 +132,13 @@ def check_remote(config: Config, policies: Mapping[str, Policy]) -> None:
             )
 
 
-# The other end of `RemotePlayers`: a process that plays chunks of plans. It opens the same config,
-# takes the weights that come with a chunk, and answers with the episodes. It keeps nothing that
-# would be lost with it.
-
-
 class Playroom:
-    """Plays for another process. `settings`: the config as JSON text; `base`: the folder that its
-    paths are looked up in, then `folder`, the working folder of whoever asks."""
+    """The other end of `RemotePlayers`: opens the same config, takes the weights that come with a
+    chunk, and answers with the episodes. It keeps nothing that would be lost with it.
+
+    `settings`: the config as JSON text; `base`: the folder that its paths are looked up in, then
+    `folder`, the working folder of whoever asks.
+    """
 
     def __init__(self, settings: str, base: str = "", folder: str = "") -> None:
         self.settings = settings
@@ -186,7 +183,7 @@ class Playroom:
             self.config = Config.model_validate_json(self.settings)
             opened = Opened.of(self.config, self.base)
             policies = opened.policies
-            self.worlds = opened.worlds
+            self.worlds = opened.worlds  # last: it says that all is open
             self.policies = policies
         except Exception as error:  # an import too: the asking process opened the same
             named = "" if isinstance(error, GemMaError) else f"{type(error).__name__}: "

@@ -1,8 +1,8 @@
-"""The three edges of the loop: who plays, who learns, and who brings weights to their samplers.
+"""The three edges of the loop: who plays, who learns, and who brings weights to their samplers; and
+what a learner may do besides.
 
 The loop knows these protocols alone, so a role may run elsewhere. What crosses a role are plans,
-episodes (as lines of `gem_ma.record.codec`) and weights by name. Learners are in
-`gem_ma.training.learner`, players and publishers of this process in `gem_ma.training.loop.local`.
+episodes (as lines of `gem_ma.record.codec`) and weights by name.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Weighs
 from gem_ma.kernel.episode import Episode
+from gem_ma.training.learner import Demonstration, Turns
 from gem_ma.training.learner.critic import Critic
-from gem_ma.training.learner.rows import Demonstration, Turns
 from gem_ma.training.processes.teams import Team
 
 
@@ -53,18 +53,14 @@ class Learner(Protocol):
     policy: str
 
     @property
-    def version(self) -> int:
-        """The number of times that its weights were published."""
-        ...
+    def version(self) -> int: ...  # the number of times that its weights were published
 
     @property
     def parity(self) -> float:
         """The largest gap to its sampler's log-probabilities that is allowed, in nats."""
         ...
 
-    def bound(self, settings: LossSettings) -> None:
-        """Takes how much memory a pass may have."""
-        ...
+    def bound(self, settings: LossSettings) -> None: ...  # takes how much memory a pass may have
 
     def update(
         self,
@@ -81,13 +77,9 @@ class Learner(Protocol):
 
     def clone(
         self, demonstrations: Sequence[Demonstration], settings: WarmStartSettings
-    ) -> dict[str, float]:
-        """Behaviour cloning: the warm start; gives what is logged."""
-        ...
+    ) -> dict[str, float]: ...  # the warm start; gives what is logged
 
-    def publish(self) -> dict[str, float]:
-        """See `Publisher.publish`."""
-        ...
+    def publish(self) -> dict[str, float]: ...  # see `Publisher.publish`
 
     def state(self) -> dict[str, bytes]:
         """The files of a checkpoint: all that a resume needs, bit for bit."""
@@ -97,17 +89,13 @@ class Learner(Protocol):
         """The inverse of `state`. Raises DataError where a file is missing or damaged."""
         ...
 
-    def fingerprint(self) -> str:
-        """SHA-256 of the weights."""
-        ...
+    def fingerprint(self) -> str: ...  # SHA-256 of the weights
 
 
 class Publisher(Protocol):
     """Brings the weights of a learner to its sampler."""
 
-    def version(self, policy: str) -> int:
-        """The number of times that this policy was published."""
-        ...
+    def version(self, policy: str) -> int: ...
 
     def publish(self, policy: str) -> dict[str, float]:
         """Publishes the present weights, and gives the numbers of its parity check. Raises
@@ -115,8 +103,7 @@ class Publisher(Protocol):
         ...
 
 
-# What a learner may do besides learning. As for engines (`gem_ma.engines.capabilities`), callers
-# ask `isinstance(learner, KeepsAverage)`. `Learner` itself is in `gem_ma.training.loop.roles`.
+# What a learner may do besides learning; callers ask `isinstance(learner, KeepsAverage)`.
 
 
 @runtime_checkable

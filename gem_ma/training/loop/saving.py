@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NotRequired
 
+from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from gem_ma.config.settings import Config
@@ -37,8 +38,6 @@ from gem_ma.training.processes.teams import Team
 from gem_ma.training.schedule.settings import settings_of
 from gem_ma.training.selfplay.averaging import Averages, as_table
 
-# The weights of a training as models that any run can name.
-
 
 def export(
     folder: RunFolder,
@@ -54,11 +53,8 @@ def export(
         for name, engine in cores.items()
         if isinstance(engine, Weighs)
     }
-    means: dict[str, Weighs] = {
-        name: learner.average()
-        for name, learner in learners.items()
-        if isinstance(learner, KeepsAverage)
-    }
+    kept = ((name, one) for name, one in learners.items() if isinstance(one, KeepsAverage))
+    means: dict[str, Weighs] = {name: learner.average() for name, learner in kept}
     for name, mixture in averages.mixtures.items():
         if mixture.size:  # 0: nothing was published, so there is nothing to average
             means[name] = as_table(mixture, name)
@@ -73,15 +69,12 @@ def write_model(folder: RunFolder, name: str, engine: Weighs) -> dict[str, str]:
     return {"engine": engine.exports, "path": str(path)}
 
 
-# What lies in parts in several processes, on its way into a checkpoint: all of them write into one
-# folder, and the first makes the checkpoint of it.
-
-
 def begun_parts(
     learners: Mapping[str, Learner], root: Path | None, step: int, team: Team
 ) -> Path | None:
-    """The folder into which all processes have written their parts; None where nothing lies in
-    parts, or no record is kept. All processes call it. `root`: the run folder, which all see."""
+    """The folder into which all processes have written what lies in parts, on its way into a
+    checkpoint; None where nothing does, or no record is kept. All call it. `root`: the run folder,
+    which all see."""
     divided = {
         name: learner
         for name, learner in learners.items()
@@ -125,11 +118,8 @@ class TrainingState:
             "estimators": self.states,
             "end": step.number == settings.steps,  # a longer run would have done more here
         }
-        files = {
-            f"{name}.{file}": data
-            for name, part in self.learned().items()
-            for file, data in part.state().items()
-        }
+        parts = ((name, part.state()) for name, part in self.learned().items())
+        files = {f"{name}.{file}": data for name, state in parts for file, data in state.items()}
         for attendant in self.attendants:
             if attendant.name:
                 trainer[attendant.name] = attendant.state()
@@ -147,14 +137,9 @@ class TrainingState:
         prune_checkpoints(checkpoints, step.number, bounds.keep, bounds.every)
 
     def learned(self) -> dict[str, Learner | Critic]:
-        """Learners and critics, by the name that their files of a checkpoint begin with."""
         # no learned policy has an @ in its name, so no two of these begin alike
         critics = {f"{name}@critic": critic for name, critic in self.critics.items()}
         return {**self.learners, **critics}
-
-
-# How a training goes on: where its run stands (the folder, the checkpoint to go on from, the
-# summary if it has ended), and how folder and run are taken back to that checkpoint.
 
 
 SUMMARY = ("steps", "learned", "before", "after", "changed", "unchanged", "weights")
@@ -171,8 +156,6 @@ class TrainerState(TypedDict):
 def checked_state(state: Any, shape: Any) -> Any:
     """The state itself, unchanged. Raises ValueError where it has another shape: its digest says
     that nobody changed it since, not what it is."""
-    from pydantic import TypeAdapter, ValidationError
-
     try:
         TypeAdapter(shape).validate_python(state)
     except ValidationError as error:
@@ -200,18 +183,14 @@ def resume_point(
     ended = folder is not None and checkpoint is not None and checkpoint.step == total
     summary = _summary(folder) if folder is not None and ended else None
     # one decision for all: a process that looked for itself might find a checkpoint less
-    shared = team.agree(
-        {
-            "root": str(folder.path.absolute()) if folder is not None else None,
-            "checkpoint": str(checkpoint.path.absolute()) if checkpoint is not None else None,
-            "ended": summary is not None,
-        }
-    )
+    root = str(folder.path.absolute()) if folder is not None else None
+    chosen = str(checkpoint.path.absolute()) if checkpoint is not None else None
+    shared = team.agree({"root": root, "checkpoint": chosen, "ended": summary is not None})
     # the paths are read by all, so the processes of several machines need a disk in common
     if not team.first and shared["checkpoint"] is not None:
         checkpoint = read_checkpoint(Path(shared["checkpoint"]))
-    root = Path(shared["root"]) if shared["root"] is not None else None
-    return ResumePoint(root, checkpoint, (summary or {}) if shared["ended"] else None, notes)
+    seen = Path(shared["root"]) if shared["root"] is not None else None
+    return ResumePoint(seen, checkpoint, (summary or {}) if shared["ended"] else None, notes)
 
 
 def _summary(folder: RunFolder) -> dict[str, Any] | None:
@@ -219,15 +198,13 @@ def _summary(folder: RunFolder) -> dict[str, Any] | None:
     is made again."""
     try:
         summary = read_summary(folder.path, SUMMARY)
-        if summary is None:
-            return None
-        return check_training(summary, folder.path / "summary.json")
+        return summary and check_training(summary, folder.path / "summary.json")
     except StoreError:
         return None
 
 
 def _trainer(checkpoint: Checkpoint) -> dict[str, Any]:
-    """trainer.json; {} where it is none of ours, which `resume` reports."""
+    """trainer.json; {} where it is not one of ours, which `resume` reports."""
     try:
         state = checked_state(json.loads(checkpoint.read("trainer.json")), TrainerState)
     except (ValueError, RecursionError):
@@ -238,13 +215,11 @@ def _trainer(checkpoint: Checkpoint) -> dict[str, Any]:
 def newest(
     folder: RunFolder | None, config: Config, settings: TrainSettings
 ) -> tuple[Checkpoint | None, list[str]]:
-    """The checkpoint to go on from (None: the run begins), and notes for the user: which ones were
-    passed over, and what a raised `train.steps` means.
+    """The checkpoint to go on from (None: the run begins), and notes for the user.
 
     A checkpoint whose record has lost lines is passed over for an older one. Where `train.steps`
-    was raised, the last checkpoint lacks what a longer run does before its next step. So that both
-    end alike, an older one is taken, if there is one after the start. Raises StoreError where every
-    checkpoint counts on lines that are lost.
+    was raised, the last one lacks what a longer run does before its next step, so that an older one
+    is taken. Raises StoreError where every checkpoint counts on lines that are lost.
     """
     if folder is None:
         return None, []
@@ -286,8 +261,9 @@ def _with_more_steps(
             f" {latest.step} done followed a steeper one"
         )
         return latest, notes
+    every = config.evaluate.every
     # what a run leaves out after its last step, and does after any other
-    due = bool(config.evaluate.every) and latest.step % (config.evaluate.every or 1) == 0
+    due = bool(every and latest.step % every == 0)
     missing = ["what is played ahead (train.overlap)"] * bool(settings.overlap)
     missing += ["its exam (evaluate.every)"] * due
     if not missing:
@@ -326,7 +302,13 @@ def resume(run: TrainingState, folder: RunFolder | None, checkpoint: Checkpoint 
         if folder is not None:
             folder.rewind(trainer["mark"])  # lines of steps that are done once more
         run.states.update(trainer["estimators"])
-        _resume_attendants(run, trainer)
+        for attendant in run.attendants:
+            # in the words of the schema check: to the user it is the same fault
+            if attendant.name and attendant.name not in trainer and not attendant.optional:
+                raise ValueError(f"{attendant.name}: Field required")
+            if attendant.name:
+                state = trainer.get(attendant.name, {})
+                attendant.load(checked_state(state, attendant.shape))
         # learners last: what they load goes to samplers too, and nothing should fail after that
         shards = [checkpoint.files[file] for file in checkpoint.files if file.startswith(SHARD)]
         for name, part in run.learned().items():
@@ -337,23 +319,8 @@ def resume(run: TrainingState, folder: RunFolder | None, checkpoint: Checkpoint 
                 part.load(data, shards)
             else:
                 part.load(data)
-        run.ahead.put(_ahead(folder, checkpoint))
+        ahead = [file for file in checkpoint.files if file.startswith(AHEAD)]
+        played = [StepRollouts.load(checkpoint.read(file)) for file in ahead]
+        # lines of the record have no images, and these are learned from
+        run.ahead.put([one.with_images(folder.media) for one in played] if folder else played)
         return Step(checkpoint.step, run.ahead)
-
-
-def _ahead(folder: RunFolder | None, checkpoint: Checkpoint) -> list[StepRollouts]:
-    """What was played for steps to come, with the images that are learned from."""
-    files = [file for file in checkpoint.files if file.startswith(AHEAD)]
-    ended = [StepRollouts.load(checkpoint.read(file)) for file in files]
-    return ended if folder is None else [one.with_images(folder.media) for one in ended]
-
-
-def _resume_attendants(run: TrainingState, trainer: Mapping[str, Any]) -> None:
-    for attendant in run.attendants:
-        if not attendant.name:
-            continue
-        # in the words of the schema check: to the user it is the same fault
-        if attendant.name not in trainer and not attendant.optional:
-            raise ValueError(f"{attendant.name}: Field required")
-        state = trainer.get(attendant.name, {})
-        attendant.load(checked_state(state, attendant.shape))

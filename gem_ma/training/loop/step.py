@@ -24,15 +24,12 @@ from gem_ma.record.codec import dump_episode, load_episode
 from gem_ma.record.shapes import with_bytes
 from gem_ma.training.loop.measures import tokens_of
 
-# What was played for a step, as a training passes it on, and as a checkpoint holds it where it was
-# played ahead.
 # Playing ahead (`train.overlap: k`): the episodes of the next k steps are sampled while this step's
 # update runs, so a learner is off-policy by k publishes at most. Which weights play which step is a
 # rule, never a matter of timing: step s (from 0) is played with version s - k, those before it with
-# the first. Plays of one step begin when those of the step before have ended, so what an engine
-# answers in one batch is a rule too; or, admitted continuously, where a play of an older step
-# leaves its slot. Updates run in a thread, on weights of their own. Replies carry their version,
-# and a checkpoint holds the episodes that were played ahead, as lines of the record.
+# the first. Plays of one step begin when those of the step before have ended; or, admitted
+# continuously, where a play of an older step leaves its slot. Updates run in a thread, on weights
+# of their own. A checkpoint holds the episodes that were played ahead, as lines of the record.
 
 FILE = "episodes@ahead"  # what the names of such files of a checkpoint begin with
 
@@ -57,12 +54,10 @@ class StepRollouts:
 
     @property
     def episodes(self) -> list[Episode]:
-        """All that is recorded."""
         return [*self.plays, *self.refills, *self.branches]
 
     @property
     def taught(self) -> list[Episode]:
-        """All that is learned from."""
         return [episode for episode in self.episodes if episode.id not in self.aside]
 
     @property
@@ -106,9 +101,7 @@ class StepRollouts:
                 episodes[first + refills :],
                 note["forks"],
                 episodes[first : first + refills],
-                frozenset(
-                    (str(task), int(seed), int(n)) for task, seed, n in note.get("aside", ())
-                ),
+                frozenset((str(t), int(seed), int(n)) for t, seed, n in note.get("aside", ())),
                 note.get("refilled"),
                 note.get("chosen"),
             )
@@ -121,7 +114,6 @@ class StepRollouts:
 
 
 def dumped(ahead: Iterable[StepRollouts]) -> dict[str, bytes]:
-    """The files of a checkpoint, one for each step."""
     # the first is called as in checkpoints of before there could be several
     return {
         f"{FILE}{f'-{number}' if number > 1 else ''}.jsonl": played.dump()
@@ -155,12 +147,10 @@ class Ahead:
 
     @classmethod
     def of(cls, config: Config) -> Ahead:
-        """With an admission where `train.admission` says so."""
         mixed = config.train is not None and config.train.admission == "continuous"
         return cls(Admission(config.run.concurrency) if mixed else None)
 
     def missing(self, steps: range) -> list[int]:
-        """Those of these steps that have not begun."""
         return [step for step in steps if step not in self._ended and step not in self._tasks]
 
     def begin(self, step: int, play: Callable[[], Coroutine[Any, Any, StepRollouts]]) -> None:
@@ -194,11 +184,9 @@ class Ahead:
             del self._tasks[step]
 
     def ended(self) -> list[StepRollouts]:
-        """What has ended, in the order of the steps."""
         return [self._ended[step] for step in sorted(self._ended)]
 
     def put(self, ended: Iterable[StepRollouts]) -> None:
-        """Takes what was played before a run went on."""
         self._ended |= {played.step: played for played in ended}
 
     async def __aenter__(self) -> Ahead:
@@ -212,21 +200,18 @@ class Ahead:
         self._tasks.clear()
 
 
-# Where the seconds of a training step go. Times are not part of the record of a run, since no two
-# runs agree on them.
-
 PHASES = ("play", "credit", "update", "publish", "record")
 
 
 class Phases:
-    """A clock of one step: the time since the last lap belongs to the phase that has ended."""
+    """A clock of one step: the time since the last lap belongs to the phase that has ended. Times
+    are not part of the record of a run, since no two runs agree on them."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(PHASES, 0.0)
         self._last = time.perf_counter()  # the wall clock may be set back while a run goes on
 
     def lap(self, phase: str) -> None:
-        """A phase has ended; a phase may come several times in a step."""
         now = time.perf_counter()
         self.seconds[phase] += now - self._last
         self._last = now
@@ -234,33 +219,21 @@ class Phases:
     def row(self, played: float = 0, learned: float = 0) -> dict[str, float]:
         """Seconds by phase and in all, and tokens a second: of `played` sampled tokens while
         playing, of `learned` trained ones in updates."""
-        rows: Mapping[str, float] = {
-            f"{phase}_s": round(seconds, 6) for phase, seconds in self.seconds.items()
-        }
-        rates = {
-            "play_tokens_per_s": (played, self.seconds["play"]),
-            "update_tokens_per_s": (learned, self.seconds["update"]),
-        }
-        times = {
-            name: round(tokens / seconds, 3)
-            for name, (tokens, seconds) in rates.items()
-            if tokens and seconds > 0  # a coarse clock may see no time pass
-        }
-        return {
+        row = {
             "at": round(time.time(), 3),  # seconds since the epoch, when the step ended
             "step_s": round(sum(self.seconds.values()), 6),
-            **rows,
-            **times,
+            **{f"{phase}_s": round(seconds, 6) for phase, seconds in self.seconds.items()},
         }
-
-
-# A lesson: what one policy learns from at one step. Made by `gem_ma.training.loop.updates`; a
-# `Step` holds one for each policy whose turn it is.
+        for phase, tokens in (("play", played), ("update", learned)):
+            if tokens and self.seconds[phase] > 0:  # a coarse clock may see no time pass
+                row[f"{phase}_tokens_per_s"] = round(tokens / self.seconds[phase], 3)
+        return row
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What one policy learns from at a step."""
+    """What one policy learns from at a step; `gem_ma.training.loop.updates` makes one for each
+    policy whose turn it is."""
 
     policy: str
     settings: TrainSettings  # with what `train.per_policy` says of this policy
@@ -303,7 +276,6 @@ class Step:
 
     @property
     def taught(self) -> list[str]:
-        """The policies that learned, and were published."""
         return [lesson.policy for lesson in self.lessons if not lesson.stale]
 
     def timing(self) -> dict[str, Any]:
@@ -314,15 +286,10 @@ class Step:
         return {**self.phases.row(tokens_of(self.rollouts.episodes), trained), **self.times}
 
 
-# What follows a training without being part of its method.
-# The loop of `gem_ma.training.train` plays, credits, updates, publishes and records. Everything
-# else (a league, a watch for collapse, averages, notes to the user) is an `Attendant`: it is called
-# in every step, and may add rows to the record and notes for the user.
-
-
 class Attendant:
-    """Base of what attends a training; a subclass overrides what it needs. `name` is its key in
-    checkpoints; "" keeps nothing there.
+    """What follows a training without being part of its method: a league, a watch for collapse,
+    averages, notes to the user. It may add rows to the record and notes for the user; a subclass
+    overrides what it needs. `name` is its key in checkpoints; "" keeps nothing there.
 
     The order of calls: `played`, `updated`, `examined` in every step, `updated` and `examined` for
     step 0 too; `summary` once, after the exam of the end.

@@ -32,15 +32,11 @@ from gem_ma.registry import task_of
 from gem_ma.runs.worlds import Worlds
 from gem_ma.training.learner.critic import Critic, valued
 from gem_ma.training.learner.losses import PAIRED
-from gem_ma.training.learner.mismatch import check_fresh
+from gem_ma.training.learner.parity import check_fresh
 from gem_ma.training.loop.measures import policy_measures
 from gem_ma.training.loop.roles import Anchors, Learner
 from gem_ma.training.loop.step import Lesson, Phases, StepRollouts
 from gem_ma.training.schedule.settings import discounts, learning_rate, logged, settings_of
-
-# What holds a policy to its reference weights beside the term of the loss: the divergence as a part
-# of the reward.
-# Knows columns and numbers; where the reference lies is the learner's matter.
 
 
 def is_charged(loss: LossSettings) -> bool:
@@ -51,7 +47,8 @@ def is_charged(loss: LossSettings) -> bool:
 def charged(
     learner: Learner, loss: LossSettings, turns: TurnTable, gamma: Gamma
 ) -> tuple[TurnTable, dict[str, float]]:
-    """The turns, where the reward has it with what each costs taken off; and what is logged.
+    """The turns, with what the divergence from the reference costs each taken off where the reward
+    has it (`loss.kl_in`); and what is logged.
 
     A turn costs weight x (log p sampled - log p reference), summed over its tokens: an estimate
     without bias of how far the policy is away there (arXiv 2009.01325, section 3.4).
@@ -121,9 +118,8 @@ def advantages_of(
     key: Any = chosen.key
     if several:
         key = key_among_worlds(chosen.name, chosen.key, chosen.groups)
-    options: dict[str, Any] = chosen.options
-    cut = settings.credit.cut
-    return estimate(chosen.name, turns, key, state, gamma=gamma, cut=cut, **options)
+    how: dict[str, Any] = {"gamma": gamma, "cut": settings.credit.cut, **chosen.options}
+    return estimate(chosen.name, turns, key, state, **how)
 
 
 class Updates:
@@ -182,18 +178,7 @@ class Updates:
         # a seed of its own, so that a policy learns the same with or without others beside it
         rng = random.Random(stable_seed(self.config.run.seed, "update", name, played.step))
         lr = learning_rate(settings, played.step)
-        return Lesson(
-            policy=name,
-            settings=settings,
-            gamma=gamma,
-            turns=turns,
-            numbers=numbers,
-            step=played.step,
-            rng=rng,
-            lr=lr,
-            stale=stale,
-            warning=late,
-        )
+        return Lesson(name, settings, gamma, turns, numbers, played.step, rng, lr, stale, late)
 
     def _turns(
         self, episodes: Sequence[Episode], name: str, gamma: Any, settings: TrainSettings
@@ -246,9 +231,6 @@ class Updates:
         return numbers
 
 
-# The values of what would have followed where a play was cut.
-
-
 def still_here(
     scenario_of: Callable[[Episode], Scenario],
     episodes: Sequence[Episode],
@@ -265,9 +247,8 @@ def still_here(
     for index in dict.fromkeys(i for i, agent in tails if agent not in episodes[i].cut):
         cut = episodes[index]
         scenario = scenario_of(cut)
-        game = replay(
-            scenario, task_of(scenario, cut.task), cut.seed, cut.turns, cut.calls, cut.forks
-        )
+        task = task_of(scenario, cut.task)
+        game = replay(scenario, task, cut.seed, cut.turns, cut.calls, cut.forks)
         gone[index] = game.left - game.cut.keys()
         game.close()  # a scenario may hold files or processes
     return {
@@ -277,13 +258,9 @@ def still_here(
     }
 
 
-# How old the weights are that an episode was played with, and which episodes are too old to learn
-# from.
-# The lag of an episode for a policy: the number of publishes since the oldest turn that this policy
-# sampled in it. An episode that is too old is left out as a whole: dropping single turns would
-# leave only the late turns of long episodes. Longer episodes tend to be older, so what is dropped
-# is counted by length.
-
+# An episode that was played with weights too old to learn from is left out as a whole: dropping
+# single turns would leave only the late turns of long episodes. Longer episodes tend to be older,
+# so what is dropped is counted by length.
 
 WARN = 0.05  # share of dropped episodes above which the user is warned
 
@@ -320,9 +297,8 @@ def fresh(episodes: Sequence[Episode], policy: str, version: int, bound: int | N
         if age is not None:
             lags[age] += 1
         if age is not None and bound is not None and age > bound:
-            dropped[
-                sum(any(reply.policy == policy for reply in turn.replies) for turn in episode.turns)
-            ] += 1
+            played = (any(reply.policy == policy for reply in t.replies) for t in episode.turns)
+            dropped[sum(played)] += 1
         else:
             usable.append(episode)
     # keys as text: the record is JSON, and a resume compares what it reads with what it writes
@@ -339,8 +315,8 @@ def warning(policy: str, metrics: Mapping[str, Any], bound: int | None) -> str |
     dropped = metrics.get("dropped_stale", 0)
     if not dropped or dropped <= WARN * sampled:
         return None
-    what = (
+    return (
         f"policy {policy}: {dropped} of {sampled} episodes were played with weights more than"
-        f" {bound} publishes old and are not learned from"
+        f" {bound} publishes old and are not learned from, long ones first; raise"
+        " train.max_policy_lag, or set train.overlap: false"
     )
-    return f"{what}, long ones first; raise train.max_policy_lag, or set train.overlap: false"

@@ -1,9 +1,8 @@
 """Chunks of plays, shared out among workers that may die.
 
-A chunk is a stretch of a list of plans. Where it ends follows from the list and from the size of a
-chunk, never from who plays it: models in a process round by the batch that they answer, so the same
-chunks give the same records, whoever plays them and however often. It does not know scenarios, or
-how to reach a worker.
+A chunk is a stretch of a list of plans. Where it ends never follows from who plays it: models in a
+process round by the batch that they answer, so the same chunks give the same records, whoever plays
+them and however often.
 """
 
 from __future__ import annotations
@@ -50,7 +49,6 @@ class Worker(Protocol[Work, Result]):
 
 
 def cut(items: Sequence[T], size: int) -> list[Sequence[T]]:
-    """The items in chunks of this size, the last one may be shorter."""
     return [items[first : first + size] for first in range(0, len(items), size)]
 
 
@@ -105,10 +103,6 @@ async def share_out(jobs: Sequence[Work], workers: Sequence[Worker[Work, Result]
     return [results[number] for number in range(len(jobs))]
 
 
-# Workers that play for a training, and how weights come to them. What they are asked is in
-# `gem_ma.training.loop.remote`; those of Ray are in `gem_ma.training.processes.ray_workers`.
-
-
 # a chunk's order as JSON text, and the weights that it names
 Job = tuple[str, Sequence[Any]]
 
@@ -145,22 +139,16 @@ def order_of(plan: Plan, worlds: Worlds) -> dict[str, Any]:
         "limits": asdict(plan.limits),
         "call_timeout_s": plan.call_timeout_s,
         "options": dict(plan.options),
-        "branch": None
-        if branch is None
-        else {
-            "of": dump_episode(branch.of),
-            "step": branch.step,
-            "seed": branch.seed,
-            "first": branch.first,
-        },
+        "branch": branch and [dump_episode(branch.of), branch.step, branch.seed, branch.first],
     }
 
 
 def plan_of(order: Mapping[str, Any], worlds: Worlds) -> Plan:
     """The inverse of `order_of`."""
-    branch = order["branch"]
-    if branch is not None:
-        branch = Branch(load_episode(branch["of"]), branch["step"], branch["seed"], branch["first"])
+    branch = None
+    if order["branch"] is not None:
+        of, *rest = order["branch"]
+        branch = Branch(load_episode(of), *rest)
     return Plan(
         _scenarios(worlds)[order["scenario"]].scenario,
         {agent: Seat(**seat) for agent, seat in order["cast"].items()},
@@ -188,31 +176,24 @@ def _index_of(scenario: Scenario, worlds: Worlds) -> int:
     raise EngineError(f"{scenario.id}: no world of this config, so no other process knows it")
 
 
-# What a process says of the plays that it was given: their episodes, or the error that ended them.
-# JSON values, nothing is pickled.
-
-
 Report = dict[str, Any]
 
 
 async def reported(playing: Awaitable[list[Episode]]) -> Report:
-    """The report of these plays. Whatever is raised stands in it."""
+    """What a process says of the plays that it was given, as JSON values: their episodes, or the
+    error that ended them."""
     try:
         episodes = await playing
         # a line has their digests alone, and others learn from the episodes
-        images = {image.digest: image.data for one in episodes for image in shown_in(one)}
-        return {
-            "kind": "",
-            "fault": "",
-            "lines": [dump_episode(episode) for episode in episodes],
-            "images": {digest: b64encode(data).decode() for digest, data in images.items()},
-        }
+        shown = {image.digest: image.data for one in episodes for image in shown_in(one)}
+        images = {digest: b64encode(data).decode() for digest, data in shown.items()}
+        lines = [dump_episode(episode) for episode in episodes]
+        return {"kind": "", "fault": "", "lines": lines, "images": images}
     except Exception as error:
         return {"kind": type(error).__name__, "fault": str(error), "lines": []}
 
 
 def episodes_of(report: Mapping[str, Any]) -> list[Episode]:
-    """The episodes of a report."""
     images = report.get("images", {})
     return [
         with_bytes(load_episode(line), lambda digest: b64decode(images[digest]))

@@ -25,11 +25,6 @@ from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.system.extras import install
 from gem_ma.training.processes.chunks import TRIES, Gone, Job, WorkerPool
 
-# The cluster behind `--ray ADDRESS`: one that answers at an address, or one that is started on this
-# machine. Knows no workers.
-# Ray waits for minutes at an address where no Ray is, and ends the process then. So whoever answers
-# there is asked first.
-
 LOCAL = "local"  # stands for an address: a cluster of this machine, for the length of the run
 # On Linux the first one makes every daemon of Ray bind 127.0.0.1; without it they listen on all
 # interfaces. Both are read when Ray is imported.
@@ -77,7 +72,8 @@ def open_cluster(address: str, workers: int | None = None) -> Any:
 
 
 def knock(address: str) -> None:
-    """Raises OSError where nobody listens at host:port, or somebody who is no Ray."""
+    """Raises OSError where nobody listens at host:port, or somebody who is not Ray, which itself
+    would wait for minutes there and then end the process."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not (host and port.isdecimal()):  # such as `auto`
         return
@@ -119,13 +115,9 @@ def line_of(error: BaseException) -> str:
     return " ".join(lines)[:300] or type(error).__name__
 
 
-# Which code a process runs: processes that play for one record must run the same.
-
-
 @cache  # a process does not change its code
 def edition() -> dict[str, str]:
-    """The versions of gem_ma and Python, a digest of the code of gem_ma, and the name of the
-    machine."""
+    """Which code this process runs, and where: all that play for one record must run the same."""
     place = Path(gem_ma.__file__).parent
     digest = sha256()
     # not the version alone: two checkouts of one version differ by what was written since
@@ -168,7 +160,6 @@ class Player:
         return self.room.play(order, *weights)
 
     def here(self) -> dict[str, str]:
-        """Its edition: it can be asked."""
         return edition()
 
 

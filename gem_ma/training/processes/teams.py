@@ -1,10 +1,9 @@
 """Several processes that train as one: how the work is shared, and how the parts are joined. Knows
 no scenario, no policy and no loss.
 
-Every process holds the same weights and does the same steps. Each plays a share of a step's plans
-and computes a share of the passes of an update. Episodes are exchanged as JSON (nothing is
-pickled), numbers and gradients are summed. So all reach the same decisions, and process 0 alone
-writes.
+Every process holds the same weights, plays a share of a step's plans and computes a share of the
+passes of an update. Episodes are exchanged as JSON (nothing is pickled), numbers and gradients are
+summed. So all reach the same decisions, and process 0 alone writes.
 
 Playing and learning may run at the same time (`train.overlap`), so each has a process group of its
 own: collectives of the two must never meet.
@@ -54,7 +53,6 @@ class Team:
 
     @property
     def first(self) -> bool:
-        """Whether this process writes."""
         return self.rank == 0
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
@@ -85,14 +83,12 @@ class Team:
             # gloo gathers tensors of one size only, and none of size 0
             longest = max(1, *(int(size) for size in sizes))
             padded = torch.zeros(longest, dtype=torch.uint8)
-            padded[: len(data)] = (
-                torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else padded[:0]
-            )
+            if data:
+                padded[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
             parts = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.size)]
             torch.distributed.all_gather(parts, padded, group=self.group)
-        return [
-            part[: int(size)].numpy().tobytes() for part, size in zip(parts, sizes, strict=True)
-        ]
+        pairs = zip(parts, sizes, strict=True)
+        return [part[: int(size)].numpy().tobytes() for part, size in pairs]
 
     def agree(self, value: Any) -> Any:
         """The value of process 0, in every process; JSON values."""
@@ -170,7 +166,6 @@ class Teams:
         self._state = state
 
     def close(self) -> None:
-        """Leaves the others, and lets the workers go."""
         if self.pool is not None:
             self.pool.close()
         if self._state is not None:
@@ -267,10 +262,8 @@ class LostError(EngineError):
     """Another process has ended. Its own message is the one that counts."""
 
 
-# Where the processes of a training meet, so that those of one machine listen nowhere but on
-# loopback. What they meet at otherwise, a TCP store of torch, listens on all interfaces, whatever
-# address it is given (`torch.distributed.TCPStore` binds none).
-
+# Where the processes of a training meet. A TCP store of torch listens on all interfaces, whatever
+# address it is given, so those of one machine meet at a file, or at a socket that is bound here.
 
 MEET = "GEM_MA_MEET"  # a file that the processes of `gem-ma train --processes N` meet at
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

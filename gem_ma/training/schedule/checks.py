@@ -18,19 +18,17 @@ from gem_ma.config.learning import LossSettings
 from gem_ma.config.loading import Loaded
 from gem_ma.config.playing import AgentSettings
 from gem_ma.config.settings import Config
-from gem_ma.config.training import PolicyTrainSettings, TrainSettings
-from gem_ma.credit.estimators import columns, estimator
-from gem_ma.credit.estimators.registry import ESTIMATORS
+from gem_ma.config.training import TrainSettings
+from gem_ma.credit.estimators import ESTIMATORS, columns, estimator
 from gem_ma.credit.table import KEYS
 from gem_ma.driver.behaviour import needs_policy
 from gem_ma.engines.capabilities import Configured
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.kernel.scenario import Scenario
 from gem_ma.runs.open import Opened, open_config
 from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.judge import Judge
 from gem_ma.training.learner.losses import PAIRED, surrogate
-from gem_ma.training.learner.mismatch import SAMPLED, unlearnable
+from gem_ma.training.learner.parity import SAMPLED, unlearnable
 from gem_ma.training.schedule.plans import TRAINING_SEEDS, plays_per_start
 from gem_ma.training.schedule.settings import is_schedule, settings_of
 from gem_ma.training.tracking import options_of
@@ -62,7 +60,11 @@ def checked(config: Config, policies: Iterable[str], worlds: Worlds | None = Non
                 f"policies.{name}: a learned policy names files, so its name has letters, digits"
                 " and _ . + - only, 100 at most"
             )
-        _check_sampling(config, name)
+        # the loss must see the distribution that is sampled from
+        policy = config.policies.get(name)
+        if policy is not None and (wrong := unlearnable(policy.sampling)):
+            got = f"{wrong} {getattr(policy, wrong):g}"
+            raise ConfigError(f"policies.{name}.{wrong}: {SAMPLED}; got {got}")
     # names first: what follows reads the settings of each policy, and would fail on a wrong name
     check_names(settings)
     options_of(settings.log)
@@ -71,14 +73,10 @@ def checked(config: Config, policies: Iterable[str], worlds: Worlds | None = Non
     # without learners the common settings are still checked, by a policy of no name
     for name in settings.policies or ("",):
         special = settings.per_policy.get(name)
-        _check_estimator(
-            settings_of(settings, name),
-            f"train.per_policy.{name}.estimator"
-            if special and special.estimator
-            else "train.estimator",
-        )
-        place = f"train.per_policy.{name}.loss" if special and special.loss else "train.loss"
-        check_loss(config, settings_of(settings, name), place)
+        own = settings_of(settings, name)
+        apart = f"train.per_policy.{name}"
+        _check_estimator(own, f"{apart if special and special.estimator else 'train'}.estimator")
+        check_loss(config, own, f"{apart if special and special.loss else 'train'}.loss")
     _check_starts(settings, casts)
     _check_rates(settings)
     if worlds is not None and settings.curriculum is not None:
@@ -105,18 +103,12 @@ def _check_starts(settings: TrainSettings, casts: Iterable[Mapping[str, Any]]) -
     # a start that lacks some of its plays would make groups of unequal size
     sides = math.lcm(*(plays_per_start(settings.seats, len(cast)) for cast in casts))
     if settings.episodes % (settings.group_size * sides):
+        size = settings.group_size
+        undivided = f"{settings.episodes} episodes cannot be divided into"
         if sides == 1:
-            raise ConfigError(
-                f"train.group_size: {settings.episodes} episodes cannot be divided into groups of"
-                f" {settings.group_size}"
-            )
-        each = f"{sides} seatings" + (
-            f" of {settings.group_size} episodes each" if settings.group_size > 1 else ""
-        )
-        raise ConfigError(
-            f"train.seats: {settings.episodes} episodes cannot be divided into starts, which have"
-            f" {each}"
-        )
+            raise ConfigError(f"train.group_size: {undivided} groups of {size}")
+        each = f" of {size} episodes each" if size > 1 else ""
+        raise ConfigError(f"train.seats: {undivided} starts, which have {sides} seatings{each}")
 
 
 def _check_curriculum(settings: TrainSettings, worlds: Worlds) -> None:
@@ -136,24 +128,15 @@ def _check_curriculum(settings: TrainSettings, worlds: Worlds) -> None:
 
 def remarks(settings: TrainSettings) -> dict[str, str]:
     """What `train:` implies without saying it: a word -> a line for the user."""
-    lines = {}
-    if settings.overlap:
-        caps = {name: settings_of(settings, name).loss.tis for name in settings.policies}
-        weighed = [
-            f"{name} by min(p / p sampled, {cap:g}) (loss.tis)"
-            for name, cap in caps.items()
-            if cap is not None
-        ]
-        bare = [
-            f"{name} not at all (loss.tis is null)" for name, cap in caps.items() if cap is None
-        ]
-        count = int(settings.overlap)
-        behind = "one update" if count == 1 else f"{count} updates"
-        lines["off-policy"] = (
-            f"every step is played {behind} behind (train.overlap); importance weights of tokens:"
-            f" {', '.join((*weighed, *bare)) or 'none'}"
-        )
-    return lines
+    if not settings.overlap:
+        return {}
+    caps = {name: settings_of(settings, name).loss.tis for name in settings.policies}
+    weighed = [f"{n} by min(p / p sampled, {c:g}) (loss.tis)" for n, c in caps.items() if c]
+    bare = [f"{name} not at all (loss.tis is null)" for name, cap in caps.items() if cap is None]
+    behind = "one update" if settings.overlap == 1 else f"{int(settings.overlap)} updates"
+    weights = ", ".join((*weighed, *bare)) or "none"
+    line = f"every step is played {behind} behind (train.overlap); importance weights of tokens:"
+    return {"off-policy": f"{line} {weights}"}
 
 
 def seeds(config: Config, cores: Mapping[str, Any]) -> str:
@@ -165,11 +148,8 @@ def seeds(config: Config, cores: Mapping[str, Any]) -> str:
             f"the clone of {name}: {warm.seed}" for name, warm in config.train.warm_start.items()
         ]
     # parts of a model that its folder did not hold were made from a seed: an adapter, a head
-    drawn = {
-        name: core.drawn()
-        for name, core in cores.items()
-        if isinstance(core, Configured) and core.seeded
-    }
+    seeded = {n: one for n, one in cores.items() if isinstance(one, Configured) and one.seeded}
+    drawn = {name: core.drawn() for name, core in seeded.items()}
     lines += [
         f"{' and '.join(parts)} of {name}: {next(iter(parts.values()))}"
         for name, parts in drawn.items()
@@ -177,16 +157,6 @@ def seeds(config: Config, cores: Mapping[str, Any]) -> str:
     ]
     left = [name for name, parts in drawn.items() if not parts]
     return "; ".join([*lines, *[f"as its folder has it: {', '.join(left)}"] * bool(left)])
-
-
-def _check_sampling(config: Config, name: str) -> None:
-    """The loss must see the distribution that is sampled from."""
-    if name not in config.policies:
-        return
-    policy = config.policies[name]
-    if key := unlearnable(policy.sampling):
-        value = getattr(policy, key)
-        raise ConfigError(f"policies.{name}.{key}: {SAMPLED}; got {key} {value:g}")
 
 
 def _check_estimator(settings: TrainSettings, where: str) -> None:
@@ -203,36 +173,8 @@ def _check_estimator(settings: TrainSettings, where: str) -> None:
             f"{where}.key: no column is called {unknown[0]!r}; columns are {', '.join(KEYS)}"
         )
     # not refused without learners: such a config only plays exams
-    if settings.policies and entry.tree and settings.fork is None:
-        what = (
-            f"{where}.name: {chosen.name} compares what was done in one state, and without"
-            " train.fork hardly two turns share one"
-        )
-        raise ConfigError(
-            f"{what}; set train.fork, as in {{width: 4}}, or name team_grpo, which compares plays"
-            " of one start"
-        )
-    # a group of one episode has the advantage 0 everywhere: the run would learn nothing
-    if settings.policies and "group" in key and settings.group_size == 1 and settings.fork is None:
-        what = f"{where}: {chosen.name} centres within groups of episodes that share a start"
-        raise ConfigError(
-            f"{what}, and this config plays every start once; set train.group_size or train.fork,"
-            " or name another key, such as [task, agent]"
-        )
-    if (
-        settings.policies
-        and settings.refill
-        and ("group" not in key or not entry.silent or entry.tree)
-    ):
-        raise ConfigError(
-            f"train.refill: under {where} {chosen.name} a play teaches beside those of other"
-            " starts too, so no start is idle; set train.refill=0, or name grpo or another"
-            " estimator that centres within a group"
-        )
-    if settings.policies and settings.refill and settings.group_size == 1:
-        raise ConfigError(
-            "train.refill: every start is played once, so each would be idle; set train.group_size"
-        )
+    if settings.policies:
+        _check_groups(settings, where, key)
     if chosen.shaping is not None and entry.ledger:
         raise ConfigError(
             f"{where}.shaping: {chosen.name} reads the ledger itself, so shaped rewards would not"
@@ -248,20 +190,46 @@ def _check_estimator(settings: TrainSettings, where: str) -> None:
             raise ConfigError(f"{where}.options.{option}: wants {problem}; got {value}")
 
 
+def _check_groups(settings: TrainSettings, where: str, key: tuple[str, ...]) -> None:
+    """Groups must have something to compare."""
+    name = settings.estimator.name
+    entry = estimator(name)
+    if entry.tree and settings.fork is None:
+        raise ConfigError(
+            f"{where}.name: {name} compares what was done in one state, and without train.fork"
+            " hardly two turns share one; set train.fork, as in {width: 4}, or name team_grpo,"
+            " which compares plays of one start"
+        )
+    # a group of one episode has the advantage 0 everywhere: the run would learn nothing
+    if "group" in key and settings.group_size == 1 and settings.fork is None:
+        raise ConfigError(
+            f"{where}: {name} centres within groups of episodes that share a start, and this config"
+            " plays every start once; set train.group_size or train.fork, or name another key, such"
+            " as [task, agent]"
+        )
+    if settings.refill and ("group" not in key or not entry.silent or entry.tree):
+        raise ConfigError(
+            f"train.refill: under {where} {name} a play teaches beside those of other starts too,"
+            " so no start is idle; set train.refill=0, or name grpo or another estimator that"
+            " centres within a group"
+        )
+    if settings.refill and settings.group_size == 1:
+        raise ConfigError(
+            "train.refill: every start is played once, so each would be idle; set train.group_size"
+        )
+
+
 def check_names(settings: TrainSettings) -> None:
     """Raises ConfigError for a policy of `alternate` or `per_policy` that does not learn, and for
     settings in `per_policy` that are not valid."""
-    named: dict[str, Mapping[str, int | PolicyTrainSettings]] = {
-        "alternate": settings.alternate,
-        "per_policy": settings.per_policy,
-    }
-    for key, policies in named.items():
-        for name in policies:
-            if name not in settings.policies:
-                raise ConfigError(
-                    f"train.{key}.{name}: no policy of train.policies has this name; they are"
-                    f" {', '.join(settings.policies) or 'none'}"
-                )
+    named = [("alternate", name) for name in settings.alternate]
+    named += [("per_policy", name) for name in settings.per_policy]
+    for key, name in named:
+        if name not in settings.policies:
+            raise ConfigError(
+                f"train.{key}.{name}: no policy of train.policies has this name; they are"
+                f" {', '.join(settings.policies) or 'none'}"
+            )
     for name in settings.per_policy:
         settings_of(settings, name)  # raises; a schema alone cannot see the merged section
 
@@ -270,12 +238,9 @@ def check_discounts(worlds: Worlds, settings: TrainSettings) -> None:
     """Raises ConfigError where an agent would learn without a discount, or with another one than
     the shaping of its rewards assumes."""
     for world in worlds.played:
-        _check_world(world.config, settings, world.scenario)
-
-
-def _check_world(config: Config, settings: TrainSettings, scenario: Scenario) -> None:
-    for agent in scenario.agents:
-        for policy in _learners(config, settings, agent):
+        scenario = world.scenario
+        who = ((agent, _learners(world.config, settings, agent)) for agent in scenario.agents)
+        for agent, policy in ((agent, policy) for agent, names in who for policy in names):
             gamma = settings_of(settings, policy).credit.gamma
             if isinstance(gamma, Mapping) and not is_schedule(gamma) and agent not in gamma:
                 raise ConfigError(
@@ -286,19 +251,13 @@ def _check_world(config: Config, settings: TrainSettings, scenario: Scenario) ->
             wanted = scenario.discounts.get(agent)
             value = gamma[agent] if isinstance(gamma, Mapping) and not is_schedule(gamma) else gamma
             # a schedule fits only where it stands still: both of its ends must be the discount
-            ends = {value["from"], value["to"]} if isinstance(value, Mapping) else {value}
-            if wanted is not None and ends != {wanted}:
-                learned = (
-                    f"{value['from']:g} to {value['to']:g}"
-                    if isinstance(value, Mapping)
-                    else f"{value:g}"
-                )
-                what = (
-                    f"{scenario.id} shapes the rewards of {agent!r} for a discount of {wanted:g},"
-                    f" and it would learn with {learned}"
-                )
+            ends = [value["from"], value["to"]] if isinstance(value, Mapping) else [value]
+            if wanted is not None and set(ends) != {wanted}:
+                learned = " to ".join(f"{end:g}" for end in ends)
                 raise ConfigError(
-                    f"train.credit.gamma: {what}; make the two equal (scenario.gamma)"
+                    f"train.credit.gamma: {scenario.id} shapes the rewards of {agent!r} for a"
+                    f" discount of {wanted:g}, and it would learn with {learned}; make the two"
+                    " equal (scenario.gamma)"
                 )
 
 
@@ -334,10 +293,7 @@ def check_loss(config: Config, settings: TrainSettings, where: str) -> None:
 
 def _check_idle(loss: LossSettings, where: str) -> None:
     """Keys that the chosen loss does not read, with another value than their default."""
-    idle: list[tuple[str, str]] = []
-    for name, keys in IDLE.items():
-        if loss.surrogate == name:
-            idle += [(key, f"surrogate {name}") for key in keys]
+    idle = [(key, f"surrogate {loss.surrogate}") for key in IDLE.get(loss.surrogate, ())]
     if loss.ratio != "token":  # a turn or part has one ratio then, and counts once
         idle.append(("aggregation", f"ratio {loss.ratio}"))
     for key, under in idle:

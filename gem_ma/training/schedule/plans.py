@@ -19,7 +19,7 @@ from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.types import Message, Request, spoken
 from gem_ma.runs.plans import cast_of
 from gem_ma.runs.worlds import World, Worlds, due
-from gem_ma.training.learner.rows import Demonstration
+from gem_ma.training.learner import Demonstration
 from gem_ma.training.loop.local import check_some
 from gem_ma.training.loop.roles import Players
 
@@ -28,13 +28,9 @@ from gem_ma.training.loop.roles import Players
 TRAINING_SEEDS = 1 << 62
 
 
-# Which task a start plays, by how often plays of each task succeeded: those of which something can
-# be learned (`train.curriculum`).
-# A task is worth p (1 - p), its *learnability* (arXiv 2408.15099, section 4): where p is 0 or 1 all
-# plays of a group are paid alike, and nothing is learned. A function of what was played, and of
-# digests, without training.
-
-
+# `train.curriculum`: a task is worth p (1 - p), its *learnability* (arXiv 2408.15099, section 4),
+# with p how often its plays succeeded. Where p is 0 or 1 all plays of a group are paid alike, and
+# nothing is learned.
 BAND = (0.1, 0.9)  # the estimated success of tasks that are drawn, by p (1 - p)
 # a task that was out of reach may be within it for a policy that has learned since
 DECAY = 0.98  # what a play counts for one step later
@@ -156,10 +152,6 @@ class TaskChoices:
         }
 
 
-# Who sits where: the casts of one start, as a pure function of the seats, the seed of the run and
-# the number of the start.
-
-
 def casts(cast: Mapping[str, Seat], how: Seating, seed: int, start: int) -> list[dict[str, Seat]]:
     """The casts with which one start is played: `fixed` as it is; `random` one permutation of the
     players; `swap` every rotation of them.
@@ -184,7 +176,6 @@ def casts(cast: Mapping[str, Seat], how: Seating, seed: int, start: int) -> list
 
 
 def plays_per_start(how: Seating, agents: int) -> int:
-    """How many casts one start has."""
     return agents if how == "swap" else 1
 
 
@@ -253,7 +244,6 @@ def _plans_of(
     opponents: Opponents | None,
     tasks: Tasks,
 ) -> Iterator[Plan]:
-    """The plays of one start."""
     config = world.config
     size = settings.group_size
     known = len(world.scenario.tasks(settings.split))
@@ -274,25 +264,16 @@ def plan_of(
 ) -> Plan:
     run = config.run
     options = config.only.options
-    return Plan(
-        scenario,
-        cast,
-        task,
-        seed,
-        limits=run.limits,
-        call_timeout_s=run.call_timeout_s,
-        options=options,
-    )
-
-
-# What a policy copies before it learns: turns of scripted players (`train.warm_start`).
+    wait = run.call_timeout_s
+    return Plan(scenario, cast, task, seed, limits=run.limits, call_timeout_s=wait, options=options)
 
 
 async def demonstrations(
     worlds: Worlds, players: Players, policy: Policy, warm: WarmStartSettings
 ) -> list[Demonstration]:
-    """What the agents of a policy are asked and answer in episodes of the demonstrators, which the
-    record of the run does not hold; of every world it plays in its share."""
+    """What a policy copies before it learns (`train.warm_start`): what its agents are asked and
+    answer in plays of scripted players, which the record does not hold; of every world in its
+    share."""
     # a world in which the policy has no seat would show nothing
     seated = {world.name: world for world in worlds.played if _seats(world, policy)}
     weights = {name: world.weight for name, world in seated.items()}
@@ -313,13 +294,11 @@ async def demonstrations(
 
 
 def _seats(world: World, policy: Policy) -> dict[str, Seat]:
-    """The agents that the policy plays in a world, as it will sit there."""
     agents = world.config.agents.items()
     return {name: seat.seat for name, seat in agents if seat.policy == policy.name}
 
 
 def _plan(world: World, warm: WarmStartSettings, count: int, seed: int) -> Plan:
-    """The play of this number in its world."""
     config = world.config
     scenario = world.scenario
     # agents that the warm start does not name play as in the run

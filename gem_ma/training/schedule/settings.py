@@ -1,5 +1,5 @@
-"""Which policies learn at a step, and with which settings each: schedules over learners, not
-another loop."""
+"""Which policies learn at a step, and with which settings, rate and discounts each: functions of
+the config and the step alone, so a resumed run has nothing to remember."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ def learning(settings: TrainSettings, step: int) -> tuple[str, ...]:
     """
     turn = None
     if settings.alternate:
-        # a function of the step alone, so a resume has no state of whose turn it is
         left = step % sum(settings.alternate.values())
         for name, steps in settings.alternate.items():
             turn = name
@@ -83,12 +82,6 @@ def _merged(
     return merged
 
 
-# The rates of a step: how fast it learns, and the discount of each agent. `train.credit.gamma` is a
-# number or a schedule, for all agents together or for each by name.
-# A schedule is a function of the step alone, so a run that goes on from a checkpoint has nothing to
-# remember.
-
-
 def discounts(gamma: Any, step: int) -> Gamma:
     """The discounts of a step (from 0): `gamma` of the config, with its schedules evaluated.
 
@@ -115,18 +108,15 @@ def _value_at(gamma: Any, step: int) -> float:
 
 
 def is_schedule(gamma: Any) -> bool:
-    """Whether a mapping is a schedule, not one discount per agent."""
     return isinstance(gamma, Mapping) and bool(SCHEDULE & gamma.keys())
 
 
 def logged(gamma: Gamma, agents: list[str]) -> float | dict[str, float]:
     """A step's discount for the record: one number where all agents share it, else one for each
     of these."""
-    return (
-        {agent: discount_of(gamma, agent) for agent in agents}
-        if isinstance(gamma, Mapping)
-        else gamma
-    )
+    if not isinstance(gamma, Mapping):
+        return gamma
+    return {agent: discount_of(gamma, agent) for agent in agents}
 
 
 def learning_rate(settings: TrainSettings, step: int) -> float:

@@ -18,21 +18,19 @@ from gem_ma.config.settings import Config
 from gem_ma.engines.small.table import Table, view_key
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
-from gem_ma.kernel.types import Message
 from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.exploitability import Decision, ScoresTexts, Strategy, TokenStrategy, decisions
 from gem_ma.training.loop.step import Attendant, Step
 
-# The average of strategies in a small game: draw one per episode and play it throughout. As one
-# strategy, exactly.
-# With perfect recall such a mixture equals one strategy: at each information set the mean of the
-# members' probabilities, each weighted by how often its own choices lead there. The plain mean of
-# the probabilities is another strategy, and so is the mean of weights.
-
 
 class Mixture:
-    """A weighted sum of strategies over the `decisions` of a game, added one by one; nothing of
-    a member is kept but its share."""
+    """The average of strategies in a small game: draw one per episode and play it throughout. Over
+    the `decisions` of the game they are added one by one, and nothing is kept but their share.
+
+    With perfect recall such a mixture equals one strategy: at each information set the mean of the
+    members' probabilities, each weighted by how often its own choices lead there. The plain mean of
+    the probabilities is another strategy, and so is the mean of weights.
+    """
 
     def __init__(self, decisions: Sequence[Decision]) -> None:
         self.decisions = tuple(decisions)
@@ -59,15 +57,12 @@ class Mixture:
             if decision.before is not None:
                 before, choice = decision.before
                 taken = chances[before]
-                reached = reach[before] * (
-                    taken[choice] if choice < len(taken) else max(0.0, 1 - sum(taken))
-                )
+                unread = max(0.0, 1 - sum(taken))
+                reached = reach[before] * (taken[choice] if choice < len(taken) else unread)
             reach.append(reached)
             self.reached[place] += weight * reached
-            self.sums[place] = [
-                total + weight * reached * chance
-                for total, chance in zip(self.sums[place], chances[place], strict=True)
-            ]
+            pairs = zip(self.sums[place], chances[place], strict=True)
+            self.sums[place] = [total + weight * reached * chance for total, chance in pairs]
 
     def chances(self) -> list[list[float]]:
         """The probabilities of the mixture at each decision; uniform where no member ever comes."""
@@ -80,20 +75,11 @@ class Mixture:
 
     def strategy(self) -> Strategy:
         """The present mixture as one strategy."""
-        known = {
-            (one.agent, one.view, one.legal): chances
-            for one, chances in zip(self.decisions, self.chances(), strict=True)
-        }
-
-        def strategy(
-            agent: str, view: tuple[Message, ...], legal: tuple[str, ...]
-        ) -> Sequence[float]:
-            return known[agent, view, legal]
-
-        return strategy
+        pairs = zip(self.decisions, self.chances(), strict=True)
+        known = {(one.agent, one.view, one.legal): chances for one, chances in pairs}
+        return lambda agent, view, legal: known[agent, view, legal]
 
     def state(self) -> dict[str, Any]:
-        """The sums, as JSON values."""
         return {"size": self.size, "reached": self.reached, "sums": self.sums}
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -161,7 +147,6 @@ class Averages(Attendant):
         self.take(step.taught if step.number else self.mixtures)
 
     def take(self, policies: Iterable[str]) -> None:
-        """Adds the present weights of these policies."""
         # version 0 has weight 0: what was never published was never played
         for name in policies:
             if name in self.mixtures and (version := self.learners[name].version):

@@ -37,9 +37,10 @@ from gem_ma.training.loop.exams import effects
 from gem_ma.training.loop.roles import Learner
 from gem_ma.training.loop.step import Attendant, Step
 from gem_ma.training.schedule.settings import settings_of
-from gem_ma.training.selfplay.signs import Encode, health
+from gem_ma.training.selfplay.signs import health
 
 # 3 standard errors: a run has tens of exams, and at 2 one in twenty would raise a false alarm
+EVEN = 0.5
 SIDE = 0.15
 ERRORS = 3.0
 EXAMS = 3
@@ -52,6 +53,10 @@ ONE_ACTION = 0.95
 TWICE = 2.0
 INVALID = 0.05
 UNREADABLE = 0.5
+DOUBLED = {
+    "invalid": "of its answers are unreadable",
+    "length": "tokens is the mean length of its answers",
+}
 # signals that are judged by their last updates alone
 RECENT = ("entropy", "one_action", "invalid", "length", "unreadable")
 SLOWER = "learn more slowly, train.lr a third"
@@ -89,48 +94,34 @@ class Alarm(NamedTuple):
     text: str
 
 
-# -- what is judged ------------------------------------------------------------------------------
-
-
-def side(shares: Sequence[tuple[float, int]], policy: str, reference: float = 0.5) -> Alarm | None:
+def side(shares: Sequence[tuple[float, int]], policy: str) -> Alarm | None:
     """Judges the last three (share, games) of mirror play."""
     last = list(shares)[-EXAMS:]
     # few games have a wide error of their own, so the fixed bound alone would fire on chance
-    limits = [
-        max(SIDE, ERRORS * math.sqrt(reference * (1 - reference) / games)) for _, games in last
-    ]
-    if len(last) < EXAMS or any(
-        abs(share - reference) <= limit for (share, _), limit in zip(last, limits, strict=True)
-    ):
+    limits = [max(SIDE, ERRORS * math.sqrt(EVEN * (1 - EVEN) / games)) for _, games in last]
+    pairs = zip(last, limits, strict=True)
+    if len(last) < EXAMS or any(abs(share - EVEN) <= limit for (share, _), limit in pairs):
         return None
-    text = (
-        f"the first agent wins {last[-1][0]:.2f} of the games against itself;"
-        f" {reference:.2f} would be even"
-    )
-    return Alarm("side", policy, last[-1][0], limits[-1], text)
+    won = last[-1][0]
+    text = f"the first agent wins {won:.2f} of the games against itself; {EVEN:.2f} would be even"
+    return Alarm("side", policy, won, limits[-1], text)
 
 
 def anchor(scores: Sequence[tuple[float, float]], policy: str, name: str) -> Alarm | None:
     """Judges the last (mean, standard error) against an anchor by the best one before."""
     if len(scores) < 2:
         return None
-    (mean, error) = scores[-1]
-    (best, best_error) = max(list(scores)[:-1])
+    mean, error = scores[-1]
+    best, best_error = max(scores[:-1])
     # of two means; taken as independent, which errs on the side of no alarm on equal seeds
     allowed = ERRORS * math.hypot(error, best_error)
     if best - mean <= allowed:
         return None
-    return Alarm(
-        "anchor",
-        policy,
-        mean,
-        best - allowed,
-        f"against {name} it gets {mean:.3f}, and got {best:.3f} before",
-    )
+    text = f"against {name} it gets {mean:.3f}, and got {best:.3f} before"
+    return Alarm("anchor", policy, mean, best - allowed, text)
 
 
 def deaf(effect: float | None, policy: str) -> Alarm | None:
-    """Judges how much the private part of a view changes."""
     if effect is None or effect >= DEAF:
         return None
     text = (
@@ -146,32 +137,23 @@ def entropy(values: Sequence[float], policy: str) -> Alarm | None:
         return None
     now = _mean(values[-SMOOTH:])
     if now < ENTROPY:
-        return Alarm(
-            "entropy", policy, now, ENTROPY, f"the entropy of its decisions is {now:.3f} nats"
-        )
+        text = f"the entropy of its decisions is {now:.3f} nats"
+        return Alarm("entropy", policy, now, ENTROPY, text)
     if len(values) >= WINDOW + SMOOTH:
         # a slow fall is learning, so only a fall within few updates counts
         before = _mean(values[-WINDOW - SMOOTH : -WINDOW])
         if now < HALVED * before:
-            text = (
-                f"the entropy of its decisions fell from {before:.3f} to {now:.3f} nats in 10"
-                " updates"
-            )
+            fell = f"fell from {before:.3f} to {now:.3f} nats in 10 updates"
+            text = f"the entropy of its decisions {fell}"
             return Alarm("entropy", policy, now, HALVED * before, text)
     return None
 
 
 def one_action(shares: Sequence[float], policy: str) -> Alarm | None:
-    """Judges the shares of the commonest action."""
     if len(shares) < SMOOTH or (now := _mean(shares[-SMOOTH:])) <= ONE_ACTION:
         return None
-    return Alarm(
-        "one_action",
-        policy,
-        now,
-        ONE_ACTION,
-        f"in {now:.2f} of its decisions it does the same thing, whatever it sees",
-    )
+    text = f"in {now:.2f} of its decisions it does the same thing, whatever it sees"
+    return Alarm("one_action", policy, now, ONE_ACTION, text)
 
 
 def unreadable(shares: Sequence[float], policy: str) -> Alarm | None:
@@ -190,17 +172,8 @@ def doubled(values: Sequence[float], policy: str, signal: str, floor: float = 0.
     limit = max(TWICE * _mean(values[-WINDOW - 1 : -1]), floor)
     if values[-1] <= limit:
         return None
-    what = {
-        "invalid": "of its answers are unreadable",
-        "length": "tokens is the mean length of its answers",
-    }.get(signal, signal)
-    return Alarm(
-        signal,
-        policy,
-        values[-1],
-        limit,
-        f"{values[-1]:.3g} {what}, more than twice the mean of the updates before",
-    )
+    text = f"{values[-1]:.3g} {DOUBLED[signal]}, more than twice the mean of the updates before"
+    return Alarm(signal, policy, values[-1], limit, text)
 
 
 def at_its_best(returns: Sequence[float]) -> bool:
@@ -215,20 +188,13 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-# -- the watch -----------------------------------------------------------------------------------
-
-
 @dataclass(slots=True)
 class Detectors:
-    """What the detectors remember of one run; JSON values only, so that a checkpoint can hold it.
-    An alarm is raised once, and again only after it has cleared.
-
-    An alarm of the updates clears after ten updates without it, one of the exams after the first
-    exam without it.
-    """
+    """What the detectors remember of one run, as JSON values. An alarm is raised once, and again
+    only after it has cleared: one of the updates after ten updates without it, one of the exams
+    after the first exam without it."""
 
     zero_sum: bool
-    reference: float = 0.5
     past: dict[str, list[Any]] = field(default_factory=dict)
     # policy/signal -> how many judgements without the alarm clear it
     active: dict[str, int] = field(default_factory=dict)
@@ -236,8 +202,7 @@ class Detectors:
     def after_update(
         self, policy: str, health: Mapping[str, float], paid: float | None
     ) -> list[Alarm]:
-        """The new alarms, from the `health` of a policy in one update's episodes and the mean
-        return of its agents."""
+        """The new alarms, from a policy's `health` in an update and its agents' mean return."""
         if paid is not None:
             self._keep("paid", policy, paid)
         # an update with too few decisions leaves no trace, rather than a number that is chance
@@ -259,7 +224,6 @@ class Detectors:
     def after_exam(
         self, scores: Mapping[str, Any], policies: Sequence[str], step: int
     ) -> list[Alarm]:
-        """The new alarms of an exam."""
         alarms = []
         for policy in policies:
             judged: dict[str, Alarm | None] = {}
@@ -267,7 +231,7 @@ class Detectors:
             if len(policies) == 1 and (share := scores.get("first_share")) is not None:
                 self._keep("side", policy, [share, scores["sampled"]["ok"]])
                 shares = [(value, games) for value, games in self._of("side", policy)]
-                judged["side"] = side(shares, policy, self.reference)
+                judged["side"] = side(shares, policy)
             for key in (key for key in scores if key.startswith("against ")):
                 mean = scores[key]["return"].get(policy)
                 error = scores[key]["standard_error"].get(policy)
@@ -306,9 +270,6 @@ class Detectors:
         self.past[f"{policy}/{name}"] = values[-WINDOW - SMOOTH :] if name in RECENT else values
 
 
-# Feeds the collapse detectors, records their alarms, and tells the user what to try.
-
-
 PROBES = 32  # views between two exams; an exam takes twice as many
 NAMES = {
     "entropy": "decision_entropy",
@@ -327,13 +288,11 @@ class GuardState(TypedDict):
     active: dict[str, int]
     told: dict[str, int]
     again: NotRequired[dict[str, list[int]]]
-    # in checkpoints of versions that could go back to older weights
-    brake: NotRequired[dict[str, float]]
-    kept: NotRequired[dict[str, dict[str, int]]]
 
 
 class Guard(Attendant):
-    """Watches the learned policies of one run."""
+    """Watches the learned policies of one run: feeds the detectors, records their alarms, and tells
+    the user what to try."""
 
     name = "guard"
     shape = GuardState
@@ -349,15 +308,11 @@ class Guard(Attendant):
         self.worlds = worlds
         self.policies = {name: policies[name] for name in settings.policies if name in policies}
         self.learners = {name: learners[name] for name in settings.policies}
-        self.agents = {
-            name: [
-                f"{world.name} {agent}".strip()
-                for world in worlds.played
-                for agent, seat in world.config.agents.items()
-                if seat.policy == name
-            ]
-            for name in settings.policies
-        }
+        self.agents: dict[str, list[str]] = {name: [] for name in settings.policies}
+        for world in worlds.played:
+            for agent, seat in world.config.agents.items():
+                if seat.policy in self.agents:
+                    self.agents[seat.policy].append(f"{world.name} {agent}".strip())
         # under `off` the signs are still measured and logged, but not judged
         self.on = settings.on_collapse != "off"
         self.detectors = Detectors(all(bool(world.scenario.zero_sum) for world in worlds.played))
@@ -366,12 +321,10 @@ class Guard(Attendant):
         self._alarms: list[Alarm] = []  # of this step; empty in every checkpoint
 
     def updated(self, step: Step) -> None:
-        """Adds the signs of health of an update's episodes to its metrics."""
         if step.number:
             policies = step.metrics["policies"]
-            measured = self.after_update(
-                step.rollouts.episodes, step.metrics["return"], list(policies)
-            )
+            episodes = step.rollouts.episodes
+            measured = self.after_update(episodes, step.metrics["return"], list(policies))
             for name, values in measured.items():
                 policies[name] |= values
             self._probe(step)
@@ -420,19 +373,20 @@ class Guard(Attendant):
         """The signs of health in the episodes of an update, by policy."""
         logged = {}
         for name in policies:
-            measured = health(episodes, name, _encoder(self.learners[name]))
+            learner = self.learners[name]
+            # how it spells an answer, where it has a tokenizer
+            encode = learner.spell if isinstance(learner, ScoresTexts) else None
+            measured = health(episodes, name, encode)
             paid = [
                 value for agent in self.agents[name] if (value := returns.get(agent)) is not None
             ]
             if self.on:
-                self._alarms += self.detectors.after_update(
-                    name, measured, sum(paid) / len(paid) if paid else None
-                )
+                mean = _mean(paid) if paid else None
+                self._alarms += self.detectors.after_update(name, measured, mean)
             logged[name] = {NAMES[key]: value for key, value in measured.items() if key in NAMES}
         return logged
 
     def after_exam(self, scores: Mapping[str, Any], step: int) -> None:
-        """Judges an exam."""
         if self.on:
             self._alarms += self.detectors.after_exam(scores, self.settings.policies, step)
         # a clone has learned already, from players who may have ignored what they saw
@@ -490,8 +444,3 @@ class Guard(Attendant):
         self.detectors.active = state["active"]
         self.counts = state["told"]
         self.again = state.get("again", {})
-
-
-def _encoder(learner: Learner) -> Encode | None:
-    """How the policy spells an answer, where it has a tokenizer."""
-    return learner.spell if isinstance(learner, ScoresTexts) else None

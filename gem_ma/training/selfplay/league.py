@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NotRequired
+from typing import Any
 
 from typing_extensions import TypedDict
 
@@ -73,7 +73,6 @@ class LeagueState(TypedDict):
 
     members: list[tuple[str, int, int, str]]
     games: list[tuple[str, str, float, float]]
-    mixed: NotRequired[bool]  # in checkpoints of older versions
 
 
 class League(Attendant):
@@ -105,14 +104,11 @@ class League(Attendant):
         self.shares = settings.opponents or OpponentSettings(latest=1.0)
         self.active = settings.opponents is not None
         self.writes = writes
-        self._temporary = (
-            tempfile.TemporaryDirectory(prefix="gem_ma_league_")
-            if root is None and self.active
-            else None
-        )
-        self.root = (
-            Path(self._temporary.name if self._temporary is not None else root or "") / FOLDER
-        )
+        self._temporary: Any = None  # goes when the league goes
+        if root is None and self.active:
+            self._temporary = tempfile.TemporaryDirectory(prefix="gem_ma_league_")
+            root = Path(self._temporary.name)
+        self.root = (root or Path()) / FOLDER
         self.members: list[Member] = []
         self.won: dict[Pair, float] = {}  # (i, j) -> wins of i over j, half the ties included
         self.recent: dict[Pair, float] = {}  # the same, older games counting less
@@ -123,7 +119,6 @@ class League(Attendant):
     shape = LeagueState
 
     def played(self, step: Step) -> None:
-        """Counts the games of the step."""
         self.note(step.rollouts.plays)
 
     def examined(self, step: Step) -> None:
@@ -137,8 +132,6 @@ class League(Attendant):
     def summary(self) -> Mapping[str, Any]:
         return {"league": self.standing(self._steps)} if self.active else {}
 
-    # -- the pool ---------------------------------------------------------------------------------
-
     def snapshot(self, step: int) -> None:
         """Adds the present weights of every learned policy, where they are due and new. Raises
         StoreError where they cannot be written."""
@@ -147,19 +140,14 @@ class League(Attendant):
         for name in self.settings.policies:
             engine = _weights(self.policies[name])
             member = Member(name, int(engine.version), step, engine.fingerprint())
+            known = [(old.version, old.fingerprint) for old in self.drawn_from(name)]
             # a policy that waits for its turn (`train.alternate`) would fill the pool with copies
-            if any(
-                old.version == member.version or old.fingerprint == member.fingerprint
-                for old in self.drawn_from(name)
-            ):
+            if any(v == member.version or f == member.fingerprint for v, f in known):
                 continue
             if self.writes:
-                self._write(engine, self.root / member.name)
+                # what is already there was written before a kill, by the same step: the same bytes
+                place(self.root / member.name, self.root.parent, engine.save)
             self.members.append(member)
-
-    def _write(self, engine: Weighs, target: Path) -> None:
-        # what is already there was written before a kill, by the same step: the same bytes
-        place(target, self.root.parent, engine.save)
 
     def drawn_from(self, policy: str) -> list[Member]:
         """The members that may be drawn as rivals of this policy's seats: the newest
@@ -170,15 +158,12 @@ class League(Attendant):
         """The policies of all members that these plans seat, ready to sample. Raises DataError
         where a snapshot is missing or was changed."""
         known = {member.name: member for member in self.members}
-        wanted = dict.fromkeys(
-            seat.policy for plan in plans for seat in plan.cast.values() if seat.policy in known
-        )
+        seats = (seat for plan in plans for seat in plan.cast.values())
+        wanted = dict.fromkeys(seat.policy for seat in seats if seat.policy in known)
         # closed only where room is needed: the next step may draw the same members again
+        missing = sum(name not in self._open for name in wanted)
         for name in [name for name in self._open if name not in wanted]:
-            if (
-                len(self._open) + sum(other not in self._open for other in wanted)
-                > self.pool.loaded
-            ):
+            if len(self._open) + missing > self.pool.loaded:
                 self._close(name)
         for name in wanted:
             if name is not None and name not in self._open:
@@ -203,13 +188,10 @@ class League(Attendant):
                 f"{path}: this snapshot of the pool is gone; put it back, or start anew with"
                 " --fresh"
             )
+        section = self.config.policies[member.policy]
         # the snapshot is the adapter already: `lora` would put a new one on top of it
-        options = {
-            key: value
-            for key, value in self.config.policies[member.policy].options.items()
-            if key != "lora"
-        }
-        opener = self.config.policies[member.policy].model.partition("/")[0]
+        options = {key: value for key, value in section.options.items() if key != "lora"}
+        opener = section.model.partition("/")[0]
         engine = open_engine(member.name, f"{opener}/{path}", **options)
         policy = Policy(member.name, engine, living.sampling)
         weights = _weights(policy)
@@ -221,8 +203,6 @@ class League(Attendant):
             )
         return policy
 
-    # -- the draw ---------------------------------------------------------------------------------
-
     def opponents(self, step: int, learning: Sequence[str]) -> Opponents:
         """The seats of a start by its number in the run (and its world), when these policies learn
         at this step."""
@@ -230,10 +210,14 @@ class League(Attendant):
             world: [agent for agent, seat in cast.items() if seat.policy in learning]
             for world, cast in self.casts.items()
         }
-        shares = self._shares()
-        hands = self._hands(
-            step, learning_in, [way for way in ("uniform", "prioritised") if shares[way] > 0]
-        )
+        shares = {
+            "latest": self.shares.latest,
+            "uniform": self.shares.uniform,
+            "prioritised": self.shares.prioritised,
+            **self.shares.anchors,
+        }
+        ways = [way for way in ("uniform", "prioritised") if shares[way] > 0]
+        hands = self._hands(step, learning_in, ways)
 
         def seats(start: int, world: str = "", /) -> dict[str, Seat]:
             # a generator per start: what one start draws must not depend on the others
@@ -247,26 +231,14 @@ class League(Attendant):
             learner = rng.choice(learners)
             result = dict(cast)
             for agent in self._rivals(cast, learner):
-                if way in ("uniform", "prioritised"):
-                    result[agent] = replace(
-                        cast[agent],
-                        policy=rng.choice(hands[cast[learner].policy, cast[agent].policy, way]),
-                    )
+                if way in ways:
+                    hand = hands[cast[learner].policy, cast[agent].policy, way]
+                    result[agent] = replace(cast[agent], policy=rng.choice(hand))
                 else:
                     result[agent] = anchor_seat(cast[agent], way, self.config.policies)
             return result
 
         return seats
-
-    def _shares(self) -> dict[str, float]:
-        """The share of the starts by way."""
-        shares = self.shares
-        return {
-            "latest": shares.latest,
-            "uniform": shares.uniform,
-            "prioritised": shares.prioritised,
-            **shares.anchors,
-        }
 
     def _rivals(self, cast: Mapping[str, Seat], learner: str) -> list[str]:
         """The other learned seats; where nobody else learns, all other seats, so that an anchor
@@ -295,19 +267,14 @@ class League(Attendant):
             if members:
                 weights = [1.0] * len(members)
                 if way == "prioritised":
-                    weights = prioritised(
-                        [self.win_rate(mine or "", member) for member in members], self.pool
-                    )
+                    rates = [self.win_rate(mine or "", member) for member in members]
+                    weights = prioritised(rates, self.pool)
                 # with replacement: a member that is drawn twice is played twice as often
-                hands[mine, rival, way] = rng.choices(
-                    members, weights, k=max(1, self.pool.loaded // len(keys))
-                )
+                size = max(1, self.pool.loaded // len(keys))
+                hands[mine, rival, way] = rng.choices(members, weights, k=size)
         return hands
 
-    # -- the games --------------------------------------------------------------------------------
-
     def note(self, episodes: Iterable[Episode]) -> None:
-        """Counts the games of a step's recorded episodes."""
         if not self.active:
             return
         self.recent = {pair: value * DECAY for pair, value in self.recent.items()}
@@ -336,13 +303,8 @@ class League(Attendant):
             rated = str(error)
         return {"kind": "league", "step": step, "ratings": rated, "members": len(self.members)}
 
-    # -- checkpoints ------------------------------------------------------------------------------
-
     def state(self) -> dict[str, Any]:
-        members = [
-            [member.policy, member.version, member.step, member.fingerprint]
-            for member in self.members
-        ]
+        members = [[one.policy, one.version, one.step, one.fingerprint] for one in self.members]
         counts = [[*pair, won, self.recent.get(pair, 0.0)] for pair, won in self.won.items()]
         return {"members": members, "games": counts}
 

@@ -54,9 +54,8 @@ def health(
         for part in choices.values()
     )
     measured["one_action"] = commonest / decisions  # unreadable answers are one action too
-    places = [
-        place for legal, part in choices.items() for place in decision_tokens(legal, part, encode)
-    ]
+    asked = choices.items()
+    places = [place for legal, part in asked for place in decision_tokens(legal, part, encode)]
     if places:
         # the mean of -log p over samples of p is its entropy; no further pass of the model
         surprise = sum(-reply.logprobs[place] for reply, place in places)
@@ -76,7 +75,6 @@ def _unreadable(turn: Turn) -> bool:
 
 
 def _sampled(episodes: Sequence[Episode], policy: str) -> list[tuple[Turn, Reply]]:
-    """Every turn of the policy with its last reply."""
     sampled = []
     for turn in (turn for episode in episodes if episode.end.scored for turn in episode.turns):
         replies = [reply for reply in turn.replies if reply.policy == policy and reply.token_ids]
@@ -130,38 +128,26 @@ def _recorded_difference(read: Sequence[tuple[str, Reply]]) -> int:
 def _first_difference(sequences: Sequence[Sequence[int]]) -> int | None:
     """The first place at which not all ids are the same; None where they agree as far as the
     shortest goes."""
-    return next(
-        (n for n, ids in enumerate(zip(*sequences, strict=False)) if len(set(ids)) > 1), None
-    )
+    columns = enumerate(zip(*sequences, strict=False))
+    return next((n for n, ids in columns if len(set(ids)) > 1), None)
 
 
 def _where(ids: Sequence[int], part: Sequence[int]) -> int | None:
     """Where the ids hold these ids in a row."""
     width = len(part)
-    return (
-        next(
-            (n for n in range(len(ids) - width + 1) if tuple(ids[n : n + width]) == tuple(part)),
-            None,
-        )
-        if width
-        else None
-    )
+    starts = range(len(ids) - width + 1) if width else ()
+    return next((n for n in starts if tuple(ids[n : n + width]) == tuple(part)), None)
 
 
 def first_share(episodes: Sequence[Episode]) -> tuple[float, int] | None:
     """Share of games that the first agent wins, half the ties included, and the number of games;
     None without any."""
-    scored = [
-        list(episode.returns().values())
-        for episode in episodes
-        if episode.end.scored and len(episode.cast) > 1
-    ]
+    games = (e for e in episodes if e.end.scored and len(e.cast) > 1)
+    scored = [list(game.returns().values()) for game in games]
     if not scored:
         return None
     # against the best of the others; with more than two agents an even share is not a half
-    points = [
-        0.5 if paid[0] == max(paid[1:]) else float(paid[0] > max(paid[1:])) for paid in scored
-    ]
+    points = [0.5 if own == max(rest) else float(own > max(rest)) for own, *rest in scored]
     return sum(points) / len(points), len(points)
 
 
@@ -181,20 +167,15 @@ def private_effect(
     for episode in episodes:
         transcripts = {agent: episode.transcript(agent) for agent in episode.cast}
         for agent in agents:
+            others = [seen_by for other, seen_by in transcripts.items() if other != agent]
             # public is what others saw too; by message, since the record has no such mark
-            shared = {
-                message
-                for other, messages in transcripts.items()
-                if other != agent
-                for message in messages
-            }
+            shared = {message for messages in others for message in messages}
             view: tuple[Message, ...] = ()
             for turn in (turn for turn in episode.turns if turn.agent == agent):
                 view = (*view, *turn.observed)
                 if turn.legal is not None and len(turn.legal) > 1 and seen < probes:
-                    public = tuple(
-                        m.text if m.sender == agent or m in shared else None for m in view
-                    )
+                    told = ((m, m.sender == agent or m in shared) for m in view)
+                    public = tuple(m.text if known else None for m, known in told)
                     group = groups.setdefault((agent, turn.legal, public), {})
                     if view not in group:
                         chances = [float(chance) for chance in strategy(agent, view, turn.legal)]
