@@ -131,7 +131,7 @@ def test_a_detector_fires_on_its_injected_fault_with_step_and_evidence(kind: str
     assert set(kinds(ledger)) == {kind}
 
 
-# -- what is no fault ----------------------------------------------------------------------------
+# -- what is not a fault -------------------------------------------------------------------------
 
 
 def test_a_slip_that_the_user_puts_right_is_no_fault() -> None:

@@ -88,7 +88,7 @@ def test_of_several_policies_and_worlds_each_is_kept(tmp_path):
 
 
 def test_a_refusal_names_scores_that_exams_have():
-    """No play of a game of cards succeeds: that score is there, and is no number."""
+    """No play of a game of cards succeeds: that score is there, and is not a number."""
     name = "train.checkpoints.best=sampled.success"
     with pytest.raises(ConfigError, match=r"such as sampled\.return\.player_0, ") as refused:
         run_training(config.load("kuhn_table", [*SMALL, name]).config)

@@ -109,7 +109,7 @@ def test_a_killed_run_ends_as_an_unbroken_one(tmp_path: Path, master: Path) -> N
 def test_a_table_that_is_sure_of_itself_teaches_with_finite_numbers(
     logit: float, master: Path
 ) -> None:
-    """exp(-2000) is 0 in floats, and its logarithm is no number to learn from."""
+    """exp(-2000) is 0 in floats, and its logarithm is not a number to learn from."""
     settings = hanoi(master, LOSS, "train.steps=2", "policies.player.optimizer=sgd")
     policies = open_policies(settings)
     teacher: Any = policies["teacher"].core

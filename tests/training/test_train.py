@@ -84,7 +84,7 @@ def test_the_record_holds_the_episodes_of_every_step_in_the_order_of_plans(tmp_p
     settings = small()
     summary = trained(tmp_path / "run", settings)
     played = list(read_episodes(tmp_path / "run"))
-    assert len(played) == 6 * 8  # demonstrations and exams are no episodes of the run
+    assert len(played) == 6 * 8  # demonstrations and exams are not episodes of the run
     lines = list(read_metrics(tmp_path / "run"))
     assert [(line["kind"], line["step"]) for line in lines] == [
         *(("evaluation", 0), ("train", 1), ("train", 2), ("train", 3), ("evaluation", 3)),
