@@ -221,11 +221,8 @@ def _paid(episode: Episode, agent: str, mix: float, team: Sequence[str]) -> list
         return [(entry.step, entry.value) for entry in episode.ledger if entry.agent == agent]
     # team_mix over all members, the agent itself among them, keeps the team's sum
     share = mix / len(team)
-    return [
-        (entry.step, entry.value * (share + (1 - mix if entry.agent == agent else 0.0)))
-        for entry in episode.ledger
-        if entry.agent in team
-    ]
+    shared = [entry for entry in episode.ledger if entry.agent in team]
+    return [(e.step, e.value * (share + (1 - mix if e.agent == agent else 0.0))) for e in shared]
 
 
 def _check_sum(episode: Episode, folded: Mapping[str, Credit], mix: float) -> None:

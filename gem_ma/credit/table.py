@@ -149,10 +149,9 @@ class TurnTable:
         """The table of these rows (indices, or a mask [N]), in the order given."""
         # numpy reads [] as floats, which are not indices
         index = np.arange(len(self))[np.asarray(rows)] if len(rows) else np.zeros(0, np.int64)
+        columns = {f.name: getattr(self, f.name) for f in fields(self)}
         changed: dict[str, Any] = {
-            f.name: getattr(self, f.name)[index]
-            for f in fields(self)
-            if isinstance(getattr(self, f.name), np.ndarray)
+            name: one[index] for name, one in columns.items() if isinstance(one, np.ndarray)
         }
         return replace(
             self,

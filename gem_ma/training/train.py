@@ -339,6 +339,11 @@ def open_parts(
         from gem_ma.training.loop.remote import RemotePlayers  # most trainings have no workers
 
         players = RemotePlayers(config, worlds, policies, learned, teams.pool)
+    ahead = Ahead.of(config)
+    state = TrainingState(learners, critics, states, attendants, ahead, point.root, teams.play)
+    forks = cost(settings)
+    size = teams.play.size
+    notes = [forks] * (forks is not None) + [f"{size} processes train as one"] * (size > 1)
     return Parts(
         config=config,
         settings=settings,
@@ -354,19 +359,11 @@ def open_parts(
         league=league,
         averages=averages,
         attendants=attendants,
-        state=TrainingState(
-            learners, critics, states, attendants, Ahead.of(config), point.root, teams.play
-        ),
+        state=state,
         checkpoint=point.checkpoint,
         summary=point.summary,
-        notes=[*point.notes, *paces(policies), *_notes(settings, teams.play)],
+        notes=[*point.notes, *paces(policies), *notes],
     )
-
-
-def _notes(settings: TrainSettings, team: Team) -> list[str]:
-    forks = cost(settings)
-    notes = [forks] if forks is not None else []
-    return [*notes, f"{team.size} processes train as one"] if team.size > 1 else notes
 
 
 def open_learner(

@@ -14,7 +14,6 @@ from gem_ma.training.learner.losses import (
     Clip,
     cispo,
     clipped,
-    entropy,
     k3,
     token_weights,
     truncated_weight,
@@ -86,18 +85,6 @@ def test_the_mean_of_k3_is_the_divergence_of_two_distributions(seed: int) -> Non
     assert expected == pytest.approx(float((p * (p / q).log()).sum()), abs=1e-12)
     assert (k3(p.log(), q.log()) >= 0).all()
     assert float(k3(p.log(), p.log()).abs().max()) == 0.0
-
-
-def test_entropy_of_uniform_is_log_of_its_size_and_banned_ids_count_nothing() -> None:
-    scores = torch.tensor(
-        [[0.0, 0.0, 0.0, 0.0], [0.0, 0.0, -math.inf, -math.inf], [50.0, 0.0, -math.inf, 0.0]],
-        requires_grad=True,
-    )
-    value = entropy(scores.log_softmax(-1))
-    assert value.tolist() == pytest.approx([math.log(4), math.log(2), 0.0], abs=1e-6)
-    value.sum().backward()
-    assert scores.grad is not None
-    assert bool(torch.isfinite(scores.grad).all())
 
 
 # -- ratios of whole turns and episodes ----------------------------------------------------------

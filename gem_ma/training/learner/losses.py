@@ -401,19 +401,6 @@ def surrogate(name: str) -> Surrogate:
     return SURROGATES[name]
 
 
-def token_pull(
-    new: Array,
-    old: Array,
-    advantage: Array,
-    weight: Array,
-    clip: Clip,
-    objective: Surrogate = clipped,
-) -> Pull:
-    """The loss with a ratio per token, of weight [n] each (`token_weights`)."""
-    gain, cut = objective(Slope.of(new), old, advantage, clip)
-    return Pull(-gain.slope * weight, -float((gain.value * weight).sum()), cut)
-
-
 def pull(
     new: Array,
     old: Array,
@@ -431,7 +418,9 @@ def pull(
     clip = Clip.of(how)
     objective = surrogate(how.surrogate)
     if how.ratio == "token":
-        return token_pull(new, old, worth, tokens.weights(how, longest), clip, objective)
+        weight = tokens.weights(how, longest)
+        gain, cut = objective(Slope.of(new), old, worth, clip)
+        return Pull(-gain.slope * weight, -float((gain.value * weight).sum()), cut)
     return unit_pull(new, old, worth, tokens.turn, tokens.part, how.ratio, clip, objective)
 
 
@@ -455,9 +444,3 @@ def k2(sampled_from: Any, other: Any) -> Any:
 
 
 DIVERGENCES: dict[str, Callable[[Any, Any], Any]] = {"k3": k3, "k2": k2}
-
-
-def entropy(logprobs: Any) -> Any:
-    """Entropy [n] in nats of distributions given as log-probabilities [n, V]; -inf (an id that
-    is never sampled) counts 0."""
-    return -(logprobs.exp() * logprobs.clamp(min=-1e30)).sum(-1)

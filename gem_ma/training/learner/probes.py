@@ -307,11 +307,8 @@ def _scored(
         with learner.holding(learner.before):
             old = learner.scorer.score_again(pairs) or now
         steps = [then - values for then, values in zip(old, now, strict=True)]
-    return (
-        [one[len(one) - len(ids) :] for one, (_, ids) in zip(scores, pairs, strict=True)],
-        noise,
-        steps,
-    )
+    ends = [one[len(one) - len(ids) :] for one, (_, ids) in zip(scores, pairs, strict=True)]
+    return ends, noise, steps
 
 
 def _looked(prompts: Sequence[Sequence[int]]) -> list[int]:

@@ -103,19 +103,6 @@ class TableReference:
         return logprobs
 
 
-OF_ADAM = ("betas", "eps")
-
-
-def check_table_keys(policy: str, optimizer: str, settings: LossSettings) -> None:
-    """Raises ConfigError for a key that would change nothing."""
-    for key in OF_ADAM if optimizer == "sgd" else ():
-        if getattr(settings, key) != LossSettings.model_fields[key].default:
-            raise ConfigError(
-                f"train.loss.{key}: is of Adam, and policy {policy!r} learns by sgd; set"
-                f" policies.{policy}.optimizer=adam, or remove it"
-            )
-
-
 class TableState(NamedTuple):
     """Everything that a resume needs, by view, as JSON files of a checkpoint; floats survive bit
     for bit. See `TableLearner`."""
@@ -229,9 +216,14 @@ class TableLearner(TableReference):
         return TableCritic()
 
     def bound(self, settings: LossSettings) -> None:
-        """A table has no passes whose memory could be bounded. Raises ConfigError for keys that it
-        cannot follow."""
-        check_table_keys(self.policy, self.engine.optimizer, settings)
+        """A table has no passes whose memory could be bounded. Raises ConfigError for a key that
+        would change nothing."""
+        for key in ("betas", "eps") if self.engine.optimizer == "sgd" else ():
+            if getattr(settings, key) != LossSettings.model_fields[key].default:
+                raise ConfigError(
+                    f"train.loss.{key}: is of Adam, and policy {self.policy!r} learns by sgd; set"
+                    f" policies.{self.policy}.optimizer=adam, or remove it"
+                )
 
     def update(
         self,

@@ -249,11 +249,8 @@ class TorchLearner(Trained):
         self.probe_with(made.rows)
         every = Tokens.of(made.rows)
         self.tokens = len(every.turn)
-        self.finite(
-            np.isfinite(every.advantage) & np.isfinite(every.logprob),
-            "an advantage or a sampled log-probability",
-            made.rows,
-        )
+        good = np.isfinite(every.advantage) & np.isfinite(every.logprob)
+        self.finite(good, "an advantage or a sampled log-probability", made.rows)
         # ahead: a holder of the base's lock may wait for that of a copy on it
         paired = settings.surrogate in PAIRED
         anchor = self._taught(made.rows) if settings.kl or paired else None
@@ -377,11 +374,8 @@ class TorchLearner(Trained):
             seen.append(measured)
         mean = np.mean(seen, axis=0)
         names = ("loss", "entropy", "kl", "clip_fraction", "grad_norm", "kl_reference")[: len(mean)]
-        return {
-            **dict(zip(names, map(float, mean), strict=True)),
-            "optimizer_steps": float(len(seen)),
-            "stopped": float(stopped),
-        }, old
+        told = dict(zip(names, map(float, mean), strict=True))
+        return {**told, "optimizer_steps": float(len(seen)), "stopped": float(stopped)}, old
 
     def _before(self, chosen: Sequence[Row]) -> NDArray[np.float64]:
         old = self.scorer.logprobs(chosen)

@@ -292,19 +292,14 @@ class Taught(Attendant):
 
     def nothing(self) -> dict[str, str]:
         """Policy -> why it learned nothing, for those that did not."""
-        return {
-            name: f"policy {name!r} learned nothing: {self._why(name, count)}"
-            for name, count in self.counts.items()
-            if not count["moved"]
-        }
+        still = {name: count for name, count in self.counts.items() if not count["moved"]}
+        told = {name: self._why(name, count) for name, count in still.items()}
+        return {name: f"policy {name!r} learned nothing: {why}" for name, why in told.items()}
 
     def speechless(self) -> list[str]:
         """A line for each policy that was to learn and had no token to learn from so far."""
-        return [
-            line
-            for name, line in self.nothing().items()
-            if self.counts[name]["steps"] and not self.counts[name]["tokens"]
-        ]
+        asked = {name for name, n in self.counts.items() if n["steps"] and not n["tokens"]}
+        return [line for name, line in self.nothing().items() if name in asked]
 
     def _why(self, policy: str, count: Counter[str]) -> str:
         # the causes in the order in which one hides the next

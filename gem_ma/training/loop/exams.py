@@ -229,11 +229,8 @@ def effects_of(
     by_policy: dict[str, float] = {}
     for name in policies:
         # under `direct` a recorded view is what the model saw; another behaviour rewrites it
-        agents = [
-            agent
-            for agent, seat in config.agents.items()
-            if seat.policy == name and seat.behaviour == "direct" and not seat.memory
-        ]
+        seats = {agent: seat for agent, seat in config.agents.items() if seat.policy == name}
+        agents = [a for a, seat in seats.items() if seat.behaviour == "direct" and not seat.memory]
         strategy = _strategy(name, policies, learners) if agents else None
         if strategy is None:
             continue

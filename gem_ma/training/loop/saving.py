@@ -75,18 +75,12 @@ def begun_parts(
     """The folder into which all processes have written what lies in parts, on its way into a
     checkpoint; None where nothing does, or no record is kept. All call it. `root`: the run folder,
     which all see."""
-    divided = {
-        name: learner
-        for name, learner in learners.items()
-        if isinstance(learner, Shards) and learner.group is not None
-    }
+    shared = {name: one for name, one in learners.items() if isinstance(one, Shards)}
+    divided = {name: one for name, one in shared.items() if one.group is not None}
     if root is None or not divided:
         return None
-    tensors = {
-        f"{name}/{key}": tensor
-        for name, learner in divided.items()
-        for key, tensor in learner.tensors().items()
-    }
+    parts = {name: learner.tensors().items() for name, learner in divided.items()}
+    tensors = {f"{name}/{key}": tensor for name, part in parts.items() for key, tensor in part}
     made = begin_checkpoint(root / "checkpoints", step) if team.first else None
     # JSON: the path travels as text, and nobody writes before the folder is there
     begun = Path(team.agree(str(made)))

@@ -251,11 +251,7 @@ def still_here(
         game = replay(scenario, task, cut.seed, cut.turns, cut.calls, cut.forks)
         gone[index] = game.left - game.cut.keys()
         game.close()  # a scenario may hold files or processes
-    return {
-        (index, agent): value
-        for (index, agent), value in tails.items()
-        if agent not in gone.get(index, ())
-    }
+    return {(n, a): value for (n, a), value in tails.items() if a not in gone.get(n, ())}
 
 
 # An episode that was played with weights too old to learn from is left out as a whole: dropping

@@ -44,11 +44,10 @@ class Mixture:
         unreadable answers."""
         asked = [(decision.agent, decision.view, decision.legal) for decision in self.decisions]
         # a language model is asked for all decisions in one pass; one pass each would be hours
-        chances = (
-            strategy.many(asked)
-            if isinstance(strategy, TokenStrategy)
-            else [[float(p) for p in strategy(*one)] for one in asked]
-        )
+        if isinstance(strategy, TokenStrategy):
+            chances = strategy.many(asked)
+        else:
+            chances = [[float(p) for p in strategy(*one)] for one in asked]
         reach: list[float] = []
         self.size += 1
         for place, decision in enumerate(self.decisions):

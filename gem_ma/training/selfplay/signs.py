@@ -183,9 +183,6 @@ def private_effect(
                         group[view] = [chance / (sum(chances) or 1.0) for chance in chances]
                         seen += 1
                 view = (*view, Message(turn.action.text, agent, turn.action.tool_calls))
-    spreads = [
-        max(max(column) - min(column) for column in zip(*views.values(), strict=True))
-        for views in groups.values()
-        if len(views) > 1
-    ]
-    return max(spreads) if spreads else None
+    pairs = [views.values() for views in groups.values() if len(views) > 1]
+    columns = [column for views in pairs for column in zip(*views, strict=True)]
+    return max((max(column) - min(column) for column in columns), default=None)
