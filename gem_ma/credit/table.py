@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.kernel.types import Image, Malformed, Message, ToolCall, Turn, spoken
+from gem_ma.kernel.types import Image, Message, ToolCall, Turn, spoken
 
 
 def view_digest(episode: Episode, agent: str, before: Turn | None = None) -> str:
@@ -46,15 +46,14 @@ def _digest(digest: hashlib.blake2b, messages: Iterable[Message]) -> None:
         # separators that no text holds, so that "ab" + "c" is not "a" + "bc"
         digest.update(f"{message.sender}\0{message.text}\1".encode())
         for call in message.tool_calls:  # without its id, which servers draw
-            text = call.text if isinstance(call, Malformed) else _spelled(call)
+            if isinstance(call, ToolCall):
+                text = f"{call.name} {json.dumps(call.arguments, sort_keys=True, default=str)}"
+            else:
+                text = call.text
             digest.update(f"{text}\2".encode())
         for part in message.content if not isinstance(message.content, str) else ():
             if isinstance(part, Image):
                 digest.update(f"{part.digest}\3".encode())
-
-
-def _spelled(call: ToolCall) -> str:
-    return f"{call.name} {json.dumps(call.arguments, sort_keys=True, default=str)}"
 
 
 # Columns that may form a group.

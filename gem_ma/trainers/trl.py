@@ -4,7 +4,6 @@ each turn.
 `examples/with_trl.py` is a whole script: rollouts = Rollouts(CONFIG), and a `TurnTrainer` with
 `rollout_func=rollouts`, `reward_funcs=rollouts.total` and `train_dataset=rollouts.dataset(COUNT)`.
 
-Scenario, seats, credit and estimator are those of the config; model, loss and optimiser are TRL's.
 A prompt of the data set names a start and an agent, and TRL repeats it `num_generations` times:
 these plays are a group. TRL takes one row a prompt. Written for TRL 1.16.
 """

@@ -6,10 +6,9 @@ agents of a config.
     GemTaskset, GemEnv = environment("my.yaml", returns="episode")
     __all__ = ["GemEnv", "GemTaskset"]
 
-A role holds a conversation of text with the model that verifiers serves. Tools are offered in it as
-text, and its calls are read out of its answers. Everybody else plays along as in any run. A trace
-has one reward, so what the config pays by turn is summed; the turns stand in `trace.info`. Written
-for verifiers 0.4.
+A role holds a conversation of text with the model that verifiers serves; tools are offered in it as
+text. A trace has one reward, so what the config pays by turn is summed; the turns stand in
+`trace.info`. Written for verifiers 0.4.
 """
 
 from __future__ import annotations

@@ -9,11 +9,10 @@ return for each turn.
 
 and `algorithm.adv_estimator=gem_ma_rebn`.
 
-Scenario, seats and credit are those of the config; model, loss and optimiser are verl's. Each seat
-of the learned policy is an output of its own, which the trainer of `trainer.use_v1` takes. verl
-puts the reward of a row on its last token and gives the seats of a play one advantage; here each
-turn's share lies on the turn's last token, and the estimator reads it from there. Written for verl
-0.9.
+Each seat of the learned policy is an output of its own, which the trainer of `trainer.use_v1`
+takes. verl puts the reward of a row on its last token and gives the seats of a play one advantage;
+here each turn's share lies on the turn's last token, and the estimator reads it from there. Written
+for verl 0.9.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ class Tracking:
             return
         now = None
         for row in self._folder.metrics():
-            row_step = _step(row)
+            row_step = row["step"] if isinstance(row.get("step"), int) else 0
             if now is not None and row_step != now and now in timings:
                 # timings come after the rows of their step, as they did when it ran
                 self._tell(timings[now], now)
@@ -189,7 +189,11 @@ class Tracking:
         self._tell(row, step)
 
     def _open(self, path: Path, times: Mapping[int, float]) -> None:
-        delivered = _read(path / "tracking.json")
+        delivered: Any = {}
+        with contextlib.suppress(OSError):  # a StoreError is one
+            delivered = read_json(path / "tracking.json", path)
+        if not isinstance(delivered, dict):
+            delivered = {}
         self._id = str(delivered.get("id") or uuid.uuid4().hex[:12])
         for name, options in self._chosen.items():
             try:
@@ -248,19 +252,6 @@ class Tracking:
         # not synced: a lost note costs a tracker some rows twice, a sync each row a disk access
         with contextlib.suppress(OSError):
             replace_file(path / "tracking.json", note, path, synced=False)
-
-
-def _step(row: Mapping[str, Any]) -> int:
-    step = row.get("step", 0)
-    return step if isinstance(step, int) else 0
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        delivered = read_json(path, path.parent)
-    except OSError:  # a StoreError is one
-        return {}
-    return delivered if isinstance(delivered, dict) else {}
 
 
 @contextlib.contextmanager

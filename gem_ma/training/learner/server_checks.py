@@ -1,8 +1,6 @@
 """The parity check of a publish at a server: does the sampling client say what the training client
-says, on tokens that are sampled now?
-
-The statistic is that of `gem_ma.training.learner.parity`. Its unit, what rounding does at this
-server, is measured at the first check, when both have the weights of a new adapter.
+says, on tokens that are sampled now? The unit of `gem_ma.training.learner.parity`, what rounding
+does at this server, is measured at the first check, when both have the weights of a new adapter.
 """
 
 from __future__ import annotations
@@ -210,7 +208,12 @@ def measured(rise: Rise, length: int, where: str) -> Scale:
     ratios = np.abs([longer, crowded]) / unit
     if not np.isfinite(ratios).all() or not (ratios > 0).all():
         raise ConfigError(f"{where}: a plain step of the server moves nothing; it cannot be used")
-    errors = {way: np.abs(np.log(ratios) - np.log(_expected(way, length))).max() for way in WAYS}
+    errors = {}
+    for way in WAYS:
+        # how far the token moves in the other two batches, as a share of its move in the first
+        others = [divisor(way, lengths[0], lengths) for lengths in (long, beside)]
+        expected = divisor(way, length, short) / np.array(others)
+        errors[way] = np.abs(np.log(ratios) - np.log(expected)).max()
     best = min(errors, key=lambda way: errors[way])
     if errors[best] > NEAR:
         raise ConfigError(
@@ -220,13 +223,6 @@ def measured(rise: Rise, length: int, where: str) -> Scale:
         )
     clipped = rise(short, -rate, 1e-6)
     return Scale(best, bool(abs(clipped) < CLIPPED * unit))
-
-
-def _expected(way: str, length: int) -> NDArray[np.float64]:
-    """How far the token moves in the other two batches, as a share of its move in the first."""
-    alone = divisor(way, 2 * length, (2 * length,))
-    beside = divisor(way, length, (length, 2 * length))
-    return divisor(way, length, (length,)) / np.array([alone, beside])
 
 
 def _rate(rise: Rise, short: Sequence[int], where: str) -> float:

@@ -360,7 +360,9 @@ class TorchLearner(Trained):
                 if ahead:
                     # now, while the weights are those of before the update
                     places = np.concatenate([cuts[n] for n in ahead])
-                    old[places] = self._before([all_rows[n] for n in ahead])
+                    held = [all_rows[n] for n in ahead]
+                    old[places] = self.scorer.logprobs(held)
+                    self.finite(np.isfinite(old[places]), "a log-probability", held)
             tokens = np.concatenate([cuts[n] for n in chosen])
             before = old[tokens]
             anchored = anchor[tokens] if anchor is not None else None
@@ -376,11 +378,6 @@ class TorchLearner(Trained):
         names = ("loss", "entropy", "kl", "clip_fraction", "grad_norm", "kl_reference")[: len(mean)]
         told = dict(zip(names, map(float, mean), strict=True))
         return {**told, "optimizer_steps": float(len(seen)), "stopped": float(stopped)}, old
-
-    def _before(self, chosen: Sequence[Row]) -> NDArray[np.float64]:
-        old = self.scorer.logprobs(chosen)
-        self.finite(np.isfinite(old), "a log-probability", chosen)
-        return old
 
     def _minibatch(
         self,

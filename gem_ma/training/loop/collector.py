@@ -1,12 +1,9 @@
-"""Collects the episodes of a step: which plans are played, against whom, what is played again in
-the place of a start that teaches nothing, which branches are added, and which steps may be played
-ahead.
+"""Collects the episodes of a step: plays, refills, branches, and what may be played ahead. All is a
+function of (config, step, episodes).
 
 Dynamic sampling (`train.refill`; DAPO, arXiv 2503.14476, section 3.2): a start teaches where the
 estimator of some policy that learns now gives a turn of it an advantage other than 0. One that does
-not is set aside and another start is played in its place, so that a step learns from as many starts
-as ever. What is set aside stays in the record. Everything is a function of (config, step,
-episodes).
+not is set aside and another start is played in its place. What is set aside stays in the record.
 """
 
 from __future__ import annotations

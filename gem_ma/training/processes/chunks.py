@@ -19,7 +19,6 @@ from gem_ma.driver.rollout import Plan
 from gem_ma.kernel import errors
 from gem_ma.kernel.episode import Episode, Limits, Seat
 from gem_ma.kernel.errors import EngineError
-from gem_ma.kernel.scenario import Scenario
 from gem_ma.record.codec import dump_episode, load_episode
 from gem_ma.record.shapes import shown_in, with_bytes
 from gem_ma.runs.worlds import World, Worlds
@@ -128,9 +127,13 @@ class WorkerPool:
 def order_of(plan: Plan, worlds: Worlds) -> dict[str, Any]:
     """A plan as JSON values. Raises EngineError for a scenario that is none of these worlds."""
     branch = plan.branch
+    found = (n for n, world in enumerate(_scenarios(worlds)) if world.scenario is plan.scenario)
+    if (index := next(found, None)) is None:
+        what = "no world of this config, so no other process knows it"
+        raise EngineError(f"{plan.scenario.id}: {what}")
     return {
         "world": plan.world,
-        "scenario": _index_of(plan.scenario, worlds),
+        "scenario": index,
         "cast": {agent: asdict(seat) for agent, seat in plan.cast.items()},
         "task": plan.task,
         "seed": plan.seed,
@@ -167,13 +170,6 @@ def plan_of(order: Mapping[str, Any], worlds: Worlds) -> Plan:
 def _scenarios(worlds: Worlds) -> list[World]:
     # a world may be examined on other tasks than it is played on, as another object
     return [*worlds.played, *worlds.examined]
-
-
-def _index_of(scenario: Scenario, worlds: Worlds) -> int:
-    for index, world in enumerate(_scenarios(worlds)):
-        if world.scenario is scenario:
-            return index
-    raise EngineError(f"{scenario.id}: no world of this config, so no other process knows it")
 
 
 Report = dict[str, Any]

@@ -7,8 +7,7 @@ rivals, and the draw decides who sits there: `latest` the present weights, `unif
 policy. All draws are functions of (run.seed, step, start, recorded games), so a resumed run meets
 the same opponents.
 
-A step first draws `pool.loaded` snapshots, and every start picks one of them. So the memory is
-bounded, and over the steps each member still gets its share.
+A step first draws `pool.loaded` snapshots, and every start picks one of them, which bounds memory.
 """
 
 from __future__ import annotations

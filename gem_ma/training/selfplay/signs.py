@@ -69,9 +69,8 @@ def health(
 
 
 def _unreadable(turn: Turn) -> bool:
-    return (turn.legal is not None and turn.action.parsed is None) or any(
-        isinstance(call, Malformed) for call in turn.action.tool_calls
-    )
+    malformed = any(isinstance(call, Malformed) for call in turn.action.tool_calls)
+    return malformed or (turn.legal is not None and turn.action.parsed is None)
 
 
 def _sampled(episodes: Sequence[Episode], policy: str) -> list[tuple[Turn, Reply]]:
