@@ -343,7 +343,8 @@ def open_parts(
     state = TrainingState(learners, critics, states, attendants, ahead, point.root, teams.play)
     forks = cost(settings)
     size = teams.play.size
-    notes = [forks] * (forks is not None) + [f"{size} processes train as one"] * (size > 1)
+    notes = [forks] if forks is not None else []
+    notes += [f"{size} processes train as one"] * (size > 1)
     return Parts(
         config=config,
         settings=settings,
