@@ -298,29 +298,17 @@ def open_parts(
     check_processes(config, teams.play.size, policies)
     teams.play.led = bool(served(settings, policies))  # one process knows what was published
     learners = open_learners(settings, policies, teams.learn)
-    # not of all that could have one: a critic is a second model in memory
-    critics = {
-        name: open_critic(learners[name])
-        for name in settings.policies
-        if estimator(settings_of(settings, name).estimator.name).critic
-    }
+    critics = _critics(settings, learners)
     point = resume_point(config, settings, folder, teams.play)
     writes = teams.play.first or point.root is None  # without a folder each has a pool of its own
     league = League(config, settings, policies, point.root, worlds=worlds, writes=writes)
     averages = Averages(worlds, learners)
     # of the estimators; `Updates` and `TrainingState` share these dicts, so a resume fills both
     states: dict[str, dict[str, float]] = {name: {} for name in settings.policies}
-    learned = settings.policies
-    # they learn from cut episodes as if nothing had followed
-    blind = [
-        name
-        for name in learned
-        if name not in critics and settings_of(settings, name).credit.truncated == "zero"
-    ]
     # `Beginning` first: its exam is that of before. Saving and resuming go through this list.
     attendants: list[Attendant] = [
-        Beginning(policies, learned),
-        Taught(config, learned, without_critic=blind),
+        Beginning(policies, settings.policies),
+        Taught(config, settings.policies, without_critic=_blind(settings, critics)),
         averages,
         Guard(settings, worlds, learners, policies),
         league,
@@ -330,21 +318,11 @@ def open_parts(
     curriculum = Curriculum(chosen, config, worlds) if chosen is not None else None
     attendants += [curriculum] if curriculum is not None else []
     if settings.checkpoints.best is not None:
-        best = {name: policies[name] for name in learned}
+        best = {name: policies[name] for name in settings.policies}
         attendants.append(Best(settings.checkpoints.best, best, folder))
-    players: Players = LocalPlayers(
-        config, policies, learned, members=league.opened, team=teams.play
-    )
-    if teams.pool is not None:
-        from gem_ma.training.loop.remote import RemotePlayers  # most trainings have no workers
-
-        players = RemotePlayers(config, worlds, policies, learned, teams.pool)
+    players = _players(config, worlds, policies, league, teams)
     ahead = Ahead.of(config)
     state = TrainingState(learners, critics, states, attendants, ahead, point.root, teams.play)
-    forks = cost(settings)
-    size = teams.play.size
-    notes = [forks] if forks is not None else []
-    notes += [f"{size} processes train as one"] * (size > 1)
     return Parts(
         config=config,
         settings=settings,
@@ -363,8 +341,44 @@ def open_parts(
         state=state,
         checkpoint=point.checkpoint,
         summary=point.summary,
-        notes=[*point.notes, *paces(policies), *notes],
+        notes=[*point.notes, *paces(policies), *_notes(settings, teams.play.size)],
     )
+
+
+def _critics(settings: TrainSettings, learners: Mapping[str, Learner]) -> dict[str, Critic]:
+    # not of all that could have one: a critic is a second model in memory
+    return {
+        name: open_critic(learners[name])
+        for name in settings.policies
+        if estimator(settings_of(settings, name).estimator.name).critic
+    }
+
+
+def _blind(settings: TrainSettings, critics: Mapping[str, Critic]) -> list[str]:
+    """The policies that learn from cut episodes as if nothing had followed."""
+    bare = [name for name in settings.policies if name not in critics]
+    return [name for name in bare if settings_of(settings, name).credit.truncated == "zero"]
+
+
+def _players(
+    config: Config,
+    worlds: Worlds,
+    policies: Mapping[str, Policy],
+    league: League,
+    teams: Teams,
+) -> Players:
+    learned = config.train.policies if config.train is not None else []
+    if teams.pool is None:
+        return LocalPlayers(config, policies, learned, members=league.opened, team=teams.play)
+    from gem_ma.training.loop.remote import RemotePlayers  # most trainings have no workers
+
+    return RemotePlayers(config, worlds, policies, learned, teams.pool)
+
+
+def _notes(settings: TrainSettings, processes: int) -> list[str]:
+    forks = cost(settings)
+    notes = [forks] if forks is not None else []
+    return [*notes, f"{processes} processes train as one"] if processes > 1 else notes
 
 
 def open_learner(

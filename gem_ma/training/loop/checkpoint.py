@@ -95,8 +95,8 @@ def write_checkpoint(
         name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
         for name, data in files.items()
     }
-    parts = names(begun, root) if begun is not None else ()
-    listing |= {name: _entry(begun / name, root) for name in parts if begun is not None}
+    if begun is not None:
+        listing |= {name: _entry(begun / name, root) for name in names(begun, root)}
     with oserror(target):
         make_folder(folder, root)
         for stale in names(folder, root):
@@ -114,11 +114,8 @@ def write_checkpoint(
             for name, data in files.items():
                 write_new(temporary / name, data, root)
             # last: after a kill in between, a folder without DONE is not a checkpoint
-            write_new(
-                temporary / "DONE",
-                json.dumps({"schema": SCHEMA, "step": step, "files": listing}, indent=1).encode(),
-                root,
-            )
+            done = {"schema": SCHEMA, "step": step, "files": listing}
+            write_new(temporary / "DONE", json.dumps(done, indent=1).encode(), root)
             sync_folder(temporary)
             if is_folder(target, root):
                 _put_aside(target, root)
