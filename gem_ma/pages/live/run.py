@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from gem_ma import credit
 from gem_ma.config.settings import Config
-from gem_ma.credit.estimators import estimate
-from gem_ma.credit.estimators.registry import estimator
+from gem_ma.credit.estimators import estimate, estimator
 from gem_ma.credit.table import TurnTable
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
