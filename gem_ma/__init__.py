@@ -157,7 +157,7 @@ _MOVED = {
             ("config", "runs.worlds", "shares"),
             ("config", "system.options", "options"),
             ("engines", "engines.base", "opening"),
-            ("engines.local", "engines.local.adapters", "adapter_routing"),
+            ("engines.local", "engines.local.adapters", "adapter_folder adapter_routing"),
             ("engines.local", "engines.local.chat", "rendering"),
             ("engines.local", "engines.local.sampling", "constrained"),
             ("engines.local", "engines.local.transformers", "vision"),

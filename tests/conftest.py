@@ -142,7 +142,7 @@ def leaves_no_trace() -> Iterator[None]:
     before = _surroundings()
     with same_places():
         yield
-    if full_weights := sys.modules.get("gem_ma.engines.vllm.full_weights"):
+    if full_weights := sys.modules.get("gem_ma.engines.vllm.server"):
         # an engine that a test left behind still owns its address, which the system gives again
         full_weights._OWNERS.clear()
     after = _surroundings()

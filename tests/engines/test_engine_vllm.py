@@ -500,7 +500,7 @@ def test_tokens_of_requests_are_counted_against_the_budget(fake: Fake, kuhn_mode
 def adapter(kuhn_model: Path, tmp_path: Path) -> Path:
     import torch
 
-    from gem_ma.engines.local.adapter_folder import write_adapter
+    from gem_ma.engines.local.adapters import write_adapter
     from gem_ma.engines.vllm.engine import lora_note
 
     name = "model.layers.0.self_attn.q_proj"

@@ -21,7 +21,7 @@ from gem_ma.engines.api import faults as http_faults
 from gem_ma.engines.api.openai import OpenAI
 from gem_ma.engines.base import Policy
 from gem_ma.engines.local.transformers import Transformers
-from gem_ma.engines.vllm import replica as replica_module
+from gem_ma.engines.vllm import replicas as replica_module
 from gem_ma.engines.vllm.backend import apart
 from gem_ma.engines.vllm.engine import VLLM
 from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError

@@ -72,7 +72,6 @@ ALLOWED: dict[str, dict[str, str]] = {
         "read_text": "templates of the package",
         "open": "a file that the user names, and that is new",
     },
-    "gem_ma/engines/vllm/replica.py": {"open": "a server"},
     "gem_ma/engines/vllm/replicas.py": {"open": "servers"},
     "gem_ma/runs/export/writing.py": dict.fromkeys(
         ("mkdir", "open", "os.replace", "rmtree", "write_bytes", "write_text"),
@@ -108,7 +107,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "tempfile.mkstemp": "the same",
     },
     "gem_ma/cli/terminal.py": {"open": "/dev/null"},
-    "gem_ma/engines/local/adapter_folder.py": dict.fromkeys(
+    "gem_ma/engines/local/adapters.py": dict.fromkeys(
         ("mkdir", "write_bytes", "write_text"), SAVED
     ),
     "gem_ma/engines/local/loading.py": {

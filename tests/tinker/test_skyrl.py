@@ -22,7 +22,7 @@ from gem_ma.cli.main import main  # noqa: E402
 from gem_ma.config.learning import LossSettings  # noqa: E402
 from gem_ma.driver.rollout import Plan  # noqa: E402
 from gem_ma.engines.base import Policy, open_engine  # noqa: E402
-from gem_ma.engines.local.adapter_folder import write_adapter  # noqa: E402
+from gem_ma.engines.local.adapters import write_adapter  # noqa: E402
 from gem_ma.engines.local.transformers import Transformers  # noqa: E402
 from gem_ma.engines.local.vocabulary import Vocabulary  # noqa: E402
 from gem_ma.engines.tinker.engine import Tinker  # noqa: E402

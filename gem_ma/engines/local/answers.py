@@ -14,8 +14,16 @@ from dataclasses import replace
 from functools import partial
 from itertools import dropwhile, takewhile
 
-from gem_ma.engines.local.chat_template import MANY, ChatTemplate, Piece, Way, Writer, in_tags
-from gem_ma.engines.local.template_slots import Mark, Shape
+from gem_ma.engines.local.chat_template import (
+    MANY,
+    ChatTemplate,
+    Mark,
+    Piece,
+    Shape,
+    Way,
+    Writer,
+    in_tags,
+)
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.parsing import FORMATS
 from gem_ma.kernel.parsing.json_calls import MARKED, PYTHON_TAG, TOOL_CALLS

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gem_ma.engines.local.adapter_folder import base_of, is_adapter
+from gem_ma.engines.local.adapters import base_of, is_adapter
 from gem_ma.engines.local.loading import first_line, needed
 from gem_ma.engines.local.settings import LoraSettings, lora_settings
 from gem_ma.kernel.errors import ConfigError, DataError

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 from weakref import finalize
 
-from gem_ma.engines.local.adapter_folder import seed_of
-from gem_ma.engines.local.adapters import require_peft
+from gem_ma.engines.local.adapters import require_peft, seed_of
 from gem_ma.engines.local.answering import Stream, answered, check_published, check_sampling
 from gem_ma.engines.local.binding import Binding, check_constrain
 from gem_ma.engines.local.chat import Chat, ChatOptions

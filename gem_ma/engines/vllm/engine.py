@@ -28,17 +28,19 @@ import threading
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
 from gem_ma.engines.api.budget import Budget, Price
 from gem_ma.engines.api.endpoint import EACH, Endpoint, single
-from gem_ma.engines.local.adapter_folder import write_adapter
+from gem_ma.engines.local.adapters import write_adapter
 from gem_ma.engines.local.answering import Served, check_published, said
 from gem_ma.engines.local.chat import Chat, ChatOptions
 from gem_ma.engines.local.loading import read_json, tokenizer_of
+from gem_ma.engines.local.model_folder import origin_of
+from gem_ma.engines.local.settings import check_parity, lora_settings
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.local.vocabulary import Vocabulary, end_ids_of, head_rows
 from gem_ma.engines.vllm.backend import (
@@ -54,20 +56,87 @@ from gem_ma.engines.vllm.backend import (
 from gem_ma.engines.vllm.process import Process
 from gem_ma.engines.vllm.replicas import Replicas
 from gem_ma.engines.vllm.server import Server
-from gem_ma.engines.vllm.settings import (
-    WHOLE,
-    Publishing,
-    Serving,
-    base_and_lora,
-    check,
-    rank_and_alpha,
-    route_of,
-)
 from gem_ma.engines.vllm.transfer import NO_PARTS, Transfer
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Message, Reply, Request, Sampling, Usage
 from gem_ma.registry import load
 from gem_ma.system.options import flat
+
+Lora = dict[str, Any] | str | None  # settings of a new adapter, the folder of one, or none
+ROUTES = ("adapter", "full", "nccl")  # see `gem_ma.engines.vllm.engine`
+WHOLE = ("full", "nccl")  # those of all weights
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What vLLM serves. `served_model`: the model's name at the server, None = the only one.
+    `allow_http`: a key and all texts may travel unencrypted to another machine. `engine`:
+    `AsyncEngineArgs` of a vLLM that is started in this process. `dtype`: what vLLM computes in,
+    and the learner."""
+
+    served_model: str | None = None
+    allow_http: bool = False
+    engine: dict[str, Any] | None = None
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, slots=True)
+class Publishing:
+    """How the weights of a learner come to vLLM. `lora` trains an adapter, or is the folder of one.
+    `route`: see the module; by default as `lora` says. `adapters`: a folder that this process and
+    the server both see, by default a temporary one. `parity`: nats that vLLM and the learner may
+    differ in, in the mean over tokens; by default measured. `device`: of the learner."""
+
+    lora: Lora = None
+    route: str | None = None
+    adapters: str | None = None
+    parity: float | None = None
+    device: str = "cpu"
+
+
+def check(serving: Serving, publishing: Publishing, where: str) -> None:
+    """Raises ConfigError for a value out of its choice or range."""
+    if serving.dtype not in BOUNDS:
+        raise ConfigError(f"{where}: dtype is one of {', '.join(BOUNDS)}; got {serving.dtype!r}")
+    check_parity(publishing.parity, where)
+    route = publishing.route
+    if route is not None and route not in ROUTES:
+        raise ConfigError(f"{where}: route is one of {', '.join(ROUTES)}; got {route!r}")
+
+
+def route_of(publishing: Publishing, lora: Lora, where: str, here: bool) -> str:
+    """How weights are published. Raises ConfigError where that does not fit the adapter, or a
+    vLLM in this process (`here`)."""
+    route = publishing.route or ("full" if lora is None else "adapter")
+    if (route in WHOLE) == (lora is not None):
+        remedy = (
+            "needs lora: {rank: 8}" if lora is None else "publishes all weights; leave lora out"
+        )
+        raise ConfigError(f"{where}: route {route} {remedy}")
+    if route == "nccl" and here:
+        raise ConfigError(
+            f"{where}: route: nccl sends weights to a server; set base_url, or route: full"
+        )
+    return route
+
+
+def base_and_lora(name: str, lora: Lora, policy: str) -> tuple[str, Lora]:
+    """(folder of the base model, adapter) behind the name of a model, which may be an adapter on
+    one. Raises ConfigError."""
+    origin = origin_of(name, lora, policy)
+    # Settings stay as they are written: the learner's engine reads them again.
+    adapter = lora if origin.adapter is None else str(origin.adapter)
+    return str(origin.folder), adapter
+
+
+def rank_and_alpha(lora: dict[str, Any] | str, policy: str) -> tuple[int, float]:
+    """Of an adapter that will be made, or of one that lies in a folder."""
+    if isinstance(lora, str):
+        config = read_json(lora, "adapter_config.json", f"policies.{policy}.lora")
+        return int(config.get("r", 0)), float(config.get("lora_alpha", 0))
+    settings = lora_settings(lora, policy)
+    return settings.rank, settings.alpha
+
 
 # nats that two servers may be apart on the same draws (`backend.apart`): some ten times what their
 # kernels round by, and far below what other weights do
@@ -177,8 +246,8 @@ class VLLM(Served):
         *,
         policy: str = "",
         endpoint: Endpoint = Endpoint(concurrency=64),  # noqa: B008  (frozen)
-        serving: Serving = Serving(),  # noqa: B008  (frozen)
-        publishing: Publishing = Publishing(),  # noqa: B008  (frozen)
+        serving: Serving = Serving(),
+        publishing: Publishing = Publishing(),
         chat: ChatOptions = ChatOptions(),  # noqa: B008  (frozen)
         price: dict[str, Any] | Price | None = None,
         budget: Budget | None = None,

@@ -3,7 +3,7 @@ both see. vLLM's trainer side broadcasts; here is the order of what the servers 
 
 Every server is paused, takes part in one transfer, drops what it has cached, gets the name of the
 weights, and goes on. The name is given last, so a server that stopped in the middle has the old
-one and is found out (`full_weights`). Each that answers goes on: none is left paused.
+one and is found out (`FullWeights`). Each that answers goes on: none is left paused.
 
 The group of a transfer is made anew where other servers are there than before, and after every
 fault, since vLLM can use it no more.
