@@ -3,13 +3,11 @@ engine of docs/engines.md trains."""
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from pathlib import Path
 
 import pytest
-from typing_extensions import get_protocol_members
 
 from gem_ma import registry
 from gem_ma.cli.main import main
@@ -19,8 +17,6 @@ from gem_ma.engines.capabilities import CAPABILITIES, Remembers, declared
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.training.loop import roles as of_learners
-from gem_ma.training.loop.roles import Learner
 from gem_ma.training.train import open_critic, open_learner
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,38 +59,6 @@ def test_the_page_and_the_command_tell_the_same_table(capsys) -> None:
 def test_an_engine_can_what_its_class_declares(engine: object) -> None:
     can = tuple(each.__name__ for each in CAPABILITIES if isinstance(engine, each))
     assert can == declared(type(engine))
-
-
-@pytest.mark.long
-def test_nobody_looks_for_a_capability_by_the_name_of_a_method() -> None:
-    protocols = [*CAPABILITIES, Learner]
-    home = of_learners.__name__
-    protocols += [
-        each
-        for each in vars(of_learners).values()
-        if isinstance(each, type) and each.__module__ == home
-    ]
-    members = {name for each in protocols for name in vars(each) if not name.startswith("_")}
-    members |= {"trainable", "trained", "silence_fails", "config_defaults", "seeded", "shares"}
-    members -= {"state"}  # a scenario may have one, and the views ask for it
-    asked = []
-    for path in (ROOT / "gem_ma").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Name)
-                and node.func.id in ("hasattr", "getattr")
-                and isinstance(node.args[1], ast.Constant)
-                and node.args[1].value in members
-            ):
-                asked.append(f"{path.relative_to(ROOT)}:{node.lineno}: {node.args[1].value}")
-    assert asked == []
-
-
-def test_every_capability_is_small_and_says_who_asks() -> None:
-    for capability in CAPABILITIES:
-        assert 1 <= len(get_protocol_members(capability)) <= 4
-        assert "\n    Asked " in capability.__doc__
 
 
 def test_a_class_without_one_of_the_methods_has_not_the_capability() -> None:

@@ -473,21 +473,6 @@ def test_a_thought_that_the_prompt_opens_is_cut_kept_and_closed_by_a_demonstrati
     assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(prompts))
 
 
-def test_a_lone_surrogate_anywhere_is_replaced(chat: Chat) -> None:
-    odd = "\ud800 x"
-    messages = (
-        Message.system(odd),
-        Message(odd),
-        Message("", ME, (ToolCall("c", "look", {odd: odd}),)),
-        Message.tool("c", odd),
-        Message(odd, OTHER),
-    )
-    tool = Tool(
-        "look", odd, {"type": "object", "properties": {odd: {"type": "string", "description": odd}}}
-    )
-    assert "? x" in chat.tokenizer.decode(chat.render(ME, messages, (tool,)))
-
-
 def test_a_control_token_that_only_the_vocabulary_marks_as_such_is_one(
     byte_model: Path, tmp_path: Path
 ) -> None:

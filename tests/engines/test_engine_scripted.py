@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from gem_ma.engines.base import Engine, open_engine
-from gem_ma.engines.capabilities import Trains, declares
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Malformed, Message, Reply, Request, Tool, ToolCall
@@ -123,7 +122,3 @@ def test_what_is_no_text_is_an_engine_error() -> None:
 
 def test_lone_surrogates_are_replaced() -> None:
     assert ask(Scripted.of(["a\ud800"])).text == "a?"
-
-
-def test_it_is_not_trainable() -> None:
-    assert not declares(Scripted, Trains)

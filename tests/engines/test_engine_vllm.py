@@ -30,7 +30,6 @@ from gem_ma.kernel.errors import (
     ModelNotFound,
 )
 from gem_ma.kernel.types import Message, Reply, Request, Sampling
-from gem_ma.registry import load
 from tests.fault_server import Answer, Asked, FaultServer, drop, raw, status
 
 
@@ -629,10 +628,6 @@ def test_policies_share_one_vllm_in_process_until_all_weights_of_one_are_to_chan
     one.unshare()
     asyncio.run(one.open())
     assert one.core is not shared and other.core is shared
-
-
-def test_the_engine_is_found_by_its_name() -> None:
-    assert load("engines", "vllm") is VLLM
 
 
 def test_unpublished_weights_are_not_sampled_from(fake: Fake, kuhn_model: Path) -> None:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -277,10 +276,3 @@ def test_the_very_version_is_fetched_and_nothing_is_installed(
 def test_options_that_do_not_go_together(arguments: list[str], reason: str, tmp_path: Path) -> None:
     done = run(tmp_path / "model", *arguments)
     assert done.exit_code == 2 and reason in done.output and not (tmp_path / "model").exists()
-
-
-def test_the_table_names_a_wheel_and_a_digest() -> None:
-    for package in PACKAGED.values():
-        assert len(package.sha256) == 64 and replace(package, version="2").wheel.endswith(
-            "-2-py3-none-any.whl"
-        )

@@ -1,4 +1,4 @@
-"""A chat template runs in jinja's sandbox, with a bound of size and a clock that stands still."""
+"""A chat template runs in jinja's sandbox, with a bound of size."""
 
 from __future__ import annotations
 
@@ -64,8 +64,3 @@ def test_a_template_reaches_nothing_beyond_the_sandbox(tokenizer: Any, source: s
         assert "\n" not in str(error)
     else:  # jinja shows what is out of reach as nothing
         assert "class" not in str(shown) and "function" not in str(shown)
-
-
-def test_the_clock_of_a_template_stands_still(tokenizer: Any) -> None:
-    template = template_of(tokenizer, "{{ strftime_now('%d %b %Y') }}")
-    assert "26 Jul 2024" in str(template.pieces("a", [Message("hello", "b")]))

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gem_ma.engines.local.decoding import Decoder
-from gem_ma.engines.local.transformers import Transformers, Vision
 from gem_ma.engines.local.vocabulary import Vocabulary, end_ids
-from gem_ma.engines.vllm.engine import VLLM
 from gem_ma.kernel.errors import DataError
 
 WORDS = 10  # ids with a token; the head has more rows
@@ -85,9 +81,3 @@ def test_text_ends_before_the_end_token_and_the_first_stop_string(
     ids: tuple[int, ...], stop: tuple[str, ...], text: str
 ) -> None:
     assert Vocabulary.of(chat(), WORDS).cut(ids, stop) == text
-
-
-@pytest.mark.parametrize("engine", [Decoder, Transformers, Vision, VLLM])
-def test_constructors_take_eight_parameters_at_most(engine: Any) -> None:
-    written = inspect.unwrap(engine.__init__)
-    assert len(inspect.signature(written).parameters) - 1 <= 8
