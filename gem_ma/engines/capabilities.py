@@ -206,22 +206,9 @@ class Settles(Protocol):
     def pace(self) -> str: ...
 
 
-CAPABILITIES: tuple[type, ...] = (  # in the order in which they are listed
-    Batches,
-    Streams,
-    Mixes,
-    Remembers,
-    Weighs,
-    Trains,
-    Divides,
-    Pins,
-    Carries,
-    Exact,
-    Priced,
-    Reachable,
-    Configured,
-    Findable,
-    Settles,
+# in the order in which they are listed
+CAPABILITIES: tuple[type, ...] = tuple(
+    each for each in list(vars().values()) if isinstance(each, type) and Protocol in each.__bases__
 )
 
 

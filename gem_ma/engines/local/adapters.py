@@ -512,7 +512,7 @@ class Adapters:
 
     def save(self, key: str, path: str | Path, base: str, drawn: int = 0) -> None:
         """Writes an adapter folder. `base`: a model folder, or a name on the hub. `drawn`: the
-        policy's seed where the weights of the base were drawn from it, see `untrained`."""
+        policy's seed where the weights of the base were drawn from it, see `loading.draw`."""
         folder = Path(path)
         settings = {
             **self.configs[key].to_dict(),

@@ -74,11 +74,8 @@ ATTENTION = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_at
 @dataclass(frozen=True, slots=True)
 class How:
     """How weights are loaded, besides from where. `device_map` is accelerate's; without one, all
-    goes to `device` (`auto`: a GPU if there is one).
-
-    `drawn`: the seed that the weights are drawn from, in place of those of the folder; see
-    `gem_ma.engines.local.loading`.
-    """
+    goes to `device` (`auto`: a GPU if there is one). `drawn`: the seed that the weights are drawn
+    from (`draw`), in place of those of the folder."""
 
     dtype: str = "float32"
     device: str = "cpu"

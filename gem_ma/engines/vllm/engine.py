@@ -63,7 +63,7 @@ from gem_ma.registry import load
 from gem_ma.system.options import flat
 
 Lora = dict[str, Any] | str | None  # settings of a new adapter, the folder of one, or none
-ROUTES = ("adapter", "full", "nccl")  # see `gem_ma.engines.vllm.engine`
+ROUTES = ("adapter", "full", "nccl")
 WHOLE = ("full", "nccl")  # those of all weights
 
 

@@ -237,7 +237,7 @@ _log = logging.getLogger("gem_ma")
 class Replicas:
     """Servers with the same model, as one backend. `wall_s`: how long a request waits where none of
     them is there; `tries`: how often it is passed on where it alone fails. `bound`: nats that they
-    may be apart, see `replica`."""
+    may be apart."""
 
     def __init__(
         self,
