@@ -571,10 +571,6 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"base_url": None, "served_model": "x"},
         "served_model is the name of a model at a server",
     ),
-    "options of its own": (
-        {"base_url": None, "engine": {"logprobs_mode": "raw_logprobs"}},
-        "engine may not hold 'logprobs_mode'",
-    ),
     "address": ({"base_url": "127.0.0.1:8000"}, "base_url is an address such as"),
 }
 

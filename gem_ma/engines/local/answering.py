@@ -10,12 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from gem_ma.engines.local.binding import Binding
 from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.decoding import Decoder
-from gem_ma.engines.local.sampling import Draw, Source
+from gem_ma.engines.local.sampling import Draw
 from gem_ma.engines.local.sight import images_of
 from gem_ma.engines.local.vocabulary import Vocabulary
 from gem_ma.kernel.errors import ConfigError, EngineError
@@ -24,27 +23,11 @@ from gem_ma.kernel.types import Reply, Request, Usage
 STRETCH_S = 20.0  # for which one stream takes requests
 
 
-class Answering(Protocol):
-    """A policy as it is asked here; `Transformers` is one."""
-
-    policy: str
-    version: int
-    unpublished: bool
-    kv_tokens: int | None
-    chat: Chat
-    vocabulary: Vocabulary
-    binding: Binding
-    decoder: Decoder
-
-    @property
-    def source(self) -> Source: ...
-
-
 class Asked(NamedTuple):
     """A request with its place among the answers, the policy that is asked, and its prompt."""
 
     place: int
-    engine: Any  # an Answering; each policy is a key of dicts, too
+    engine: Any  # a Transformers
     request: Request
     prompt: tuple[int, ...]
 
@@ -53,7 +36,7 @@ Pull = Callable[[], Sequence[tuple[Any, Request]]]
 Give = Callable[[int, Reply | Exception], None]
 
 
-def answered(asked: Sequence[tuple[Answering, Request]]) -> list[Reply | Exception]:
+def answered(asked: Sequence[tuple[Any, Request]]) -> list[Reply | Exception]:
     """The answers, in the order of the requests. What fails is the error of its asker."""
     answers: list[Reply | Exception] = [Reply() for _ in asked]
     sound: list[Asked] = []
@@ -136,7 +119,7 @@ class Served:
         return None if self.price is None else self.price.of_usage(Usage(prompt, completion))
 
 
-def check_published(engine: Answering | Served) -> None:
+def check_published(engine: Any) -> None:
     """Raises EngineError where new weights would be sampled under the number of an old version."""
     if engine.unpublished:
         raise EngineError(
@@ -175,7 +158,7 @@ def check_sampling(request: Request) -> None:
             )
 
 
-def _begun(place: int, engine: Answering, request: Request) -> tuple[Asked, Draw]:
+def _begun(place: int, engine: Any, request: Request) -> tuple[Asked, Draw]:
     check_published(engine)
     check_sampling(request)
     row = Asked(place, engine, request, engine.chat.prompt(request))
