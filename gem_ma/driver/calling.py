@@ -149,10 +149,9 @@ def _wake(loop: asyncio.AbstractEventLoop, came: asyncio.Event) -> None:
 
 async def run_calls(game: Game, timeout_s: float | None) -> None:
     """Runs the calls that the scenario waits for, off the loop and with a time limit."""
-    loop = asyncio.get_running_loop()
     while game.waiting:
         came = asyncio.Event()
-        outside = Outside(game.waiting, partial(_wake, loop, came))
+        outside = Outside(game.waiting, partial(_wake, asyncio.get_running_loop(), came))
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):

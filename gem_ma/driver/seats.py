@@ -21,6 +21,7 @@ from gem_ma.driver.behaviour import (
     is_privileged,
     no_policy,
     seat,
+    waits,
 )
 from gem_ma.driver.limits import Cut, bounded_reply, drawn_otherwise
 from gem_ma.driver.memory import SUMMARY, Memory, Remembering
@@ -134,6 +135,7 @@ class Seats:
         self.cast: dict[str, Seat] = {}
         self.players: dict[str, Behaviour] = {}
         self.rngs: dict[str, random.Random] = {}
+        self._waiting: set[str] = set()  # agents whose behaviour may wait for something
         self._turns = dict.fromkeys(agents, 0)  # that each agent has ended
         # of the running turn, by order of request
         self._replies: dict[str, list[Reply | None]] = {agent: [] for agent in agents}
@@ -145,6 +147,8 @@ class Seats:
         self._stop: ConfigError | EndpointError | BudgetError | None = None
         for agent, taken in cast.items():
             factory = behaviours.get(agent) or as_factory(taken.behaviour)
+            if waits(factory):
+                self._waiting.add(agent)
             sample = self._sample_of(agent, taken, policies)
             rng = random.Random(f"{id_[0]}/{id_[1]}/{first}/{agent}")
             self.rngs[agent] = rng
@@ -174,29 +178,21 @@ class Seats:
 
     async def act(self, game: Game) -> tuple[dict[str, Action | str], dict[str, tuple[Reply, ...]]]:
         """Awaits all pending agents together and gives their actions and model calls."""
-        asked = {
-            agent: Asked(
+        asked = {}
+        for agent, pending in game.pending.items():
+            turns = game.turns if self.cast[agent].privileged else ()
+            asked[agent] = Asked(
                 game.new(agent),
                 game.transcript(agent),
                 pending.legal,
                 pending.tools,
                 game.step,
-                game.turns if self.cast[agent].privileged else (),
+                turns,
             )
-            for agent, pending in game.pending.items()
-        }
-        for agent in asked:
             # a new list: late replies to requests abandoned in an earlier turn go nowhere
             self._replies[agent] = []
         try:
-            if len(asked) == 1:
-                # no task for the common case: it would cost more than all else of the turn
-                [(agent, alone)] = asked.items()
-                actions = {agent: await self._act(agent, alone)}
-            else:
-                actions = await together(
-                    {agent: self._act(agent, request) for agent, request in asked.items()}
-                )
+            actions = await self._actions(asked)
         except Exception:
             if self._cut is None and self._stop is None:
                 raise
@@ -210,6 +206,14 @@ class Seats:
             # a request that was abandoned has a place and no reply
             replies[agent] = tuple(reply for reply in self._replies[agent] if reply is not None)
         return actions, replies
+
+    async def _actions(self, asked: Mapping[str, Asked]) -> dict[str, Action | str]:
+        """What each comes to, in the order of the Ask. A task costs more than all else of a turn,
+        so one alone has none, and neither has a behaviour that never waits."""
+        if len(asked) == 1 or self._waiting.isdisjoint(asked):
+            return {agent: await self._act(agent, request) for agent, request in asked.items()}
+        acts = {agent: self._act(agent, request) for agent, request in asked.items()}
+        return await together(acts)
 
     async def repeat(self, agent: str, asked: Asked, replies: tuple[Reply, ...]) -> Action | str:
         """Lets an agent act once more on the replies of a recorded turn."""

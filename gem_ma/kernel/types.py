@@ -222,6 +222,7 @@ class Tool:
 
 
 @quick
+@quick
 @dataclass(frozen=True, slots=True)
 class Action:
     """What an agent did at a decision point. `parsed` = the legal string recognised in `text`, or
@@ -306,6 +307,7 @@ def spoken(agent: str, action: Action) -> Message:
     return Message(action.text, agent, action.tool_calls)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What a behaviour gets when its agent must act.

@@ -172,6 +172,9 @@ def read(action: Action | str, asked: Pending, max_said: int | None = MAX_SAID) 
         raise ActionError(f"an action is a str or an Action; got {type(action).__name__}")
     if not isinstance(action.text, str) or not isinstance(action.tool_calls, (tuple, list)):
         raise ActionError(f"an Action has a text and a tuple of tool calls; got {action!r}")
+    is_plain = action.parsed == action.text and not action.tool_calls and not action.cut
+    if is_plain and (exact := asked.exact(action.text)) is not None:
+        return exact  # as bots write it, and as an environment has read it already
     # cut first: parsing is linear in the text, and a text may be as long as its author likes
     text, calls, cut = bounded(action.text, action.tool_calls, max_said)
     text = clean(text)
