@@ -40,7 +40,8 @@ class ChatAEC(Projection, pettingzoo.AECEnv[str, dict[str, Any], "str | Action |
         self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
         self.terminations = dict.fromkeys(self.agents, False)
         self.truncations = dict.fromkeys(self.agents, False)
-        self.infos = {agent: self._session.info(agent) for agent in self.agents}
+        self.infos = self._session.infos(self.agents)
+        self._paid: dict[str, float] = {}  # what the last decision point paid
         self._actions: dict[str, Action] = {}
         # a field of PettingZoo's own: it would send the next step to an agent of the last episode
         self._skip_agent_selection = None
@@ -92,7 +93,9 @@ class ChatAEC(Projection, pettingzoo.AECEnv[str, dict[str, Any], "str | Action |
             ) from error
         # who acts has been told what it got until now
         self._cumulative_rewards[agent] = 0.0
-        self._clear_rewards()
+        if self._paid:
+            self._clear_rewards()
+            self._paid = {}
         # PettingZoo's order is fixed at reset; ours is that of the Ask
         for other in asked:
             if other not in actions:
@@ -103,17 +106,22 @@ class ChatAEC(Projection, pettingzoo.AECEnv[str, dict[str, Any], "str | Action |
         self._publish(game)
 
     def _publish(self, game: Game) -> None:
+        """Tells those whom the step concerns: most of 64 agents were neither paid nor asked."""
         session = self._session
-        paid = self._session.rewards()
-        for agent in self.agents:
-            self.rewards[agent] = paid.get(agent, 0.0)
-            self._cumulative_rewards[agent] += self.rewards[agent]
-            self.terminations[agent] = session.terminated(agent)
-            self.truncations[agent] = session.truncated(agent)
-            self.infos[agent] = session.info(agent)
+        rewards = self.rewards
+        self._paid = session.rewards()
+        for agent, paid in self._paid.items():
+            if agent in rewards:
+                rewards[agent] = paid
+                self._cumulative_rewards[agent] += paid
+        self.infos = session.infos(self.agents)
         self.agent_selection = next(iter(game.pending), self.agent_selection)
-        # agents that leave step with None before anybody acts again
-        self._deads_step_first()
+        if session.any_over:
+            over, cut = session.over(self.agents)
+            self.terminations.update(over)
+            self.truncations.update(cut)
+            # agents that leave step with None before anybody acts again
+            self._deads_step_first()
         if self.render_mode == "human":
             session.render()
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from gem_ma.kernel.types import RESERVED_SENDERS, Content, Image, Malformed, Message, ToolCall
@@ -79,21 +79,89 @@ class Messages(tuple[dict[str, str], ...]):
         return Messages, (list(self),)  # who gets a copy shares nothing
 
 
+_LATER = object()  # stands for a value until somebody looks
+
+
+class ByAgent(dict[str, Any]):
+    """Values by agent, each made when it is first looked at: of 64 agents mostly one acts, and
+    nobody looks at what the others are told. To whoever reads it, a plain dict.
+
+    >>> asked = []
+    >>> told = ByAgent(("a", "b"), lambda agent: asked.append(agent) or agent.upper())
+    >>> told["b"], asked, dict(told), told == {"a": "A", "b": "B"}
+    ('B', ['b'], {'a': 'A', 'b': 'B'}, True)
+    """
+
+    def __init__(self, agents: Iterable[str], make: Callable[[str], Any]) -> None:
+        super().__init__(dict.fromkeys(agents, _LATER))
+        self._make = make
+
+    def __getitem__(self, agent: str) -> Any:
+        value = super().__getitem__(agent)
+        if value is _LATER:
+            value = self._make(agent)
+            self[agent] = value
+        return value
+
+    # defined, so that `dict(...)` and `**` read by key: a dict's own would copy what is not made
+    def __iter__(self) -> Iterator[str]:
+        return super().__iter__()
+
+    def get(self, agent: str, default: Any = None) -> Any:
+        try:
+            return self[agent]
+        except KeyError:
+            return default
+
+    def items(self) -> Any:
+        return dict(self).items()
+
+    def values(self) -> Any:
+        return dict(self).values()
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self)
+
+    def pop(self, agent: str, *default: Any) -> Any:
+        value = self.get(agent, *default)
+        super().pop(agent, *default)
+        return value
+
+    def __eq__(self, other: object) -> bool:
+        return dict(self) == other
+
+    def __or__(self, other: Any) -> Any:
+        return dict(self) | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | dict(self)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+    __hash__ = None
+
+
 def encode(message: Message, observer: str) -> dict[str, str]:
-    """The message as `observer` sees it, all strings."""
+    """The message as `observer` sees it, all strings. Who did not send it sees what all others
+    see."""
     sender = message.sender
     content = message.content
+    name = "" if sender == observer or sender in RESERVED_SENDERS else sender
     # a text that looks like parts is written as parts, so that reading it back is sure
-    plain = isinstance(content, str) and not content.startswith(_PARTS)
+    if isinstance(content, str) and not content.startswith(_PARTS):
+        text = content
+    else:
+        text = json.dumps(_parts(content), ensure_ascii=False)
+    calls = [_call(call) for call in message.tool_calls]
     return {
         "role": message.role(observer),
-        "name": "" if sender == observer or sender in RESERVED_SENDERS else sender,
-        "content": content if plain else json.dumps(_parts(content), ensure_ascii=False),  # type: ignore[dict-item]
-        "tool_calls": (
-            json.dumps([_call(call) for call in message.tool_calls], ensure_ascii=False)
-            if message.tool_calls
-            else ""
-        ),
+        "name": name,
+        "content": text,
+        "tool_calls": json.dumps(calls, ensure_ascii=False) if calls else "",
         "tool_call_id": message.call_id,
     }
 

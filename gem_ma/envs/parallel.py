@@ -44,9 +44,7 @@ class ChatParallel(Projection, pettingzoo.ParallelEnv[str, dict[str, Any], "str 
         self.agents = list(self.possible_agents)
         if self.render_mode == "human":
             session.render()
-        return {agent: session.observe(agent) for agent in self.agents}, {
-            agent: session.info(agent) for agent in self.agents
-        }
+        return session.observations(self.agents), session.infos(self.agents)
 
     def step(self, actions: Mapping[str, str | Action | None]) -> StepValues:
         """Takes the actions of the active agents out of `actions`; five dicts keyed by the agents
@@ -84,16 +82,17 @@ class ChatParallel(Projection, pettingzoo.ParallelEnv[str, dict[str, Any], "str 
             )
         session.commit({agent: actions[agent] for agent in game.pending})  # type: ignore[misc]
         # the dicts hold those who were there before the step: it is their last word
-        paid = session.rewards()
         alive = self.agents
-        over = {agent: session.terminated(agent) for agent in alive}
-        cut = {agent: session.truncated(agent) for agent in alive}
-        self.agents = [agent for agent in alive if not (over[agent] or cut[agent])]
+        paid = session.rewards()
+        rewards = {agent: paid.get(agent, 0.0) for agent in alive}
+        over = dict.fromkeys(alive, False)
+        cut = over.copy()
+        if session.any_over:
+            over, cut = session.over(alive)
+            self.agents = [agent for agent in alive if not (over[agent] or cut[agent])]
         if self.render_mode == "human":
             session.render()
-        observations = {agent: session.observe(agent) for agent in alive}
-        infos = {agent: session.info(agent) for agent in alive}
-        return observations, {agent: paid.get(agent, 0.0) for agent in alive}, over, cut, infos
+        return session.observations(alive), rewards, over, cut, session.infos(alive)
 
 
 def parallel_env(

@@ -13,11 +13,11 @@ import random
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gem_ma.envs.observation import Messages, encode
+from gem_ma.envs.observation import ByAgent, Messages, encode
 from gem_ma.kernel.effect_values import Pending
 from gem_ma.kernel.episode import End, Limits
 from gem_ma.kernel.errors import ActionError, ConfigError, ScenarioError
@@ -26,6 +26,7 @@ from gem_ma.kernel.types import Action, Tool
 from gem_ma.registry import as_scenario, task_of
 
 RENDER_MODES = ["human", "ansi"]
+FEW = 4  # agents that are told at once; of more, those who look
 # the last ones reorder letters
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
@@ -111,6 +112,8 @@ class Session:
         self._printed = 0
         self.turns, self.illegal = dict.fromkeys(self.agents, 0), dict.fromkeys(self.agents, False)
         self._encoded: dict[str, list[dict[str, str]]] = {agent: [] for agent in self.agents}
+        # by message, as those see it who did not say it; None where each has one hearer
+        self._heard: dict[int, dict[str, str]] | None = {} if len(self.agents) > 2 else None
         self._started = time.monotonic()
         try:
             self.game = Game(self.scenario, task, seed, defer_calls=self._defer)
@@ -222,36 +225,99 @@ class Session:
     # -- what agents see --------------------------------------------------------------------------
 
     def observe(self, agent: str) -> dict[str, Any]:
-        """The agent's whole transcript. A turn encodes what is new; each observation copies what
-        is looked at, so who keeps or edits one harms no other."""
+        """The agent's whole transcript. A turn encodes what is new, once for all who hear it."""
         game = self._game()
-        encoded = self._encoded[agent]
-        for message in game.since(agent, len(encoded)):
-            encoded.append(encode(message, agent))
-        return {"messages": Messages(encoded)}
+        view = self._encoded[agent]
+        if self._heard is None:
+            for message in game.since(agent, len(view)):
+                view.append(encode(message, agent))
+        else:
+            _encode_new(game, agent, view, self._heard)
+        return {"messages": Messages(view)}
+
+    def observations(self, agents: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """What each of these agents has seen until now, whenever it is looked at."""
+        if len(agents) <= FEW:
+            observe = self.observe
+            return {agent: observe(agent) for agent in agents}
+        # of this play, also where somebody looks after the next reset
+        game = self._game()
+        encoded = self._encoded
+        heard = self._heard or {}
+        lengths = game.lengths(agents)
+
+        def observation(agent: str) -> dict[str, Any]:
+            _encode_new(game, agent, encoded[agent], heard)
+            return {"messages": Messages(encoded[agent][: lengths[agent]])}
+
+        return ByAgent(agents, observation)
 
     def info(self, agent: str) -> dict[str, Any]:
         """The plain facts of reference: who must act, what is legal, where the play stands."""
+        return self.infos((agent,))[agent]
+
+    def infos(self, agents: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """The facts of each of these agents as of now, whenever they are looked at."""
         game = self._game()
         pending = game.pending
-        asked: Pending | None = pending.get(agent)
+        step = game.step
+        active = tuple(pending)
+        turns = self.turns
+        illegal = self.illegal
+        facts = self._facts
+        is_over = self.end is not None or game.over or game.left
+        if is_over or len(agents) <= FEW:
+            told = {
+                agent: facts(pending.get(agent), active, step, turns[agent], illegal[agent])
+                for agent in agents
+            }
+            for agent in agents if is_over else ():
+                told[agent] |= self._stop(agent)
+            return told
+        # those who look later are told how it was
+        turns = turns.copy()
+        illegal = illegal.copy()
+        return ByAgent(
+            agents,
+            lambda agent: facts(pending.get(agent), active, step, turns[agent], illegal[agent]),
+        )
+
+    def _facts(
+        self, asked: Pending | None, active: tuple[str, ...], step: int, turn: int, illegal: bool
+    ) -> dict[str, Any]:
         info: dict[str, Any] = {
-            "active_agents": tuple(pending),
+            "active_agents": active,
             "active": asked is not None,
-            "step": game.step,
-            "turn": self.turns[agent],
-            "illegal": self.illegal[agent],
+            "step": step,
+            "turn": turn,
+            "illegal": illegal,
         }
         if asked is not None:
             if asked.legal is not None:
                 info["action_mask"] = asked.legal
             if asked.tools:
                 info["tools"] = self._tools(asked.tools)
-        if self.end is not None or agent in game.left:
-            # who has left ended then, also where a limit cut the others later
-            end = End.TERMINATED if self.terminated(agent) else self.end
-            info["stop"] = (End.TRUNCATED if agent in game.cut else end or End.TERMINATED).value
         return info
+
+    @property
+    def any_over(self) -> bool:
+        """Whether the part of some agent has ended."""
+        game = self._game()
+        return bool(self.end is not None or game.over or game.left)
+
+    def _stop(self, agent: str) -> dict[str, str]:
+        """How the agent's part ended; {} while it goes on."""
+        game = self._game()
+        if self.end is None and agent not in game.left:
+            return {}
+        # who has left ended then, also where a limit cut the others later
+        end = End.TERMINATED if self.terminated(agent) else self.end
+        return {"stop": (End.TRUNCATED if agent in game.cut else end or End.TERMINATED).value}
+
+    def over(self, agents: Sequence[str]) -> tuple[dict[str, bool], dict[str, bool]]:
+        """(terminated, truncated) by agent."""
+        terminated = {agent: self.terminated(agent) for agent in agents}
+        return terminated, {agent: self.truncated(agent) for agent in agents}
 
     def terminated(self, agent: str) -> bool:
         """The agent's part ended by the rules."""
@@ -317,6 +383,21 @@ class Session:
                 )
                 entry = next(entries, None)
         return [*lines, f"ended: {self.end.value}"] if self.end is not None else lines
+
+
+def _encode_new(
+    game: Game, agent: str, view: list[dict[str, str]], heard: dict[int, dict[str, str]]
+) -> None:
+    """Adds to an agent's encoded view what it lacks; `heard` has each message as all see it who
+    did not say it, by its id: a game keeps its messages, so no two of a play have one."""
+    for message in game.since(agent, len(view)):
+        if message.sender == agent:
+            view.append(encode(message, agent))
+            continue
+        line = heard.get(id(message))
+        if line is None:
+            line = heard[id(message)] = encode(message, agent)
+        view.append(line)
 
 
 def _printable(text: str) -> str:

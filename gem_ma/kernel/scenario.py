@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -173,6 +173,11 @@ class Game:
     def since(self, agent: str, place: int) -> list[Message]:
         """The agent's transcript from this place on."""
         return self._transcript(agent)[place:]
+
+    def lengths(self, agents: Iterable[str]) -> dict[str, int]:
+        """How many messages each of these transcripts has."""
+        messages = self._views.messages
+        return {agent: len(messages[agent]) for agent in agents}
 
     def new(self, agent: str) -> tuple[Message, ...]:
         """What the agent was shown since its own last turn."""
