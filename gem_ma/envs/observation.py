@@ -88,7 +88,7 @@ class ByAgent(dict[str, Any]):
 
     >>> asked = []
     >>> told = ByAgent(("a", "b"), lambda agent: asked.append(agent) or agent.upper())
-    >>> told["b"], asked, dict(told), told == {"a": "A", "b": "B"}
+    >>> told["b"], list(asked), dict(told), told == {"a": "A", "b": "B"}
     ('B', ['b'], {'a': 'A', 'b': 'B'}, True)
     """
 
