@@ -33,8 +33,8 @@ from gem_ma import Ask, Scenario
 from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.api.openai import OpenAI
-from gem_ma.engines.api.reply import decode, read
 from gem_ma.engines.base import Engine, Policy
+from gem_ma.engines.endpoint.reply import decode, read
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.types import Reply, Request
 from gem_ma.runs.store import RunFolder

@@ -107,6 +107,18 @@ _MOVED = {
         f"{room}.{name}": f"gem_ma.{home}.{name}"
         for room, home, names in (
             (
+                "engines.api",
+                "engines.endpoint",
+                "budget client endpoint envelope faults hiding remote reply sentences stream"
+                " streamed_calls tries",
+            ),
+            (
+                "engines.local",
+                "engines.models",
+                "adapter_folder answers chat chat_template loading model_folder settings sight"
+                " vocabulary",
+            ),
+            (
                 "scenarios.retail",
                 "scenarios.service_desk.retail.store",
                 "fixed schemas source specs store tasks tau2 tau2_calls"
@@ -157,12 +169,12 @@ _MOVED = {
             ("config", "runs.worlds", "shares"),
             ("config", "system.options", "options"),
             ("engines", "engines.base", "opening"),
-            ("engines.local", "engines.local.adapters", "adapter_folder adapter_routing"),
-            ("engines.local", "engines.local.chat", "rendering"),
+            ("engines.local", "engines.local.adapters", "adapter_routing"),
+            ("engines.local", "engines.models.chat", "rendering"),
             ("engines.local", "engines.local.sampling", "constrained"),
             ("engines.local", "engines.local.transformers", "vision"),
-            ("engines.local", "engines.local.settings", "adapter_settings"),
-            ("engines.local", "engines.local.sight", "images"),
+            ("engines.local", "engines.models.settings", "adapter_settings"),
+            ("engines.local", "engines.models.sight", "images"),
             ("engines.local", "engines.local.tiny", "tiny_tokenizer tiny_vision"),
             ("engines.vllm", "engines.vllm.backend", "probing"),
             ("estimators", "credit.estimators.moving", "shaping"),

@@ -221,3 +221,15 @@ def test_every_room_has_a_floor() -> None:
 def test_a_forbidden_import_is_named_in_one_line(file: str, source: str, fault: str) -> None:
     home = file.removeprefix("gem_ma/").split("/")[0]
     assert f"{file}: {home} may not import {fault}" in faults(file, source)
+
+
+def test_no_engine_imports_another() -> None:
+    shared = {"endpoint", "models"}
+    rooms = {path.parent.name for path in (ROOT / "gem_ma" / "engines").glob("*/__init__.py")}
+    assert shared < rooms
+    for path in (ROOT / "gem_ma" / "engines").glob("*/*.py"):
+        home = path.parent.name
+        parts = [name.split(".") for name in imports(path.read_text("utf-8"))]
+        others = {part[2] for part in parts if part[:2] == ["gem_ma", "engines"] and len(part) > 2}
+        allowed = {home, "endpoint", "models"} if home not in shared else {home}
+        assert others & rooms <= allowed, path

@@ -92,7 +92,7 @@ def command(
     """
     # trainings that have ended are only read, which needs no torch
     if language_model and not all(map(_finished, _subsets("transformers", out, seed)[1].values())):
-        from gem_ma.engines.local.loading import import_stack
+        from gem_ma.engines.models.loading import import_stack
 
         import_stack()  # a missing extra is told before anything is played
     retail, section = _retail(out, tasks, seed, quiet)

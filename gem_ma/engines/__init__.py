@@ -1,6 +1,9 @@
 """Engines: how a policy samples. Engine name -> "module:Class"; heavy imports happen in the
 constructor, never here.
 
+A folder holds one engine, or several that share all they have, and imports no other's. What several
+need lies in `endpoint` (who asks a server) and in `models` (who has a model's folder).
+
 Decisions: docs/decisions.md#engines
 """
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from gem_ma.config.playing import PolicySettings
 from gem_ma.config.settings import Config
-from gem_ma.engines.api.budget import Price
 from gem_ma.engines.capabilities import Priced, Weighs, declares
+from gem_ma.engines.endpoint.budget import Price
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.types import Usage
 from gem_ma.registry import known, load

@@ -14,9 +14,9 @@ from typing import Any
 
 from gem_ma.config.loading import Loaded
 from gem_ma.config.settings import Config
-from gem_ma.engines.api.budget import Budget
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Weighs
+from gem_ma.engines.endpoint.budget import Budget
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.runs.plans import open_policies, try_seats
 from gem_ma.runs.store import RunFolder

@@ -25,8 +25,8 @@ from gem_ma.config.sources import located
 from gem_ma.driver.behaviour import as_factory, needs_policy, no_policy, seat
 from gem_ma.driver.memory import summarist
 from gem_ma.driver.rollout import Plan
-from gem_ma.engines.api.budget import Budget
 from gem_ma.engines.base import Engine, Policy, open_engine, stable_seed
+from gem_ma.engines.endpoint.budget import Budget
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.scenario import Scenario

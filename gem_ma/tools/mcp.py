@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gem_ma.engines.api.endpoint import Endpoint
-from gem_ma.engines.api.hiding import Secret
+from gem_ma.engines.endpoint.endpoint import Endpoint
+from gem_ma.engines.endpoint.hiding import Secret
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.parsing import clean
 from gem_ma.kernel.types import Tool

@@ -16,10 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
-from gem_ma.engines.api.client import Client
-from gem_ma.engines.api.endpoint import Endpoint
-from gem_ma.engines.api.faults import Fault
-from gem_ma.engines.api.hiding import Secret
+from gem_ma.engines.endpoint.client import Client
+from gem_ma.engines.endpoint.endpoint import Endpoint
+from gem_ma.engines.endpoint.faults import Fault
+from gem_ma.engines.endpoint.hiding import Secret
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.parsing import clean
 from gem_ma.system.env_file import NO_SECRET

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from gem_ma.engines.local.loading import first_line, import_stack, quiet
+from gem_ma.engines.models.loading import first_line, import_stack, quiet
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Tool
 from gem_ma.system.folders import check_named, read_named

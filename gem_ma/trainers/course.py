@@ -23,8 +23,8 @@ from gem_ma.credit.table import TurnTable
 from gem_ma.driver.behaviour import Factory
 from gem_ma.driver.rollout import Plan, play
 from gem_ma.engines.base import Engine, Policy
-from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.transformers import Transformers
+from gem_ma.engines.models.chat import Chat
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Reply, Request, Sampling, Usage

@@ -21,8 +21,8 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 transformers = pytest.importorskip("transformers", reason="needs the train extra")
 hub = pytest.importorskip("huggingface_hub", reason="needs the train extra")
 
-from gem_ma.engines.local import loading  # noqa: E402
 from gem_ma.engines.local.transformers import Transformers  # noqa: E402
+from gem_ma.engines.models import loading  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
 
 SHAPE = {

@@ -11,11 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from gem_ma.engines.local import adapters  # noqa: E402
-from gem_ma.engines.local.adapters import (  # noqa: E402
-    add_adapters,
-    changed,
-    route,
-)
+from gem_ma.engines.local.adapters import add_adapters, changed, route  # noqa: E402
 
 
 def drawn(*shape: int, learns: bool = True, dtype: Any = None) -> Any:

@@ -14,7 +14,7 @@ from gem_ma.kernel.types import Malformed, Message, Reply, Request, Tool, ToolCa
 
 pytest.importorskip("transformers", reason="needs the train extra")
 
-from gem_ma.engines.local.chat import Chat
+from gem_ma.engines.models.chat import Chat
 
 ME, OTHER = "player_0", "player_1"
 WORDS = [

@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("transformers", reason="needs the train extra")
 
-from gem_ma.engines.local.chat import Chat, ChatOptions
+from gem_ma.engines.models.chat import Chat, ChatOptions
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Malformed, Message, Reply, Request, Tool, ToolCall
 from tests.chat_templates import FAMILIES, HEADERS, THINKING

@@ -14,10 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_ma.engines.api import faults as http_faults
-from gem_ma.engines.api.faults import RETRIED, Fault
 from gem_ma.engines.api.openai import OpenAI
-from gem_ma.engines.api.reply import FINISHES, GIVEN_UP, decode, finish_of, read, read_completion
+from gem_ma.engines.endpoint import faults as http_faults
+from gem_ma.engines.endpoint.faults import RETRIED, Fault
+from gem_ma.engines.endpoint.reply import (
+    FINISHES,
+    GIVEN_UP,
+    decode,
+    finish_of,
+    read,
+    read_completion,
+)
 from gem_ma.kernel.types import Message, Reply, Request, Sampling, ToolCall, Usage
 from tests.fault_server import EVENTS, Answer, Asked, FaultServer, events, raw, reply, says
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gem_ma.cli.main import main
-from gem_ma.engines.api import endpoint
 from gem_ma.engines.api.openai import OpenAI
+from gem_ma.engines.endpoint import endpoint
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.store import read_resolved
 from tests.fault_server import Asked, FaultServer, says

@@ -16,13 +16,13 @@ from urllib.parse import quote
 
 import pytest
 
-from gem_ma.engines.api import faults as http_faults
-from gem_ma.engines.api import remote
-from gem_ma.engines.api.budget import Price
-from gem_ma.engines.api.faults import RETRIED, Fault, of_error_body
-from gem_ma.engines.api.hiding import HIDDEN, Secret
 from gem_ma.engines.api.openai import OpenAI
-from gem_ma.engines.api.reply import decode, read, read_completion
+from gem_ma.engines.endpoint import faults as http_faults
+from gem_ma.engines.endpoint import remote
+from gem_ma.engines.endpoint.budget import Price
+from gem_ma.engines.endpoint.faults import RETRIED, Fault, of_error_body
+from gem_ma.engines.endpoint.hiding import HIDDEN, Secret
+from gem_ma.engines.endpoint.reply import decode, read, read_completion
 from gem_ma.kernel.types import Malformed, Message, Reply, Request, Tool
 from gem_ma.record.codec import REPLY
 from gem_ma.record.json_text import dump_json, load_json

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from gem_ma.cli.main import main
 from gem_ma.config.loading import load
 from gem_ma.config.secrets import is_secret
-from gem_ma.engines.api import faults as http_faults
-from gem_ma.engines.api.hiding import HIDDEN, LEAST, Secret
 from gem_ma.engines.api.openai import OpenAI
+from gem_ma.engines.endpoint import faults as http_faults
+from gem_ma.engines.endpoint.hiding import HIDDEN, LEAST, Secret
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Message, Request, Tool
 from tests.fault_server import (
@@ -385,8 +385,8 @@ def test_a_key_in_the_place_of_its_name_is_refused_and_not_repeated(
 def test_a_server_that_answers_listing_requests_with_the_key_shows_it_nowhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from gem_ma.engines.api.endpoint import Endpoint
-    from gem_ma.engines.api.remote import Remote, Service
+    from gem_ma.engines.endpoint.endpoint import Endpoint
+    from gem_ma.engines.endpoint.remote import Remote, Service
 
     monkeypatch.setenv("MY_KEY", KEY)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gem_ma.engines.api.faults import of_error_body, of_status
-from gem_ma.engines.api.sentences import flagged, overflows
+from gem_ma.engines.endpoint.faults import of_error_body, of_status
+from gem_ma.engines.endpoint.sentences import flagged, overflows
 
 TOO_LONG = [
     "The model reads a maximum context length of 8192 tokens, and your messages came to 8227.",

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gem_ma.engines.api.faults import RETRIED, Fault
-from gem_ma.engines.api.reply import decode, read
+from gem_ma.engines.endpoint.faults import RETRIED, Fault
+from gem_ma.engines.endpoint.reply import decode, read
 from gem_ma.kernel.types import Reply, ToolCall
 
 EVENTS = "text/event-stream"

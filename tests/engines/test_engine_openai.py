@@ -26,14 +26,14 @@ from benchmarks import faults
 from gem_ma import Action, Ask, Scenario
 from gem_ma.config.loading import Loaded, load
 from gem_ma.driver.rollout import Plan, play
-from gem_ma.engines.api import faults as http_faults
-from gem_ma.engines.api.budget import Budget
-from gem_ma.engines.api.client import Limiter
-from gem_ma.engines.api.faults import Fault, back_off, of_error_body, of_status, retry_after
 from gem_ma.engines.api.messages import NO_RESULT, chat
 from gem_ma.engines.api.openai import OpenAI
-from gem_ma.engines.api.reply import decode, read
 from gem_ma.engines.base import Policy
+from gem_ma.engines.endpoint import faults as http_faults
+from gem_ma.engines.endpoint.budget import Budget
+from gem_ma.engines.endpoint.client import Limiter
+from gem_ma.engines.endpoint.faults import Fault, back_off, of_error_body, of_status, retry_after
+from gem_ma.engines.endpoint.reply import decode, read
 from gem_ma.kernel.episode import End, Seat
 from gem_ma.kernel.errors import BudgetError, ConfigError, EndpointError, EngineError, ModelNotFound
 from gem_ma.kernel.types import (

@@ -15,8 +15,8 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the train extra")
 
-from gem_ma.engines.api import faults as http_faults
-from gem_ma.engines.api.budget import Budget
+from gem_ma.engines.endpoint import faults as http_faults
+from gem_ma.engines.endpoint.budget import Budget
 from gem_ma.engines.small.replay import Recorded, Remembered
 from gem_ma.engines.vllm import process as vllm_process
 from gem_ma.engines.vllm.backend import Parameters
@@ -499,7 +499,7 @@ def test_tokens_of_requests_are_counted_against_the_budget(fake: Fake, kuhn_mode
 def adapter(kuhn_model: Path, tmp_path: Path) -> Path:
     import torch
 
-    from gem_ma.engines.local.adapters import write_adapter
+    from gem_ma.engines.models.adapter_folder import write_adapter
     from gem_ma.engines.vllm.engine import lora_note
 
     name = "model.layers.0.self_attn.q_proj"

@@ -74,7 +74,7 @@ def test_it_is_checked_as_it_stands_without_a_gpu(
     if "Qwen" in path.read_text():
         make_model("stand-in", said(path)["scenario"]["id"], size="nano", positions=32768)
         (tmp_path / "stand-in" / "chat_template.jinja").write_text(FAMILIES["thinking"].template)
-        from gem_ma.engines.local import model_folder
+        from gem_ma.engines.models import model_folder
 
         monkeypatch.setattr(model_folder, "find_model", lambda name, *_: tmp_path / "stand-in")
     else:

@@ -60,7 +60,7 @@ def library(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Library:
     made = Library()
     monkeypatch.setitem(sys.modules, "litellm", made)
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    monkeypatch.setattr("gem_ma.engines.api.remote.back_off", lambda *_: 0.0)
+    monkeypatch.setattr("gem_ma.engines.endpoint.remote.back_off", lambda *_: 0.0)
     return made
 
 

@@ -23,7 +23,7 @@ from gem_ma.kernel.errors import ConfigError, ScenarioError
 pytest.importorskip("torch", reason="needs the train extra")
 
 from gem_ma.engines.local import tiny
-from gem_ma.engines.local.chat import Chat
+from gem_ma.engines.models.chat import Chat
 from gem_ma.training.learner import positions
 from gem_ma.training.learner.positions import LEAST, Measured, length, plans, talks_of
 

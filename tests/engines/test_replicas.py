@@ -17,9 +17,9 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
 
-from gem_ma.engines.api import faults as http_faults
 from gem_ma.engines.api.openai import OpenAI
 from gem_ma.engines.base import Policy
+from gem_ma.engines.endpoint import faults as http_faults
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.vllm import replicas as replica_module
 from gem_ma.engines.vllm.backend import apart

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("transformers", reason="needs the train extra")
 
-from gem_ma.engines.local.answers import SHAPES
-from gem_ma.engines.local.chat import Chat, ChatOptions
-from gem_ma.engines.local.chat_template import Shape
+from gem_ma.engines.models.answers import SHAPES
+from gem_ma.engines.models.chat import Chat, ChatOptions
+from gem_ma.engines.models.chat_template import Shape
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Message, Reply, Request, Tool, ToolCall
 from tests.chat_templates import FAMILIES, NEWER

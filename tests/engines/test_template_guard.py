@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("transformers", reason="needs the train extra")
 
-from gem_ma.engines.local import chat_template
-from gem_ma.engines.local.chat_template import ChatTemplate
+from gem_ma.engines.models import chat_template
+from gem_ma.engines.models.chat_template import ChatTemplate
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Message
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gem_ma.engines.local.vocabulary import Vocabulary, end_ids
+from gem_ma.engines.models.vocabulary import Vocabulary, end_ids
 from gem_ma.kernel.errors import DataError
 
 WORDS = 10  # ids with a token; the head has more rows

@@ -271,7 +271,7 @@ def test_every_command_can_be_typed(page: Page, world: World) -> None:
 
 def taken(path: Path, *overrides: str) -> None:
     """Raises GemMaError where scenario, seats or adapters do not take what the config says."""
-    from gem_ma.engines.local.settings import lora_settings
+    from gem_ma.engines.models.settings import lora_settings
     from gem_ma.runs.plans import try_seats
     from gem_ma.runs.worlds import worlds_of
 

@@ -110,7 +110,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "gem_ma/engines/local/adapters.py": dict.fromkeys(
         ("mkdir", "write_bytes", "write_text"), SAVED
     ),
-    "gem_ma/engines/local/loading.py": {
+    "gem_ma/engines/models/loading.py": {
         "from_pretrained": "after `check_folder`, which refuses what is not a regular file"
     },
     "gem_ma/engines/api/reply_cache.py": {"mkdir": "the root of the cache, as the user names it"},
@@ -124,7 +124,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "gem_ma/training/learner/rows.py": {"open": "the same"},
     "gem_ma/training/processes/ray_workers.py": {"read_bytes": "code of the package"},
     "gem_ma/envs/vector.py": {"move": "a move of an environment"},
-    "gem_ma/engines/local/sight.py": {
+    "gem_ma/engines/models/sight.py": {
         "from_pretrained": "after `check_folder`",
         "open": "an image out of bytes in memory",
     },

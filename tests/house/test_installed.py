@@ -97,7 +97,7 @@ CODE = {
     "pandas": ("pandas", "from gem_ma.runs.run import Run as made; made.to_frame(None)"),
     "vision": (
         "PIL",
-        "from gem_ma.engines.local.sight import image_processor as made; made(None, '.', 'm', 'p')",
+        "from gem_ma.engines.models.sight import image_processor as made; made(None, '.', 'm', 'p')",
     ),
 }
 

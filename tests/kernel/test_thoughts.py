@@ -16,8 +16,8 @@ from gem_ma.cli.episode_lanes import Lanes
 from gem_ma.driver.forks import Branch
 from gem_ma.driver.memory import SUMMARY
 from gem_ma.driver.rollout import Plan
-from gem_ma.engines.api.reply import decode, read
 from gem_ma.engines.base import Policy
+from gem_ma.engines.endpoint.reply import decode, read
 from gem_ma.engines.small.replay import Replay
 from gem_ma.kernel.types import Reply, Request
 from gem_ma.pages.static.transcript import transcript

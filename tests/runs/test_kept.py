@@ -202,8 +202,8 @@ def test_one_token_is_computed_with_its_queries_packed_in_half_precision(
 ) -> None:
     """4 heads of queries, 2 of keys: packed they are [B, 2, 2, D], whether the library's own mask
     hides anything or not."""
-    from gem_ma.engines.local.loading import How
     from gem_ma.engines.local.transformers import Transformers
+    from gem_ma.engines.models.loading import How
 
     shapes: list[tuple[int, ...]] = []
     attention = torch.nn.functional.scaled_dot_product_attention

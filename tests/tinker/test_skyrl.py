@@ -22,9 +22,9 @@ from gem_ma.cli.main import main  # noqa: E402
 from gem_ma.config.learning import LossSettings  # noqa: E402
 from gem_ma.driver.rollout import Plan  # noqa: E402
 from gem_ma.engines.base import Policy, open_engine  # noqa: E402
-from gem_ma.engines.local.adapters import write_adapter  # noqa: E402
 from gem_ma.engines.local.transformers import Transformers  # noqa: E402
-from gem_ma.engines.local.vocabulary import Vocabulary  # noqa: E402
+from gem_ma.engines.models.adapter_folder import write_adapter  # noqa: E402
+from gem_ma.engines.models.vocabulary import Vocabulary  # noqa: E402
 from gem_ma.engines.tinker.engine import Tinker  # noqa: E402
 from gem_ma.engines.vllm.engine import lora_note  # noqa: E402
 from gem_ma.kernel.episode import Seat  # noqa: E402

@@ -15,7 +15,7 @@ SPEC = find_spec("trl")
 if SPEC is None or SPEC.origin is None:
     pytest.skip("make test-trl has trl", allow_module_level=True)
 
-from gem_ma.engines.local.chat import Chat, ChatOptions  # noqa: E402
+from gem_ma.engines.models.chat import Chat, ChatOptions  # noqa: E402
 from gem_ma.kernel.types import Message, Tool, ToolCall  # noqa: E402
 
 # those for training differ in marks around answers alone

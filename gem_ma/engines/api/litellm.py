@@ -17,13 +17,13 @@ from dataclasses import replace
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
-from gem_ma.engines.api.budget import Budget, Price
-from gem_ma.engines.api.client import Limiter
-from gem_ma.engines.api.endpoint import NO_KEY, Endpoint
-from gem_ma.engines.api.faults import Fault, of_status
-from gem_ma.engines.api.hiding import Secret
 from gem_ma.engines.api.openai import Dialect, OpenAI
-from gem_ma.engines.api.remote import Remote
+from gem_ma.engines.endpoint.budget import Budget, Price
+from gem_ma.engines.endpoint.client import Limiter
+from gem_ma.engines.endpoint.endpoint import NO_KEY, Endpoint
+from gem_ma.engines.endpoint.faults import Fault, of_status
+from gem_ma.engines.endpoint.hiding import Secret
+from gem_ma.engines.endpoint.remote import Remote
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.system.env_file import variable
 from gem_ma.system.extras import install

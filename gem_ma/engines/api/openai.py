@@ -21,8 +21,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from gem_ma.engines.api.budget import Budget, Price, guess_tokens
-from gem_ma.engines.api.endpoint import (
+from gem_ma.engines.api.messages import chat
+from gem_ma.engines.api.reply_cache import ReplyCache
+from gem_ma.engines.api.thoughts import Thoughts
+from gem_ma.engines.endpoint.budget import Budget, Price, guess_tokens
+from gem_ma.engines.endpoint.endpoint import (
     OPENAI_KEY,
     OPENAI_URL,
     Endpoint,
@@ -31,12 +34,9 @@ from gem_ma.engines.api.endpoint import (
     together,
     whereabouts,
 )
-from gem_ma.engines.api.faults import Fault
-from gem_ma.engines.api.messages import chat
-from gem_ma.engines.api.remote import Read, Remote, Service, check_priced
-from gem_ma.engines.api.reply import read
-from gem_ma.engines.api.reply_cache import ReplyCache
-from gem_ma.engines.api.thoughts import Thoughts
+from gem_ma.engines.endpoint.faults import Fault
+from gem_ma.engines.endpoint.remote import Read, Remote, Service, check_priced
+from gem_ma.engines.endpoint.reply import read
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Message, Reply, Request, Sampling, Unsaid, Usage
 from gem_ma.system.options import flat

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.sampling import MOST_TREES, Choices, IdSet, Tree, Walk, allowed_along
 from gem_ma.engines.local.tool_grammar import ToolGrammar
-from gem_ma.engines.local.vocabulary import Vocabulary
+from gem_ma.engines.models.chat import Chat
+from gem_ma.engines.models.vocabulary import Vocabulary
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Request, Sampling, Tool
 

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 from gem_ma.engines.local.kv_cache import KVCache, Path, stamp, token_bytes, usual_limit
 from gem_ma.engines.local.sampling import Draw, Source, Tree, Walk, drawn, stopped
-from gem_ma.engines.local.settings import Memory
-from gem_ma.engines.local.vocabulary import Vocabulary
+from gem_ma.engines.models.settings import Memory
+from gem_ma.engines.models.vocabulary import Vocabulary
 from gem_ma.kernel.errors import EngineError
 from gem_ma.kernel.types import Sampling
 

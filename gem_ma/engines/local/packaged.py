@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.engines.local.loading import NOTE, WEIGHTS, import_stack, needed
 from gem_ma.engines.local.tiny import check_new, place_new
+from gem_ma.engines.models.loading import NOTE, WEIGHTS, import_stack, needed
 from gem_ma.kernel.errors import ConfigError, DataError
 
 Weights = NDArray[np.float32]

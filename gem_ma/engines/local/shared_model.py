@@ -15,9 +15,10 @@ from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
 from gem_ma.engines.local.adapters import Adapters, route
-from gem_ma.engines.local.chat import Chat
 from gem_ma.engines.local.decoding import Decoder
-from gem_ma.engines.local.loading import (
+from gem_ma.engines.local.sampling import Source
+from gem_ma.engines.models.chat import Chat
+from gem_ma.engines.models.loading import (
     READING,
     SEEING,
     How,
@@ -25,10 +26,9 @@ from gem_ma.engines.local.loading import (
     import_stack,
     load_model,
 )
-from gem_ma.engines.local.sampling import Source
-from gem_ma.engines.local.settings import Memory
-from gem_ma.engines.local.sight import around_images, image_processor, sight_of
-from gem_ma.engines.local.vocabulary import Vocabulary, end_ids
+from gem_ma.engines.models.settings import Memory
+from gem_ma.engines.models.sight import around_images, image_processor, sight_of
+from gem_ma.engines.models.vocabulary import Vocabulary, end_ids
 from gem_ma.kernel.errors import ConfigError
 
 # Weak: the weights are freed with the last policy that uses them.

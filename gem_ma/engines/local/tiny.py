@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gem_ma.engines.base import stable_seed
-from gem_ma.engines.local.loading import MARK, NOTE, draw, import_stack, quiet, weights_digest
+from gem_ma.engines.models.loading import MARK, NOTE, draw, import_stack, quiet, weights_digest
 from gem_ma.kernel.errors import ConfigError, ScenarioError, StoreError
 from gem_ma.kernel.scenario import Game, Scenario
 from gem_ma.kernel.types import Tool

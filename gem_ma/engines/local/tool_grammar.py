@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.engines.local.chat import Chat
-from gem_ma.engines.local.loading import needed
 from gem_ma.engines.local.sampling import IdSet
+from gem_ma.engines.models.chat import Chat
+from gem_ma.engines.models.loading import needed
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.parsing import MAX_CALLS
 from gem_ma.kernel.types import Tool

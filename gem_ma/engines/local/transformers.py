@@ -22,16 +22,18 @@ from pathlib import Path
 from typing import Any
 from weakref import finalize
 
-from gem_ma.engines.local.adapters import require_peft, seed_of
-from gem_ma.engines.local.answering import Stream, answered, check_published, check_sampling
+from gem_ma.engines.local.adapters import require_peft
+from gem_ma.engines.local.answering import Stream, answered, check_sampling
 from gem_ma.engines.local.binding import Binding, check_constrain
-from gem_ma.engines.local.chat import Chat, ChatOptions
-from gem_ma.engines.local.loading import How, first_seed, pace_line, quiet, settled_dtype
-from gem_ma.engines.local.model_folder import Origin, check_folder, origin_of
 from gem_ma.engines.local.sampling import Draw, Source
-from gem_ma.engines.local.settings import Learning, LoraSettings, Memory, check_parity
 from gem_ma.engines.local.shared_model import Base, digest_of, open_base
-from gem_ma.engines.local.sight import Sight
+from gem_ma.engines.models.adapter_folder import seed_of
+from gem_ma.engines.models.chat import Chat, ChatOptions
+from gem_ma.engines.models.loading import How, first_seed, pace_line, quiet, settled_dtype
+from gem_ma.engines.models.model_folder import Origin, check_folder, origin_of
+from gem_ma.engines.models.served import check_published
+from gem_ma.engines.models.settings import Learning, LoraSettings, Memory, check_parity
+from gem_ma.engines.models.sight import Sight
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Reply, Request, Sampling
 from gem_ma.registry import load

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from gem_ma.engines.api.budget import Budget, Price
-from gem_ma.engines.local.answering import Served, check_published, said
-from gem_ma.engines.local.chat import Chat, ChatOptions
-from gem_ma.engines.local.loading import read_json, tokenizer_of
-from gem_ma.engines.local.vocabulary import Vocabulary, end_ids_of
+from gem_ma.engines.endpoint.budget import Budget, Price
+from gem_ma.engines.models.chat import Chat, ChatOptions
+from gem_ma.engines.models.loading import read_json, tokenizer_of
+from gem_ma.engines.models.served import Served, check_published, said
+from gem_ma.engines.models.vocabulary import Vocabulary, end_ids_of
 from gem_ma.engines.tinker.client import HOSTED, Clients, Drawn
 from gem_ma.engines.tinker.settings import Access, Weights
 from gem_ma.kernel.errors import ConfigError, DataError

@@ -7,9 +7,9 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from gem_ma.engines.api.endpoint import Endpoint
-from gem_ma.engines.api.hiding import Secret
-from gem_ma.engines.local.settings import LoraSettings, check_parity, lora_settings
+from gem_ma.engines.endpoint.endpoint import Endpoint
+from gem_ma.engines.endpoint.hiding import Secret
+from gem_ma.engines.models.settings import LoraSettings, check_parity, lora_settings
 from gem_ma.kernel.errors import ConfigError
 
 USUAL_KEY = "TINKER_API_KEY"

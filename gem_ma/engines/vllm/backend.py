@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, TypeVar
 
-from gem_ma.engines.local.vocabulary import Vocabulary
+from gem_ma.engines.models.vocabulary import Vocabulary
 from gem_ma.kernel.types import Reply, Sampling
 
 # the most that vLLM takes off a logit; its highest temperature

@@ -33,16 +33,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from gem_ma.engines.api.budget import Budget, Price
-from gem_ma.engines.api.endpoint import EACH, Endpoint, single
-from gem_ma.engines.local.adapters import write_adapter
-from gem_ma.engines.local.answering import Served, check_published, said
-from gem_ma.engines.local.chat import Chat, ChatOptions
-from gem_ma.engines.local.loading import read_json, tokenizer_of
-from gem_ma.engines.local.model_folder import origin_of
-from gem_ma.engines.local.settings import check_parity, lora_settings
-from gem_ma.engines.local.transformers import Transformers
-from gem_ma.engines.local.vocabulary import Vocabulary, end_ids_of, head_rows
+from gem_ma.engines.endpoint.budget import Budget, Price
+from gem_ma.engines.endpoint.endpoint import EACH, Endpoint, single
+from gem_ma.engines.models.adapter_folder import write_adapter
+from gem_ma.engines.models.chat import Chat, ChatOptions
+from gem_ma.engines.models.loading import read_json, tokenizer_of
+from gem_ma.engines.models.model_folder import origin_of
+from gem_ma.engines.models.served import Served, check_published, said
+from gem_ma.engines.models.settings import check_parity, lora_settings
+from gem_ma.engines.models.vocabulary import Vocabulary, end_ids_of, head_rows
 from gem_ma.engines.vllm.backend import (
     HOTTEST,
     Adapter,
@@ -433,7 +432,8 @@ class VLLM(Served):
     @cached_property
     def _trained(self) -> Any:
         lora: dict[str, Any] = {} if self.lora is None else {"lora": self.lora}
-        return Transformers(
+        # by name: an engine imports no other
+        return load("engines", "transformers")(
             self.path,
             policy=self.policy,
             dtype=self.dtype,

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gem_ma.engines.local.loading import first_line
+from gem_ma.engines.models.loading import first_line
 from gem_ma.engines.vllm.backend import Adapter, Draw, Parameters, a_few_at_once
 from gem_ma.kernel.errors import ConfigError, DataError, EndpointError, EngineError
 from gem_ma.kernel.types import Reply, Usage

@@ -17,11 +17,11 @@ from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
-from gem_ma.engines.api.budget import Budget, Price
-from gem_ma.engines.api.endpoint import Endpoint
-from gem_ma.engines.api.faults import Fault
-from gem_ma.engines.api.remote import Body, Remote, Service
-from gem_ma.engines.api.reply import read_completion
+from gem_ma.engines.endpoint.budget import Budget, Price
+from gem_ma.engines.endpoint.endpoint import Endpoint
+from gem_ma.engines.endpoint.faults import Fault
+from gem_ma.engines.endpoint.remote import Body, Remote, Service
+from gem_ma.engines.endpoint.reply import read_completion
 from gem_ma.engines.vllm.backend import Adapter, Draw, Parameters, a_few_at_once
 from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError, ModelNotFound
 from gem_ma.kernel.types import Reply, Sampling

@@ -20,9 +20,9 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from gem_ma.engines.api.faults import Fault
-from gem_ma.engines.api.remote import Body
-from gem_ma.engines.local.loading import first_line
+from gem_ma.engines.endpoint.faults import Fault
+from gem_ma.engines.endpoint.remote import Body
+from gem_ma.engines.models.loading import first_line
 from gem_ma.engines.vllm.server import Server
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.system.extras import install

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.engines.local.sampling import IdSet
-from gem_ma.engines.local.sight import PIXELS
 from gem_ma.engines.local.transformers import Transformers
+from gem_ma.engines.models.sight import PIXELS
 from gem_ma.training.learner import parity
 from gem_ma.training.learner.packing import PASS_TOKENS, Pack, packs
 from gem_ma.training.learner.rows import Allowed, Row

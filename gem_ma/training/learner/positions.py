@@ -21,9 +21,9 @@ from gem_ma.config.training import WarmStartSettings
 from gem_ma.driver.behaviour import needs_policy
 from gem_ma.driver.rollout import Plan, play
 from gem_ma.engines.base import Policy, open_engine, stable_seed
-from gem_ma.engines.local.chat import Chat
-from gem_ma.engines.local.loading import MARK, NOTE
 from gem_ma.engines.local.tiny import check_new, make_model, place_new
+from gem_ma.engines.models.chat import Chat
+from gem_ma.engines.models.loading import MARK, NOTE
 from gem_ma.kernel.episode import Episode, Limits, Seat
 from gem_ma.kernel.errors import ConfigError, GemMaError, ScenarioError
 from gem_ma.kernel.scenario import Game, Scenario

@@ -16,8 +16,8 @@ import numpy as np
 from gem_ma.engines.base import stable_seed
 from gem_ma.engines.local.decoding import Decoder
 from gem_ma.engines.local.sampling import Source
-from gem_ma.engines.local.settings import Memory
 from gem_ma.engines.local.transformers import Transformers
+from gem_ma.engines.models.settings import Memory
 from gem_ma.kernel.errors import EngineError
 from gem_ma.kernel.types import Message, Sampling
 from gem_ma.training.learner.parity import (

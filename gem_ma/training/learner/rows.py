@@ -8,7 +8,7 @@ Reads records, without weights or torch. Axes: T ids of one row, N turns of the 
 - The mask is true exactly on the ids that this policy sampled, a sampled end of turn included;
   never on observations, tool results, other agents' words, template glue, or an end of turn that
   the template added. So every sampled id is trained exactly once.
-- An image in a prompt is the seen ids of `gem_ma.engines.local.sight`, not those of the record.
+- An image in a prompt is the seen ids of `gem_ma.engines.models.sight`, not those of the record.
 - Every reply of a turn, also of several model calls in one act, carries the advantage of the
   turn.
 """
@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from gem_ma.config.learning import LossSettings
 from gem_ma.engines.local.sampling import IdSet
-from gem_ma.engines.local.sight import Picture, Sight, images_of
 from gem_ma.engines.local.tool_grammar import OPENING
+from gem_ma.engines.models.sight import Picture, Sight, images_of
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.types import Image, Reply, Tool, Turn

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.engines.base import stable_seed
-from gem_ma.engines.local.vocabulary import Vocabulary
+from gem_ma.engines.models.vocabulary import Vocabulary
 from gem_ma.engines.tinker.client import Adam, Clients, Drawn, Pull
 from gem_ma.engines.tinker.engine import Tinker
 from gem_ma.engines.vllm.backend import blocking

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from gem_ma.config.learning import CriticSettings
 from gem_ma.credit.table import TurnTable
 from gem_ma.driver.memory import remembered
-from gem_ma.engines.local.sight import Picture
 from gem_ma.engines.local.transformers import Transformers
+from gem_ma.engines.models.sight import Picture
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import DataError
 from gem_ma.kernel.types import Tool

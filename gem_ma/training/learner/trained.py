@@ -15,8 +15,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.engines.local.sight import Picture
 from gem_ma.engines.local.transformers import Transformers
+from gem_ma.engines.models.sight import Picture
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Message, Sampling, Tool
 from gem_ma.training.learner import Turns

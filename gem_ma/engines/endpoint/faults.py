@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from gem_ma.engines.api.sentences import flagged, overflows
+from gem_ma.engines.endpoint.sentences import flagged, overflows
 from gem_ma.kernel.parsing import clean
 from gem_ma.kernel.types import Attempt
 

@@ -1,5 +1,5 @@
 """Conversations as token ids that only ever grow, and sampled ids as text and calls. How messages
-are shown: `gem_ma.engines.local.chat_template`. Three promises:
+are shown: `gem_ma.engines.models.chat_template`. Three promises:
 
 1. The next prompt is the previous prompt + what was sampled + the ids of what is new. What the
    policy sampled is never encoded again.
@@ -24,7 +24,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
-from gem_ma.engines.local.answers import (
+from gem_ma.engines.models.answers import (
     ANSWER,
     ANSWER_WORD,
     ASKED,
@@ -40,7 +40,7 @@ from gem_ma.engines.local.answers import (
     settle_words,
     text_of,
 )
-from gem_ma.engines.local.chat_template import ChatTemplate, Piece, Way
+from gem_ma.engines.models.chat_template import ChatTemplate, Piece, Way
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.parsing import FORMATS, clean, parse_tool_calls, split_reasoning
 from gem_ma.kernel.parsing.reasoning import CONTROLS, HARMONY, closing_of, knows_thoughts

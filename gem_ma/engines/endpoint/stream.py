@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from gem_ma.engines.api.envelope import is_first, part, refuse_error, text_of, thought_of
-from gem_ma.engines.api.faults import Fault, of_error_within
-from gem_ma.engines.api.streamed_calls import Calls
+from gem_ma.engines.endpoint.envelope import is_first, part, refuse_error, text_of, thought_of
+from gem_ma.engines.endpoint.faults import Fault, of_error_within
+from gem_ma.engines.endpoint.streamed_calls import Calls
 from gem_ma.kernel.parsing.text import joined_halves
 
 GOES_ON = (None, "", "null")  # finish reasons with which servers say that more will come

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gem_ma.engines.local.chat import Chat
-from gem_ma.engines.local.loading import read_json
-from gem_ma.engines.local.sight import Sight
+from gem_ma.engines.models.chat import Chat
+from gem_ma.engines.models.loading import read_json
+from gem_ma.engines.models.sight import Sight
 from gem_ma.kernel.errors import DataError, EngineError
 
 

@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.engines.local.loading import first_line, quiet
+from gem_ma.engines.models.loading import first_line, quiet
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Image, Message
 from gem_ma.record.shapes import images_in

@@ -14,7 +14,7 @@ is shown more plainly, step by step (`Way`):
 4. A template without a system role shows briefings as the user's.
 
 What a template drops it refuses: no prompt lacks a content. Which calls it shows, and in what shape
-it takes messages, is found out by `gem_ma.engines.local.answers`.
+it takes messages, is found out by `gem_ma.engines.models.answers`.
 
 Another agent's message starts with `name: `, unless the name is the chat role itself. A template
 that takes a date (`date_string`) or the time (`strftime_now`) gets one fixed day unless the options

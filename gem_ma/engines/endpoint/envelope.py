@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gem_ma.engines.api.faults import Fault, of_error_within
+from gem_ma.engines.endpoint.faults import Fault, of_error_within
 from gem_ma.kernel.parsing.strict_json import depth_exceeds, strict_decoder
 
 DEEPEST = 96  # levels of a reply: above those of arguments, which may stand in it as an object

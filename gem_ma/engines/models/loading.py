@@ -1,6 +1,6 @@
 """Loads the tokenizer and the weights of a model folder, in the way that a config names (`How`).
 
-Where a folder comes from, and what must lie in it: `gem_ma.engines.local.model_folder`.
+Where a folder comes from, and what must lie in it: `gem_ma.engines.models.model_folder`.
 """
 
 from __future__ import annotations

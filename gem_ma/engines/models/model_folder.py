@@ -1,7 +1,7 @@
 """Finds the folder of a model or an adapter, on this machine or on the hub, and checks that a model
 lies in it before anything heavy is imported.
 
-How its weights are loaded: `gem_ma.engines.local.loading`.
+How its weights are loaded: `gem_ma.engines.models.loading`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gem_ma.engines.local.adapters import base_of, is_adapter
-from gem_ma.engines.local.loading import first_line, needed
-from gem_ma.engines.local.settings import LoraSettings, lora_settings
+from gem_ma.engines.models.adapter_folder import base_of, is_adapter
+from gem_ma.engines.models.loading import first_line, needed
+from gem_ma.engines.models.settings import LoraSettings, lora_settings
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.system.folders import check_named, read_named
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from gem_ma.engines.api.hiding import LEAST, Secret
+from gem_ma.engines.endpoint.hiding import LEAST, Secret
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.system.env_file import NAME as ENV_FILE
 from gem_ma.system.env_file import NO_SECRET, is_written, variable

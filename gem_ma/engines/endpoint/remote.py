@@ -16,12 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gem_ma.engines.api.budget import Budget, Price
-from gem_ma.engines.api.client import Client, client_of
-from gem_ma.engines.api.endpoint import NO_KEY, Endpoint, host_of
-from gem_ma.engines.api.faults import RETRIED, Fault, back_off, in_words
-from gem_ma.engines.api.reply import decode
-from gem_ma.engines.api.tries import Tries
+from gem_ma.engines.endpoint.budget import Budget, Price
+from gem_ma.engines.endpoint.client import Client, client_of
+from gem_ma.engines.endpoint.endpoint import NO_KEY, Endpoint, host_of
+from gem_ma.engines.endpoint.faults import RETRIED, Fault, back_off, in_words
+from gem_ma.engines.endpoint.reply import decode
+from gem_ma.engines.endpoint.tries import Tries
 from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError, ModelNotFound
 from gem_ma.kernel.types import Attempt, Reply, Usage
 

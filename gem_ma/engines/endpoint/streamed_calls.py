@@ -13,8 +13,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from gem_ma.engines.api.envelope import part
-from gem_ma.engines.api.faults import Fault
+from gem_ma.engines.endpoint.envelope import part
+from gem_ma.engines.endpoint.faults import Fault
 from gem_ma.kernel.parsing.text import joined_halves
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gem_ma.engines.api.envelope import (
+from gem_ma.engines.endpoint.envelope import (
     count_in,
     ids_in,
     is_first,
@@ -22,8 +22,8 @@ from gem_ma.engines.api.envelope import (
     text_of,
     thought_of,
 )
-from gem_ma.engines.api.faults import Fault, of_error_body, of_error_within
-from gem_ma.engines.api.stream import joined
+from gem_ma.engines.endpoint.faults import Fault, of_error_body, of_error_within
+from gem_ma.engines.endpoint.stream import joined
 from gem_ma.kernel.parsing import MAX_CALLS, clean, parse_tool_calls, read_call, split_reasoning
 from gem_ma.kernel.types import Malformed, Reply, ToolCall, Usage
 

@@ -1,14 +1,14 @@
 """What one request has been through: tries, waits, failures, and the tokens that they cost.
 
 Counts; decides only whether an empty reply is a fault. What is tried again, and when, is in
-`gem_ma.engines.api.remote`.
+`gem_ma.engines.endpoint.remote`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gem_ma.engines.api.reply import is_empty
+from gem_ma.engines.endpoint.reply import is_empty
 from gem_ma.kernel.types import Attempt, Reply, Usage
 
 EMPTY_TRIES = 3  # after so many the empty text is the answer

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import dropwhile, takewhile
 
-from gem_ma.engines.local.chat_template import (
+from gem_ma.engines.models.chat_template import (
     MANY,
     ChatTemplate,
     Mark,

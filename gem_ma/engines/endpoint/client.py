@@ -24,9 +24,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from gem_ma.engines.api.endpoint import is_openai
-from gem_ma.engines.api.faults import Fault, of_status
-from gem_ma.engines.api.hiding import Secret
+from gem_ma.engines.endpoint.endpoint import is_openai
+from gem_ma.engines.endpoint.faults import Fault, of_status
+from gem_ma.engines.endpoint.hiding import Secret
 
 CONNECT_S = 5.0
 PARTIAL = 206

@@ -1,0 +1,1 @@
+"""What any engine needs that has a model folder: its template, its vocabulary, its adapters."""
