@@ -92,7 +92,7 @@ def options_of(chosen: Chosen) -> dict[str, dict[str, Any]]:
                 known = f"it has {', '.join(TRACKERS[name]) or 'none'}"
                 raise ConfigError(f"train.log.{name}.{option}: {name} has no such option; {known}")
         # found, not imported: TensorBoard takes a second
-        if name not in sys.modules and find_spec(name) is None:
+        if sys.modules.get(name) is None and find_spec(name) is None:
             raise ConfigError(
                 f"train.log: {name} needs a library that is not installed: {install(name)}"
             )
