@@ -69,7 +69,7 @@ _MOVED = {
     "sampling": "gem_ma.kernel.types",
     "decimals": "gem_ma.kernel.spelling",
     "digests": "gem_ma.system.files",
-    "import_folders": "gem_ma.system.extras",
+    "import_folders": "gem_ma.system.import_folders",
     "png": "gem_ma.kernel.types",
     "admission": "gem_ma.driver.many",
     "hearing": "gem_ma.driver.seats",
@@ -97,7 +97,7 @@ _MOVED = {
     "viewer": "gem_ma.pages.live",
     "adapters": "gem_ma.worlds",
     "gym_like": "gem_ma.envs.gem_api",
-    "gymnasium_ids": "gem_ma.envs.registration",
+    "gymnasium_ids": "gem_ma.envs.gymnasium_ids",
     "integrations": "gem_ma.trainers",
     "engines.http": "gem_ma.engines.api",
     "scenarios.retail": "gem_ma.scenarios.service_desk.retail",
@@ -277,4 +277,4 @@ def __dir__() -> list[str]:
 
 
 # last: Gymnasium's registry names modules of ours
-import_module("gem_ma.envs.registration").register_when_there()
+import_module("gem_ma.envs.gymnasium_ids").register_when_there()

@@ -27,7 +27,7 @@ from typing import Any
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.spelling import near
-from gem_ma.system.extras import search_folder
+from gem_ma.system.import_folders import search_folder
 from gem_ma.system.options import misfits
 from gem_ma.system.used import Source, watch
 

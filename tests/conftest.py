@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gem_ma.system.extras import _FOLDERS
+from gem_ma.system.import_folders import _FOLDERS
 from tests import unsynced
 from tests.browser import MISSING, Browser
 

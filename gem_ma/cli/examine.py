@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gem_ma.cli.stopping import Interrupted, Stopping
+from gem_ma.cli.exits import Interrupted
+from gem_ma.cli.stopping import Stopping
 from gem_ma.cli.terminal import Progress, columns, emit, emit_json, progress_line
 from gem_ma.config.loading import Loaded
 from gem_ma.config.seats import seats_of

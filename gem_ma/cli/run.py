@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gem_ma.cli.completion import Source
+from gem_ma.cli.exits import Interrupted, exit_code
 from gem_ma.cli.seats import OPEN, seated
-from gem_ma.cli.stopping import Interrupted, Stopping, exit_code
+from gem_ma.cli.stopping import Stopping
 from gem_ma.cli.terminal import (
     Progress,
     base_url_option,

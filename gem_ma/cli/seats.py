@@ -17,6 +17,7 @@ import click
 from gem_ma import registry
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.spelling import near
+from gem_ma.system.options import signature
 
 if TYPE_CHECKING:
     from gem_ma.config.loading import Loaded
@@ -61,7 +62,6 @@ def _address_overrides(
     from gem_ma.config.loading import load
     from gem_ma.engines.capabilities import Findable, declares
     from gem_ma.runs.worlds import seats_by_name
-    from gem_ma.system.options import signature
 
     if not addresses:
         return []

@@ -12,10 +12,11 @@ import click
 
 from gem_ma.cli.baselines import play_baselines
 from gem_ma.cli.completion import Source
+from gem_ma.cli.exits import Interrupted
 from gem_ma.cli.live import Live
 from gem_ma.cli.processes import LOST, STARTED, check_ray, follow, joined, spread, worker_options
 from gem_ma.cli.runs import report_of, tell_changes
-from gem_ma.cli.stopping import Interrupted, Stopping
+from gem_ma.cli.stopping import Stopping
 from gem_ma.cli.terminal import fresh_option, json_option, out_option, progress_line, quiet_option
 from gem_ma.cli.trained import show_training, verdict
 from gem_ma.config.loading import Loaded, load

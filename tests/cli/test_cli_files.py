@@ -9,7 +9,7 @@ import pytest
 
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.registry import file_of, load, make, names_code
-from gem_ma.system.extras import search_folder
+from gem_ma.system.import_folders import search_folder
 from tests.command_line import gem_ma
 
 GAME = """

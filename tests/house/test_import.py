@@ -23,14 +23,17 @@ HEAVY = (
     "rich",
     "jinja2",
     "yaml",
+    "aiohttp",
 )
+# what every command would pay for, and hardly one needs
+COSTLY = ("asyncio", "importlib.metadata", "gem_ma.registry", "gem_ma.kernel.scenario")
 
 
 def fresh(code: str, *arguments: str) -> dict[str, object]:
     report = (
         f"import sys, json, time\nstart = time.process_time()\ntry:\n    exec({code!r})\nexcept"
         " SystemExit:\n    pass\nprint('\\n' + json.dumps({'seconds': time.process_time() -"
-        f" start, 'loaded': [m for m in {HEAVY!r} if m in sys.modules]}}))"
+        f" start, 'loaded': [m for m in {HEAVY + COSTLY!r} if m in sys.modules]}}))"
     )
     done = subprocess.run(
         [sys.executable, "-c", report, *arguments],
@@ -65,7 +68,7 @@ def test_importing_gem_ma_loads_nothing_heavy_and_is_fast() -> None:
 )
 def test_playing_needs_neither_numpy_nor_a_library_of_models(code: str) -> None:
     seconds, loaded = least(code)
-    assert loaded == [] and seconds < 0.5
+    assert set(loaded) <= set(COSTLY) and seconds < 0.5
 
 
 def test_the_command_line_shows_its_help_without_loading_anything_heavy() -> None:

@@ -26,7 +26,7 @@ from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, GemMaError
 from gem_ma.runs.open import Opened
 from gem_ma.runs.worlds import Worlds
-from gem_ma.system.extras import search_folder
+from gem_ma.system.import_folders import search_folder
 from gem_ma.training.loop.local import heated, play_chunk
 from gem_ma.training.processes.chunks import (
     SIZE,
