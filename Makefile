@@ -112,7 +112,7 @@ check: .venv/dev.done   ## lint, format, types, floors, counts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python .ci/counts.py gem_ma
-	$(BIN)/python .ci/counts.py agents
+	$(BIN)/python .ci/counts.py agents scenarios/service_desk/agents
 	$(BIN)/python .ci/counts.py scenarios
 	rm -rf .mypy_cache/tree && mkdir -p .mypy_cache/tree/gem_ma
 	ln -s $(CURDIR)/gem_ma/* $(CURDIR)/scenarios $(CURDIR)/agents .mypy_cache/tree/gem_ma/  # under the names that they are imported by
