@@ -107,7 +107,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "tempfile.mkstemp": "the same",
     },
     "gem_ma/cli/terminal.py": {"open": "/dev/null"},
-    "gem_ma/engines/local/adapters.py": dict.fromkeys(
+    "gem_ma/engines/models/adapter_folder.py": dict.fromkeys(
         ("mkdir", "write_bytes", "write_text"), SAVED
     ),
     "gem_ma/engines/models/loading.py": {

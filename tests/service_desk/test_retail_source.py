@@ -98,5 +98,5 @@ def test_a_worktree_says_nothing_of_the_folder_it_points_to(checkout: Path, tmp_
 def test_a_pipe_or_a_device_among_the_tables_is_one_line(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "users.json")
     for path in (tmp_path / "users.json", Path("/dev/zero"), tmp_path):
-        with pytest.raises(DataError, match="no regular file"):
+        with pytest.raises(DataError, match="not a regular file"):
             read_bytes(path)

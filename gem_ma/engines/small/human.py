@@ -166,7 +166,9 @@ def _answer(text: str, request: Request) -> Reply | list[str]:
     """The reply that a typed line means, or the lines that say why it means none."""
     # an arrow key arrives as an escape sequence where the terminal edits no lines
     if any(unicodedata.category(char) == "Cc" and char != "\t" for char in text):
-        return [f"  {text!r} holds a key that is not a character, as an arrow; type it again"]
+        return [
+            f"  {text!r} holds a key that is not a character, as an arrow is; type the line again"
+        ]
     answer = typed_reply(text, request)
     if isinstance(answer, Reply):
         return answer
