@@ -298,8 +298,9 @@ def child(parent: int, rank: int) -> int:
 
 
 def newest(path: Path) -> int:
-    saved = path.glob("checkpoints/step-*/DONE")
-    return max((int(done.parent.name.removeprefix("step-")) for done in saved), default=0)
+    # one that is being written has another ending until it is whole
+    saved = [done.parent.name.removeprefix("step-") for done in path.glob("checkpoints/*/DONE")]
+    return max((int(step) for step in saved if step.isdecimal()), default=0)
 
 
 def until_saved(path: Path, step: int) -> None:
