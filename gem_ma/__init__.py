@@ -110,7 +110,7 @@ _MOVED = {
                 "engines.api",
                 "engines.endpoint",
                 "budget client endpoint envelope faults hiding remote reply sentences stream"
-                " streamed_calls tries",
+                " streamed_calls",
             ),
             (
                 "engines.local",
@@ -169,6 +169,7 @@ _MOVED = {
             ("config", "runs.worlds", "shares"),
             ("config", "system.options", "options"),
             ("engines", "engines.base", "opening"),
+            ("engines.api", "engines.endpoint.remote", "tries"),
             ("engines.local", "engines.local.adapters", "adapter_routing"),
             ("engines.local", "engines.models.chat", "rendering"),
             ("engines.local", "engines.local.sampling", "constrained"),

@@ -13,17 +13,49 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gem_ma.engines.endpoint.budget import Budget, Price
 from gem_ma.engines.endpoint.client import Client, client_of
 from gem_ma.engines.endpoint.endpoint import NO_KEY, Endpoint, host_of
 from gem_ma.engines.endpoint.faults import RETRIED, Fault, back_off, in_words
-from gem_ma.engines.endpoint.reply import decode
-from gem_ma.engines.endpoint.tries import Tries
+from gem_ma.engines.endpoint.reply import decode, is_empty
 from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError, ModelNotFound
 from gem_ma.kernel.types import Attempt, Reply, Usage
+
+EMPTY_TRIES = 3  # after so many the empty text is the answer
+
+
+@dataclass(slots=True)
+class Tries:
+    """What one request has been through so far."""
+
+    most: int
+    answered: int  # responses of the client when it began
+    count: int = 0
+    empty: int = 0  # replies without text or call
+    spent_s: float = 0.0
+    failed: list[Attempt] = field(default_factory=list)
+    wasted: Usage = Usage(0, 0)  # of attempts without a usable reply
+
+    def looks_empty(self, reply: Reply) -> bool:
+        """Whether an empty reply is a fault of the server: the last one allowed is the answer."""
+        if not is_empty(reply):
+            return False
+        self.empty += 1
+        if self.empty >= EMPTY_TRIES or self.count >= self.most:
+            return False
+        self.wasted = _sum(self.wasted, reply.usage)
+        return True
+
+
+def _sum(first: Usage, other: Usage) -> Usage:
+    return Usage(
+        (first.prompt_tokens or 0) + (other.prompt_tokens or 0),
+        (first.completion_tokens or 0) + (other.completion_tokens or 0),
+    )
+
 
 FIRST_CONTACT_TRIES = 5  # where no server was ever there
 LONG = 256 * 1024  # bytes of a body that is read in a thread: all plays share this one
