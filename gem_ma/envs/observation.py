@@ -127,8 +127,20 @@ class ByAgent(dict[str, Any]):
         super().pop(agent, *default)
         return value
 
+    def popitem(self) -> tuple[str, Any]:
+        agent, value = super().popitem()
+        return agent, self._make(agent) if value is _LATER else value
+
+    def setdefault(self, agent: str, default: Any = None) -> Any:
+        if agent not in self:
+            self[agent] = default
+        return self[agent]
+
     def __eq__(self, other: object) -> bool:
         return dict(self) == other
+
+    def __ne__(self, other: object) -> bool:
+        return dict(self) != other
 
     def __or__(self, other: Any) -> Any:
         return dict(self) | other
@@ -141,8 +153,6 @@ class ByAgent(dict[str, Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)
-
-    __hash__ = None
 
 
 def encode(message: Message, observer: str) -> dict[str, str]:

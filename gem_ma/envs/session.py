@@ -243,7 +243,7 @@ class Session:
         # of this play, also where somebody looks after the next reset
         game = self._game()
         encoded = self._encoded
-        heard = self._heard or {}
+        heard = {} if self._heard is None else self._heard
         lengths = game.lengths(agents)
 
         def observation(agent: str) -> dict[str, Any]:
@@ -265,7 +265,7 @@ class Session:
         turns = self.turns
         illegal = self.illegal
         facts = self._facts
-        is_over = self.end is not None or game.over or game.left
+        is_over = self.any_over
         if is_over or len(agents) <= FEW:
             told = {
                 agent: facts(pending.get(agent), active, step, turns[agent], illegal[agent])

@@ -132,8 +132,17 @@ def test_a_model_in_shards_is_the_same_model(tied: bool, byte_model: Path, tmp_p
     assert (head.data_ptr() == words.data_ptr()) == tied
     lost = sorted(parts.glob("*.safetensors"))[1]
     lost.unlink()
-    with pytest.raises(DataError, match=f"cannot be loaded .*{lost.name}.*copy or make it again"):
+    with pytest.raises(
+        DataError,
+        match=f"lacks {lost.name}, which model.safetensors.index.json names; copy the model again",
+    ):
         Transformers(str(parts), policy="x")
+    index = parts / "model.safetensors.index.json"
+    outside = str(byte_model / "model.safetensors")
+    for listing in ({"a": f"../{lost.name}"}, {"a": outside}, {"a": 3}, ["a"], None):
+        index.write_text(json.dumps({"weight_map": listing}))
+        with pytest.raises(DataError, match="does not list files of this folder"):
+            Transformers(str(parts), policy="x")
 
 
 # -- how it is loaded ----------------------------------------------------------------------------

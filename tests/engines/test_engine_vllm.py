@@ -571,6 +571,21 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"base_url": None, "served_model": "x"},
         "served_model is the name of a model at a server",
     ),
+    **{
+        f"its own {name}": (
+            {"base_url": None, "engine": {name: value}},
+            f"engine may not hold '{name}'",
+        )
+        for name, value in (
+            ("logprobs_mode", "raw_logprobs"),
+            ("tokenizer", "another"),
+            ("enable_lora", True),
+            ("max_lora_rank", 8),
+            ("skip_tokenizer_init", True),
+            ("model", "another"),
+            ("generation_config", "auto"),
+        )
+    },
     "address": ({"base_url": "127.0.0.1:8000"}, "base_url is an address such as"),
 }
 

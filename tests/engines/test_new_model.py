@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -332,3 +333,13 @@ def test_a_scenario_that_fails_is_named(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="broken rules"):
         make_model(tmp_path / "model", Broken())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_writer_left_is_swept_and_nothing_else(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    kept = [".model.x.tmp", f".other.{ended.pid}.tmp", f".model.{os.getppid()}.tmp", ".model.tmp"]
+    for name in [*kept, f".model.{ended.pid}.tmp", f".model.{10**30}.tmp"]:
+        (tmp_path / name).mkdir()
+    place_new(tmp_path / "model", lambda folder: folder.mkdir())
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*kept, "model"])

@@ -435,6 +435,17 @@ def test_servers_with_other_weights_are_refused_where_nobody_learns(
         }
 
 
+def test_one_server_under_two_addresses_is_refused_before_it_is_published_to(
+    servers: list[FakeVllm], model: Path
+) -> None:
+    url = servers[0].url
+    twice = [url, url.replace("127.0.0.1", "[::ffff:127.0.0.1]"), servers[1].url]  # as behind a tunnel
+    engine = engine_at(servers, model, base_url=twice, allow_http=True)
+    with pytest.raises(ConfigError, match=r"base_url: .* are one server; name each server once"):
+        learner_of(engine).publish()
+    assert not any("rpc" in path for path in servers[0].paths)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("where", ["_pause", "_collective_rpc"])
 def test_a_server_that_hangs_in_a_publish_is_set_aside_and_comes_back(

@@ -94,6 +94,45 @@ def test_a_message_is_encoded_once_for_all_who_hear_it(monkeypatch: pytest.Monke
     assert seen["a2"]["messages"][0]["content"] == "a0: yes"
 
 
+USES: dict[str, Any] = {
+    "items": lambda values: list(values.items()),
+    "values": lambda values: list(values.values()),
+    "keys": lambda values: list(values.keys()),
+    "get": lambda values: (values.get("a"), values.get("c"), values.get("c", 1)),
+    "pop": lambda values: (values.pop("a"), values.pop("a", 1), list(values)),
+    "popitem": lambda values: (values.popitem(), list(values)),
+    "setdefault": lambda values: (values.setdefault("a", 1), values.setdefault("c", 1)),
+    "update": lambda values: (values.update(a=1), dict(values)),
+    "copy": lambda values: values.copy(),
+    "clear": lambda values: (values.clear(), dict(values)),
+    "__or__": lambda values: values | {"c": 1},
+    "__ror__": lambda values: {"a": 1} | values,
+    "__ior__": lambda values: dict(values.__ior__({"a": 1})),
+    "__eq__": lambda values: (values == {"a": "A", "b": "B"}, values == {}, values == {"a": "A"}),
+    "__ne__": lambda values: (values != {"a": "A", "b": "B"}, values != {}),
+    "__contains__": lambda values: ("a" in values, "c" in values),
+    "__delitem__": lambda values: (values.__delitem__("a"), dict(values)),
+    "__setitem__": lambda values: (values.__setitem__("a", 1), dict(values)),
+    "__getitem__": lambda values: values["b"],
+    "__iter__": lambda values: list(values),
+    "__reversed__": lambda values: list(reversed(values)),
+    "__len__": len,
+    "__repr__": repr,
+    "fromkeys": lambda values: type(dict(values)).fromkeys("ab"),
+    "__class_getitem__": lambda values: 0,
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_each_use_of_a_dict_gives_what_a_dict_gives(use: Any) -> None:
+    assert use(observation.ByAgent(("a", "b"), str.upper)) == use({"a": "A", "b": "B"})
+
+
+def test_all_that_a_dict_can_do_is_among_these_uses() -> None:
+    common = {*vars(object), "__lt__", "__le__", "__gt__", "__ge__", "__hash__"}
+    assert set(vars(dict)) - common <= set(USES)
+
+
 def test_values_by_agent_are_a_dict_to_whoever_reads_them() -> None:
     told = observation.ByAgent(("a", "b"), str.upper)
     whole = {"a": "A", "b": "B"}

@@ -28,7 +28,7 @@ from gem_ma.kernel.errors import ConfigError, ScenarioError, StoreError
 from gem_ma.kernel.scenario import Game, Scenario
 from gem_ma.kernel.types import Tool
 from gem_ma.registry import as_scenario
-from gem_ma.system.files import place
+from gem_ma.system.files import place, remove
 
 IMAGE_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 _CONTENT_MACRO = (
@@ -411,6 +411,7 @@ def check_new(target: Path) -> None:
 def place_new(target: Path, write: Callable[[Path], Made]) -> Made:
     """Puts the model folder that `write` makes at a place where none was; gives what `write` gives.
     Raises ConfigError where something came there meanwhile, StoreError."""
+    _sweep(target)
     # of this process alone: another one may be writing a model for the same place
     aside = f".{target.name}.{os.getpid()}.tmp"
     try:
@@ -418,6 +419,24 @@ def place_new(target: Path, write: Callable[[Path], Made]) -> Made:
     except OSError as error:
         check_new(target)  # writing took a while: what came there meanwhile says more
         raise StoreError(f"{target}: the model could not be written: {error}") from error
+
+
+def _sweep(target: Path) -> None:
+    """Removes what a killed process left beside a model folder."""
+    for path in target.parent.iterdir() if target.parent.is_dir() else ():
+        left = re.fullmatch(rf"\.{re.escape(target.name)}\.(\d+)\.tmp", path.name)
+        if left and not _runs(int(left[1])):
+            remove(path, target.parent)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # of another user
+        return True
+    return True
 
 
 # -- weights -------------------------------------------------------------------------------------

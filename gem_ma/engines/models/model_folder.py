@@ -19,12 +19,13 @@ from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.system.folders import check_named, read_named
 
 FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py"]  # of a model on the hub
+INDEX = "model.safetensors.index.json"
 READ_AS_JSON = (
     "config.json",
     "generation_config.json",
     "tokenizer_config.json",
     "tokenizer.json",
-    "model.safetensors.index.json",
+    INDEX,
 )
 # any of these makes a tokenizer, by the kind of the model
 OF_TOKENIZERS = (
@@ -102,6 +103,8 @@ def check_folder(folder: Path, policy: str) -> None:
     for name in READ_AS_JSON:
         if (folder / name).is_file():
             _check_json(folder / name, policy)
+    if (folder / INDEX).is_file():
+        _check_parts(folder, policy)
     if not any((folder / name).is_file() for name in OF_TOKENIZERS):
         raise DataError(
             f"{where} has no tokenizer (tokenizer.json); copy the model's tokenizer files into it"
@@ -109,6 +112,24 @@ def check_folder(folder: Path, policy: str) -> None:
     if not any(folder.glob("*.safetensors")):
         raise DataError(
             f"{where} has no weights (*.safetensors); copy the model again, or {_MAKE_MODEL}"
+        )
+
+
+def _check_parts(folder: Path, policy: str) -> None:
+    """Raises DataError where weights in several files are not whole: a copy that was broken off."""
+    listing: Any = json.loads(read_named(folder / INDEX)).get("weight_map")
+    files = listing.values() if isinstance(listing, dict) else [None]
+    # a path would lead out of the folder
+    if any(not isinstance(file, str) or Path(file).name != file for file in files):
+        raise DataError(
+            f"policy {policy!r}: {folder / INDEX} does not list files of this folder"
+            " (weight_map); copy the model again"
+        )
+    lost = sorted(file for file in set(files) if not (folder / file).is_file())
+    if lost:
+        raise DataError(
+            f"policy {policy!r}: {folder} lacks {lost[0]}, which {INDEX} names; copy the model"
+            " again"
         )
 
 

@@ -26,6 +26,16 @@ CLOSE_S = 10.0
 FINISHES = ("stop", "length")  # of an answer; aborted and failed requests bring part of one
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM makes room for
 ADAPTERS = 4  # in one batch; options may say otherwise
+# set here
+FIXED = (
+    "model",
+    "tokenizer",
+    "logprobs_mode",
+    "generation_config",
+    "enable_lora",
+    "max_lora_rank",
+    "skip_tokenizer_init",
+)
 NEEDS = (
     "the vllm engine without base_url needs vLLM in this environment (docs/vllm.md): {install}, or"
     " a server: base_url: http://127.0.0.1:8000/v1"
@@ -107,6 +117,11 @@ class Process:
         self.options = dict(options)
         self.rank = next((room for room in RANKS if room >= rank), rank) if rank else 0
         self.alone = 0
+        # refused, for the library takes some of them: it would sample another distribution
+        if fixed := sorted(set(self.options) & set(FIXED)):
+            raise ConfigError(
+                f"{where}: engine may not hold {fixed[0]!r}, which is set by this engine"
+            )
         self.context = 0
         self._core: Core | None = None
 

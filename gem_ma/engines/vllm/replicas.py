@@ -17,6 +17,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -312,6 +313,24 @@ class Replicas:
 
     # -- requests ---------------------------------------------------------------------------------
 
+    async def _check_apart(self) -> None:
+        """Raises ConfigError where two addresses are one server: it would be told to wait by one
+        publish and to go on by the other, with half of the weights."""
+        if self._now.name or len(self.replicas) == 1:  # looked at when first published to
+            return
+        names = {self.owner.next_name(): each for each in self.here}
+        for name, each in names.items():
+            with suppress(EngineError):  # whoever publishes finds it out
+                await each.server.weights.take_name(name)
+        for each in names.values():
+            with suppress(EngineError):
+                namesake = names.get(await each.server.weights.name(), each)
+                if namesake is not each:
+                    hosts = f"{each.server.remote.host} and {namesake.server.remote.host}"
+                    raise ConfigError(
+                        f"{self.where}: base_url: {hosts} are one server; name each server once"
+                    )
+
     async def draw(self, wanted: Draw) -> Reply:
         """Samples once, at the server of this conversation, or where that fails at another one.
         Raises EndpointError where none is there for as long as a request may wait."""
@@ -480,12 +499,14 @@ class Replicas:
 
     async def reload(self, folder: str) -> None:
         """Takes all weights from a model folder, everywhere."""
+        await self._check_apart()
         now = self._now = Weights(folder=folder, name=self.owner.next_name())
         await self._everywhere(lambda each: each.publish(now))
 
     async def transfer(self, transfer: Transfer, weights: Mapping[str, Any]) -> None:
         """Sends all weights to every server that answers. One that fails is set aside, and the
         others take part in another transfer."""
+        await self._check_apart()
         self._now = Weights(name=self.owner.next_name())
         left = [each for each in self.replicas if await each.answers()]
         while left:

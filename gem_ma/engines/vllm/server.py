@@ -87,6 +87,10 @@ class FullWeights:
             raise ConfigError(f"{self.where} does not name its weights; {FLAG}")
         return name
 
+    async def take_name(self, name: str) -> None:
+        """Gives what it holds this name, whatever that is."""
+        await self._call("/update_weight_version", {"new_version": name})
+
     async def size(self) -> int:
         """How many GPUs it has. Raises ConfigError where it does not say."""
         size = (await self._call("/get_world_size", None)).get("world_size")
