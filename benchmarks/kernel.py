@@ -12,17 +12,49 @@ installed are left out.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import random
 import statistics
 import time
 import warnings
 from collections.abc import Callable
+from typing import Any
 
-from gem_ma.kernel.scenario import Ask, Game, Scenario
+from gem_ma.driver.rollout import Plan
+from gem_ma.driver.rollout import play as rollout
+from gem_ma.kernel.episode import Seat
+from gem_ma.kernel.scenario import Ask, Game, Play, Scenario, Tell
 from gem_ma.kernel.types import Action
 from gem_ma.registry import make
 
 Pass = Callable[[int], int]  # plays the episode of a seed to its end; gives the number of turns
+
+
+class Talk(Scenario):
+    """Each of many agents speaks in turn, and all others hear it."""
+
+    id = "talk"
+    version = 1
+
+    def __init__(self, agents: int) -> None:
+        self.agents = tuple(f"a{number}" for number in range(agents))
+
+    def play(self, rng: random.Random, task: Any) -> Play:
+        for turn in range(300):
+            who = self.agents[turn % len(self.agents)]
+            said = yield Ask({who: "your turn"}, ("hello",))
+            line = f"{who}: {said[who].text}"
+            yield Tell({agent: line for agent in self.agents if agent != who})
+
+
+def driver(scenario: Scenario) -> Pass:
+    """The driver with a bot in each seat, each play on a loop of its own."""
+    cast = {agent: Seat(behaviour="random_legal") for agent in scenario.agents}
+
+    def play(seed: int) -> int:
+        return len(asyncio.run(rollout(Plan(scenario, cast, seed=seed))).turns)
+
+    return play
 
 
 def kernel(scenario: Scenario) -> Pass:
@@ -127,12 +159,18 @@ def rows(rounds: int) -> dict[str, Pass]:
     found = {
         f"dilemma({rounds}), bare generator": bare(dilemma),
         f"dilemma({rounds}), kernel": kernel(dilemma),
+        f"dilemma({rounds}), two bots under the driver": driver(dilemma),
         f"dilemma({rounds}), fork at the middle (per fork)": fork(dilemma, rounds // 2),
         "kuhn_poker, bare generator": bare(kuhn),
         "kuhn_poker, kernel": kernel(kuhn),
         "kuhn_poker, fork at step 1 (per fork)": fork(kuhn, 1),
     }
+    found |= {f"one of {number} speaks, kernel": kernel(Talk(number)) for number in (8, 64)}
     optional: dict[str, Callable[[], Pass]] = {
+        "one of 8 speaks, AEC environment": lambda: view(Talk(8)),
+        "one of 8 speaks, Parallel environment": lambda: parallel(Talk(8)),
+        "one of 64 speaks, AEC environment": lambda: view(Talk(64)),
+        "one of 64 speaks, Parallel environment": lambda: parallel(Talk(64)),
         f"dilemma({rounds}), AEC environment": lambda: view("dilemma", rounds=rounds),
         f"dilemma({rounds}), Parallel environment": lambda: parallel("dilemma", rounds=rounds),
         f"dilemma({rounds}), Gymnasium environment": lambda: gym("dilemma", rounds=rounds),
@@ -156,13 +194,13 @@ def rows(rounds: int) -> dict[str, Pass]:
     return found
 
 
-def view(name: str, **options: object) -> Pass:
+def view(name: str | Scenario, **options: object) -> Pass:
     from gem_ma.envs.aec import aec_env
 
     return aec(lambda: aec_env(name, **options), lambda observation, info: info["action_mask"])  # type: ignore[index, arg-type]
 
 
-def parallel(name: str, **options: object) -> Pass:
+def parallel(name: str | Scenario, **options: object) -> Pass:
     from gem_ma.envs.parallel import parallel_env
 
     env = parallel_env(name, **options)  # type: ignore[arg-type]

@@ -3,7 +3,8 @@
 A factory is called once per (episode, agent) as `factory(agent, sample, rng, task=None,
 **options)`. Only a factory with `privileged = True` (an oracle, a scripted user) receives the
 task; the cast records it, and a learned policy may not sit there. A factory with `waits = False`
-promises that its `act` awaits nothing but itself, as a bot's does: sync views then run it in place.
+promises that its `act` awaits nothing but itself, as a bot's does: sync views then run it in place,
+and where all who are asked promise it, they act one after the other, without a task each.
 """
 
 from __future__ import annotations

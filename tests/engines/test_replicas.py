@@ -439,7 +439,11 @@ def test_one_server_under_two_addresses_is_refused_before_it_is_published_to(
     servers: list[FakeVllm], model: Path
 ) -> None:
     url = servers[0].url
-    twice = [url, url.replace("127.0.0.1", "[::ffff:127.0.0.1]"), servers[1].url]  # as behind a tunnel
+    twice = [
+        url,
+        url.replace("127.0.0.1", "[::ffff:127.0.0.1]"),
+        servers[1].url,
+    ]  # as behind a tunnel
     engine = engine_at(servers, model, base_url=twice, allow_http=True)
     with pytest.raises(ConfigError, match=r"base_url: .* are one server; name each server once"):
         learner_of(engine).publish()
