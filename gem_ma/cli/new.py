@@ -16,7 +16,7 @@ from gem_ma.engines.local.packaged import PACKAGED, unpack_model
 from gem_ma.engines.wording import call_as_text, tools_as_text
 from gem_ma.kernel.types import ToolCall
 from gem_ma.registry import as_scenario, make
-from gem_ma.tools.equipping import KINDS, equipped
+from gem_ma.tools.belt import KINDS, equipped
 from gem_ma.training.learner.positions import DEAF, Measured, make_warm_model
 
 # parameters that --from does not make senseless

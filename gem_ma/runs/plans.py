@@ -32,7 +32,7 @@ from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.registry import load, make, task_of
 from gem_ma.system.options import signature
-from gem_ma.tools.equipping import equipped
+from gem_ma.tools.belt import equipped
 
 
 def scenario_of(config: Config, *, base: Path | None = None) -> Scenario:

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from gem_ma.engines.endpoint.endpoint import Endpoint
 from gem_ma.engines.endpoint.hiding import Secret
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.types import Tool
 from gem_ma.system.env_file import NO_SECRET
 from gem_ma.system.extras import install

@@ -21,7 +21,7 @@ from gem_ma.engines.endpoint.endpoint import Endpoint
 from gem_ma.engines.endpoint.faults import Fault
 from gem_ma.engines.endpoint.hiding import Secret
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.parsing.text import clean
 from gem_ma.system.env_file import NO_SECRET
 from gem_ma.tools.passages import Passage
 
