@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from gem_ma import Action, Asked
-from gem_ma.kernel.parsing import parse_action
+from gem_ma.kernel.parsing.legal import parse_action
 
 
 class Direct:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 
 from gem_ma import Malformed, ToolCall
-from gem_ma.kernel.parsing import MAX_CALLS, parse_tool_calls
+from gem_ma.kernel.parsing.formats import parse_tool_calls
+from gem_ma.kernel.parsing.strict_json import MAX_CALLS
 
 # `not true` is false only where the speaker means it so; nothing here guesses.
 _NEGATED = re.compile(

@@ -19,7 +19,7 @@ from gem_ma.agents.labels import action, action_text
 from gem_ma.agents.thread import Thread
 
 from gem_ma import Action, Asked, Malformed, Message, Reply, Tool, ToolCall
-from gem_ma.kernel.parsing import parse_legal
+from gem_ma.kernel.parsing.legal import parse_legal
 
 RESPOND = "respond"
 RETRIES = 2

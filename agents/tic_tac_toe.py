@@ -11,7 +11,7 @@ from gem_ma.agents.options import probability
 from gem_ma.scenarios.tic_tac_toe import best_moves
 
 from gem_ma import Action, Asked
-from gem_ma.kernel.parsing import parse_action
+from gem_ma.kernel.parsing.legal import parse_action
 
 
 class TicTacToePerfect:

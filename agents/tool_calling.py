@@ -14,7 +14,7 @@ from typing import Any
 from gem_ma.agents.thread import Thread
 
 from gem_ma import Action, Asked, Message, Reply
-from gem_ma.kernel.parsing import parse_action
+from gem_ma.kernel.parsing.legal import parse_action
 
 
 class ToolCalling:

@@ -16,7 +16,7 @@ from gem_ma.config.loading import Loaded
 from gem_ma.config.seats import seats_of
 from gem_ma.config.settings import Config
 from gem_ma.driver.many import play_many
-from gem_ma.engines.small.human import asks_person
+from gem_ma.engines.base import asks_person
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario

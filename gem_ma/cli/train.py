@@ -21,8 +21,7 @@ from gem_ma.cli.terminal import fresh_option, json_option, out_option, progress_
 from gem_ma.cli.trained import show_training, verdict
 from gem_ma.config.loading import Loaded, load
 from gem_ma.config.sources import trained_by
-from gem_ma.engines.base import Policy
-from gem_ma.engines.small.human import asks_person
+from gem_ma.engines.base import Policy, asks_person
 from gem_ma.kernel.errors import BudgetError, ConfigError, EndpointError
 from gem_ma.runs.store import RunFolder, run_path
 from gem_ma.runs.worlds import Worlds

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from gem_ma.kernel.errors import ActionError, ConfigError, EngineError
-from gem_ma.kernel.parsing import parse_action
+from gem_ma.kernel.parsing.legal import parse_action
 from gem_ma.kernel.types import Action, Asked, Message, Reply
 from gem_ma.registry import construct, load
 

@@ -14,7 +14,7 @@ from gem_ma.driver.seats import Seats
 from gem_ma.kernel.effect_values import Pending
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ReplayError
-from gem_ma.kernel.parsing import split_reasoning
+from gem_ma.kernel.parsing.reasoning import split_reasoning
 from gem_ma.kernel.scenario import Game, Scenario, replay
 from gem_ma.kernel.types import Action, Asked, Message, Turn, spoken
 from gem_ma.kernel.views import Transcript, read

@@ -21,7 +21,7 @@ from gem_ma.driver.seats import Seats, ended
 from gem_ma.engines.base import Policy
 from gem_ma.kernel.episode import End, Episode, Limits, Seat, placed
 from gem_ma.kernel.errors import BudgetError, ConfigError, DataError, EndpointError, ScenarioError
-from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.scenario import Game, Scenario
 from gem_ma.registry import task_of
 

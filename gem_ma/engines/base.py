@@ -13,7 +13,7 @@ from inspect import signature
 from typing import Any, Protocol, runtime_checkable
 
 from gem_ma.engines.batching import Batched, Core
-from gem_ma.engines.capabilities import Batches, Settles
+from gem_ma.engines.capabilities import Batches, Settles, Typed
 from gem_ma.kernel.types import Reply, Request, Sampling
 from gem_ma.registry import asks_nothing, construct, load
 
@@ -49,6 +49,12 @@ class Policy:
         """The engine itself, where `engine` only gathers requests to batches for it. What it can
         do beside answering: `gem_ma.engines.capabilities`."""
         return self.engine.engine if isinstance(self.engine, Wraps) else self.engine
+
+
+def asks_person(policies: Mapping[str, Policy]) -> list[Typed]:
+    """The engines behind which a person types. While one does, nothing else may be drawn on the
+    terminal."""
+    return [policy.core for policy in policies.values() if isinstance(policy.core, Typed)]
 
 
 def stable_seed(*parts: object) -> int:

@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from typing_extensions import get_protocol_members
 
+from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.types import Reply, Request, Sampling
 
 Asked = tuple[Any, Request]  # whom a request is for, and the request
@@ -224,3 +225,14 @@ def declares(factory: object, capability: type) -> bool:
 def declared(factory: object) -> tuple[str, ...]:
     """The names of all capabilities that engines of this class have."""
     return tuple(each.__name__ for each in CAPABILITIES if declares(factory, each))
+
+
+@runtime_checkable
+class Typed(Protocol):
+    """A person types what it answers, at this terminal.
+
+    Asked by whoever plays, see `gem_ma.engines.base.asks_person`; `show_end` tells the person how
+    a play came out.
+    """
+
+    def show_end(self, episode: Episode) -> None: ...

@@ -12,7 +12,7 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any
 
-from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.types import RESERVED_SENDERS, Action, Image, Message, Tool
 
 MOST_SAYINGS = 512  # strings that one choice remembers

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gem_ma.kernel.episode import Episode, Limits
-from gem_ma.kernel.parsing import clean
-from gem_ma.kernel.parsing.text import first_sentence
+from gem_ma.kernel.parsing.text import clean, first_sentence
 from gem_ma.kernel.types import Message, Tool
 
 Content = str | Message | Sequence[str | Message]

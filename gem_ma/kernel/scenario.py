@@ -20,7 +20,7 @@ from gem_ma.kernel.effect_values import Misfit, Pending, agents_problem, amount,
 from gem_ma.kernel.effects import Ask, Call, Content, Effect, Leave, Play, Reward, Scenario, Tell
 from gem_ma.kernel.episode import CallResult, End, Entry
 from gem_ma.kernel.errors import ActionError, CallError, ReplayError, ScenarioError
-from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.types import MAX_SAID, Action, Message, Reply, Turn
 from gem_ma.kernel.views import Transcript, Views, mismatch, private_copy, read
 

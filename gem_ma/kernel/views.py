@@ -16,8 +16,9 @@ from typing import Any, overload
 
 from gem_ma.kernel.effect_values import Misfit, Pending, as_messages, closed_choice, offer
 from gem_ma.kernel.errors import ActionError
-from gem_ma.kernel.parsing import clean, parse_action, parse_legal
 from gem_ma.kernel.parsing.bounds import bounded
+from gem_ma.kernel.parsing.legal import parse_action, parse_legal
+from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.types import MAX_SAID, Action, Message, ToolCall, spoken
 
 # What an agent has seen and said until now, as its behaviour gets it.

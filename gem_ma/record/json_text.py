@@ -11,8 +11,8 @@ import re
 from typing import Any
 
 from gem_ma.kernel.errors import StoreError
-from gem_ma.kernel.parsing import clean
 from gem_ma.kernel.parsing.strict_json import KeyTwice, strict_decoder
+from gem_ma.kernel.parsing.text import clean
 
 FLOAT_DIGITS = 300  # an integer of more may be beyond the range of floats
 # legal in JSON, but other readers split lines or drive terminals with them

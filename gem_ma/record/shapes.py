@@ -16,7 +16,7 @@ from numbers import Real
 from typing import Any, NamedTuple, NoReturn
 
 from gem_ma.kernel.episode import Episode
-from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.types import Content, Image, Message
 
 MAX_DEPTH = 64  # of free JSON values: tool arguments, call results, options

@@ -30,9 +30,8 @@ from gem_ma.config.loading import Loaded, load
 from gem_ma.config.settings import Config
 from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
-from gem_ma.engines.base import Policy
+from gem_ma.engines.base import Policy, asks_person
 from gem_ma.engines.capabilities import Priced
-from gem_ma.engines.small.human import asks_person
 from gem_ma.engines.small.replay import Recorded, Remembered
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import BudgetError, EndpointError, GemMaError

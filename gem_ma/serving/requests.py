@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_ma.kernel.parsing import clean
 from gem_ma.kernel.parsing.strict_json import DECODER, clean_json, depth_exceeds
+from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.types import Sampling, Tool
 
 # What the server answers where it does not do what was asked: one line, a status, and a code that

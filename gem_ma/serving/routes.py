@@ -27,7 +27,10 @@ from weakref import WeakKeyDictionary
 from gem_ma.driver.limits import Cut
 from gem_ma.engines.wording import speaker
 from gem_ma.kernel.errors import GemMaError
-from gem_ma.kernel.parsing import clean, parse_action, read_call, split_reasoning
+from gem_ma.kernel.parsing.calls import read_call
+from gem_ma.kernel.parsing.legal import parse_action
+from gem_ma.kernel.parsing.reasoning import split_reasoning
+from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.types import Action, Image, Malformed, Message, Reply, ToolCall
 from gem_ma.serving.desk import Desk
 from gem_ma.serving.program import Ending, News, OverError, Program, ProtocolFault

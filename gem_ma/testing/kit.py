@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gem_ma.kernel.errors import ReplayError, ScenarioError
-from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.scenario import Game, Scenario
 from gem_ma.kernel.types import Action
 from gem_ma.testing.clock import TooSlow, time_limit

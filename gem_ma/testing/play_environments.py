@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.parsing.text import clean
 from gem_ma.testing.kit import Kit
 from gem_ma.testing.players import Cast
 from gem_ma.testing.watch import Played, Watch, messages_of, tools_of

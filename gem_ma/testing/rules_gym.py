@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.types import Asked
 from gem_ma.testing.clock import TooSlow, time_limit
 from gem_ma.testing.kit import PLAY_S, Failed, Kit

@@ -6,7 +6,8 @@ import re
 import time
 from typing import Any
 
-from gem_ma.kernel.parsing import fold, parse_legal
+from gem_ma.kernel.parsing.legal import parse_legal
+from gem_ma.kernel.parsing.text import fold
 from gem_ma.kernel.types import Action
 from gem_ma.testing.kit import Failed, Kit
 from gem_ma.testing.traces import Trace

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from gem_ma.kernel.episode import Limits
-from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.parsing.text import clean
 from gem_ma.testing.kit import Failed, Kit
 from gem_ma.testing.players import JUNK, PLAYERS, TOOL_FUZZ, Cast, always, missing, wrong
 from gem_ma.testing.traces import Trace

@@ -28,7 +28,7 @@ from gem_ma.engines.wording import (
 )
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, ProgramError
-from gem_ma.kernel.parsing import parse_action
+from gem_ma.kernel.parsing.legal import parse_action
 from gem_ma.kernel.types import SYSTEM, TOOL, Action, Asked, Message, ToolCall
 from gem_ma.system.extras import install
 from gem_ma.trainers.course import Outside, Start

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from gem_ma.kernel.effects import Ask, Leave, Play, Reward, Scenario, Tell
 from gem_ma.kernel.episode import Episode, Limits
-from gem_ma.kernel.parsing import parse_legal
+from gem_ma.kernel.parsing.legal import parse_legal
 from gem_ma.kernel.types import Action
 from gem_ma.worlds.guest import guest
 from gem_ma.worlds.line import Line, Stop

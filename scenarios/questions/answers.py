@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gem_ma.kernel.parsing import split_reasoning
+from gem_ma.kernel.parsing.reasoning import split_reasoning
 
 RULES = ("auto", "boxed", "marked", "last", "whole")
 _BOX = "\\boxed{"

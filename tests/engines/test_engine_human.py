@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from gem_ma.driver.rollout import Plan, play
-from gem_ma.engines.base import Policy, open_engine
-from gem_ma.engines.small.human import Human, asks_person, chosen, printable
+from gem_ma.engines.base import Policy, asks_person, open_engine
+from gem_ma.engines.small.human import Human, chosen, printable
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Image, Message, Reply, Request, Tool, ToolCall

@@ -27,7 +27,7 @@ from gem_ma.engines.wording import (
     tools_as_text,
 )
 from gem_ma.kernel.errors import EngineError
-from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.types import Image, Malformed, Message, Tool, ToolCall
 
 NO_RESULT = "(no result)"

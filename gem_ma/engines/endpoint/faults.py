@@ -31,7 +31,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from gem_ma.engines.endpoint.sentences import flagged, overflows
-from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.types import Attempt
 
 RETRIED = frozenset({"rate_limited", "server", "transport", "bad_reply", "empty"})

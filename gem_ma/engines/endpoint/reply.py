@@ -24,7 +24,11 @@ from gem_ma.engines.endpoint.envelope import (
 )
 from gem_ma.engines.endpoint.faults import Fault, of_error_body, of_error_within
 from gem_ma.engines.endpoint.stream import joined
-from gem_ma.kernel.parsing import MAX_CALLS, clean, parse_tool_calls, read_call, split_reasoning
+from gem_ma.kernel.parsing.calls import read_call
+from gem_ma.kernel.parsing.formats import parse_tool_calls
+from gem_ma.kernel.parsing.reasoning import split_reasoning
+from gem_ma.kernel.parsing.strict_json import MAX_CALLS
+from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.types import Malformed, Reply, ToolCall, Usage
 
 # Why an answer ended, in the words of OpenAI, TGI, Anthropic, Gemini, Mistral, Cohere, Bedrock,

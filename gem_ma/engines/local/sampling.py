@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.kernel.errors import ConfigError, EngineError
-from gem_ma.kernel.parsing import parse_legal
+from gem_ma.kernel.parsing.legal import parse_legal
 from gem_ma.kernel.types import Sampling
 
 MOST_TREES = 4096  # sets of legal strings whose trees are kept; the oldest goes first

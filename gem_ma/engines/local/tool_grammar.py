@@ -22,7 +22,7 @@ from gem_ma.engines.local.sampling import IdSet
 from gem_ma.engines.models.chat import Chat
 from gem_ma.engines.models.loading import needed
 from gem_ma.kernel.errors import ConfigError, EngineError
-from gem_ma.kernel.parsing import MAX_CALLS
+from gem_ma.kernel.parsing.strict_json import MAX_CALLS
 from gem_ma.kernel.types import Tool
 
 # bounds of numbers: what a float holds exactly, and what is written without an exponent

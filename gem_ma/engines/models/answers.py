@@ -25,7 +25,7 @@ from gem_ma.engines.models.chat_template import (
     in_tags,
 )
 from gem_ma.kernel.errors import ConfigError, EngineError
-from gem_ma.kernel.parsing import FORMATS
+from gem_ma.kernel.parsing.formats import FORMATS
 from gem_ma.kernel.parsing.json_calls import MARKED, PYTHON_TAG, TOOL_CALLS
 from gem_ma.kernel.parsing.reasoning import closing_of, split_reasoning
 from gem_ma.kernel.types import Malformed, Message, Tool, ToolCall

@@ -42,8 +42,15 @@ from gem_ma.engines.models.answers import (
 )
 from gem_ma.engines.models.chat_template import ChatTemplate, Piece, Way
 from gem_ma.kernel.errors import ConfigError, EngineError
-from gem_ma.kernel.parsing import FORMATS, clean, parse_tool_calls, split_reasoning
-from gem_ma.kernel.parsing.reasoning import CONTROLS, HARMONY, closing_of, knows_thoughts
+from gem_ma.kernel.parsing.formats import FORMATS, parse_tool_calls
+from gem_ma.kernel.parsing.reasoning import (
+    CONTROLS,
+    HARMONY,
+    closing_of,
+    knows_thoughts,
+    split_reasoning,
+)
+from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.types import Image, Malformed, Message, Reply, Request, Tool, ToolCall
 
 KEPT_PIECES = 65_536  # encoded pieces kept; the oldest goes first

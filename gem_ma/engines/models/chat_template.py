@@ -41,7 +41,7 @@ from gem_ma.engines.wording import (
     tools_as_text,
 )
 from gem_ma.kernel.errors import ConfigError, EngineError
-from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.types import Image, Malformed, Message, Tool, ToolCall
 
 # a placeholder is this word and six digits: survives JSON, case and trimming filters of templates

@@ -18,10 +18,13 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, TextIO
 
-from gem_ma.engines.base import Policy
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, EngineError
-from gem_ma.kernel.parsing import clean, parse_legal, parse_tool_calls, read_call, split_reasoning
+from gem_ma.kernel.parsing.calls import read_call
+from gem_ma.kernel.parsing.formats import parse_tool_calls
+from gem_ma.kernel.parsing.legal import parse_legal
+from gem_ma.kernel.parsing.reasoning import split_reasoning
+from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.spelling import near
 from gem_ma.kernel.types import Message, Reply, Request, Tool, ToolCall
 
@@ -147,12 +150,6 @@ def _read(stream: TextIO, answer: Future[str]) -> None:
         answer.set_result(stream.readline())
     except (OSError, ValueError):  # a closed or undecodable input has ended for us
         answer.set_result("")
-
-
-def asks_person(policies: Mapping[str, Policy]) -> list[Human]:
-    """The policies behind which a person types. While one does, nothing else may be drawn on the
-    terminal."""
-    return [policy.core for policy in policies.values() if isinstance(policy.core, Human)]
 
 
 def _heading(request: Request) -> str:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from gem_ma.kernel.errors import ConfigError, EngineError
-from gem_ma.kernel.parsing import clean, parse_tool_calls
+from gem_ma.kernel.parsing.formats import parse_tool_calls
+from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.types import Reply, Request
 
 Line = str | Reply

@@ -43,7 +43,7 @@ from gem_ma.kernel.parsing.json_calls import (
     opens_llama,
 )
 from gem_ma.kernel.parsing.python_calls import list_end, python_calls
-from gem_ma.kernel.parsing.strict_json import DECODER, MAX_CALLS, MAX_DEPTH
+from gem_ma.kernel.parsing.strict_json import DECODER, MAX_CALLS, MAX_DEPTH, MAX_TEXT
 from gem_ma.kernel.parsing.text import after_space, clean
 from gem_ma.kernel.parsing.xml_calls import FUNCTION, Parameter, add_typed, xml_call
 from gem_ma.kernel.types import Malformed, Tool, ToolCall
@@ -477,3 +477,40 @@ FORMATS: Mapping[str, Format] = {
         ("<|tool_call:begin|>",),
     ),
 }
+
+
+def parse_tool_calls(
+    text: str, tool_format: str = "hermes", *, tools: Sequence[Tool] = (), finish: str = "stop"
+) -> tuple[str, Calls]:
+    """Tool calls in `text`, in order, and the text around them; `tool_format` is a key of
+    `FORMATS`, described in `gem_ma.kernel.parsing.formats`.
+
+    What cannot be read is a `Malformed` whose reason opens with its kind: bad_json, bad_xml,
+    bad_python, not_object, missing_name, bad_arguments, too_many, too_large; with `finish="length"`
+    also truncated_call, for a last call that the limit cut. `tools` give the types of xml values. A
+    call whose arguments were decoded twice says so in `repaired`. Raises ValueError for an unknown
+    format only.
+
+    >>> parse_tool_calls('[f(a=1)]', "python")
+    ('', (ToolCall(id='call_0', name='f', arguments={'a': 1}),))
+    """
+    if tool_format not in FORMATS:
+        raise ValueError(
+            f"no tool format is called {tool_format!r}; formats are {', '.join(FORMATS)}"
+        )
+    text = clean(text)
+    reader = FORMATS[tool_format]
+    # most text holds no call; a search is cheaper than a reader
+    called = reader.opens(text)
+    falls_back = tool_format != "hermes" and HERMES.search(text)
+    if not called and not falls_back:
+        return text, ()
+    if len(text) > MAX_TEXT:  # plain text may be long
+        reason = f"too_large: {len(text)} characters, the limit is {MAX_TEXT}"
+        return "", (Malformed(text[:EXCERPT], reason),)
+    cut = finish == "length"
+    rest, calls = reader.read(text, tools, cut) if called else (text, ())
+    if falls_back and HERMES.search(rest):
+        rest, more = FORMATS["hermes"].read(rest, tools, cut)
+        calls += tuple(numbered(call, len(calls) + place) for place, call in enumerate(more))
+    return rest, calls

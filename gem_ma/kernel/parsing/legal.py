@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from gem_ma.kernel.parsing.calls import json_call
+from gem_ma.kernel.parsing.reasoning import split_reasoning
 from gem_ma.kernel.parsing.strict_json import MAX_TEXT
-from gem_ma.kernel.parsing.text import fold
-from gem_ma.kernel.types import ToolCall
+from gem_ma.kernel.parsing.text import clean, fold
+from gem_ma.kernel.types import Action, Tool, ToolCall
 
 _MARKS = (
     ("\\boxed{", "}"),
@@ -124,3 +125,20 @@ def _marked(text: str) -> str | None:
             value = next(iter(call.arguments.values()))
             return value if isinstance(value, str) else json.dumps(value)
     return None
+
+
+def parse_action(
+    text: str, legal: Sequence[str] | None = None, tools: Sequence[Tool] = ()
+) -> Action:
+    """An Action out of plain text: legal strings where a choice is closed, tool calls where
+    tools are offered. What was thought in it (`split_reasoning`) is not a part of the action."""
+    text = split_reasoning(clean(text))[1]
+    # tools first: an answer with a call in it is not a choice among legal strings
+    if tools:
+        # eight modules, which most plays never need
+        from gem_ma.kernel.parsing.formats import parse_tool_calls
+
+        rest, calls = parse_tool_calls(text)
+        if calls:
+            return Action(rest, calls, None)
+    return Action(text, (), parse_legal(text, legal) if legal is not None else None)

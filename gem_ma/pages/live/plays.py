@@ -26,7 +26,7 @@ from gem_ma.engines.base import Policy
 from gem_ma.engines.small.human import spoken_line, typed_reply, usage
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, EngineError, GemMaError, StoreError
-from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.scenario import Game
 from gem_ma.kernel.types import Message, Reply, Request, spoken
 from gem_ma.pages.live.answers import whole_number

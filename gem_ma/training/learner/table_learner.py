@@ -20,7 +20,7 @@ from gem_ma.config.training import WarmStartSettings
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Array, Table, decode, encode, fingerprint, softmax, view_key
 from gem_ma.kernel.errors import ConfigError, EngineError
-from gem_ma.kernel.parsing import parse_legal
+from gem_ma.kernel.parsing.legal import parse_legal
 from gem_ma.kernel.types import Sampling
 from gem_ma.record.json_text import load_json
 from gem_ma.training.learner import Demonstration, Turns

@@ -34,7 +34,8 @@ from gem_ma.scenarios.service_desk.agents.traits import PlayedTraits
 
 from gem_ma import Action, Asked, Malformed, Message, Reply, Tool, ToolCall
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.kernel.parsing import parse_legal, parse_tool_calls
+from gem_ma.kernel.parsing.formats import parse_tool_calls
+from gem_ma.kernel.parsing.legal import parse_legal
 from gem_ma.kernel.types import SYSTEM, TOOL
 from gem_ma.system.options import flat
 

@@ -12,7 +12,7 @@ from gem_ma.scenarios.service_desk.desk.overlay import Overlay
 from gem_ma.scenarios.service_desk.desk.task import Task
 
 from gem_ma import Action, Malformed, Message, Reward, Tool, ToolCall
-from gem_ma.kernel.parsing import clean
+from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.scenario import Effect
 
 # A closed list: a typed reason is what a grader can go by, and what a user cannot phrase wrongly.

@@ -27,7 +27,7 @@ from gem_ma.scenarios.service_desk.retail.one_order import (
 from gem_ma.scenarios.service_desk.retail.store.tools import REASONS
 
 from gem_ma import Action, Malformed, Message, ToolCall
-from gem_ma.kernel.parsing import parse_legal
+from gem_ma.kernel.parsing.legal import parse_legal
 
 # The words are whole commands. A tiny model samples one from a closed list, so a call with free
 # arguments would mostly be unreadable noise for it.
