@@ -12,10 +12,12 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any
 
+from gem_ma.kernel.parsing.legal import parse_action
 from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.types import RESERVED_SENDERS, Action, Image, Message, Tool
 
-MOST_SAYINGS = 512  # strings that one choice remembers
+MOST_SAYINGS = 256  # answers that one choice remembers
+LONGEST_SAYING = 64  # characters of such an answer
 
 
 class Misfit(Exception):
@@ -28,16 +30,30 @@ class Pending:
 
     legal: tuple[str, ...] | None = None
     tools: tuple[Tool, ...] = ()
-    # legal strings that were said here before: the same Action for all who say the same
+    # short answers that were given here before: the same Action for all who say the same
     sayings: dict[str, Action] = field(default_factory=dict, compare=False, repr=False)
 
     def exact(self, text: str) -> Action | None:
         """The action of who says a legal string and nothing else, as bots do; else None."""
         action = self.sayings.get(text)
         if action is None and self.legal is not None and text in self.legal:
-            action = Action(text, (), text)
-            if len(self.sayings) < MOST_SAYINGS:
-                self.sayings[text] = action
+            action = self._remembered(Action(text, (), text))
+        return action if action is None or action.parsed == text else None
+
+    def said(self, text: str) -> Action:
+        """The action of who says this text, read by the one parser."""
+        action = self.sayings.get(text) or self.exact(text)
+        if action is None:
+            action = parse_action(text, self.legal, self.tools)
+            # what was thought, or could not be written, is no longer in the text
+            is_whole = action.text == text and not self.tools
+            if is_whole and self.legal is not None and len(text) <= LONGEST_SAYING:
+                self._remembered(action)
+        return action
+
+    def _remembered(self, action: Action) -> Action:
+        if len(self.sayings) < MOST_SAYINGS:
+            self.sayings[action.text] = action
         return action
 
 

@@ -162,10 +162,10 @@ def read(action: Action | str, asked: Pending, max_said: int | None = MAX_SAID) 
     surrogates replaced, text parsed. `parsed` is legal or None. Raises ActionError for what is no
     action."""
     if isinstance(action, str):
+        if max_said is None or len(action) <= max_said:
+            return asked.said(action)
         if (exact := asked.exact(action)) is not None:
             return exact
-        if max_said is None or len(action) <= max_said:
-            return parse_action(action, asked.legal, asked.tools)
         text, _, cut = bounded(action, (), max_said)
         parsed_action = parse_action(text, asked.legal, asked.tools)
         return replace(parsed_action, cut=cut) if cut else parsed_action

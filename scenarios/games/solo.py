@@ -21,7 +21,8 @@ REWARDS = ("win", "dense", "gem")
 FOULS = ("end", "turn")
 FOUL = -0.1  # GEM's price of an answer that names no move
 LISTED = 512  # longest list of moves that an Ask offers; beyond it every move is still read
-MOST_EXACT = 10_000  # legal strings of all sizes whose parts are remembered
+MOST_KNOWN = 10_000  # answers whose parts are remembered
+LONGEST_KNOWN = 64  # characters of such an answer
 UNREADABLE = "No move can be read in that."
 OUT_OF_TURNS = "That was the last turn."
 
@@ -76,17 +77,25 @@ class Form:
     def __init__(self, pattern: str, boxed: str = "") -> None:
         self._whole = re.compile(pattern, re.IGNORECASE)
         self._among = re.compile(rf"(?<!\w)(?:{pattern})(?!\w)", re.IGNORECASE)
-        self._exact: dict[str, tuple[str, ...]] = {}
         self._boxed = re.compile(rf"\\boxed\{{\s*(?:{boxed or pattern})\s*\}}", re.IGNORECASE)
+        # (text, parsed) of short answers -> the parts that were read there
+        self._known: dict[tuple[str, str | None], tuple[str, ...] | None] = {}
 
     def read(self, action: Action) -> tuple[str, ...] | None:
         """The parts of the move that an action names; None where it names none, or several."""
-        text = action.text
-        parsed = action.parsed
+        said = (action.text, action.parsed)
+        if said in self._known:
+            return self._known[said]
+        parts = self._read(*said)
+        if len(action.text) <= LONGEST_KNOWN and len(self._known) < MOST_KNOWN:
+            self._known[said] = parts
+        return parts
+
+    def _read(self, text: str, parsed: str | None) -> tuple[str, ...] | None:
         match = None
         if parsed == text:
-            return self._parts(text)
-        if "\\boxed" in text:
+            match = self._whole.fullmatch(text)
+        elif "\\boxed" in text:
             for match in self._boxed.finditer(text):  # noqa: B007
                 pass
             # no move stands in a box: words around it are not an answer
@@ -95,15 +104,6 @@ class Form:
         else:
             match = self._whole.fullmatch((parsed or text).strip()) or self._only(text)
         return match.groups() if match else None
-
-    def _parts(self, text: str) -> tuple[str, ...] | None:
-        """The parts of a legal string, which is what a bot says."""
-        parts = self._exact.get(text)
-        if parts is None and (match := self._whole.fullmatch(text)):
-            parts = match.groups()
-            if len(self._exact) < MOST_EXACT:
-                self._exact[text] = parts
-        return parts
 
     def _only(self, text: str) -> re.Match[str] | None:
         """The only move in the last line: models argue first and decide last."""

@@ -21,6 +21,7 @@ from gem_ma.kernel.episode import CallResult, Entry
 from gem_ma.kernel.errors import ActionError, CallError, GemMaError, ReplayError, ScenarioError
 from gem_ma.kernel.scenario import Ask, Call, Game, Leave, Reward, Scenario, Tell, replay
 from gem_ma.kernel.types import Action, Image, Malformed, Message, Reply, Tool, ToolCall
+from gem_ma.kernel.views import read
 from gem_ma.registry import make
 
 
@@ -800,3 +801,42 @@ def test_a_play_that_cannot_be_copied_says_what_to_do_instead(copied: Any) -> No
         TypeError, match=r"kuhn_poker: a play .* cannot be copied or pickled; use fork\(\)"
     ):
         copied(Game(make("kuhn_poker"), seed=1))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "bet",
+        r"\boxed{bet}",
+        r"I think, so \boxed{ BET }",
+        r"not \boxed{bet}",
+        "check or bet",
+        "nothing of that",
+        r"<think>check</think>\boxed{bet}",
+        "bet\ud800",
+        r"\boxed{bet}" + "." * 100,
+    ],
+)
+def test_an_answer_that_was_given_before_is_read_as_it_was_the_first_time(text: str) -> None:
+    asked = Pending(("check", "bet"))
+    for action in (text, Action(text), Action(text, (), text)):
+        for limit in (None, 100, 9):
+            first = read(action, Pending(("check", "bet")), limit)
+            # the second time it may be remembered, whoever said it at whatever limit before
+            assert read(action, asked, limit) == first
+            assert read(action, asked, limit) == first
+    assert all(len(said) <= 64 and "<think" not in said for said in asked.sayings)
+
+
+def test_answers_are_remembered_in_a_closed_choice_alone_and_not_without_end() -> None:
+    call = '<tool_call>{"name": "look", "arguments": {}}</tool_call>'
+    with_tools = Pending(("x",), (Tool("look"),))
+    assert read(call, with_tools) is not read(call, with_tools)
+    for asked in (with_tools, Pending()):
+        read("I say y", asked)
+        assert not asked.sayings
+    asked = Pending(("x",))
+    for number in range(1000):
+        read(f"no {number}", asked)
+    assert len(asked.sayings) == 256
+    assert read("x", asked) == Action("x", (), "x")

@@ -30,6 +30,7 @@ _REJECTS = re.compile(
     r"[\"'*_`)\]]{0,9}(?:\? no\b| (?:is|was|would be)(?:n['’]t| not| wrong| bad| out)\b)"
 )
 _CLAUSE = 160  # characters in front of a move
+_SHORT = 64  # characters of an answer that is remembered
 _LINES = 4  # last ones, where all behind the one that counts only say what is not meant
 
 
@@ -50,14 +51,15 @@ def parse_legal(text: str, legal: Sequence[str]) -> str | None:
     # an exact match costs nothing at any length; searching does
     if len(text) > MAX_TEXT:
         return None
-    folded = _folded(tuple(legal))
     # a mark is what the model means as its answer, whatever else it says; all end with one of these
-    marked = _marked(text) if "}" in text or "]" in text or ">" in text else None
-    if marked is not None:
-        if marked.strip() in legal:
-            return marked.strip()
-        if (key := fold(marked)) in folded:
-            return folded[key]
+    marked = None
+    if "}" in text or "]" in text or ">" in text:
+        marked = (_marked if len(text) > _SHORT else _marked_short)(text)
+        if marked is not None and (answer := marked.strip()) in legal:
+            return answer
+    folded = _folded(tuple(legal))
+    if marked is not None and (key := fold(marked)) in folded:
+        return folded[key]
     whole = fold(text)
     if whole in folded:
         return folded[whole]
@@ -116,8 +118,8 @@ def _marked(text: str) -> str | None:
             answer = inside.removeprefix("\\text{")
     if answer is not None:
         # "not [bet]" marks what is not meant
-        before = text[max(0, last - _CLAUSE) : last].rpartition("\n")[2]
-        return None if _DENIES.search(fold(before) + " ") else answer
+        before = fold(text[max(0, last - _CLAUSE) : last].rpartition("\n")[2])
+        return None if before and _DENIES.search(before + " ") else answer
     stripped = text.strip()
     if stripped.startswith("{"):
         call = json_call(stripped, 0)[0]
@@ -125,6 +127,10 @@ def _marked(text: str) -> str | None:
             value = next(iter(call.arguments.values()))
             return value if isinstance(value, str) else json.dumps(value)
     return None
+
+
+# most models answer in a box and nothing else
+_marked_short = lru_cache(maxsize=4096)(_marked)
 
 
 def parse_action(

@@ -119,6 +119,9 @@ def split_reasoning(text: str, opened: bool = False) -> tuple[str, str]:
     >>> split_reasoning("Models write `<think>` first.")
     ('', 'Models write `<think>` first.')
     """
+    # each mark begins with one of these signs, or is the name of a channel
+    if not (opened or "<" in text or "[" in text or "◁" in text or "analysis" in text):
+        return "", text
     messages = [*_channels(text, opened)] or [*_bare_channels(text)]
     if messages:
         return _of_channels(messages)
