@@ -22,7 +22,7 @@ from gem_ma.kernel.scenario import Game
 from gem_ma.runs.store import read_ends, read_manifest, read_summary
 from gem_ma.runs.store.summaries import check_training
 from gem_ma.runs.store.used import differing
-from gem_ma.runs.stored import open_record
+from gem_ma.runs.stored import open_record, run_summary
 from gem_ma.system.files import damage, kind
 from gem_ma.system.options import signature
 
@@ -222,12 +222,8 @@ def show_played(
     far, and its lost plays."""
     stored = read_summary(path) or {}
     record = open_record(path, progress_line, scenario)
-    # a summary that counts other episodes is of an earlier state of the run
-    if record.worlds is None and stored.get("episodes") == len(read_ends(path)):
-        summary = stored  # what was judged when it was played
-    else:
-        with damage(path / "episodes.jsonl"):
-            summary = record.summary()
+    with damage(path / "episodes.jsonl"):
+        summary = run_summary(path, record, scenario)
     with damage(path / "summary.json"):
         summary = {**summary, "baselines": stored.get("baselines", {})}
         show_summary(summary, path, as_json, report, whole=whole, more=lost_rows(summary, path))

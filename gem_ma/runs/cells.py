@@ -24,7 +24,8 @@ from gem_ma.runs.playing import play_into
 from gem_ma.runs.store import run_path, write_file
 from gem_ma.runs.worlds import World, Worlds
 from gem_ma.scores.groups import SUCCESS
-from gem_ma.scores.judge import Judge, noting
+from gem_ma.scores.judge import Judge
+from gem_ma.scores.rows import Row
 from gem_ma.scores.studies import Cell, cell_of, study_summary
 from gem_ma.system.files import make_folder
 from gem_ma.wrappers.around import rules_of
@@ -225,21 +226,21 @@ class Playing:
                 concurrency = min(loaded.config.run.concurrency, len(left))
                 await play_into(folder, going, policies, concurrency, self.progress)
             # from the folder, since earlier commands have played some of it
-            rows: dict[Any, Any] = {id_: {"id": list(id_)} for id_ in folder.done()}
+            rows = folder.scored(worlds.judge)
             cell = cell_of(
-                folder.episodes(),
-                noting(worlds.judge, rows),
+                rows,
+                worlds.judge,
                 world=_world(worlds),
                 run=path.name,
                 measures=self.measures,
+                episodes=folder.episodes,
             )
             # a cell that was finished before keeps its page: a large study is taken up in seconds
             is_new = left or not (path / "summary.json").exists()
             no_page = self.page is not None and not (path / "report.html").exists()
             if not self.stopping.signal and (is_new or no_page):
                 planned = max(len(plans), len(folder.done()))
-                folder.write_verdicts(rows.values())
-                folder.write_summary(_summary(cell, loaded, folder.episodes, planned))
+                folder.write_summary(_summary(cell, loaded, rows, planned), of_all=True)
                 if self.page is not None:
                     self.page(path, worlds.judge)
         return cell
@@ -257,11 +258,10 @@ def _world(worlds: Worlds) -> str:
     return json.dumps(facts if worlds.several else facts[0], sort_keys=True, default=str)
 
 
-def _summary(cell: Cell, loaded: Loaded, episodes: Any, planned: int) -> dict[str, Any]:
-
+def _summary(cell: Cell, loaded: Loaded, rows: list[Row], planned: int) -> dict[str, Any]:
     return {
         "planned": planned,
         **cell.summary,
-        **costs_of(loaded.config, episodes),
+        **costs_of(loaded.config, rows),
         **other_models(loaded.config, cell.summary),
     }

@@ -11,10 +11,11 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.store import read_episodes, read_manifest
 from gem_ma.runs.store.lines import read_resolved
 from gem_ma.runs.store.names import changed_keys
-from gem_ma.runs.stored import Say, open_record
+from gem_ma.runs.stored import Say, open_record, rows_by
 from gem_ma.scores.comparison import compare_cells
-from gem_ma.scores.groups import Copies
 from gem_ma.scores.judge import Judge
+from gem_ma.scores.metrics import copied_worlds
+from gem_ma.scores.rows import last_attempts
 from gem_ma.scores.studies import Cell, scores_of
 from gem_ma.system.files import damage
 
@@ -52,13 +53,16 @@ def compared(
 
 
 def judged_cell(path: Path, judge: Judge) -> Cell:
-    """The scores of a run folder's plays, each judged now; without a summary but for the names of
-    the measures. Raises StoreError for damage."""
-    copies = Copies()
+    """The scores of a run folder's plays; without a summary but for the names of the measures.
+    Raises StoreError for damage."""
     with damage(path / "episodes.jsonl"):
-        values, measures = scores_of(copies.watching(read_episodes(path)), judge)
+        rows = rows_by(path, judge)
+        counted = last_attempts(rows)
+        values, measures = scores_of(counted)
+        copied = copied_worlds(rows, counted, lambda: read_episodes(path))
     named = {"measures": dict.fromkeys(measures)}
-    return Cell(named, values, world_of(path), str(path), judge.kinds, copies.one_play)
+    one_play = bool(copied) and len({row.world for row in counted}) == 1
+    return Cell(named, values, world_of(path), str(path), judge.kinds, one_play)
 
 
 def world_of(path: Path) -> str:

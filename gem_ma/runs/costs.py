@@ -14,26 +14,27 @@ from gem_ma.config.playing import PolicySettings
 from gem_ma.config.settings import Config
 from gem_ma.engines.capabilities import Priced, Weighs, declares
 from gem_ma.engines.endpoint.budget import Price
-from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.types import Usage
 from gem_ma.registry import known, load
 from gem_ma.scores.columns import costs
+from gem_ma.scores.rows import Row, last_attempts, usages_in
 
 
 def costs_of(
     config: Config,
-    episodes: Callable[[], Iterable[Episode]],
+    rows: Iterable[Row],
     recorded: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """`{"costs": ...}` by agent, with the prices that the config names; {} where no policy is at
-    an endpoint or has a price."""
+    """`{"costs": ...}` by agent of the plays of these rows, with the prices that the config names;
+    {} where no policy is at an endpoint or has a price."""
     priced = {name: policy.options.get("price") for name, policy in config.policies.items()}
     # without a price the tokens are still worth telling
     is_bought = any(_is_bought(policy, recorded is None) for policy in config.policies.values())
     if not any(priced.values()) and not is_bought and "costs" not in (recorded or {}):
         return {}
 
-    return {"costs": costs(episodes(), prices_of(config))}
+    used = map(usages_in, last_attempts(rows))
+    return {"costs": costs(used, prices_of(config))}
 
 
 def prices_of(config: Config) -> dict[str, Callable[[Usage], float | None]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from gem_ma.runs.plans import open_policies, try_seats
 from gem_ma.runs.store import RunFolder
 from gem_ma.runs.used import files_used
 from gem_ma.runs.worlds import Worlds, worlds_of
-from gem_ma.scores.judge import heads_of, success_row
+from gem_ma.scores.judge import Judge, heads_of
 
 
 @dataclass
@@ -130,7 +130,11 @@ def open_folder(
         resuming=resuming,
     )
     folder.before_append = used.note_more
-    folder.verdict_of = partial(success_row, worlds.judge)
+    judge = worlds.judge
+    # of a training nobody asks for more, and the rest costs more
+    folder.rows = (Judge(judge.success) if command == "train" else judge).rows(
+        compares=folder.rows.compares
+    )
     return folder
 
 

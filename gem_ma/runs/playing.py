@@ -43,7 +43,6 @@ from gem_ma.runs.open import Opened
 from gem_ma.runs.plans import scenario_of
 from gem_ma.runs.store import RunFolder
 from gem_ma.runs.worlds import Worlds
-from gem_ma.scores.judge import noting
 from gem_ma.system.files import MOST_LINE, append, is_file, read, remove
 
 # Plays in which a person has a seat, at a terminal or in a browser: which config is played. Who
@@ -84,16 +83,14 @@ def _tasks(config: Config, words: Sequence[str], plays: int, seed: int) -> list[
 
 
 def score_of(loaded: Loaded, worlds: Worlds, folder: RunFolder) -> dict[str, Any]:
-    """The summary of all episodes of the folder, whichever command played them; what the
-    scenarios said of each is kept beside it."""
-    rows: dict[Any, Any] = {id_: {"id": list(id_)} for id_ in folder.done()}
+    """The summary of all episodes of the folder, whichever command played them."""
+    rows = folder.scored(worlds.judge)
     summary = {
         # a folder may hold more than this config asks for, and all of it is scored
         "planned": max(worlds.count(), len(folder.done())),
-        **noting(worlds.judge, rows).summarise(folder.episodes()),
-        **costs_of(loaded.config, folder.episodes),
+        **worlds.judge.summary(rows, folder.episodes),
+        **costs_of(loaded.config, rows),
     }
-    folder.write_verdicts(rows.values())
     return summary | other_models(loaded.config, summary)
 
 
@@ -228,7 +225,7 @@ def play_run(
             summary["baselines"] = scores
             complete = not watch.signal
         if complete:
-            folder.write_summary(summary)
+            folder.write_summary(summary, of_all=True)
     return Played(summary, complete, limit)
 
 

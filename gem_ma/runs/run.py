@@ -15,7 +15,7 @@ from gem_ma.runs.export.tables import flat_row, turn_rows
 from gem_ma.runs.store import read_episodes, read_manifest, read_summary
 from gem_ma.runs.store.lines import read_resolved
 from gem_ma.runs.stored import Recorded, open_record
-from gem_ma.scores.columns import costs
+from gem_ma.scores.columns import costs, usages_of
 from gem_ma.scores.groups import CAUSES, labels_if_any, values_of
 from gem_ma.scores.summary_rows import table
 from gem_ma.system.extras import install
@@ -115,7 +115,7 @@ class Played:
         row = flat_row(episode, self.judge.success or (lambda one: None))
         for agent, seat in episode.cast.items():
             row[f"model {agent}"] = self.models.get(seat.policy)
-        for agent, cost in costs([episode], self.prices).items():
+        for agent, cost in costs([usages_of(episode)], self.prices).items():
             row |= {f"tokens {agent}": cost["completion"], f"cost {agent}": cost["usd"]}
         return {**row, **dict(self._findings(episode))}
 

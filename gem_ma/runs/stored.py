@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,21 @@ from gem_ma.config.settings import Config
 from gem_ma.kernel.errors import ConfigError, DataError, StoreError
 from gem_ma.runs.costs import costs_of, other_models
 from gem_ma.runs.open import Opened, world_facts
-from gem_ma.runs.store import read_ends, read_episodes, read_manifest, read_summary, read_verdicts
+from gem_ma.runs.store import (
+    read_ends,
+    read_episodes,
+    read_manifest,
+    read_rows,
+    read_summary,
+    read_verdicts,
+    standing_summary,
+)
 from gem_ma.runs.store.lines import read_resolved
 from gem_ma.runs.store.names import with_changes
 from gem_ma.runs.store.used import changed_data, changed_rules, differing
 from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.judge import Judge, repeating
+from gem_ma.scores.rows import Row, complete
 from gem_ma.system.files import damage
 
 Say = Callable[[str], None]
@@ -42,18 +52,31 @@ class Recorded:
     config: Config | None = None
     worlds: Worlds | None = None
 
-    def summary(self) -> dict[str, Any]:
-        """The score of all episodes of the folder, computed anew without a model: the keys of
-        summary.json, less `baselines`, which other plays gave. Raises StoreError for damage."""
-        summary = self.judge.summarise(read_episodes(self.path))
+    def summary(self, *, anew: bool = True) -> dict[str, Any]:
+        """The score of all episodes of the folder, computed without a model: the keys of
+        summary.json, less `baselines`, which other plays gave. `anew`: each play is judged now;
+        else where nobody has judged it. Raises StoreError for damage."""
+        rows = rows_by(self.path, self.judge, anew=anew)
+        summary = self.judge.summary(rows, lambda: read_episodes(self.path))
         if self.config is None or self.worlds is None:
             return summary
-        planned = {"planned": max(self.worlds.count(), len(read_ends(self.path)))}
+        planned = {"planned": max(self.worlds.count(), summary["episodes"])}
         recorded = read_summary(self.path) or {}
-        costs = costs_of(self.config, lambda: read_episodes(self.path), recorded)
+        costs = costs_of(self.config, rows, recorded)
         with damage(self.path / "summary.json"):
             others = other_models(self.config, summary, recorded)
         return {**planned, **summary, **costs, **others}
+
+
+def rows_by(path: Path, judge: Judge, *, anew: bool = False) -> list[Row]:
+    """The rows of a run's plays as this judge has judged them; those that nobody has judged, or
+    all `anew`, are read. Raises StoreError for damage."""
+    made = judge.rows(strict=True)
+    if anew:
+        return [made.of(episode) for episode in read_episodes(path)]
+    rows = read_rows(path, Row)
+    complete(rows, made, partial(read_episodes, path))
+    return rows
 
 
 def open_record(
@@ -111,10 +134,30 @@ def _recorded_judge(path: Path, count: Callable[[], int] | None) -> tuple[Judge,
         played = len(read_ends(path)) if count is None else count()
         if "judged" not in manifest or not rows:  # of an older version
             return Judge.recorded(stored or {}, played), not played
-    # measures are asked for with the summary
-    is_judged = stored is not None or manifest.get("command") == "train"
-    with damage(path / "verdicts.jsonl"):
-        return repeating(rows, manifest["judged"]), is_judged and len(rows) >= played
+    with damage(path / "manifest.json"):
+        judge = repeating(rows, manifest["judged"])
+        # of a training nobody asks for measures, of an older one nobody was asked for them while
+        # it was played
+        asked = Judge(judge.success) if manifest.get("command") == "train" else judge
+        suffices = asked.rows().suffices
+        is_judged = stored is not None or all(suffices(row) for row in rows)
+        return judge, is_judged and len(rows) >= played
+
+
+def run_summary(path: Path, record: Recorded, scenario: str | None = None) -> dict[str, Any]:
+    """What all plays of a run come to, for whoever looks at it: summary.json as long as the plays
+    do not change, else what their rows say. A `scenario` that the user names judges all anew.
+    Raises StoreError."""
+    if scenario is not None:
+        return record.summary()
+    standing = standing_summary(path)
+    if standing is not None:
+        return standing
+    stored = read_summary(path)
+    # a summary that counts other episodes is of an earlier state of the run
+    if record.worlds is None and stored and stored.get("episodes") == len(read_ends(path)):
+        return stored  # of an older version: what was judged when it was played
+    return record.summary(anew=False)
 
 
 def record_for_page(
@@ -136,6 +179,8 @@ def record_for_page(
 def _trusted(config: Config) -> Worlds:
     """The worlds of a recorded config. Raises ConfigError where one is code of the folder."""
     blocks = [config.only] if config.scenario is not None else [*config.scenarios.values()]
+    if not blocks:
+        raise ConfigError("its resolved.yaml names no scenario")
     for name in (block.id for block in blocks):
         if not registry.known("scenarios", name):
             raise _CodeOfFolder(

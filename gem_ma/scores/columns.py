@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gem_ma.kernel.episode import Episode
-from gem_ma.kernel.spelling import decimal
-from gem_ma.kernel.types import Malformed, Reply, Turn, Usage
-from gem_ma.scores.unheard import Voices
+import msgspec
 
-Counts = Mapping[str, int]
-# whose counts, and what to add to them: an agent, a policy, or "" for the run
-Counted = Iterator[tuple[str, Counts]]
+from gem_ma.kernel.episode import End, Episode
+from gem_ma.kernel.spelling import decimal
+from gem_ma.kernel.types import Malformed, Turn, Usage
+from gem_ma.scores.unheard import Heard, Voices, heard_in
 
 GOES_ON = 2  # further acts of who wanted to end
 # of the end, as other benchmarks' users write it
@@ -29,22 +26,24 @@ _MARK = re.compile(r"(?<!#)#{3,}+[ \t]{0,8}[A-Z][A-Z _-]{1,30}#{3,}")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `count` gives what an episode adds, `value` what the sums come to; without
-    `count` somebody else writes the key. `text` of a value is "" where there is nothing to print.
+    """One column. `value`: what the sums of the run, an agent (`AgentCounts`) or a policy (`Heard`)
+    come to, None where that is nothing; without it somebody else writes the key. `text` of a value
+    is "" where there is nothing to print.
 
     `shown`: a row of the terminal and a fact of a page; there in the table of scores; on a page
-    alone; in summary.json alone. `optional`: the key is left out where nothing was counted.
+    alone; in summary.json alone. `optional`: the key is left out where nothing was counted;
+    `if_any`: whose value it is, is left out where this sum is 0.
     """
 
     key: str
     name: str  # before that of the agent or policy, where it has a value for each
     tells: str
-    count: Callable[[Episode], Counted] | None = None
-    value: Callable[[Counter[str]], Any] = dict
+    value: Callable[[Any], Any] | None = None
     text: Callable[[Any], str] = str
     of: Literal["run", "agent", "policy"] = "run"
     shown: Literal["row", "table", "page", "json"] = "row"
     optional: bool = False
+    if_any: str = ""
     total: Callable[[Collection[Any]], str] | None = None  # printed below several values
 
     def lines(self, value: Any) -> list[tuple[str, str]]:
@@ -78,34 +77,115 @@ def column_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
+class AgentCounts(msgspec.Struct, array_like=True, gc=False):
+    """Counts of the turns of one agent; those of scored plays, but for `marked`."""
+
+    plays: int = 0
+    turns: int = 0
+    closed: int = 0  # choices among legal strings
+    illegal: int = 0
+    calls: int = 0
+    malformed: int = 0
+    sayings: int = 0  # that were cut
+    bytes: int = 0
+    sampled: int = 0
+    prompt: int = 0
+    marked: int = 0
+
+
+class Tally(msgspec.Struct, array_like=True, gc=False):
+    """What a play, or several, add to the columns; `agents` in the order of the cast."""
+
+    plays: int = 0  # scored ones
+    turns: int = 0
+    steps: int = 0
+    calls: int = 0  # of models
+    cut: int = 0
+    retried: int = 0  # plays, scored or not
+    agents: list[AgentCounts] = msgspec.field(default_factory=list)
+    policies: dict[str, Heard] = msgspec.field(default_factory=dict)
+
+
+def tally_of(episode: Episode) -> Tally:
+    """What an episode adds to the columns."""
+    is_scored = episode.end.scored
+    agents = {agent: AgentCounts(int(is_scored)) for agent in episode.cast}
+    tally = Tally(int(is_scored), agents=list(agents.values()), policies=heard_in(episode))
+    modelled = False
+    for turn in episode.turns:
+        if turn.replies:
+            modelled = True
+            tally.retried |= any(reply.attempts for reply in turn.replies)
+        counts = agents.get(turn.agent)
+        if is_scored and counts is not None:
+            _count(counts, turn)
+            tally.calls += len(turn.replies)
+    if is_scored:
+        tally.turns = len(episode.turns)
+        tally.steps = 1 + max((turn.step for turn in episode.turns), default=-1)
+        tally.cut = int(episode.end.bootstraps)
+    for agent in _marked(episode) if modelled else ():
+        if agent in agents:
+            agents[agent].marked = 1
+    return tally
+
+
+def _count(counts: AgentCounts, turn: Turn) -> None:
+    action = turn.action
+    counts.turns += 1
+    if turn.legal is not None:  # the others name no legal strings
+        counts.closed += 1
+        counts.illegal += action.parsed is None
+    if action.tool_calls:
+        counts.calls += len(action.tool_calls)
+        counts.malformed += sum(isinstance(call, Malformed) for call in action.tool_calls)
+    cut = action.cut
+    for reply in turn.replies:
+        cut += reply.cut
+        # ids where the engine gives them; a server's own count otherwise
+        counts.sampled += len(reply.token_ids) or reply.usage.completion_tokens or 0
+        counts.prompt += len(reply.prompt_ids) or reply.usage.prompt_tokens or 0
+    counts.sayings += cut > 0
+    counts.bytes += cut
+
+
 class Columns:
-    """The sums of all columns over the episodes that were taken in."""
+    """The sums of all columns over the plays that were taken in."""
 
     def __init__(self) -> None:
-        self._sums: dict[str, dict[str, Counter[str]]] = {column.key: {} for column in COLUMNS}
+        self._run = Tally()
+        self._agents: dict[str, AgentCounts] = {}
+        self._policies: dict[str, Heard] = {}
         self._voices = Voices()
 
-    def add(self, episode: Episode) -> None:
-        """Takes in the next episode."""
-        self._voices.add(episode)
-        for column in COLUMNS:
-            for who, counts in column.count(episode) if column.count is not None else ():
-                sums = self._sums[column.key].setdefault(who, Counter())
-                for name, number in counts.items():
-                    sums[name] += number
+    def add(
+        self, tally: Tally, agents: Iterable[str], end: End, error: str = "", times: int = 1
+    ) -> None:
+        """Takes in so many plays alike, with the names of their agents."""
+        self._voices.add(tally.policies, end, error, times)
+        for name in ("plays", "turns", "steps", "calls", "cut", "retried"):
+            setattr(self._run, name, getattr(self._run, name) + times * getattr(tally, name))
+        for agent, counts in zip(agents, tally.agents, strict=True):
+            sums = self._agents.setdefault(agent, AgentCounts())
+            for name in AgentCounts.__struct_fields__:
+                if more := getattr(counts, name):
+                    setattr(sums, name, getattr(sums, name) + times * more)
+        for policy, heard in tally.policies.items():
+            self._policies.setdefault(policy, Heard()).add(heard, times)
 
     def values(self, agents: Iterable[str]) -> dict[str, Any]:
         """Key -> value, as in summary.json; `agents` in the order that their values have."""
         order = {agent: place for place, agent in enumerate(agents)}
         values: dict[str, Any] = {}
         for column in COLUMNS:
-            if column.count is None:
+            if column.value is None:
                 continue
-            sums = self._sums[column.key]
             if column.of == "run":
-                values[column.key] = column.value(sums.get("", Counter()))
+                values[column.key] = column.value(self._run)
                 continue
-            named = sorted(sums, key=lambda who: (order.get(who, len(order)), who))
+            sums: Mapping[str, Any] = self._agents if column.of == "agent" else self._policies
+            there = [who for who in sums if not column.if_any or getattr(sums[who], column.if_any)]
+            named = sorted(there, key=lambda who: (order.get(who, len(order)), who))
             if named or not column.optional:
                 values[column.key] = {who: column.value(sums[who]) for who in named}
         unheard = self._voices.unheard()
@@ -115,77 +195,7 @@ class Columns:
 # -- counting --------------------------------------------------------------------------------------
 
 
-def _plays(count: Callable[[Episode], Counts]) -> Callable[[Episode], Counted]:
-    """Counts of each scored play, which is a `play` itself."""
-
-    def counted(episode: Episode) -> Counted:
-        if episode.end.scored:
-            yield "", {"plays": 1, **count(episode)}
-
-    return counted
-
-
-def _turns(count: Callable[[Turn], Counts]) -> Callable[[Episode], Counted]:
-    """Counts of each turn of scored plays, for its agent; every agent of the cast has some."""
-
-    def counted(episode: Episode) -> Counted:
-        yield from ((episode.whose(agent), {}) for agent in episode.cast)
-        for turn in episode.turns if episode.end.scored else ():
-            yield episode.whose(turn.agent), count(turn)
-
-    return counted
-
-
-def _replies(count: Callable[[Reply], Counts]) -> Callable[[Episode], Counted]:
-    """Counts of each reply, for its policy; those of failed plays too."""
-
-    def counted(episode: Episode) -> Counted:
-        for turn in episode.turns:
-            for reply in turn.replies:
-                if counts := count(reply):
-                    yield reply.policy, counts
-
-    return counted
-
-
-def _retried(episode: Episode) -> Counted:
-    # once per episode, however many of its requests were repeated
-    if any(reply.attempts for turn in episode.turns for reply in turn.replies):
-        yield "", {"plays": 1}
-
-
-def _tokens(turn: Turn) -> Counts:
-    counts = Counter[str]()
-    for reply in turn.replies:
-        # ids where the engine gives them; a server's own count otherwise
-        counts["sampled"] += len(reply.token_ids) or reply.usage.completion_tokens or 0
-        counts["prompt"] += len(reply.prompt_ids) or reply.usage.prompt_tokens or 0
-    return counts
-
-
-def _illegal(turn: Turn) -> Counts:
-    # of closed choices; the others name no legal strings
-    return {} if turn.legal is None else {"all": 1, "part": turn.action.parsed is None}
-
-
-def _malformed(turn: Turn) -> Counts:
-    calls = turn.action.tool_calls
-    return {"all": len(calls), "part": sum(isinstance(call, Malformed) for call in calls)}
-
-
-def _tool_calls(episode: Episode) -> Counted:
-    if episode.end.scored:
-        yield from ((episode.whose(agent), {"plays": 1}) for agent in episode.cast)
-        for turn in episode.turns:
-            yield episode.whose(turn.agent), {"calls": len(turn.action.tool_calls)}
-
-
-def _cut(turn: Turn) -> Counts:
-    cut = turn.action.cut + sum(reply.cut for reply in turn.replies)
-    return {"sayings": cut > 0, "of": 1, "bytes": cut}
-
-
-def _marked(episode: Episode) -> Counted:
+def _marked(episode: Episode) -> Iterator[str]:
     """The agents whose model wrote a mark such as ###STOP### beside a text, which was cut, and that
     acted several times after it."""
     turns: dict[str, list[Turn]] = {}
@@ -199,19 +209,19 @@ def _marked(episode: Episode) -> Counted:
             and _MARK.search(turn.replies[-1].text)
             for turn in acts[:-GOES_ON]
         ):
-            yield episode.whose(agent), {"plays": 1}
+            yield agent
 
 
-def _share(part: str, whole: str) -> Callable[[Counter[str]], float | None]:
-    return lambda sums: sums[part] / sums[whole] if sums[whole] else None
+def _share(part: str, whole: str) -> Callable[[Any], float | None]:
+    def share(sums: Any) -> float | None:
+        total = getattr(sums, whole)
+        return getattr(sums, part) / total if total else None
+
+    return share
 
 
-def _each(*names: str) -> Callable[[Counter[str]], dict[str, int]]:
-    return lambda sums: {name: sums[name] for name in names}
-
-
-def _by_count(sums: Counter[str]) -> dict[str, int]:
-    return dict(sorted(sums.items(), key=lambda pair: (-pair[1], pair[0])))
+def _by_count(counts: Mapping[str, int]) -> dict[str, int]:
+    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
 # -- costs -----------------------------------------------------------------------------------------
@@ -219,33 +229,58 @@ def _by_count(sums: Counter[str]) -> dict[str, int]:
 Pricing = Callable[[Usage], float | None]  # USD of one reply
 
 
-def costs(episodes: Iterable[Episode], prices: Mapping[str, Pricing]) -> dict[str, dict[str, Any]]:
-    """The column `costs`, of which the prices, by policy, are known to a run's config alone.
+class Used(msgspec.Struct, array_like=True, gc=False):
+    """What one reply of a policy used; None where its server did not say."""
+
+    policy: str
+    prompt: int | None
+    completion: int | None
+    cached: int | None
+    retries: int
+
+
+def usages_of(episode: Episode) -> dict[str, list[Used]]:
+    """Agent -> what its replies used; a bot has none."""
+    usages: dict[str, list[Used]] = {}
+    for turn in episode.turns:
+        for reply in turn.replies:
+            said = reply.usage
+            counts = (said.prompt_tokens, said.completion_tokens, said.cached_tokens)
+            used = Used(reply.policy, *counts, len(reply.attempts))
+            usages.setdefault(turn.agent, []).append(used)
+    return usages
+
+
+def costs(
+    plays: Iterable[Mapping[str, Sequence[Used]]], prices: Mapping[str, Pricing]
+) -> dict[str, dict[str, Any]]:
+    """The column `costs` of plays, each as `usages_of` gives it; the prices, by policy, are known
+    to a run's config alone.
 
     The replies of all recorded episodes are counted, failed ones too; a reply out of a cache costs
     what it cost when it was sampled. Attempts without a reply are counted but not priced: no server
     says what they cost. Agents without a model call are left out.
     """
-    replies: dict[str, list[Reply]] = {}
-    for episode in episodes:
-        for turn in episode.turns:
-            # a bot costs nothing and has no row
-            if turn.replies:
-                replies.setdefault(turn.agent, []).extend(turn.replies)
-    return {agent: _cost(calls, prices) for agent, calls in sorted(replies.items())}
+    replies: dict[str, list[Used]] = {}
+    for usages in plays:
+        for agent, used in usages.items():
+            replies.setdefault(agent, []).extend(used)
+    return {agent: _cost(used, prices) for agent, used in sorted(replies.items())}
 
 
-def _cost(replies: list[Reply], prices: Mapping[str, Pricing]) -> dict[str, Any]:
-    usages = [reply.usage for reply in replies]
+def _cost(replies: list[Used], prices: Mapping[str, Pricing]) -> dict[str, Any]:
     paid = [
-        prices[reply.policy](reply.usage) if reply.policy in prices else None for reply in replies
+        prices[used.policy](Usage(used.prompt, used.completion, used.cached))
+        if used.policy in prices
+        else None
+        for used in replies
     ]
     return {
         "requests": len(replies),
-        "retries": sum(len(reply.attempts) for reply in replies),
-        "prompt": _sum([usage.prompt_tokens for usage in usages]),
-        "cached": sum(usage.cached_tokens or 0 for usage in usages),
-        "completion": _sum([usage.completion_tokens for usage in usages]),
+        "retries": sum(used.retries for used in replies),
+        "prompt": _sum([used.prompt for used in replies]),
+        "cached": sum(used.cached or 0 for used in replies),
+        "completion": _sum([used.completion for used in replies]),
         # a sum over the known ones alone would look like a cost
         "usd": None if None in paid else math.fsum(one for one in paid if one is not None),
     }
@@ -317,15 +352,13 @@ COLUMNS = (
         "retried",
         "retried",
         "Episodes in which a request to a model was repeated. Printed beside the counts.",
-        _retried,
-        lambda sums: sums["plays"],
+        lambda run: run.retried,
         shown="json",
     ),
     Column(
         "turns",
         "turns per episode",
         "Turns of all agents, mean over the ok episodes.",
-        _plays(lambda episode: {"turns": len(episode.turns)}),
         _share("turns", "plays"),
         decimal,
         shown="table",
@@ -334,7 +367,6 @@ COLUMNS = (
         "steps",
         "steps per episode",
         "Decision points, mean over the ok episodes; simultaneous turns share one.",
-        _plays(lambda episode: {"steps": 1 + max((t.step for t in episode.turns), default=-1)}),
         _share("steps", "plays"),
         shown="json",
     ),
@@ -342,15 +374,13 @@ COLUMNS = (
         "model_calls",
         "model calls",
         "Replies of models in the ok episodes.",
-        _plays(lambda episode: {"calls": sum(len(turn.replies) for turn in episode.turns)}),
-        lambda sums: sums["calls"],
+        lambda run: run.calls,
         shown="json",
     ),
     Column(
         "truncated",
         "truncated",
         "Share of the ok episodes that a limit cut.",
-        _plays(lambda episode: {"cut": episode.end.bootstraps}),
         _share("cut", "plays"),
         shown="json",
     ),
@@ -358,8 +388,7 @@ COLUMNS = (
         "illegal",
         "illegal",
         "Share of an agent's closed choices in which it named no legal string.",
-        _turns(_illegal),
-        _share("part", "all"),
+        _share("illegal", "closed"),
         _percent,
         of="agent",
     ),
@@ -367,8 +396,7 @@ COLUMNS = (
         "malformed",
         "malformed calls",
         "Share of an agent's tool calls that could not be read.",
-        _turns(_malformed),
-        _share("part", "all"),
+        _share("malformed", "calls"),
         _fault,
         of="agent",
     ),
@@ -376,18 +404,17 @@ COLUMNS = (
         "tool_calls",
         "tool calls",
         "An agent's tool calls, mean over the ok episodes in which it sat.",
-        _tool_calls,
         _share("calls", "plays"),
         lambda calls: decimal(calls) if calls else "",
         of="agent",
+        if_any="plays",
         shown="page",
     ),
     Column(
         "cut",
         "cut sayings",
         "Turns of an agent in which `run.max_said` cut its text, of how many, and bytes cut.",
-        _turns(_cut),
-        _each("sayings", "of", "bytes"),
+        lambda agent: {"sayings": agent.sayings, "of": agent.turns, "bytes": agent.bytes},
         _cut_text,
         of="agent",
     ),
@@ -395,19 +422,23 @@ COLUMNS = (
         "empty",
         "empty replies",
         "Replies of a policy in which nothing is said, failed episodes included.",
-        _replies(lambda reply: {"replies": 1, "empty": reply.silent}),
-        lambda sums: {**_each("replies", "empty")(sums), "share": _share("empty", "replies")(sums)},
+        lambda policy: {
+            "replies": policy.replies,
+            "empty": policy.empty,
+            "share": _share("empty", "replies")(policy),
+        },
         _empty_text,
         of="policy",
+        if_any="replies",
     ),
     Column(
         "served",
         "served",
         "What servers called the models that answered a policy, with their replies.",
-        _replies(lambda reply: {reply.model: 1} if reply.model else {}),
-        _by_count,
+        lambda policy: _by_count(policy.models),
         _models,
         of="policy",
+        if_any="models",
         shown="page",
     ),
     Column(
@@ -422,14 +453,14 @@ COLUMNS = (
         "marked",
         "marks",
         "Plays that an agent went on with after a mark of the end; absent where there are none.",
-        _marked,
-        lambda sums: sums["plays"],
+        lambda agent: agent.marked,
         lambda plays: (
             f"{plays} plays went on after a mark such as ###STOP### beside a text, which was cut;"
             " to end there: agents.NAME.marks=anywhere"
         ),
         of="agent",
         optional=True,
+        if_any="marked",
     ),
     Column(
         "other_models",
@@ -444,8 +475,7 @@ COLUMNS = (
         "tokens",
         "tokens",
         "Tokens that an agent sampled, and that its models read, in the ok episodes.",
-        _turns(_tokens),
-        _each("sampled", "prompt"),
+        lambda agent: {"sampled": agent.sampled, "prompt": agent.prompt},
         _tokens_text,
         of="agent",
     ),

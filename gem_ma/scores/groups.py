@@ -12,15 +12,18 @@ succeed, and where it FAILED.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ScenarioError
 from gem_ma.kernel.spelling import decimal
 from gem_ma.scores.stats import mean_interval
+
+if TYPE_CHECKING:
+    from gem_ma.scores.rows import Row
 
 # -- copies ----------------------------------------------------------------------------------------
 
@@ -31,37 +34,15 @@ from gem_ma.scores.stats import mean_interval
 ONE_PLAY = "deterministic: 1 play"  # the method of an interval that such plays have not
 
 
-class Copies:
-    """Whether the plays that it is shown are copies: of one task, of a cast without a policy, and
-    alike in all that was shown, offered, done and paid. Equal returns alone say nothing."""
+def is_sampled(episode: Episode) -> bool:
+    """Whether a policy has a seat."""
+    return any(seat.policy or seat.policies for seat in episode.cast.values())
 
-    def __init__(self) -> None:
-        self.first: Episode | None = None
-        self.count = 0
-        self.alike = True
 
-    def add(self, episode: Episode) -> None:
-        """Takes in the next play."""
-        if not self.alike:
-            return
-        self.count += 1
-        if self.first is None:
-            seats = episode.cast.values()
-            self.first = episode
-            self.alike = not any(seat.policy or seat.policies for seat in seats)
-            return
-        self.alike = _record(episode) == _record(self.first)
-
-    def watching(self, episodes: Iterable[Episode]) -> Iterator[Episode]:
-        """The same episodes, each taken in as it passes."""
-        for episode in episodes:
-            self.add(episode)
-            yield episode
-
-    @property
-    def one_play(self) -> bool:
-        """Whether there are several plays, and all are one."""
-        return self.alike and self.count > 1
+def same_play(first: Episode, other: Episode) -> bool:
+    """Whether two plays are copies: of one task, and alike in all that was shown, offered, done and
+    paid. Equal returns alone say nothing."""
+    return _record(first) == _record(other)
 
 
 def _record(episode: Episode) -> tuple[Any, ...]:
@@ -129,24 +110,24 @@ Labels = Callable[[Episode], Mapping[str, str | Sequence[str]]]
 MANY_ZEROS = 3  # from this number on, measures that are 0 everywhere share a row
 MOST_ZEROS = 6  # named in that row
 _PLAIN = Kinds()
+FAILED = End.FAILED.value
 CAUSES = ("blame", "cause")  # labels of these names are always read as causes
 
 
-def units(episodes: Iterable[Episode]) -> list[tuple[Any, ...]]:
-    """The independent unit that each episode belongs to: its task, or its seed where its world
-    has one task only."""
-    listed = list(episodes)
+def units(plays: Iterable[Episode | Row]) -> list[tuple[Any, ...]]:
+    """The independent unit that each play belongs to: its task, or its seed where its world has one
+    task only."""
+    listed = [(play.world, play.id) for play in plays]
     tasks: dict[str, set[str]] = {}
-    for episode in listed:
-        tasks.setdefault(episode.world, set()).add(episode.task)
+    for world, id_ in listed:
+        tasks.setdefault(world, set()).add(id_[0])
+    single = {world for world, names in tasks.items() if len(names) == 1}
     # seeds of one task are independent draws; repeats of one seed are not
-    return [
-        episode.id[:2] if len(tasks[episode.world]) == 1 else episode.id[:1] for episode in listed
-    ]
+    return [id_[:2] if world in single else id_[:1] for world, id_ in listed]
 
 
-def interval(values: list[float], episodes: list[Episode], *, rate: bool) -> dict[str, Any]:
-    """The mean of one value per episode as `{mean, low, high, n, method, rate}`; `rate` says
+def interval(values: list[float], episodes: list[Row], *, rate: bool) -> dict[str, Any]:
+    """The mean of one value per play as `{mean, low, high, n, method, rate}`; `rate` says
     whether it lies in 0..1 by what it is."""
     if not values:
         return {"mean": None, "low": None, "high": None, "n": 0, "method": "none", "rate": rate}
@@ -217,21 +198,19 @@ def values_of(episode: Episode, measures: Measures) -> dict[str, float]:
     return values
 
 
-def measured(
-    episodes: Sequence[Episode], measures: Measures, kinds: Kinds = _PLAIN
-) -> dict[str, Any]:
-    """Name -> interval over the episodes to which the measure applies, with `better` (`more`,
-    `less`) where that is declared.
+def measured(plays: Sequence[Row], kinds: Kinds = _PLAIN) -> dict[str, Any]:
+    """Name -> interval over the plays to which the measure applies, with `better` (`more`, `less`)
+    where that is declared.
 
     Names stand in order of first appearance. Raises ScenarioError where a measure that is
     declared to be a rate is not.
     """
-    rows: dict[str, tuple[list[float], list[Episode]]] = {}
-    for episode in episodes:
-        for name, value in values_of(episode, measures).items():
+    rows: dict[str, tuple[list[float], list[Row]]] = {}
+    for play in plays:
+        for name, value in play.measures.items():
             row = rows.setdefault(name, ([], []))
             row[0].append(value)
-            row[1].append(episode)
+            row[1].append(play)
     intervals = {}
     for name, (values, carriers) in rows.items():
         check_rate(name, values, carriers, kinds)
@@ -242,16 +221,14 @@ def measured(
     return intervals
 
 
-def check_rate(
-    score: str, values: Sequence[float], episodes: Sequence[Episode], kinds: Kinds
-) -> None:
+def check_rate(score: str, values: Sequence[float], plays: Sequence[Row], kinds: Kinds) -> None:
     """Raises ScenarioError where a score that the scenario declares to be a rate has a value
     outside of 0..1."""
     if kinds.is_rate(score):
-        for value, episode in zip(values, episodes, strict=True):
+        for value, play in zip(values, plays, strict=True):
             if not 0 <= value <= 1:
                 raise ScenarioError(
-                    f"{_where('measures', episode)}: {score!r} is {value!r}, but `rates` declares"
+                    f"{_where('measures', play)}: {score!r} is {value!r}, but `rates` declares"
                     " it; a rate lies between 0 and 1"
                 )
 
@@ -294,58 +271,39 @@ def labels_if_any(episode: Episode, labels: Labels) -> dict[str, tuple[str, ...]
         return {}
 
 
-def labelled(
-    ok: Sequence[Episode],
-    failed: Sequence[Episode],
-    judged: Sequence[tuple[Episode, bool]],
-    labels: Labels,
-) -> dict[str, Any]:
+def labelled(ok: Sequence[Row], failed: Sequence[Row], judged: Sequence[Row]) -> dict[str, Any]:
     """Every label with its values, the most frequent first."""
-    won = {id(episode): success for episode, success in judged}
-    carried = [(episode, labels_of(episode, labels)) for episode in ok]
+    won = {id(play): play.success for play in judged}
     # failed ones too: why they were lost may be all that is known of them
-    carried += [(episode, labels_if_any(episode, labels)) for episode in failed]
-    # by identity: two episodes may be equal
-    gone = {id(episode) for episode in failed}
-    lost = [
-        (episode, carried_labels)
-        for episode, carried_labels in carried
-        if id(episode) in gone or won.get(id(episode)) is False
-    ]
+    carried = [*ok, *failed]
+    lost = [play for play in carried if play.end == FAILED or won.get(id(play)) is False]
+    carriers: dict[str, dict[str, list[Row]]] = {}
+    for play in carried:
+        for label, named in play.labels.items():
+            for value in named:
+                carriers.setdefault(label, {}).setdefault(value, []).append(play)
     result: dict[str, Any] = {}
-    for label in dict.fromkeys(name for _, carried_labels in carried for name in carried_labels):
+    for label, with_values in carriers.items():
         values: dict[str, Any] = {}
-        for value in dict.fromkeys(
-            value for _, carried_labels in carried for value in carried_labels.get(label, ())
-        ):
-            with_it = [
-                episode
-                for episode, carried_labels in carried
-                if value in carried_labels.get(label, ())
-            ]
-            scored = [episode for episode in with_it if id(episode) in won]
+        for value, with_it in with_values.items():
+            scored = [play for play in with_it if id(play) in won]
+            outcomes = [float(bool(play.success)) for play in scored]
             # 1 or 0 for each lost episode, so that the share has an interval
-            lost_here = [
-                float(value in carried_labels.get(label, ())) for _, carried_labels in lost
-            ]
+            lost_here = [float(value in play.labels.get(label, ())) for play in lost]
             values[value] = {
                 "episodes": len(with_it),
-                "success": interval(
-                    [float(won[id(episode)]) for episode in scored], scored, rate=True
-                ),
+                "success": interval(outcomes, scored, rate=True),
                 "lost": int(sum(lost_here)),
-                "share": interval(lost_here, [episode for episode, _ in lost], rate=True),
+                "share": interval(lost_here, lost, rate=True),
             }
         # ties by name, so that two runs print alike
         order = sorted(values, key=lambda value: (-values[value]["episodes"], value))
         result[label] = {
             "values": {value: values[value] for value in order},
             "lost": len(lost),
-            "unlabelled": sum(label not in carried_labels for _, carried_labels in lost),
+            "unlabelled": sum(label not in play.labels for play in lost),
             "won_unlabelled": sum(
-                label not in carried_labels
-                for episode, carried_labels in carried
-                if won.get(id(episode))
+                label not in play.labels for play in carried if won.get(id(play))
             ),
         }
     return result
@@ -453,11 +411,9 @@ def _asked(what: str, hook: Callable[[Episode], Any], episode: Episode) -> Any:
     return answer
 
 
-def _where(what: str, episode: Episode) -> str:
-    return (
-        f"{episode.scenario}: {what}() of task {episode.id[0]}, seed {episode.seed}, repeat"
-        f" {episode.repeat}"
-    )
+def _where(what: str, play: Episode | Row) -> str:
+    task, seed, repeat = play.id
+    return f"{play.scenario}: {what}() of task {task}, seed {seed}, repeat {repeat}"
 
 
 # -- lost episodes ---------------------------------------------------------------------------------
@@ -471,19 +427,23 @@ MOST = 1_000  # rows of one run; `count` counts all
 OTHERS = 50_000  # of the rest the ids alone, so that every play is known as won or lost
 
 
-def lost_episodes(
-    failed: Sequence[Episode],
-    judged: Iterable[tuple[Episode, bool]],
-    measures: Measures | None,
-    labels: Labels | None,
-    kinds: Kinds,
-) -> dict[str, Any]:
+def lost_episodes(failed: Sequence[Row], judged: Iterable[Row], kinds: Kinds) -> dict[str, Any]:
     """`{count, episodes}`; judged ones first. Each row: `task seed repeat end returns labels
     measures error`. Where there are more than rows, `others`: [task, seed, repeat] of the next."""
     # judged ones first: under `MOST` it is failures that are cut off, which say least about agents
-    lost = [episode for episode, won in judged if not won] + list(failed)
-    rows = [{**identity(one), **facts_of(one, measures, labels, kinds)} for one in lost[:MOST]]
-    others = [list(one.id) for one in lost[MOST:OTHERS]]
+    lost = [play for play in judged if not play.success] + list(failed)
+    rows = [
+        {
+            "task": play.task,
+            "seed": play.seed,
+            "repeat": play.repeat,
+            "end": play.end,
+            "returns": play.returns,
+            **_facts(play.labels, play.measures, kinds, play.error),
+        }
+        for play in lost[:MOST]
+    ]
+    others = [list(play.id) for play in lost[MOST:OTHERS]]
     return {"count": len(lost), "episodes": rows, **({"others": others} if others else {})}
 
 
@@ -496,46 +456,38 @@ def lost_ids(summary: Mapping[str, Any]) -> tuple[set[Id], bool]:
     return ids, len(ids) == lost["count"]
 
 
-def identity(episode: Episode) -> dict[str, Any]:
-    """What names an episode in its run, and how it ended."""
-    return {
-        "task": episode.id[0],
-        "seed": episode.seed,
-        "repeat": episode.repeat,
-        "end": episode.end.value,
-    }
-
-
 def facts_of(
     episode: Episode, measures: Measures | None, labels: Labels | None, kinds: Kinds
 ) -> dict[str, Any]:
-    """`returns`, `labels`, `measures` and the first line of the `error` of one episode. Raises
-    ScenarioError.
-
-    Measures that are 0 are left out, but for those of which more is better. What speaks against
-    the play comes first.
-    """
+    """`labels`, `measures` and the first line of the `error` of one episode, as a row of the lost
+    ones has them. Raises ScenarioError."""
     failed = episode.end is End.FAILED
     named: Mapping[str, Sequence[str]] = {}
     # a play that broke off may lack what the scenario reads, so it is asked with care
     if labels is not None:
         named = labels_if_any(episode, labels) if failed else labels_of(episode, labels)
     measured = values_of(episode, measures) if measures is not None and episode.end.scored else {}
+    return _facts(named, measured, kinds, episode.error)
+
+
+def _facts(
+    named: Mapping[str, Sequence[str]],
+    measured: Mapping[str, float],
+    kinds: Kinds,
+    error: str | None,
+) -> dict[str, Any]:
+    """Measures that are 0 are left out, but for those of which more is better. What speaks against
+    the play comes first."""
     better = {name: kinds.better(name) for name in measured}
     # twenty kinds of fault that never happened would hide the one that did
-    shown_measures = {
-        name: value for name, value in measured.items() if value or better[name] == "more"
-    }
+    shown = {name: value for name, value in measured.items() if value or better[name] == "more"}
     against = [
         name
-        for name, value in shown_measures.items()
+        for name, value in shown.items()
         if (not value if better[name] == "more" else better[name] == "less")
     ]
     return {
-        "returns": episode.returns(),
         "labels": {name: list(values) for name, values in named.items()},
-        "measures": {
-            name: shown_measures[name] for name in dict.fromkeys([*against, *shown_measures])
-        },
-        "error": (episode.error or "").split("\n", 1)[0][:500],
+        "measures": {name: shown[name] for name in dict.fromkeys([*against, *shown])},
+        "error": (error or "").split("\n", 1)[0][:500],
     }

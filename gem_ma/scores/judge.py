@@ -1,21 +1,22 @@
 """What a scenario says about a finished play: three functions of the record, and what kind of
 numbers they give.
 
-A run folder keeps what was said as rows, `{id: [task, seed, repeat], success, measures, labels}`
-with the keys that were asked, and `heads`, world -> `{hooks, rates, more, less}`. A judge repeats
-them for readers that may not ask the scenario, or find another one.
+A run folder keeps what was said as rows (`gem_ma.scores.rows`), and `heads`, world -> `{hooks,
+rates, more, less}`. A judge repeats them for readers that may not ask the scenario, or find another
+one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.scores.groups import Id, Kinds, Labels, Measures, lost_ids
-from gem_ma.scores.metrics import Success, summarise
+from gem_ma.scores.metrics import Success, summary_of
+from gem_ma.scores.rows import Row, Rows
 from gem_ma.wrappers.around import rules_of
 
 
@@ -84,12 +85,24 @@ class Judge:
             lambda episode: named(episode, "labels"),
         )
 
+    def rows(self, *, strict: bool = False, compares: bool = True) -> Rows:
+        """What makes the rows of plays that it judges."""
+        hooks = self.success, self.measures, self.labels
+        return Rows(*hooks, strict=strict, compares=compares)
+
     def summarise(self, episodes: Iterable[Episode]) -> dict[str, Any]:
         """The summary of these episodes."""
+        made = self.rows(strict=True)
+        return self.summary([made.of(episode) for episode in episodes])
+
+    def summary(
+        self, rows: Sequence[Row], episodes: Callable[[], Iterable[Episode]] = list
+    ) -> dict[str, Any]:
+        """The summary of plays by their rows, which it has made; `episodes` as in `summary_of`."""
         kinds: Kinds | dict[str, Kinds] = self.kinds
         if self.worlds:
             kinds = {name: judge.kinds for name, judge in self.worlds.items()}
-        return summarise(episodes, self.success, self.measures, self.labels, kinds)
+        return summary_of(rows, kinds, is_judged=self.success is not None, episodes=episodes)
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -103,42 +116,10 @@ def heads_of(judge: Judge) -> dict[str, Any]:
     return {name: _head(one) for name, one in (judge.worlds or {"": judge}).items()}
 
 
-def success_row(judge: Judge, episode: Episode) -> dict[str, Any]:
-    """The row of a play that has just ended, without measures and labels, which cost more. What
-    the scenario raises is left to the summary."""
-    row: dict[str, Any] = {"id": list(episode.id)}
-    if judge.success is not None and episode.end.scored:
-        try:
-            row["success"] = _plain(judge.success(episode))
-        except Exception:
-            return row
-    return row
-
-
-def noting(judge: Judge, rows: dict[Id, dict[str, Any]]) -> Judge:
-    """A judge that says the same, and puts what it says into `rows`; rows of plays that it is not
-    asked of stay as they are."""
-
-    def noted(hook: str) -> Any:
-        ask: Callable[[Episode], Any] | None = getattr(judge, hook)
-        if ask is None:
-            return None
-
-        def answer(episode: Episode) -> Any:
-            value = ask(episode)
-            row = rows.setdefault(episode.id, {"id": list(episode.id)})
-            row[hook] = _plain(value)
-            return value
-
-        return answer
-
-    return replace(judge, **{hook: noted(hook) for hook in HOOKS})
-
-
-def repeating(rows: Iterable[dict[str, Any]], heads: Mapping[str, Any]) -> Judge:
+def repeating(rows: Iterable[Row], heads: Mapping[str, Any]) -> Judge:
     """The judge that says what the rows say, and nothing of other plays. Raises KeyError and
-    TypeError where they are damaged."""
-    known = {_id(row): row for row in rows}
+    TypeError where the heads are damaged."""
+    known = {row.id: row for row in rows}
     worlds = {name: _judge(known, head) for name, head in heads.items()}
     if set(worlds) == {""}:
         return worlds[""]
@@ -146,16 +127,11 @@ def repeating(rows: Iterable[dict[str, Any]], heads: Mapping[str, Any]) -> Judge
     return replace(_judge(known, {"hooks": hooks}), worlds=worlds)
 
 
-def _id(row: dict[str, Any]) -> Id:
-    task, seed, repeat = row["id"]
-    return task, seed, repeat
-
-
-def _judge(known: Mapping[Id, dict[str, Any]], head: Mapping[str, Any]) -> Judge:
+def _judge(known: Mapping[Id, Row], head: Mapping[str, Any]) -> Judge:
     def repeated(hook: str, none: Any) -> Any:
         if hook not in head["hooks"]:
             return None
-        return lambda episode: known.get(episode.id, {}).get(hook, none)
+        return lambda episode: getattr(known.get(episode.id), hook, none)
 
     kinds = Kinds(*(tuple(head.get(key, ())) for key in ("rates", "more", "less")))
     return Judge(repeated("success", None), repeated("measures", {}), repeated("labels", {}), kinds)
@@ -169,14 +145,3 @@ def _head(judge: Judge) -> dict[str, Any]:
         "more": list(kinds.more),
         "less": list(kinds.less),
     }
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON has it: numpy's numbers as Python's."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, (str, int, float, type(None))):
-        return value
-    if hasattr(value, "item"):
-        return value.item()
-    return [_plain(inner) for inner in value] if isinstance(value, Iterable) else str(value)

@@ -16,15 +16,14 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gem_ma.kernel.episode import End, Entry, Episode
+from gem_ma.kernel.episode import Episode
 from gem_ma.scores.columns import Columns
 from gem_ma.scores.groups import (
+    FAILED,
     RETURN,
-    Copies,
     Kinds,
     Labels,
     Measures,
@@ -32,85 +31,13 @@ from gem_ma.scores.groups import (
     check_rate,
     interval,
     labelled,
-    labels_if_any,
-    labels_of,
     lost_episodes,
     measured,
-    returns_of,
-    values_of,
 )
-
-# What a summary takes from each episode as it passes, so that a run of any length can be summed up
-# without holding its turns in memory.
-
-
-@dataclass(slots=True)
-class Taken:
-    """Episodes without their turns, in the order of their ids, and what the scenario said of them
-    while they were whole."""
-
-    episodes: list[Episode]
-    columns: Columns
-    judged: list[tuple[Episode, bool]]
-    measured: Mapping[int, Mapping[str, float]]  # by `id` of the episode in `episodes`
-    labelled: Mapping[int, Mapping[str, tuple[str, ...]]]
-    copied: frozenset[str]  # the worlds whose plays are one play again
-
-    def measures(self, episode: Episode) -> Mapping[str, float]:
-        return self.measured[id(episode)]
-
-    def labels(self, episode: Episode) -> Mapping[str, tuple[str, ...]]:
-        return self.labelled[id(episode)]
-
-
-def take(
-    episodes: Iterable[Episode], success: Any, measures: Measures | None, labels: Labels | None
-) -> Taken:
-    """Asks each episode what a summary needs, one after the other, and keeps no turn.
-
-    Raises ScenarioError, and whatever `success` raises.
-    """
-    columns = Columns()
-    slims = []
-    won: dict[int, bool] = {}
-    measured: dict[int, Mapping[str, float]] = {}
-    labelled: dict[int, Mapping[str, tuple[str, ...]]] = {}
-    cast: Mapping[str, Any] = {}
-    copies: dict[str, Copies] = {}
-    for episode in episodes:
-        columns.add(episode)
-        copies.setdefault(episode.world, Copies()).add(episode)
-        cast = episode.cast if episode.cast != cast else cast  # one for all that share it
-        slim = _slim(episode, cast)
-        slims.append(slim)
-        if episode.end.scored:
-            if success is not None and (judged := success(episode)) is not None:
-                won[id(slim)] = judged
-            if measures is not None:
-                measured[id(slim)] = values_of(episode, measures)
-            if labels is not None:
-                labelled[id(slim)] = labels_of(episode, labels)
-        elif episode.end is End.FAILED and labels is not None:
-            labelled[id(slim)] = labels_if_any(episode, labels)
-    # so that no sum depends on which episode ended first
-    slims.sort(key=lambda episode: episode.id)
-    verdicts = [(slim, won[id(slim)]) for slim in slims if id(slim) in won]
-    copied = frozenset(world for world, plays in copies.items() if plays.one_play)
-    return Taken(slims, columns, verdicts, measured, labelled, copied)
-
-
-def _slim(episode: Episode, cast: Mapping[str, Any]) -> Episode:
-    """An episode with its identity, end and returns only."""
-    # one entry per agent: returns stay, and a ledger of thousands goes
-    ledger = tuple(Entry(-1, agent, value) for agent, value in returns_of(episode).items())
-    return replace(
-        episode, cast=cast, ledger=ledger, turns=(), calls=(), forks=(), final={}, options={}
-    )
-
+from gem_ma.scores.rows import ENDS, Row, Rows, Success, last_attempts, tally_in
+from gem_ma.scores.stats import pass_hat_k_interval
 
 __all__ = ["Success", "summarise"]
-
-Success = Callable[[Episode], bool | None]
 
 
 def summarise(
@@ -122,59 +49,106 @@ def summarise(
 ) -> dict[str, Any]:
     """A JSON-able summary; `success` says whether an episode reached its goal (None = it cannot
     tell), `measures`, `labels` and `kinds` (which scores are rates) are the scenario's; of several
-    worlds `kinds` are by world.
+    worlds `kinds` are by world. One episode is held at a time.
 
     Keys: `episodes ok failed excluded tasks returns success score pass_hat_k pass_hat_k_intervals
     tries measures labels lost ends errors`, and those of `gem_ma.scores.columns`. An interval is
     `{mean, low, high, n, method, rate}`; a bound that the data cannot give is null, as is a mean
     over nothing. `labels` is explained in `gem_ma.scores.groups`, `lost` in
     `gem_ma.scores.groups`. `worlds` is there where several were played: name -> the keys from
-    `episodes` to `tries`, and `ends`.
+    `episodes` to `tries`, and `ends`. Raises ScenarioError, and whatever `success` raises.
     """
-    taken = take(episodes, success, measures, labels)
-    all_ = taken.episodes
-    judged = taken.judged
-    failed = [episode for episode in all_ if episode.end is End.FAILED]
-    agents = list(dict.fromkeys(one.whose(agent) for one in all_ for agent in one.cast))
-    measures = measures and taken.measures
-    labels = labels and taken.labels
+    made = Rows(success, measures, labels, strict=True)
+    return summary_of([made.of(one) for one in episodes], kinds, is_judged=success is not None)
+
+
+def summary_of(
+    rows: Sequence[Row],
+    kinds: Kinds | Mapping[str, Kinds],
+    *,
+    is_judged: bool,
+    episodes: Callable[[], Iterable[Episode]] = list,
+) -> dict[str, Any]:
+    """The summary of plays by their rows, in the order of their file, earlier attempts included.
+    `is_judged`: whether there is a notion of success; `episodes` gives the last attempts, where
+    rows cannot tell whether all are one play again."""
+    counted = last_attempts(rows)
+    copied = copied_worlds(rows, counted, episodes)
+    columns = Columns()
+    # most plays of bots add the same, so that each kind of them is added once
+    alike: dict[tuple[object, ...], list[Row]] = {}
+    for row in counted:
+        seats = tuple(row.returns or ())
+        key = (bytes(row.tally), row.end, row.world, row.error, seats)
+        alike.setdefault(key, []).append(row)
+    for first, *others in alike.values():
+        seated = map(first.whose, first.returns or ())
+        end = ENDS[first.end]
+        columns.add(tally_in(first), seated, end, first.error or "", 1 + len(others))
+    # so that no sum depends on which episode ended first
+    all_ = sorted(counted, key=lambda row: row.id)
+    judged = [row for row in all_ if row.success is not None]
+    failed = [row for row in all_ if row.end == FAILED]
+    agents = list(dict.fromkeys(row.whose(agent) for row in all_ for agent in row.returns or ()))
     several = {"": kinds} if isinstance(kinds, Kinds) else kinds
     parts = [
-        _part(taken, world, several.get(world, Kinds()), success is not None, measures, labels)
-        for world in dict.fromkeys(episode.world for episode in all_)
+        _part(all_, world, several.get(world, Kinds()), is_judged, world in copied)
+        for world in dict.fromkeys(row.world for row in all_)
     ]
-    plain = several.get("", Kinds())
     return {
-        **_together(all_, judged, parts, success is not None),
+        **_together(all_, judged, parts, is_judged),
         "measures": _named(parts, "measures"),
         "labels": _named(parts, "labels"),
-        "lost": lost_episodes(failed, judged, measures, labels, plain),
-        "ends": dict(Counter(episode.end.value for episode in all_).most_common()),
-        "errors": dict(Counter(_cause(episode) for episode in failed).most_common(10)),
-        **taken.columns.values(agents),
+        "lost": lost_episodes(failed, judged, several.get("", Kinds())),
+        "ends": dict(Counter(row.end for row in all_).most_common()),
+        "errors": dict(Counter(map(_cause, failed)).most_common(10)),
+        **columns.values(agents),
     }
 
 
-def _scores(
-    episodes: list[Episode],
-    judged: list[tuple[Episode, bool]],
-    kinds: Kinds,
-    is_judged: bool,
-) -> dict[str, Any]:
-    """Counts, returns, success and pass^k of episodes of one scenario."""
-    ok = [episode for episode in episodes if episode.end.scored]
-    failed = sum(episode.end is End.FAILED for episode in episodes)
-    agents = list(dict.fromkeys(agent for episode in episodes for agent in episode.cast))
+def copied_worlds(
+    rows: Iterable[Row], counted: Sequence[Row], episodes: Callable[[], Iterable[Episode]]
+) -> set[str]:
+    """The worlds of which there are several plays, and all are one play again."""
+    first: dict[str, Row] = {}
+    for row in rows:
+        first.setdefault(row.world, row)
+    found = set()
+    plays: dict[str, list[Row]] = {}
+    for row in counted:
+        plays.setdefault(row.world, []).append(row)
+    for world, listed in plays.items():
+        is_known = listed[0] is first[world] and any(row.copy is False for row in listed)
+        if len(listed) < 2 or is_known:
+            continue
+        # the play that others were compared with may have been played again
+        is_alike = all(row.copy for row in listed) or _are_copies(world, episodes())
+        found |= {world} if is_alike else set()
+    return found
+
+
+def _are_copies(world: str, episodes: Iterable[Episode]) -> bool:
+    made = Rows()
+    copies = (made.is_copy(one) for one in episodes if one.world == world)
+    return all(copies)
+
+
+def _scores(plays: list[Row], judged: list[Row], kinds: Kinds, is_judged: bool) -> dict[str, Any]:
+    """Counts, returns, success and pass^k of plays of one scenario."""
+    ok = [play for play in plays if play.is_scored]
+    failed = sum(play.end == FAILED for play in plays)
+    agents = list(dict.fromkeys(agent for play in plays for agent in play.returns or ()))
     curve = _pass_hat_k(judged)
-    excluded = len(episodes) - len(ok) - failed
-    won = [float(good) for _, good in judged]  # failed ones are not judged; `score` has them as 0
-    tested = interval(won, [episode for episode, _ in judged], rate=True)
+    excluded = len(plays) - len(ok) - failed
+    # failed ones are not judged; `score` has them as 0
+    won = [float(bool(play.success)) for play in judged]
+    tested = interval(won, judged, rate=True)
     return {
-        "episodes": len(episodes),
+        "episodes": len(plays),
         "ok": len(ok),
         "failed": failed,
         "excluded": excluded,
-        "tasks": len({episode.id[0] for episode in episodes}),
+        "tasks": len({play.task for play in plays}),
         "returns": {agent: _return(agent, ok, failed, kinds) for agent in agents},
         "success": tested if is_judged else None,
         "score": _score(judged, failed, excluded) if is_judged else None,
@@ -193,33 +167,22 @@ class _Part(NamedTuple):
     labels: dict[str, Any]
 
 
-def _part(
-    taken: Taken,
-    world: str,
-    kinds: Kinds,
-    is_judged: bool,
-    measures: Measures | None,
-    labels: Labels | None,
-) -> _Part:
-    episodes = [episode for episode in taken.episodes if episode.world == world]
-    judged = [pair for pair in taken.judged if pair[0].world == world]
-    ok = [episode for episode in episodes if episode.end.scored]
-    failed = [episode for episode in episodes if episode.end is End.FAILED]
+def _part(all_: list[Row], world: str, kinds: Kinds, is_judged: bool, is_copied: bool) -> _Part:
+    plays = [play for play in all_ if play.world == world]
+    judged = [play for play in plays if play.success is not None]
+    ok = [play for play in plays if play.is_scored]
+    failed = [play for play in plays if play.end == FAILED]
     # one scenario may know success where another does not
     is_judged = is_judged and (bool(judged) or not world)
-    scores = _scores(episodes, judged, kinds, is_judged)
-    scores["ends"] = dict(Counter(episode.end.value for episode in episodes).most_common())
-    parts = (
-        scores,
-        measured(ok, measures, kinds) if measures is not None else {},
-        labelled(ok, failed, judged, labels) if labels is not None else {},
-    )
-    return _Part(world, *(map(as_one_play, parts) if world in taken.copied else parts))
+    scores = _scores(plays, judged, kinds, is_judged)
+    scores["ends"] = dict(Counter(play.end for play in plays).most_common())
+    parts = (scores, measured(ok, kinds), labelled(ok, failed, judged))
+    return _Part(world, *(map(as_one_play, parts) if is_copied else parts))
 
 
 def _together(
-    episodes: list[Episode],
-    judged: list[tuple[Episode, bool]],
+    plays: list[Row],
+    judged: list[Row],
     parts: list[_Part],
     is_judged: bool,
 ) -> dict[str, Any]:
@@ -227,7 +190,7 @@ def _together(
     if all(not part.world for part in parts):
         scores = parts[0].scores if parts else _scores([], [], Kinds(), is_judged)
         return {key: value for key, value in scores.items() if key != "ends"}
-    scores = _scores(episodes, judged, Kinds(), is_judged)
+    scores = _scores(plays, judged, Kinds(), is_judged)
     # a return of one world says nothing of another's, and worlds differ in how often they are tried
     returns = {
         f"{part.world} {agent}": interval
@@ -247,9 +210,9 @@ def _named(parts: list[_Part], what: str) -> dict[str, Any]:
     }
 
 
-def _return(agent: str, ok: list[Episode], failed: int, kinds: Kinds) -> dict[str, Any]:
-    played = [episode for episode in ok if agent in episode.cast]
-    values = [episode.returns()[agent] for episode in played]
+def _return(agent: str, ok: list[Row], failed: int, kinds: Kinds) -> dict[str, Any]:
+    played = [play for play in ok if agent in (play.returns or ())]
+    values = [play.returns[agent] for play in played if play.returns]
     # a failed episode has no return: it is counted as 0 beside the mean, never in it
     total = len(values) + failed
     check_rate(RETURN + agent, values, played, kinds)
@@ -259,10 +222,8 @@ def _return(agent: str, ok: list[Episode], failed: int, kinds: Kinds) -> dict[st
     }
 
 
-def _score(
-    judged: list[tuple[Episode, bool]], failed: int, excluded: int
-) -> dict[str, float | None]:
-    won = sum(good for _, good in judged)
+def _score(judged: list[Row], failed: int, excluded: int) -> dict[str, float | None]:
+    won = sum(bool(play.success) for play in judged)
     counted = len(judged) + failed
     # excluded ones were cut off from outside: whether they would have been won is unknown
     total = counted + excluded
@@ -273,20 +234,17 @@ def _score(
     }
 
 
-def _pass_hat_k(judged: list[tuple[Episode, bool]]) -> list[dict[str, Any]]:
+def _pass_hat_k(judged: list[Row]) -> list[dict[str, Any]]:
     """Intervals of pass^1 ... pass^n over tasks, n = the fewest tries that a task has: a greater
     k is refused. [] for fewer than two tasks."""
     tries = Counter[str]()
     wins = Counter[str]()
-    for episode, won in judged:
-        tries[episode.id[0]] += 1
-        wins[episode.id[0]] += won
+    for play in judged:
+        tries[play.task] += 1
+        wins[play.task] += bool(play.success)
     # over one task the interval would say nothing of other tasks
     if len(tries) < 2:
         return []
-    # late: a summary without it needs no numpy
-    from gem_ma.scores.stats import pass_hat_k_interval
-
     tasks = list(tries)
     made = [
         pass_hat_k_interval([wins[task] for task in tasks], [tries[task] for task in tasks], k)
@@ -305,16 +263,15 @@ def _pass_hat_k(judged: list[tuple[Episode, bool]]) -> list[dict[str, Any]]:
     ]
 
 
-def _tries(judged: list[tuple[Episode, bool]]) -> list[int]:
+def _tries(judged: list[Row]) -> list[int]:
     """The fewest and the most judged tries of a task; [] where nothing is judged."""
-    tries = Counter(episode.id[0] for episode, _ in judged)
+    tries = Counter(play.task for play in judged)
     return [min(tries.values()), max(tries.values())] if tries else []
 
 
-def _cause(episode: Episode) -> str:
-    """The first line of an episode's error, without its seed: failures of one cause are counted
+def _cause(play: Row) -> str:
+    """The first line of a play's error, without its seed: failures of one cause are counted
     together."""
     # every failure of one cause names another seed
-    return re.sub(rf"seed {episode.seed}, ", "", (episode.error or "no message").split("\n", 1)[0])[
-        :200
-    ]
+    first = (play.error or "no message").split("\n", 1)[0]
+    return re.sub(rf"seed {play.seed}, ", "", first)[:200]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -22,14 +22,13 @@ from gem_ma.scores.columns import COLUMNS
 from gem_ma.scores.groups import (
     ONE_PLAY,
     SUCCESS,
-    Copies,
     Id,
     Kinds,
     as_one_play,
-    returns_of,
-    values_of,
 )
 from gem_ma.scores.judge import Judge
+from gem_ma.scores.metrics import copied_worlds
+from gem_ma.scores.rows import Row, last_attempts
 from gem_ma.scores.stats import holm, mean_interval, paired
 
 # -- plays that two runs have in common ------------------------------------------------------------
@@ -118,51 +117,52 @@ class Cell:
 
 
 def cell_of(
-    episodes: Iterable[Episode],
+    rows: Sequence[Row],
     judge: Judge,
     *,
     world: str = "",
     run: str = "",
     measures: Container[str] | None = None,
+    episodes: Callable[[], Iterable[Episode]] = list,
 ) -> Cell:
-    """Summary and scores of the episodes of one cell; those that FAILED or were interrupted have no
+    """Summary and scores of the plays of one cell; those that FAILED or were interrupted have no
     score.
 
     `measures`: which of the scenario's to keep for each episode (all where absent); of the
-    others the summary has the mean.
+    others the summary has the mean. `episodes` as in `gem_ma.scores.metrics.summary_of`.
     """
-    listed = list(episodes)
-    copies = Copies()
-    values, _ = scores_of(copies.watching(listed), judge, measures)
-    return Cell(judge.summarise(listed), values, world, run, judge.kinds, copies.one_play)
+    counted = last_attempts(rows)
+    values, _ = scores_of(counted, measures)
+    copied = copied_worlds(rows, counted, episodes)
+    one_play = bool(copied) and len({row.world for row in counted}) == 1
+    return Cell(judge.summary(rows, episodes), values, world, run, judge.kinds, one_play)
 
 
 def scores_of(
-    episodes: Iterable[Episode], judge: Judge, measures: Container[str] | None = None
+    rows: Iterable[Row], measures: Container[str] | None = None
 ) -> tuple[dict[str, dict[Id, float]], list[str]]:
     """Score -> (task, seed, repeat) -> value, and which of the scores are measures; `measures` as
-    for `cell_of`. One episode is held at a time."""
+    for `cell_of`."""
     values: dict[str, dict[Id, float]] = {}
     named: dict[str, None] = {}
-    for episode in episodes:
-        if not episode.end.scored:
+    for row in rows:
+        if not row.is_scored:
             continue
         # None: this play is not judged, so it has no success, which is not a success of 0
-        won = judge.success(episode) if judge.success is not None else None
+        won = row.success
         # of several worlds also that of each
-        names = dict.fromkeys((SUCCESS, f"{SUCCESS} {episode.world}".strip()))
+        names = dict.fromkeys((SUCCESS, f"{SUCCESS} {row.world}".strip()))
         scores = {name: float(won) for name in names if won is not None}
-        paid = returns_of(episode)
-        scores |= {f"return {episode.whose(agent)}": value for agent, value in paid.items()}
+        paid = row.returns or {}
+        scores |= {f"return {row.whose(agent)}": value for agent, value in paid.items()}
         for score, value in scores.items():
-            values.setdefault(score, {})[episode.id] = value
-        measured = values_of(episode, judge.measures) if judge.measures is not None else {}
-        for score, value in measured.items():
-            score = episode.whose(score)
+            values.setdefault(score, {})[row.id] = value
+        for score, value in row.measures.items():
+            score = row.whose(score)
             named[score] = None
             by_episode = values.setdefault(score, {})  # the table lists its name in any case
             if measures is None or score in measures:
-                by_episode[episode.id] = value
+                by_episode[row.id] = value
     return values, list(named)
 
 

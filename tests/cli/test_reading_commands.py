@@ -164,8 +164,8 @@ def test_a_lost_play_of_rules_of_ones_own_is_one_command_away(
     assert main(["show", "run", "--episode", "lost", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["verdict"]["verdict"] == "lost"
 
-    # an older version wrote no verdicts, and its summary names the lost plays
-    (here / "run/verdicts.jsonl").unlink()
+    # an older version wrote no index, and its summary names the lost plays
+    (here / "run/index.jsonl").unlink()
     assert "verdict success" in shown("test/3")
     summary = json.loads((here / "run/summary.json").read_text())
     # plays came after it: only the lost ones are known

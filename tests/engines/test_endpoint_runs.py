@@ -24,7 +24,7 @@ from gem_ma.kernel.errors import BudgetError, ConfigError, DataError, EngineErro
 from gem_ma.kernel.types import Action, Attempt, Message, Reply, Request, Turn, Usage
 from gem_ma.runs.playing import forget_replies, keep_reply, read_replies, remove_replies
 from gem_ma.runs.store import read_episodes
-from gem_ma.scores.columns import column_rows, costs
+from gem_ma.scores.columns import column_rows, costs, usages_of
 from gem_ma.scores.metrics import summarise
 from tests.fault_server import Answer, Asked, FaultServer, Script, drop, hang, says, status
 from tests.plays import recorded
@@ -656,7 +656,7 @@ def test_costs_are_by_agent_and_unknown_where_one_price_is() -> None:
         turn("b", "q", Usage(5, 5)),
     )
     episode = recorded({}, turns, scenario="s", task="t/0", end=End.FAILED, error="x")
-    found = costs([episode], {"p": lambda usage: float(usage.prompt_tokens or 0)})
+    found = costs([usages_of(episode)], {"p": lambda usage: float(usage.prompt_tokens or 0)})
     assert found["a"] == {
         "requests": 2,
         "retries": 2,

@@ -553,12 +553,14 @@ def test_scores_of_a_cell_are_success_returns_and_measures_of_the_scored_episode
         lambda one: one.returns()["a"] > 0,
         lambda one: {"odd": None if one.task == "test/0" else 1.0},
     )
-    found = cell_of([episode(0), episode(1), episode(2, End.FAILED)], judge)
+    found = cell_of(
+        [*map(judge.rows().of, (episode(0), episode(1), episode(2, End.FAILED)))], judge
+    )
     assert found.values["success"] == {("test/0", 5, 0): 0.0, ("test/1", 5, 0): 1.0}
     assert found.values["return a"] == {("test/0", 5, 0): 0.0, ("test/1", 5, 0): 1.0}
     assert found.values["odd"] == {("test/1", 5, 0): 1.0}
     assert found.summary["failed"] == 1
-    lean = cell_of([episode(0), episode(1)], judge, measures=())
+    lean = cell_of([*map(judge.rows().of, (episode(0), episode(1)))], judge, measures=())
     assert (
         lean.values["odd"] == {}
         and lean.values["success"] == found.values["success"]

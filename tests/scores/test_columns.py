@@ -12,8 +12,9 @@ from gem_ma.pages.static.report import write_report
 from gem_ma.pages.static.study import study_sections
 from gem_ma.runs.run import Run
 from gem_ma.runs.store import RunFolder
-from gem_ma.scores.columns import COLUMNS, column_rows, costs
+from gem_ma.scores.columns import COLUMNS, column_rows, costs, usages_of
 from gem_ma.scores.judge import Judge
+from gem_ma.scores.rows import Rows
 from gem_ma.scores.studies import Cell, Names, cell_of, study_summary
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "summary.md"
@@ -41,7 +42,10 @@ def test_every_column_is_kept_printed_shown_and_explained(tmp_path: Path) -> Non
     summary = judge.summarise(plays())
     # of the prices and of what was asked the config knows
     prices = {"main": lambda usage: 0.25, "dumb": lambda usage: 0.5}
-    summary |= {"costs": costs(plays(), prices), "other_models": {"main": {"other": 15}}}
+    summary |= {
+        "costs": costs(map(usages_of, plays()), prices),
+        "other_models": {"main": {"other": 15}},
+    }
     assert {column.key for column in COLUMNS} <= summary.keys()
     with RunFolder.open(tmp_path / "run", config_text="", resolved={}, manifest={}) as run:
         run.append(plays())
@@ -68,7 +72,9 @@ def test_every_column_is_kept_printed_shown_and_explained(tmp_path: Path) -> Non
 
 
 def test_a_study_keeps_and_shows_the_columns_that_stand_in_tables(tmp_path: Path) -> None:
-    cells: dict[Names, Cell] = {(name,): cell_of(plays(), Judge()) for name in "xy"}
+    cells: dict[Names, Cell] = {
+        (name,): cell_of([*map(Rows().of, plays())], Judge()) for name in "xy"
+    }
     summary = study_summary({"axis": ("x", "y")}, cells, ("x",), resamples=100)
     wanted = [column for column in COLUMNS if column.shown == "table"]
     assert wanted and {column.key for column in wanted} <= summary["cells"][0].keys()

@@ -18,7 +18,7 @@ from gem_ma.scenarios.service_desk.watching.audit import manner
 from gem_ma import Action, Plan, Seat, ToolCall, make, play
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.scripted import Scripted
-from gem_ma.scores.columns import Columns
+from gem_ma.scores.columns import Columns, tally_of
 
 TALK = (
     ("user", "Hello, I want to cancel order #W1000001."),
@@ -140,5 +140,5 @@ def test_a_mark_beside_a_text_that_ends_nothing_is_counted_once_a_play() -> None
             play(Plan(shop(), seats, "test/0", 0), {"m": Policy("m", Scripted.of(model))})
         )
         columns = Columns()
-        columns.add(episode)
+        columns.add(tally_of(episode), episode.cast, episode.end)
         assert columns.values(()).get("marked") == counted

@@ -506,7 +506,8 @@ class Sitting:
                 policies = {policy: Policy(policy, self)} if policy is not None else {}
                 episode = asyncio.run(play(self.plan, policies, watch=self._look))
                 folder.append([episode])
-                folder.write_summary(score_of(self._loaded, self._worlds, folder))
+                score = score_of(self._loaded, self._worlds, folder)
+                folder.write_summary(score, of_all=True)
             end = self._ended(episode, folder.path)
         except GemMaError as error:
             end["error"] = str(error)

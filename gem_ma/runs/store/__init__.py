@@ -9,7 +9,8 @@ files, ids and lines; not how to play.
       metrics.jsonl      scalars by step
       interrupted.jsonl  replies of an endpoint to plays that were stopped in the middle, so that
                          a resumed run buys none twice
-      verdicts.jsonl     what the scenario said of each play
+      index.jsonl        a row for each line of it: where it ends, how its play came out, what it
+                         adds to a summary; made anew where it does not fit
       summary.json       the score, once the run has ended
       media/<sha256>     images
       checkpoints/       what a training goes on from
@@ -42,9 +43,11 @@ from gem_ma.runs.store.lines import (
     read_media,
     read_metrics,
     read_resolved,
+    read_rows,
     read_summary,
     read_timings,
     read_verdicts,
+    standing_summary,
 )
 from gem_ma.runs.store.listing import list_runs
 from gem_ma.runs.store.manifest import note_in_manifest
@@ -62,11 +65,13 @@ __all__ = [
     "read_media",
     "read_metrics",
     "read_resolved",
+    "read_rows",
     "read_summary",
     "read_timings",
     "read_verdicts",
     "result_digest",
     "result_settings",
     "run_path",
+    "standing_summary",
     "write_file",
 ]

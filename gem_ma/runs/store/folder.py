@@ -9,34 +9,40 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import StoreError
 from gem_ma.kernel.types import Image
-from gem_ma.record.codec import dump_episode
+from gem_ma.record.codec import ENDS, dump_episode
 from gem_ma.record.json_text import dump_json
 from gem_ma.record.shapes import shown_in
 from gem_ma.runs.store.disk import media_file, move_aside, take_lock
+from gem_ma.runs.store.index import NAME as INDEX
+from gem_ma.runs.store.index import IndexWriter, line_digest, read_stamp
 from gem_ma.runs.store.lines import (
     EpisodeId,
+    fitting_rows,
+    known_rows,
     read_episodes,
     read_media,
     read_metrics,
-    read_verdicts,
+    read_rows,
     scan_episodes,
     scan_metrics,
 )
 from gem_ma.runs.store.manifest import create_or_check, note_more_files
 from gem_ma.runs.store.names import finite, plain
+from gem_ma.scores.judge import Judge
+from gem_ma.scores.rows import Head, Row, Rows, complete
 from gem_ma.system.files import (
     append,
     is_file,
     make_folder,
     open_file,
     oserror,
-    read,
     replace_file,
     stream,
     sync_folder,
@@ -46,7 +52,6 @@ from gem_ma.system.folders import check_run
 # what a power cut may cost; a sync takes milliseconds, which a table's play does not
 SYNC_EPISODES = 32
 SYNC_S = 1.0
-VERDICTS = "verdicts.jsonl"
 
 
 class RunFolder:
@@ -57,15 +62,15 @@ class RunFolder:
         self.path = path
         self._lock = lock
         self._files: dict[str, int] = {}
-        self._verdicts = -1
+        self._index = IndexWriter(path)
         self._broken = ""
         self._unsynced = 0
         self._synced_at = time.monotonic()
         self._ends: dict[EpisodeId, End] = {}
         # asked before plays are written: what they have used is written down first
         self.before_append: Callable[[RunFolder], None] | None = None
-        # what the rules say of a play that has just ended, as a row of verdicts.jsonl
-        self.verdict_of: Callable[[Episode], Mapping[str, Any]] | None = None
+        # what judges a play that has just ended, for its row in the index
+        self.rows = Rows()
         # weakly: being listed here keeps no folder alive
         _OPEN.add(self)
 
@@ -129,6 +134,14 @@ class RunFolder:
         """Every episode, the last attempt of each id, in the order of the file."""
         return read_episodes(self.path)
 
+    def scored(self, judge: Judge) -> list[Row]:
+        """The rows of all plays, earlier attempts included, each judged once: as it ended, or now
+        where it was recorded before it could be. Raises ScenarioError and what the judge raises."""
+        rows = read_rows(self.path, Row)
+        if complete(rows, judge.rows(strict=True), partial(read_episodes, self.path)):
+            self._index.replace(rows)
+        return rows
+
     def metrics(self) -> Iterator[dict[str, Any]]:
         """Every line of `log`."""
         return read_metrics(self.path)
@@ -145,14 +158,17 @@ class RunFolder:
         episodes or none."""
         if self.before_append is not None:
             self.before_append(self)
-        lines = "".join(dump_episode(episode) + "\n" for episode in episodes).encode()
+        lines = [(dump_episode(episode) + "\n").encode() for episode in episodes]
         # first: a line never names an image that is not there
         self.keep_images(episodes)
-        self._write("episodes.jsonl", lines)
+        self._write("episodes.jsonl", b"".join(lines))
         # only now: what failed to be written is not done
         self._ends.update((episode.id, episode.end) for episode in episodes)
-        if self.verdict_of is not None:
-            self._add_verdicts([self.verdict_of(episode) for episode in episodes])
+        rows = [self.rows.of(episode) for episode in episodes]
+        for row, line in zip(rows, lines, strict=True):
+            row.size = len(line)
+            row.digest = line_digest(line)
+        self._index.add(rows)
         self._sync_when_due(len(episodes), fsync)
 
     def keep_images(self, episodes: Iterable[Episode]) -> None:
@@ -205,8 +221,7 @@ class RunFolder:
             for name, offset in mark.items():
                 self._cut(f"{name}.jsonl", offset)
         # read anew: what was cut off may have replaced an earlier attempt
-        self._ends = dict(scan_episodes(self.path / "episodes.jsonl").ends)
-        self._fit_verdicts()
+        self._take_rows()
 
     def misfit(self, mark: Mapping[str, int]) -> str:
         """Why the folder cannot be taken back to this mark, "" where it can."""
@@ -217,22 +232,18 @@ class RunFolder:
             return str(error)
         return ""
 
-    def write_verdicts(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Replaces verdicts.jsonl by these rows, in one step."""
-        text = "".join(dump_json(finite(row)) + "\n" for row in rows)
-        with oserror(self.path / VERDICTS):
-            replace_file(self.path / VERDICTS, text.encode(), self.path)
-        self._close_verdicts()  # of the file that was replaced
-
     def note_files(self, files: Mapping[str, Any]) -> None:
         """Adds to the manifest what code and data plays have used since the run began."""
         note_more_files(self.path, files)
 
-    def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Replaces summary.json in one step."""
+    def write_summary(self, summary: Mapping[str, Any], *, of_all: bool = False) -> None:
+        """Replaces summary.json in one step. `of_all`: it is what the plays of this folder come
+        to by `scored`, so that readers may believe it as long as these do not change."""
         with oserror(self.path / "summary.json"):
             text = json.dumps(finite(summary), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-            replace_file(self.path / "summary.json", text.encode(), self.path)
+            data = text.encode()
+            replace_file(self.path / "summary.json", data, self.path)
+            self._index.told(data if of_all else None)
 
     def close(self) -> None:
         """Syncs, frees the lock. May be called twice."""
@@ -242,6 +253,7 @@ class RunFolder:
             # after a failed sync the next one may succeed falsely: the kernel reports an error once
             if not self._broken:
                 self.sync()
+                self._index.stamp()
         finally:
             self._free()
 
@@ -258,12 +270,7 @@ class RunFolder:
                 os.close(descriptor)
         self._files = {}
         self._lock = -1
-        self._close_verdicts()
-
-    def _close_verdicts(self) -> None:
-        if self._verdicts >= 0:
-            os.close(self._verdicts)
-            self._verdicts = -1
+        self._index.close()
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -273,15 +280,32 @@ class RunFolder:
         )
 
     def _take_up(self) -> None:
-        for name, scan in (("episodes.jsonl", scan_episodes), ("metrics.jsonl", scan_metrics)):
+        for name in ("episodes.jsonl", "metrics.jsonl"):
             self._create(name)
-            scanned = scan(self.path / name)
-            if scanned.torn:
-                self._cut(name, scanned.end)
-            if name == "episodes.jsonl":
-                self._ends = scanned.ends
-        self._fit_verdicts()
+        scanned = scan_metrics(self.path / "metrics.jsonl")
+        if scanned.torn:
+            self._cut("metrics.jsonl", scanned.end)
+        self._take_rows()
         sync_folder(self.path)
+
+    def _take_rows(self) -> None:
+        """Takes over the index where it fits; else makes rows of the lines that it lacks."""
+        file = self.path / "episodes.jsonl"
+        self._index.close()
+        found = read_stamp(self.path)
+        heads = fitting_rows(file, Head)
+        if heads is not None and found is not None:
+            self._index.take_up(*found)
+        else:
+            scanned = scan_episodes(file, known_rows(file, Row), Row)
+            if scanned.torn:
+                self._cut("episodes.jsonl", scanned.end)
+            heads = scanned.rows
+            if heads or is_file(self.path / INDEX, self.path):
+                self._index.replace(scanned.rows)
+        # whether later plays are like the first is asked for a new record alone
+        self.rows.compares = not heads
+        self._ends = {row.id: ENDS[row.end] for row in heads}
 
     def _write(self, name: str, data: bytes) -> None:
         if self._lock < 0 or self._broken:
@@ -302,24 +326,6 @@ class RunFolder:
                     f"{self.path / name}: {error.strerror or error}; {_HELP}"
                 ) from error
             raise
-
-    def _add_verdicts(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        text = "".join(dump_json(finite(row)) + "\n" for row in rows)
-        if self._verdicts < 0:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-            self._verdicts = open_file(self.path / VERDICTS, flags, self.path)
-        with oserror(self.path / VERDICTS):
-            # not synced: what a power cut takes is judged again
-            os.write(self._verdicts, text.encode())
-
-    def _fit_verdicts(self) -> None:
-        """Takes out what was said of plays that are not here: they are made again."""
-        rows = read_verdicts(self.path)
-        file = self.path / VERDICTS
-        played = [row for row in rows if tuple(row["id"]) in self._ends]
-        text = read(file, self.path) if is_file(file, self.path) else b""
-        if played != rows or text[-1:] not in (b"", b"\n"):
-            self.write_verdicts(played)
 
     def _undo(self, name: str, before: int, length: int) -> None:
         descriptor = self._files[name]

@@ -6,18 +6,23 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Callable, Container, Iterable, Iterator
+from array import array
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from gem_ma.config.document import read as read_yaml
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ConfigError, SchemaError, StoreError
 from gem_ma.kernel.parsing.strict_json import refuse_constant
-from gem_ma.record.codec import ENDS, check_schema, load_episode
+from gem_ma.record.codec import ENDS, SCHEMA, check_schema, load_episode
 from gem_ma.record.json_text import load_json
 from gem_ma.runs.store.disk import media_file
+from gem_ma.runs.store.index import EPISODES, Kind, fits, line_digest, load_rows, read_stamp
 from gem_ma.runs.store.tables import read_table, table_files
+from gem_ma.scores.rows import Head, Row
 from gem_ma.system.files import MOST_JSON, is_file, lines, oserror, read, read_json, stream
 
 # What a recorded play must be beside well-formed: acts and payments of its own cast, at steps that
@@ -45,49 +50,142 @@ def check_play(episode: Episode) -> None:
 
 
 EpisodeId = tuple[str, int, int]
+SUMMARY = "summary.json"
 
 
 def read_episodes(path: Path, only: Container[EpisodeId] | None = None) -> Iterator[Episode]:
     """Yields the episodes of a run folder, of a JSONL file or of an exported table, in the order of
     the file; of each id only the last attempt.
 
-    `only`: these ids; the others are skipped cheaply.
+    `only`: these ids; the others are skipped.
 
     A torn tail (a writer may be at work) is passed over. Raises StoreError with the line number
     for damage, SchemaError for a newer schema.
     """
     if tables := table_files(Path(path)):
         return read_table(tables, only)
-    file = _lines_file(path, "episodes.jsonl")
-    # two passes: which line is the last attempt is known at the end of the file alone
-    last: dict[EpisodeId, int] = {}
-    for number, line in _whole_lines(file):
-        last[_identity(file, number, line)] = number
-    return _decoded(file, {number for id_, number in last.items() if only is None or id_ in only})
+    file = _lines_file(path, EPISODES)
+    places = Places(file)
+    if only is None:
+        return _decoded(file, places)
+    return _sought(file, places, only)
+
+
+class Places:
+    """Which lines of a record are last attempts, and where they lie: by the index of its folder
+    where that fits, else by reading them once."""
+
+    def __init__(self, file: Path) -> None:
+        rows = fitting_rows(file, Head)
+        if rows is None:
+            # which line is the last attempt is known at the end of the file alone
+            self.last: dict[EpisodeId, int] = {}
+            sizes = array("q")
+            for number, line in _whole_lines(file):
+                self.last[_identity(file, number, line)] = number
+                sizes.append(len(line))
+            self.sizes: Sequence[int] = sizes
+            return
+        self.last = {row.id: number for number, row in enumerate(rows, 1)}
+        self.sizes = [row.size for row in rows]
+
+    def of(self, only: Container[EpisodeId]) -> Iterator[tuple[int, int, int]]:
+        """(number from 1, first byte, size) of the lines of these ids, in the order of the file."""
+        wanted = {number for id_, number in self.last.items() if id_ in only}
+        start = 0
+        for number, size in enumerate(self.sizes, 1):
+            if number in wanted:
+                yield number, start, size
+            start += size
+
+
+def read_rows(path: Path, kind: type[Kind]) -> list[Kind]:
+    """The rows of a run's plays, one for each line of the record, earlier attempts included; those
+    of lines that nobody has judged have an id and an end alone. Raises StoreError with the line
+    number for damage."""
+    file = _lines_file(path, EPISODES)
+    rows = fitting_rows(file, kind)
+    if rows is not None:
+        return rows
+    known = known_rows(file, kind)
+    scanned = scan_episodes(file, known, kind)
+    if scanned.fault:
+        raise StoreError(
+            f"{scanned.fault}; `gem-ma resume {file.parent}` puts it aside and plays it again"
+        )
+    return scanned.rows
 
 
 def read_ends(path: Path) -> dict[EpisodeId, End]:
     """How each episode of a run ended, without decoding them. Raises StoreError with the line
     number for damage."""
-    file = _lines_file(path, "episodes.jsonl")
-    scanned = scan_episodes(file)
-    if scanned.fault:
-        raise StoreError(
-            f"{scanned.fault}; `gem-ma resume {file.parent}` puts it aside and plays it again"
-        )
-    return scanned.ends
+    return {row.id: ENDS[row.end] for row in read_rows(path, Head)}
 
 
-def _decoded(file: Path, wanted: set[int]) -> Iterator[Episode]:
+def fitting_rows(file: Path, kind: type[Kind]) -> list[Kind] | None:
+    """The rows of a record that is what it was when its index was stamped, else None."""
+    folder = file.parent
+    if file.name != EPISODES or (found := read_stamp(folder)) is None or not fits(found[0], folder):
+        return None
+    stamp = found[0]
+    rows, digest = load_rows(folder, kind, stamp.size)
+    if digest != stamp.digest or len(rows) != stamp.rows:
+        return None
+    return rows if sum(row.size for row in rows) == stamp.size else None
+
+
+def known_rows(file: Path, kind: type[Kind]) -> list[Kind]:
+    """The rows of the index beside a record, whatever they are of."""
+    return load_rows(file.parent, kind, file.stat().st_size)[0] if file.name == EPISODES else []
+
+
+def standing_summary(path: Path) -> dict[str, Any] | None:
+    """summary.json of a run folder where it is what all of its plays come to, as they lie here now;
+    None where that is not known: plays were added or changed since, or an older version wrote it.
+    A copy of a folder is read once, line by line. Raises StoreError."""
+    found = read_stamp(path)
+    if found is None or not found[0].summary or not is_file(path / SUMMARY, path):
+        return None
+    stamp = found[0]
+    if hashlib.sha256(read(path / SUMMARY, path, MOST_JSON)).hexdigest() != stamp.summary:
+        return None
+    if not fits(stamp, path):
+        file = _lines_file(path, EPISODES)
+        if file.stat().st_size != stamp.size:
+            return None
+        known, digest = load_rows(path, Head, stamp.size)
+        if digest != stamp.digest or not scan_episodes(file, known, Head).is_known:
+            return None
+    return read_summary(path)
+
+
+def _decoded(file: Path, places: Places) -> Iterator[Episode]:
+    wanted = {*places.last.values()}
     for number, line in _whole_lines(file):
         if number in wanted:
-            try:
-                episode = load_episode(line)
-                check_play(episode)
-            except StoreError as error:
-                # of its own class: a newer schema has another exit code
-                raise type(error)(f"{file}:{number}: {error}") from None
+            yield _episode(file, number, line)
+
+
+def _sought(file: Path, places: Places, only: Container[EpisodeId]) -> Iterator[Episode]:
+    with oserror(file), stream(file, file.parent) as opened:
+        for number, start, size in places.of(only):
+            opened.seek(start)
+            episode = _episode(file, number, opened.read(size))
+            if episode.id not in only:
+                raise StoreError(
+                    f"{file}:{number}: index.jsonl says another play; delete that file"
+                )
             yield episode
+
+
+def _episode(file: Path, number: int, line: bytes) -> Episode:
+    try:
+        episode = load_episode(line)
+        check_play(episode)
+    except StoreError as error:
+        # of its own class: a newer schema has another exit code
+        raise type(error)(f"{file}:{number}: {error}") from None
+    return episode
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
@@ -112,18 +210,29 @@ def read_timings(path: Path) -> dict[int, dict[str, Any]]:
     return timings
 
 
-def read_verdicts(path: Path) -> list[dict[str, Any]]:
-    """What was said of each play when it was played: the last row of each id. A line that cannot
-    be read is passed over, since its play can be judged again."""
-    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+def read_verdicts(path: Path) -> list[Row]:
+    """What was said of each play when it was played: the last row of each id, out of the index or,
+    of a folder of an older version, out of verdicts.jsonl. A line that cannot be read is passed
+    over, since its play can be judged again."""
     path = Path(path)
+    rows = {row.id: row for row in _old_verdicts(path)}
+    file = path / EPISODES
+    known = fitting_rows(file, Row) if is_file(file, path) else []
+    if known is None:
+        known = scan_episodes(file, known_rows(file, Row), Row).rows
+    rows |= {row.id: row for row in known if row.is_whole}
+    return list(rows.values())
+
+
+def _old_verdicts(path: Path) -> Iterator[Row]:
     with contextlib.suppress(FileNotFoundError), stream(path / "verdicts.jsonl", path) as file:
         for line in lines(file, path / "verdicts.jsonl"):
             with contextlib.suppress(ValueError, RecursionError, TypeError, KeyError):
-                row = json.loads(line)
-                task, seed, repeat = row["id"]
-                rows[task, seed, repeat] = row
-    return list(rows.values())
+                said = json.loads(line)
+                row = Row(0, "", "", *said.pop("id"))
+                for hook, value in said.items():
+                    setattr(row, hook, value)
+                yield row
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -236,27 +345,57 @@ def _metrics_line(file: Path, number: int, line: bytes) -> dict[str, Any]:
 
 
 class Scan:
-    """What a file of lines holds: ids, the end of its last good line, whether something torn
-    follows; of a whole line also its `fault`."""
+    """What a file of lines holds: rows of its lines, the end of its last good line, whether
+    something torn follows; of a whole line also its `fault`. `is_known`: every line is that of a
+    row that was there before."""
 
     def __init__(self) -> None:
-        self.ends: dict[EpisodeId, End] = {}
+        self.rows: list[Any] = []
         self.end = 0
         self.torn = False
         self.fault = ""
+        self.is_known = True
 
 
-def scan_episodes(file: Path) -> Scan:
+def scan_episodes(file: Path, known: Sequence[Kind] = (), kind: type[Kind] = Head) -> Scan:  # type: ignore[assignment]
+    """Looks at every line; what is `known` of an equal line at its place is taken over."""
     scanned = Scan()
 
     def take(number: int, line: bytes) -> None:
-        try:
-            id_, end = _checked(_quick(line))
-        except StoreError as error:
-            raise type(error)(f"{file}:{number}: {error}") from None
-        scanned.ends[id_] = end
+        digest = line_digest(line)
+        row = known[number - 1] if number <= len(known) else None
+        if row is None or row.digest != digest or row.size != len(line):
+            scanned.is_known = False
+            try:
+                id_, end = _head(line)
+            except StoreError as error:
+                raise type(error)(f"{file}:{number}: {error}") from None
+            row = kind(len(line), digest, end.value, *id_)
+        scanned.rows.append(row)
 
     return _scan(file, scanned, take)
+
+
+class _Line(msgspec.Struct):
+    """What a scan wants of a line."""
+
+    schema: int
+    id: EpisodeId
+    end: str
+
+
+_LINES = msgspec.json.Decoder(_Line)
+
+
+def _head(line: bytes) -> tuple[EpisodeId, End]:
+    try:
+        found = _LINES.decode(line)
+        if 0 < found.schema <= SCHEMA and found.end in ENDS:
+            return found.id, ENDS[found.end]
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        pass
+    # in words, and with the last of two equal keys
+    return _checked(_quick(line))
 
 
 def scan_metrics(file: Path) -> Scan:

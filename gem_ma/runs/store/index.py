@@ -1,0 +1,249 @@
+"""`index.jsonl` of a run folder: a row (`gem_ma.scores.rows`) for each line of episodes.jsonl, in
+its order. All of it is derived: deleting it loses nothing, and what does not fit the record is made
+anew.
+
+When a writer closes, a stamp follows as the last line: what episodes.jsonl was then, and whether
+summary.json was what all of its plays come to. Where the file is still the same, readers believe
+both without reading it; else each line is compared with the digest in its row.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from gem_ma.scores.rows import Head
+from gem_ma.system.files import is_file, open_file, oserror, replace_file, stream
+
+NAME = "index.jsonl"
+EPISODES = "episodes.jsonl"
+FORM = 1  # of rows, and of the summaries that are made of them: another one is not believed
+_END = 1 << 20  # bytes at both ends of the record that a stamp has digests of
+_BLOCK = 1 << 22
+_RACE_NS = 20_000_000  # a file may be written twice within one tick of the clock
+Kind = TypeVar("Kind", bound=Head)
+_ENCODER = msgspec.json.Encoder()
+
+
+class Stamp(msgspec.Struct, forbid_unknown_fields=True):
+    """What a record was, and its index, when a writer closed them."""
+
+    form: int
+    size: int  # of episodes.jsonl, with its times and inode
+    mtime: int
+    ctime: int
+    inode: int
+    ends: str  # digest of its first and its last MB
+    rows: int
+    digest: str  # of the rows
+    summary: str  # digest of summary.json, "" where that is not what these plays come to
+
+
+_STAMPS = msgspec.json.Decoder(Stamp)
+
+
+def line_digest(line: bytes) -> str:
+    """What tells a line of the record from another one."""
+    return sha256(line).hexdigest()[:16]
+
+
+def written(rows: Iterable[Head]) -> bytes:
+    """The lines of these rows."""
+    return b"".join([_ENCODER.encode(row) + b"\n" for row in rows])
+
+
+# -- the stamp -------------------------------------------------------------------------------------
+
+
+def read_stamp(path: Path) -> tuple[Stamp, int] | None:
+    """The stamp of a folder's index, and the byte where its rows end; None where it has none, as
+    while a writer is at work and after it was killed."""
+    if not is_file(path / NAME, path):
+        return None
+    with oserror(path / NAME), stream(path / NAME, path) as file:
+        size = file.seek(0, os.SEEK_END)
+        start = max(0, size - 4096)
+        file.seek(start)
+        tail = file.read()
+    if not tail.endswith(b"\n"):
+        return None
+    place = tail.rfind(b"\n", 0, -1) + 1
+    try:
+        stamp = _STAMPS.decode(tail[place:])
+    except msgspec.MsgspecError:
+        return None
+    # without a line before it, it must be the whole file
+    return (stamp, start + place) if stamp.form == FORM and (place or not start) else None
+
+
+def fits(stamp: Stamp, path: Path) -> bool:
+    """Whether episodes.jsonl of a folder is what it was, by all that can be told without reading
+    it."""
+    if not is_file(path / EPISODES, path):
+        return False
+    with oserror(path / EPISODES), stream(path / EPISODES, path) as file:
+        status = os.fstat(file.fileno())
+        now = status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+        was = stamp.size, stamp.mtime, stamp.ctime, stamp.inode
+        return now == was and _ends(file, stamp.size) == stamp.ends
+
+
+def _ends(file: Any, size: int) -> str:
+    digest = sha256(file.read(_END))
+    if size > _END:
+        file.seek(max(_END, size - _END))
+        digest.update(file.read(_END))
+    return digest.hexdigest()
+
+
+def _stamp(path: Path, rows: int, digest: str, summary: str) -> Stamp:
+    with stream(path / EPISODES, path) as file:
+        status = os.fstat(file.fileno())
+        # what is changed within the same tick is not seen by its time, nor in the middle otherwise
+        if status.st_size > 2 * _END:
+            left = status.st_ctime_ns + _RACE_NS - time.time_ns()
+            time.sleep(min(max(0, left), _RACE_NS) / 1e9)
+        times = status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+        return Stamp(
+            FORM, status.st_size, *times, _ends(file, status.st_size), rows, digest, summary
+        )
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def load_rows(path: Path, kind: type[Kind], most: int) -> tuple[list[Kind], str]:
+    """The rows of a folder's index up to the first line that is none, and the digest of their
+    bytes. `most`: bytes of the record; what is far larger than that is no index of it."""
+    rows: list[Kind] = []
+    digest = sha256()
+    if not is_file(path / NAME, path) or os.lstat(path / NAME).st_size > 4 * most + (1 << 20):
+        return rows, digest.hexdigest()
+    decoder = msgspec.json.Decoder(kind)
+    with oserror(path / NAME), stream(path / NAME, path, through=True) as file:
+        for block in _whole_lines(file):
+            try:
+                more = decoder.decode_lines(block)
+                known = block
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                more, known = _leading(block, decoder)
+            rows += more
+            digest.update(known)
+            if len(known) < len(block):
+                break
+    return rows, digest.hexdigest()
+
+
+def _whole_lines(file: Any) -> Iterator[bytes]:
+    """Blocks of whole lines."""
+    left = b""
+    while block := file.read(_BLOCK):
+        end = block.rfind(b"\n") + 1
+        if not end:
+            left += block
+            continue
+        yield left + block[:end]
+        left = block[end:]
+
+
+def _leading(block: bytes, decoder: msgspec.json.Decoder[Kind]) -> tuple[list[Kind], bytes]:
+    """The rows up to the first line that is none, and their bytes."""
+    rows: list[Kind] = []
+    size = 0
+    for line in block.splitlines(keepends=True):
+        try:
+            rows.append(decoder.decode(line))
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            break
+        size += len(line)
+    return rows, block[:size]
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+class IndexWriter:
+    """The index of a run folder for the holder of its lock."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.count = 0
+        self._digest: Any = sha256()  # None: of rows that are there, and not read yet
+        self._descriptor = -1
+        self._is_stamped = False
+        self._end = 0  # of the rows
+        self.summary = ""  # digest of the summary of all plays, where one was written
+
+    def take_up(self, stamp: Stamp, end: int) -> None:
+        """Goes on behind rows that fit their stamp."""
+        self.count = stamp.rows
+        self.summary = stamp.summary
+        self._is_stamped = True
+        self._digest = None
+        self._end = end
+
+    def replace(self, rows: Sequence[Head]) -> None:
+        """Puts these rows in place of those that are there."""
+        self.close()
+        data = written(rows)
+        with oserror(self.path / NAME):
+            replace_file(self.path / NAME, data, self.path, synced=False)
+        self.count = len(rows)
+        self._digest = sha256(data)
+        self._is_stamped = False
+        self._end = len(data)
+
+    def add(self, rows: Sequence[Head]) -> None:
+        """Adds the rows of plays that were just recorded. Not synced: what a power cut takes is
+        made again."""
+        self.summary = ""
+        data = written(rows)
+        with oserror(self.path / NAME):
+            self._open()
+            os.write(self._descriptor, data)
+        self._digest.update(data)
+        self.count += len(rows)
+        self._end += len(data)
+
+    def stamp(self) -> None:
+        """Says what the record is now, so that readers believe the index."""
+        if self._is_stamped or (self._descriptor < 0 and not self.count):
+            return
+        with oserror(self.path / NAME):
+            self._open()
+            stamp = _stamp(self.path, self.count, self._digest.hexdigest(), self.summary)
+            os.write(self._descriptor, _ENCODER.encode(stamp) + b"\n")
+        self._is_stamped = True
+
+    def told(self, summary: bytes | None) -> None:
+        """Takes note of a summary.json that is what all plays come to; None: of another one."""
+        self.summary = sha256(summary).hexdigest() if summary is not None else ""
+        if self._is_stamped:
+            self._open()  # the next stamp has it
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _open(self) -> None:
+        if self._descriptor >= 0 and not self._is_stamped:
+            return
+        if self._descriptor < 0:
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+            self._descriptor = open_file(self.path / NAME, flags, self.path)
+        if self._is_stamped:
+            # rows follow where the stamp was; its digest goes on from theirs
+            os.ftruncate(self._descriptor, self._end)
+            self._is_stamped = False
+            if self._digest is None:
+                self._digest = sha256()
+                for place in range(0, self._end, _BLOCK):
+                    most = min(_BLOCK, self._end - place)
+                    self._digest.update(os.pread(self._descriptor, most, place))
