@@ -10,6 +10,7 @@ Built-in scenarios, behaviours and engines are found exactly as a user's package
 from __future__ import annotations
 
 import os
+import random
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.spelling import near
@@ -369,3 +371,10 @@ def task_of(scenario: Scenario, key: str) -> Any:
             held = f"it has {len(tasks)}, from {split}/0 to {split}/{len(tasks) - 1}"
         raise ConfigError(f"{scenario.id}: no task {key!r} in split {split!r}; {held}")
     return tasks[int(index)]
+
+
+def dealt(scenario: Scenario, episode: Episode) -> Mapping[str, Any]:
+    """`{agent: secret}`: what `scenario.deal` drew in this play, drawn again from its seed. For
+    `measures`, `role`, `team` and `success`, which read records alone. Raises ConfigError where the
+    scenario has no such task."""
+    return scenario.deal(random.Random(episode.seed), task_of(scenario, episode.task))

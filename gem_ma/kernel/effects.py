@@ -24,20 +24,27 @@ class Ask:
     """These agents must act now; one key = turn-based, several = simultaneous. Gives `{agent:
     Action}`.
 
-    `legal` (strings) and `tools` are one value for all asked agents, or `{agent: value}`.
+    `legal` (strings) and `tools` are one value for all asked agents, or `{agent: value}`. `reveals`
+    as in `Tell`.
     """
 
     to: Mapping[str, Content]
     # a tuple that is written once costs the kernel least: it is checked once
     legal: Sequence[str] | Mapping[str, Sequence[str] | None] | None = None
     tools: Sequence[Tool] | Mapping[str, Sequence[Tool]] | None = None
+    reveals: Sequence[str] = ()
 
 
 @dataclass(slots=True)
 class Tell:
-    """A visible message without asking. Nothing but Ask and Tell ever reaches an agent's view."""
+    """A visible message without asking. Nothing but Ask and Tell ever reaches an agent's view.
+
+    `reveals` names agents whose secret the hearers may know from here on: who lies open, who was
+    looked at, who is in the same pack. All others are still tested not to notice it.
+    """
 
     to: Mapping[str, Content]
+    reveals: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -52,7 +59,10 @@ class Reward:
 
 @dataclass(slots=True)
 class Leave:
-    """This agent's part is over: it is never asked, told or paid again.
+    """This agent's part is over: nothing more will be paid to it, told to it or asked of it.
+
+    An agent that dies and may still win with its team does not leave: it is never asked again, and
+    is paid at the end.
 
     `cut`: a limit of the world ended it, not its rules, so the value of the future still counts.
     Tell the agent what it would have seen next first (`Tell`): a critic estimates that value from
@@ -104,7 +114,8 @@ class Scenario:
     id: str = ""  # set by the registry
 
     # -- facts that a play never breaks -----------------------------------------------------------
-    zero_sum: bool = False  # every episode's rewards sum to 0
+    # every episode's rewards sum to 0; where there are teams, the means of its teams do
+    zero_sum: bool = False
     cooperative: bool = False  # all agents are always paid alike
     chance: bool = True  # `play` draws from rng
     ends_within: int | None = None  # decision points after which it has ended under any player
@@ -114,10 +125,15 @@ class Scenario:
     # agent -> gamma that the shaping of its rewards stands on; it may not learn with another one
     discounts: Mapping[str, float] = {}
 
+    # -- teams ------------------------------------------------------------------------------------
+    # name -> its agents, where they are the same in all plays; else see `team`
+    teams: Mapping[str, Sequence[str]] = {}
+
     # -- secrets ----------------------------------------------------------------------------------
     # agent -> fields of the task that only it may come to know
     private: Mapping[str, Sequence[str]] = {}
-    # decision points after which what `deal` drew is not a secret any more
+    # decision points after which what `deal` drew is not a secret any more; `Tell(reveals=...)`
+    # says it of one secret and its hearers
     reveals_after: int | None = None
 
     # -- casts: who plays where nobody says -------------------------------------------------------
@@ -143,7 +159,8 @@ class Scenario:
 
     def deal(self, rng: random.Random, task: Any) -> Mapping[str, Any]:
         """`{agent: secret}`: all hidden information of a play, drawn in this one place, so that
-        the kit can deal anew and see who notices. `play` calls it; {} where nothing is hidden."""
+        the kit can deal anew and see who notices. `play` calls it before it draws anything else,
+        so that `gem_ma.dealt` finds the secrets of a record; {} where nothing is hidden."""
         return {}
 
     def tasks(self, split: str) -> Sequence[Any]:
@@ -165,6 +182,16 @@ class Scenario:
         """The groups that a play belongs to, as in `{"intent": ("cancel", "return"), "blame":
         "user"}`; scores are counted within each."""
         return {}
+
+    def team(self, episode: Episode, agent: str) -> str:
+        """The team of an agent in this play, a pure function of the record; "" where it has none.
+        The base looks in `teams`; a world that deals teams asks `gem_ma.dealt`."""
+        return next((name for name, agents in self.teams.items() if agent in agents), "")
+
+    def role(self, episode: Episode, agent: str) -> str:
+        """What an agent is in this play (`wolf`, `buyer`), a pure function of the record; "" where
+        there are no roles. Scores are shown by role, since names of agents say nothing."""
+        return ""
 
     def provenance(self) -> dict[str, Any]:
         """Where the tasks come from, for a run's manifest: JSON values, with a `digest` that

@@ -4,13 +4,18 @@ environment."""
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from gem_ma.kernel.episode import Limits
+from gem_ma.kernel.effects import Scenario
+from gem_ma.kernel.episode import End, Episode, Limits, Seat
 from gem_ma.kernel.parsing.text import clean
 from gem_ma.testing.kit import Failed, Kit
 from gem_ma.testing.players import JUNK, PLAYERS, TOOL_FUZZ, Cast, always, missing, wrong
 from gem_ma.testing.traces import Trace
+from gem_ma.wrappers.around import rules_of
+
+MOST_TASKS = 100  # among which the key of a task is looked for
 
 
 def liveness(kit: Kit) -> None:
@@ -229,7 +234,9 @@ def rewards(kit: Kit) -> None:
             totals = play.totals(kit.agents)
             # rounding grows with what was paid
             scale = 1e-9 * max(1.0, sum(abs(value) for _, _, value, _ in play.ledger))
-            if play.over and kit.scenario.zero_sum and abs(sum(totals.values())) > scale:
+            has_teams = kit.scenario.teams or _says(kit, "team")
+            sums = kit.scenario.zero_sum and not has_teams
+            if play.over and sums and abs(sum(totals.values())) > scale:
                 kit.fail(
                     7,
                     "declared zero_sum: an episode's rewards sum to 0, not"
@@ -248,3 +255,75 @@ def rewards(kit: Kit) -> None:
                     seed=seed,
                     key="cooperative",
                 )
+    _teams(kit)
+
+
+def _says(kit: Kit, name: str) -> bool:
+    """Whether the rules have a word of their own for it."""
+    return getattr(type(rules_of(kit.scenario)), name) is not getattr(Scenario, name)
+
+
+def _teams(kit: Kit) -> None:
+    """Teams are of agents, teams and roles are words of a record, a zero sum is one of teams."""
+    scenario = kit.scenario
+    if not (scenario.teams or _says(kit, "team") or _says(kit, "role")):
+        return
+    for name, agents in scenario.teams.items():
+        if isinstance(agents, str) or not {*agents} <= {*kit.agents} or not name:
+            kit.fail(7, f"teams are {{name: agents of the scenario}}; {name!r} holds {agents!r}")
+            return
+    for seed in kit.within(kit.seeds):
+        try:
+            game = kit.start(seed)
+            kit.finish(game, Cast("random", seed, kit.agents))
+        except Failed:
+            continue
+        with kit.guarded("team() and role()", seed=seed, rule=7):
+            episode = _recorded(kit, game, seed)
+            if episode is None:
+                kit.skip(7, "the tasks are not of a split, so records of them could not be read")
+                return
+            words = {agent: scenario.team(episode, agent) for agent in kit.agents}
+            roles = [scenario.role(episode, agent) for agent in kit.agents]
+            if not all(isinstance(word, str) for word in (*words.values(), *roles)):
+                kit.fail(7, f"team() and role() give a text; got {words} and {roles}", seed=seed)
+            elif scenario.zero_sum and game.over:
+                _sum_of_teams(kit, episode, words)
+        with kit.guarded("closing the play", seed=seed, rule=6):
+            game.close()
+
+
+def _sum_of_teams(kit: Kit, episode: Episode, words: Mapping[str, str]) -> None:
+    paid: dict[str, list[float]] = {}
+    for agent, value in episode.returns().items():
+        # an agent without a team stands alone
+        paid.setdefault(words[agent] or f"{agent} alone", []).append(value)
+    means = {team: sum(values) / len(values) for team, values in paid.items()}
+    scale = 1e-9 * max(1.0, sum(abs(entry.value) for entry in episode.ledger))
+    if abs(sum(means.values())) > scale:
+        what = "declared zero_sum: the mean returns of an episode's teams sum to 0, not"
+        kit.fail(7, f"{what} {means}", seed=episode.seed, key="zero_sum")
+
+
+def _recorded(kit: Kit, game: Any, seed: int) -> Episode | None:
+    """The record of a play; None where its task has no key."""
+    held = kit.scenario.tasks("train")
+    task = kit.task(seed)
+    index = next((n for n in range(min(len(held), MOST_TASKS)) if held[n] == task), None)
+    if index is None:
+        return None
+    return Episode(
+        kit.scenario.id,
+        kit.scenario.version,
+        seed,
+        f"train/{index}",
+        0,
+        None,
+        {agent: Seat() for agent in kit.agents},
+        tuple(game.turns),
+        tuple(game.calls),
+        (),
+        {agent: game.new(agent) for agent in kit.agents},
+        tuple(game.ledger),
+        End.TERMINATED if game.over else End.MAX_STEPS,
+    )

@@ -1,9 +1,18 @@
-"""Rule 4: two plays that differ only in one agent's secret look the same to all others while the
-actions are the same.
+"""Rule 4: two plays that differ only in what is hidden look the same to all who do not hold it,
+while the actions are the same.
 
 Declared hidden: what `deal(rng, task)` gives each agent, and the task's fields in `private =
-{agent: (field, ...)}`. A scenario that shows its hands in mid-play says so: `reveals_after` =
-decision points after which nothing is secret any more. The last outcome is not compared.
+{agent: (field, ...)}`. Two deals are set beside each other, for each agent that holds a secret:
+
+- two of many that differ in its secret alone;
+- where there are none, and the secrets of every deal are the same ones in another order (roles,
+  cards of a small deck): a deal, and the same one with its secret and another agent's exchanged.
+  Who took over a secret acts as the one who held it, wherever the two may do different things;
+- else a deal, and the same one with its secret from another deal.
+
+What a play reveals on its way it says itself: `Tell(..., reveals=(owner,))` to these hearers,
+`reveals_after` = decision points after which nothing is secret any more. The last outcome is not
+compared.
 """
 
 from __future__ import annotations
@@ -13,19 +22,20 @@ import copy
 import dataclasses
 import itertools
 import random
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
-from gem_ma.kernel.scenario import Scenario
+from gem_ma.kernel.effects import Ask, Effect, Scenario, Tell
 from gem_ma.testing.calls import remembering
 from gem_ma.testing.clock import TooSlow, time_limit
 from gem_ma.testing.kit import PLAY_S, Failed, Kit, differing
 from gem_ma.testing.play_environments import Factory, make_environment, reset_to
 from gem_ma.testing.players import PLAYERS
-from gem_ma.wrappers.around import rules_of
+from gem_ma.wrappers.around import relay, rules_of
 
 DEALS = 400
-PAIRS = 6
+PAIRS = 6  # of an agent
+MOST_PAIRS = 48  # of all agents
 
 
 def secrecy(kit: Kit) -> None:
@@ -34,8 +44,7 @@ def secrecy(kit: Kit) -> None:
     # the base class's own hides nothing; a test may put a plain function in its place
     declared = getattr(rules_of(kit.scenario).deal, "__func__", None) is not Scenario.deal
     if declared:
-        for agent in kit.agents:
-            _dealt(kit, deal, agent)
+        _dealt(kit, deal)
     private = kit.scenario.private
     if private:
         _private(kit, private)
@@ -43,8 +52,28 @@ def secrecy(kit: Kit) -> None:
         kit.skip(4, "the scenario declares no hidden information: it has no deal(rng, task)")
 
 
-def _dealt(kit: Kit, deal: Any, agent: str) -> None:
-    deals: dict[str, tuple[int, Any]] = {}
+class Pair(NamedTuple):
+    """Two plays that differ in what these owners hold, and nothing else."""
+
+    scenarios: list[Scenario]
+    tasks: tuple[Any, Any]
+    seed: int
+    owners: tuple[str, ...]
+    # of each of the two: (hearer, owner) as they were revealed in its latest play
+    revealed: tuple[set[tuple[str, str]], set[tuple[str, str]]]
+
+    def unaware(self, agents: Iterable[str]) -> list[str]:
+        """Those who may not tell the two plays apart."""
+        told = self.revealed[0] | self.revealed[1]
+        return [
+            agent
+            for agent in agents
+            if agent not in self.owners and not any((agent, owner) in told for owner in self.owners)
+        ]
+
+
+def _dealt(kit: Kit, deal: Any) -> None:
+    deals: dict[str, tuple[int, dict[str, Any]]] = {}
     task = kit.tasks[0]
     with kit.guarded("deal()"):
         for seed in range(DEALS):
@@ -55,47 +84,108 @@ def _dealt(kit: Kit, deal: Any, agent: str) -> None:
                 )
                 return
             # by content: many seeds deal the same hands
-            deals.setdefault(repr(sorted(secrets.items(), key=str)), (seed, secrets))
-    if not any(agent in secrets for _, secrets in deals.values()):
+            deals.setdefault(repr(sorted(secrets.items(), key=str)), (seed, dict(secrets)))
+    _drawn_first(kit, deal, task)
+    for agent in kit.agents:
+        pairs = _pairs(list(deals.values()), agent)
+        if not pairs:
+            if any(agent in secrets for _, secrets in deals.values()):
+                kit.skip(4, f"{DEALS} deals give {agent} one secret, which could not be exchanged")
+            continue
+        # of many agents each is tested, with fewer pairs
+        for seed, first, other in pairs[: max(1, MOST_PAIRS // len(kit.agents))]:
+            pair = _pair(kit, deal, (first, other), (task, task), seed)
+            if pair is None:
+                return
+            # one pair is enough for the environments: what the kernel shows was looked at with all
+            # of them; where two owners change places, the kernel alone is looked at
+            if len(pair.owners) == 1:
+                kit.swapped.setdefault(agent, pair)
+            for player in ("first", "random", "last", "mixed"):
+                try:
+                    _alike(kit, pair, player)
+                except Failed:
+                    continue
+
+
+def _drawn_first(kit: Kit, deal: Any, task: Any) -> None:
+    """A play deals once, and before it draws: `gem_ma.dealt` finds its secrets in this way."""
+    seed = kit.seeds[0]
+    states: list[Any] = []
+
+    def noted(rng: random.Random, task: Any) -> Any:
+        states.append(rng.getstate())
+        return deal(rng, task)
+
+    try:
+        game = kit.start(seed, scenario=differing(kit.scenario, deal=noted), task=task)
+    except (Failed, TypeError):
         return
-    groups: dict[str, list[tuple[int, Any]]] = {}
-    for seed, secrets in deals.values():
-        groups.setdefault(
-            repr(sorted(((k, v) for k, v in secrets.items() if k != agent), key=str)), []
-        ).append((seed, secrets))
+    with kit.guarded("closing the play", seed=seed, rule=6):
+        game.close()
+    if states != [random.Random(seed).getstate()]:
+        what = f"deals {len(states)} times" if len(states) != 1 else "draws before it deals"
+        kit.fail(4, f"play() deals once, before it draws anything else; it {what}", seed=seed)
+
+
+def _pairs(
+    deals: list[tuple[int, dict[str, Any]]], agent: str
+) -> list[tuple[int, dict[str, Any], dict[str, Any]]]:
+    """(seed, a deal, one that differs in the secret of `agent`); the smallest seeds first, since
+    a finding names the smallest."""
+    drawn = random.Random(0)
+    held = [(seed, secrets) for seed, secrets in deals if agent in secrets]
+    groups: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+    for seed, secrets in deals:
+        groups.setdefault(_text({k: v for k, v in secrets.items() if k != agent}), []).append(
+            (seed, secrets)
+        )
     pairs = [
-        pair
+        (seed, first, other)
         for group in groups.values()
-        for pair in itertools.islice(itertools.combinations(group, 2), 3)
+        for (seed, first), (_, other) in itertools.islice(itertools.combinations(group, 2), 3)
+        if agent in first or agent in other
     ]
-    if not pairs:
-        kit.skip(4, f"no two of {DEALS} deals differ only in the secret of {agent}")
-        return
-    # some of all kinds, the smallest seeds first, since a finding names the smallest
-    random.Random(0).shuffle(pairs)
-    drawn = sorted(pairs[: PAIRS * 2], key=lambda pair: pair[0][0])[:PAIRS]
-    for (seed, first), (_, other) in drawn:
-        try:
-            memory: dict[Any, Any] = {}
-            scenarios = [
-                remembering(_dealing(kit.scenario, deal, secrets), memory)
-                for secrets in (first, other)
-            ]
-        except TypeError:
-            kit.skip(
-                4,
-                "the scenario object takes no further attributes, so its deals could not be"
-                " exchanged",
-            )
-            return
-        # one pair is enough for the environments: what the kernel shows was looked at with all of
-        # them
-        kit.swapped.setdefault(agent, (scenarios, (task, task), seed))
-        for player in ("first", "random", "last", "mixed"):
-            try:
-                _alike(kit, scenarios, (task, task), agent, seed, player)
-            except Failed:
-                continue
+    if not pairs and len({tuple(sorted(map(repr, each.values()))) for _, each in deals}) == 1:
+        for seed, secrets in held[: PAIRS * 2]:
+            others = [x for x in secrets if repr(secrets[x]) != repr(secrets[agent])]
+            if others:
+                mate = drawn.choice(others)
+                pairs.append(
+                    (seed, secrets, {**secrets, agent: secrets[mate], mate: secrets[agent]})
+                )
+    elif not pairs:
+        for (seed, secrets), (_, other) in itertools.pairwise(held):
+            if repr(secrets[agent]) != repr(other[agent]):
+                pairs.append((seed, secrets, {**secrets, agent: other[agent]}))
+    drawn.shuffle(pairs)  # some of all kinds
+    return sorted(pairs[: PAIRS * 2], key=lambda pair: pair[0])[:PAIRS]
+
+
+def _text(secrets: Mapping[str, Any]) -> str:
+    return repr(sorted(secrets.items(), key=str))
+
+
+def _pair(
+    kit: Kit, deal: Any, deals: tuple[dict[str, Any], dict[str, Any]], tasks: Any, seed: int
+) -> Pair | None:
+    """The two plays of two deals; None, noted, where the scenario cannot be given deals."""
+    first, other = deals
+    owners = tuple(x for x in {**first, **other} if repr(first.get(x)) != repr(other.get(x)))
+    revealed: tuple[set[tuple[str, str]], set[tuple[str, str]]] = (set(), set())
+    memory: dict[Any, Any] = {}
+    try:
+        scenarios = [
+            _revealing(remembering(_dealing(kit.scenario, deal, secrets), memory), told)
+            for secrets, told in zip(deals, revealed, strict=True)
+        ]
+    except TypeError:
+        kit.skip(
+            4,
+            "the scenario object takes no further attributes, so its deals could not be exchanged",
+        )
+        return None
+    return Pair(scenarios, tasks, seed, owners, revealed)
 
 
 def _dealing(scenario: Scenario, deal: Any, secrets: Any) -> Scenario:
@@ -107,14 +197,30 @@ def _dealing(scenario: Scenario, deal: Any, secrets: Any) -> Scenario:
     return differing(scenario, deal=dealt)
 
 
-def _alike(
-    kit: Kit, scenarios: list[Scenario], tasks: tuple[Any, Any], owner: str, seed: int, player: str
-) -> None:
-    """Both plays in step: the owner plays what is legal in both, the others see and may do the
-    same."""
+def _revealing(scenario: Scenario, told: set[tuple[str, str]]) -> Scenario:
+    """The scenario, which notes in `told` who was told whose secret in its latest play."""
+    play = scenario.play
+
+    def handle(effect: Effect) -> Any:
+        if isinstance(effect, (Ask, Tell)) and effect.reveals:
+            told.update(itertools.product(effect.to, effect.reveals))
+        return (yield effect)
+
+    def noting(rng: random.Random, task: Any) -> Any:
+        told.clear()
+        inner = play(rng, task)
+        # a `play` that is not a generator goes through as it is, so that the kernel names the fault
+        return relay(inner, handle) if hasattr(inner, "send") else inner
+
+    return differing(scenario, play=noting)
+
+
+def _alike(kit: Kit, pair: Pair, player: str) -> None:
+    """Both plays in step: owners play what is legal in both, the others see and may do the same."""
+    seed = pair.seed
     games = [
         kit.start(seed, scenario=scenario, task=task)
-        for scenario, task in zip(scenarios, tasks, strict=True)
+        for scenario, task in zip(pair.scenarios, pair.tasks, strict=True)
     ]
     streams = {agent: random.Random(f"{seed}/{agent}/secrecy") for agent in kit.agents}
     reveals = kit.scenario.reveals_after
@@ -125,43 +231,67 @@ def _alike(
         and first.step < kit.cap
         and (reveals is None or first.step < reveals)
     ):
-        if _told_apart(kit, first, second, owner, seed):
-            return
-        actions = {}
-        for agent, asked in first.pending.items():
-            legal = asked.legal
-            if agent == owner and legal is not None:
-                # what only one of the two may do would tell them apart by itself
-                twin = second.pending[agent].legal or ()
-                legal = tuple(choice for choice in legal if choice in twin)
-                if not legal:
-                    return
-            actions[agent] = PLAYERS[player](legal, asked.tools, streams[agent], first.step)
-        for game in games:
+        if not pair.unaware(kit.agents) or _told_apart(kit, pair, first, second):
+            break
+        acts = _acts(pair, first, second, player, streams)
+        if acts is None:
+            break
+        for game, actions in zip(games, acts, strict=True):
             kit.send(game, actions, "the same play with another secret")
     for game in games:
         with kit.guarded("closing the play", seed=seed, rule=6):
             game.close()
 
 
-def _told_apart(kit: Kit, first: Any, second: Any, owner: str, seed: int) -> bool:
-    """Whether anybody but the owner sees, at the open step, which of the two plays it is in: by
+def _acts(
+    pair: Pair, first: Any, second: Any, player: str, streams: Mapping[str, random.Random]
+) -> tuple[dict[str, str], dict[str, str]] | None:
+    """What is done in either play; None where the two cannot go on alike."""
+    if set(first.pending) != set(second.pending):
+        return None
+    places = {agent: agent for agent in first.pending}
+    asked = [agent for agent in pair.owners if agent in places]
+    if len(asked) == 2 and any(
+        first.pending[agent].legal != second.pending[agent].legal for agent in asked
+    ):
+        places[asked[0]], places[asked[1]] = asked[1], asked[0]
+    acts: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    for agent, twin in places.items():
+        legal = first.pending[agent].legal
+        if legal is not None:
+            # what only one of the two may do would tell them apart by itself
+            others = second.pending[twin].legal or ()
+            legal = tuple(choice for choice in legal if choice in others)
+            if not legal:
+                return None
+        tools = first.pending[agent].tools
+        said = PLAYERS[player](legal, tools, streams[agent], first.step)
+        acts[0][agent] = said
+        acts[1][twin] = said
+    return acts
+
+
+def _told_apart(kit: Kit, pair: Pair, first: Any, second: Any) -> bool:
+    """Whether anybody who should not sees, at the open step, which of the two plays it is in: by
     what is shown, by who is asked, or by what may be done. It is a finding."""
+    owner = " and ".join(pair.owners)
 
     def fail(message: str, agent: str, key: tuple[str, ...]) -> bool:
         words = f"nobody sees another's secret; {message}"
-        kit.fail(4, words, agent=agent, step=first.step, seed=seed, key=key)
+        kit.fail(4, words, agent=agent, step=first.step, seed=pair.seed, key=key)
         return True
 
-    for agent in kit.agents:
-        if agent != owner and first.view(agent) != second.view(agent):
+    unaware = pair.unaware(kit.agents)
+    for agent in unaware:
+        if first.view(agent) != second.view(agent):
             left, right = (
-                next(m.text for m, _ in _unequal(a.view(agent), b.view(agent)))
+                next(m for m, _ in _unequal(a.view(agent), b.view(agent)))
                 for a, b in ((first, second), (second, first))
             )
-            message = (
-                f"{agent} is shown {left[:100]!r} or {right[:100]!r}, by the secret of {owner}"
-            )
+            shown = [left.text[:100], right.text[:100]]
+            if shown[0] == shown[1]:  # the sender differs, or what lies beyond
+                shown = [f"{m.sender}: {m.text[-100:]}" for m in (left, right)]
+            message = f"{agent} is shown {shown[0]!r} or {shown[1]!r}, by the secret of {owner}"
             return fail(message, agent, ("shown", agent, owner))
     # an order of asking that follows a hand tells it as well as a text does
     if list(first.pending) != list(second.pending):
@@ -169,11 +299,11 @@ def _told_apart(kit: Kit, first: Any, second: Any, owner: str, seed: int) -> boo
             f"who is asked ({', '.join(first.pending)} or {', '.join(second.pending)}) depends on"
             f" that of {owner}"
         )
-        return fail(message, owner, ("asked", owner))
+        return fail(message, pair.owners[0], ("asked", owner))
     for agent, asked in first.pending.items():
         twin = second.pending[agent]
         tools, others = ([tool.name for tool in ask.tools] for ask in (asked, twin))
-        if agent != owner and (asked.legal != twin.legal or tools != others):
+        if agent in unaware and (asked.legal != twin.legal or tools != others):
             message = (
                 f"what {agent} may do ({asked.legal} or {twin.legal}) depends on that of {owner}"
             )
@@ -184,25 +314,25 @@ def _told_apart(kit: Kit, first: Any, second: Any, owner: str, seed: int) -> boo
 def in_environments(kit: Kit, factories: Mapping[str, Factory]) -> None:
     """The same pairs of plays through the AEC and the Parallel environment: neither observations
     nor infos of the others depend on the secret."""
-    for owner, (scenarios, tasks, seed) in kit.swapped.items():
+    for pair in kit.swapped.values():
         for name in ("AEC", "Parallel"):
             if not kit.hung and not any(finding.rule == 4 for finding in kit.findings.values()):
                 # what raises has been found by the plays before
                 with contextlib.suppress(Exception, TooSlow), time_limit(PLAY_S):
                     envs = [
                         make_environment(factories[name], scenario, max_steps=kit.cap)
-                        for scenario in scenarios
+                        for scenario in pair.scenarios
                     ]
-                    _environments_alike(kit, name, envs, tasks, owner, seed)
+                    _environments_alike(kit, name, envs, pair)
 
 
-def _environments_alike(
-    kit: Kit, name: str, envs: list[Any], tasks: tuple[Any, Any], owner: str, seed: int
-) -> None:
+def _environments_alike(kit: Kit, name: str, envs: list[Any], pair: Pair) -> None:
     aec = name == "AEC"
+    (owner,) = pair.owners
+    seed = pair.seed
     streams = {agent: random.Random(f"{seed}/{agent}/secrecy") for agent in kit.agents}
     # of each environment (observations, infos); an AEC environment is asked for them instead
-    results = [reset_to(kit, env, seed, task) for env, task in zip(envs, tasks, strict=True)]
+    results = [reset_to(kit, env, seed, task) for env, task in zip(envs, pair.tasks, strict=True)]
     reveals = kit.scenario.reveals_after
     while all(env.agents for env in envs):
         first, second = (
@@ -211,14 +341,15 @@ def _environments_alike(
         step = first[owner].get("step", 0)
         active = first[owner].get("active_agents", ())
         # nothing is secret any more, by the scenario's own word
-        if reveals is not None and step >= reveals:
+        unaware = pair.unaware(envs[0].agents)
+        if (reveals is not None and step >= reveals) or not unaware:
             return
         for agent in envs[0].agents:
             left, right = (
                 env.observe(agent) if aec else result[0][agent]
                 for env, result in zip(envs, results, strict=True)
             )
-            if agent != owner and (left != right or first[agent] != second[agent]):
+            if agent in unaware and (left != right or first[agent] != second[agent]):
                 differ = [
                     key
                     for key in {**first[agent], **second[agent]}
@@ -275,11 +406,17 @@ def _private(kit: Kit, private: Mapping[str, Any]) -> None:
         if swapped is None:
             kit.skip(4, f"tasks of type {type(task).__name__} have no fields to exchange")
             continue
-        kit.swapped.setdefault(agent, ([kit.played, kit.played], (task, swapped), kit.seeds[0]))
+        told: tuple[set[tuple[str, str]], set[tuple[str, str]]] = (set(), set())
+        try:
+            scenarios = [_revealing(kit.played, each) for each in told]
+        except TypeError:
+            scenarios = [kit.played, kit.played]
+        pair = Pair(scenarios, (task, swapped), kit.seeds[0], (agent,), told)
+        kit.swapped.setdefault(agent, pair)
         for seed in kit.seeds[:3]:
             for player in ("first", "random"):
                 try:
-                    _alike(kit, [kit.played, kit.played], (task, swapped), agent, seed, player)
+                    _alike(kit, pair._replace(seed=seed), player)
                 except Failed:
                     continue
 

@@ -142,7 +142,8 @@ def _asked(ask: Ask, hands: Mapping[str, Hand]) -> Generator[Any, Any, Any]:
             # whose a call is could not be said
             if twice := {name for name in names if names.count(name) > 1}:
                 raise ConfigError(f"agents.{agent}.tools: two tools are called {min(twice)}")
-        actions = yield Ask(waiting, {agent: legal.get(agent) for agent in waiting}, offered)
+        choices = {agent: legal.get(agent) for agent in waiting}
+        actions = yield Ask(waiting, choices, offered, ask.reveals)
         again = {}
         for agent, action in actions.items():
             theirs = {tool.name for tool in tools.get(agent) or ()}

@@ -105,6 +105,12 @@ class Around(Scenario):
     def labels(self, episode: Episode) -> Mapping[str, str | Sequence[str]]:
         return self.inner.labels(self.as_ruled(episode))
 
+    def team(self, episode: Episode, agent: str) -> str:
+        return self.inner.team(self.as_ruled(episode), agent)
+
+    def role(self, episode: Episode, agent: str) -> str:
+        return self.inner.role(self.as_ruled(episode), agent)
+
     def as_ruled(self, episode: Episode) -> Episode:
         """The episode without what this layer added: what the inner scenario judges."""
         return as_paid(episode)

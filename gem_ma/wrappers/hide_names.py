@@ -42,12 +42,12 @@ class HideNames(Around):
             for agent, shown in effect.to.items()
         }
         if isinstance(effect, Tell):
-            return (yield Tell(to))
+            return (yield replace(effect, to=to))
         legal = by_agent(effect.legal, to)
         tools = by_agent(effect.tools, to)
         choices = {agent: _choices(legal.get(agent), hide[agent]) for agent in to}
         offered = {agent: _tools(tools.get(agent), hide[agent]) for agent in to}
-        actions = yield Ask(to, choices, offered)
+        actions = yield Ask(to, choices, offered, effect.reveals)
         return {
             agent: self._read(agent, action, legal.get(agent), choices[agent])
             for agent, action in actions.items()
