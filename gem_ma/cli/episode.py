@@ -25,11 +25,9 @@ def show_episode(
     none like it."""
     episode, same = find(path, which, judge)
     if as_json:
-        from gem_ma.record.codec import dump_episode
-        from gem_ma.record.json_text import load_json
+        from gem_ma.record.codec import to_json
 
-        record = load_json(dump_episode(episode))
-        emit_json({"verdict": dict(verdict(episode, judge)), "episode": record})
+        emit_json({"verdict": dict(verdict(episode, judge)), "episode": to_json(episode)})
         return
     rows = [
         ("episode", name_of(episode)),

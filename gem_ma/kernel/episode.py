@@ -30,6 +30,7 @@ class Entry:
     original: float | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class CallResult:
     """What a `Call` effect gave after decision point `step`: a JSON value, or the text of an
@@ -102,6 +103,7 @@ class Limits:
         return replace(self, max_steps=declared.max_steps)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Seat:
     """Who plays an agent: a behaviour id with its options, and the policy it samples from, if
@@ -126,6 +128,7 @@ def placed(world: str, task: str) -> str:
     return f"{world}/{task}" if world else task
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Episode:
     """One play: the only thing that training, evaluation and the viewer read. Returns, success and

@@ -17,8 +17,8 @@ T = TypeVar("T")
 def quick(cls: type[T]) -> type[T]:
     """Gives a `@dataclass(frozen=True, slots=True)` a quicker constructor of the same signature.
 
-    Raises TypeError for what this constructor would leave out: a default factory, a
-    `__post_init__`, and whatever makes parameters other than the fields.
+    Raises TypeError for what this constructor would leave out: a `__post_init__`, and whatever
+    makes parameters other than the fields.
     """
     if reason := _unfit(cls):
         raise TypeError(f"{cls.__qualname__}: no quick constructor, since {reason}")
@@ -30,6 +30,13 @@ def quick(cls: type[T]) -> type[T]:
         if field.default is not MISSING:
             names[f"default_{field.name}"] = field.default
             default = f"=default_{field.name}"
+        elif field.default_factory is not MISSING:
+            # the mark that `dataclass` itself shows in its signature
+            names[f"default_{field.name}"] = signature(cls).parameters[field.name].default
+            names[f"make_{field.name}"] = field.default_factory
+            default = f"=default_{field.name}"
+            lines.append(f"    if {field.name} is default_{field.name}:")
+            lines.append(f"        {field.name} = make_{field.name}()")
         names[f"set_{field.name}"] = getattr(cls, field.name).__set__  # of the slot
         parameters.append(field.name + default)
         lines.append(f"    set_{field.name}(self, {field.name})")
@@ -52,9 +59,6 @@ def _unfit(cls: type) -> str:
         return "it is not a dataclass with slots"
     if hasattr(cls, "__post_init__"):
         return "it has a __post_init__"
-    made = [field.name for field in fields(cls) if field.default_factory is not MISSING]
-    if made:
-        return f"the default of {made[0]} is made anew each time"
     # not so with init=False, kw_only and InitVar
     taken = [*signature(cls).parameters.values()]
     plain = [each.name for each in taken if each.kind is each.POSITIONAL_OR_KEYWORD]

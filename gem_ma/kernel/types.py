@@ -13,7 +13,7 @@ import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from gem_ma.kernel.fast_dataclass import quick
 
@@ -45,6 +45,7 @@ class Sampling:
     stop: tuple[str, ...] = ()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Token counts of one reply; None = the server did not say."""
@@ -57,6 +58,7 @@ class Usage:
     reasoning_tokens: int | None = field(default=None, compare=False)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One try at a request that an engine had to repeat."""
@@ -111,6 +113,7 @@ RESERVED_SENDERS = frozenset({SCENARIO, SYSTEM, TOOL})
 MAX_SAID = 32_768
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Image:
     """An image part of a message, known by the SHA-256 of its bytes; the record stores the
@@ -139,6 +142,7 @@ class Image:
 Content = str | tuple[str | Image, ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """A well-formed request of an agent to run a tool; `arguments` are JSON values.
@@ -146,6 +150,7 @@ class ToolCall:
     `repaired`: what the parser had to correct, "" for nothing; ignored when calls are compared.
     """
 
+    kind: ClassVar[str] = "call"
     id: str
     name: str
     arguments: dict[str, Any]
@@ -153,11 +158,13 @@ class ToolCall:
     repaired: str = field(default="", compare=False, repr=False)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Malformed:
     """What was meant to be a tool call and could not be read. Data for the scenario, never an
     exception."""
 
+    kind: ClassVar[str] = "malformed"
     text: str
     reason: str
 
@@ -198,6 +205,7 @@ class Message:
         return self.sender if self.sender in (SYSTEM, TOOL) else "user"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Tool:
     """A tool that an Ask offers: a name, one sentence, a JSON schema of the arguments."""
@@ -221,7 +229,6 @@ class Tool:
         }
 
 
-@quick
 @quick
 @dataclass(frozen=True, slots=True)
 class Action:
@@ -253,6 +260,7 @@ class Request:
     policy: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What a policy sampled, exactly as sampled; nothing downstream encodes the text again.

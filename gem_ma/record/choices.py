@@ -16,22 +16,39 @@ from typing import Any
 # strings that are worth a reference; shorter lists stay where a reader looks for them
 LEAST = 32
 Turns = Sequence[dict[str, Any]]
+Legal = Sequence[str]
+Added = list[tuple[int, str]]
+Change = tuple[int, list[int], Added]
+
+
+class Choices:
+    """The long lists of a play so far, of which the next turn may say how it differs."""
+
+    def __init__(self) -> None:
+        # the last one of each agent and of all: two players mostly share one board
+        self._lists: dict[str, tuple[int, Legal]] = {}
+
+    def change(self, number: int, agent: str, legal: Legal) -> Change | None:
+        """(turn, dropped, added) of the list of turn `number`; None where it is to be written."""
+        if len(legal) < LEAST:
+            return None
+        found = None
+        for key in (agent, ""):
+            if key in self._lists and (change := _change(self._lists[key][1], legal)) is not None:
+                found = (self._lists[key][0], *change)
+                break
+        self._lists[agent] = self._lists[""] = (number, legal)
+        return found
 
 
 def thin(turns: Turns) -> None:
     """Takes out of these turns the legal strings that an earlier one has, in place."""
-    # the last long list of each agent and of all: two players mostly share one board
-    lists: dict[str, tuple[int, list[str]]] = {}
+    known = Choices()
     for number, turn in enumerate(turns):
-        legal = turn.get("legal")
-        if legal is None or len(legal) < LEAST:
-            continue
-        for key in (turn["agent"], ""):
-            if key in lists and (change := _change(lists[key][1], legal)) is not None:
-                turn["legal"] = []
-                turn["legal_of"] = [lists[key][0], *change]
-                break
-        lists[turn["agent"]] = lists[""] = (number, legal)
+        change = known.change(number, turn["agent"], turn.get("legal") or ())
+        if change is not None:
+            turn["legal"] = []
+            turn["legal_of"] = list(change)
 
 
 def mark(legal: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -44,7 +61,7 @@ def mark(legal: tuple[str, ...] | None) -> tuple[str, ...] | None:
     return (f"sha256:{sha256(parts.encode('utf-8', 'surrogatepass')).hexdigest()}",)
 
 
-def _change(old: list[str], new: list[str]) -> tuple[list[int], list[list[Any]]] | None:
+def _change(old: Legal, new: Legal) -> tuple[list[int], Added] | None:
     """(places that are dropped, strings that are added) from one list to the other; None where
     that says more than half of the list, or the order changed."""
     # a play that writes its tuple once hands out the same one
@@ -53,13 +70,13 @@ def _change(old: list[str], new: list[str]) -> tuple[list[int], list[list[Any]]]
     remain = set(new)
     before = set(old)
     dropped = [place for place, choice in enumerate(old) if choice not in remain]
-    added = [[place, choice] for place, choice in enumerate(new) if choice not in before]
+    added = [(place, choice) for place, choice in enumerate(new) if choice not in before]
     if 2 * (len(dropped) + len(added)) > len(new):
         return None
-    return (dropped, added) if _changed(old, dropped, added) == new else None
+    return (dropped, added) if _changed(old, dropped, added) == list(new) else None
 
 
-def _changed(old: list[str], dropped: list[int], added: list[list[Any]]) -> list[str]:
+def _changed(old: Legal, dropped: Sequence[int], added: Sequence[tuple[int, str]]) -> list[str]:
     gone = set(dropped)
     places = dict(added)
     rest = (choice for place, choice in enumerate(old) if place not in gone)
@@ -74,24 +91,26 @@ def whole(turns: Any) -> Any:
     if not isinstance(turns, list):
         return turns
     result: list[Any] = []
+    lists: list[Any] = []
     for number, turn in enumerate(turns):
         if isinstance(turn, dict) and "legal_of" in turn:
-            turn = {name: value for name, value in turn.items() if name != "legal_of"} | {
-                "legal": _full(result, turns[number]["legal_of"], f"[{number}].legal_of")
-            }
+            turn = dict(turn)
+            turn["legal"] = full(lists, turn.pop("legal_of"), f"[{number}].legal_of")
         result.append(turn)
+        lists.append(turn.get("legal") if isinstance(turn, dict) else None)
     return result
 
 
-def _full(turns: list[Any], reference: Any, where: str) -> list[str]:
+def full(lists: Sequence[Any], reference: Any, where: str) -> Legal:
+    """The list that a reference says, from those of the turns before. Raises ValueError."""
     try:
         number, dropped, added = reference
-        old = turns[number]["legal"]
-        sound = isinstance(old, list) and number >= 0 and set(dropped) <= set(range(len(old)))
+        old = lists[number]
+        sound = isinstance(old, (list, tuple)) and number >= 0
         if sound and not dropped and not added:
             return old  # the very one: turns that were offered the same share it, as in the play
-        if sound:
-            return _changed(old, dropped, added)
+        if sound and set(dropped) <= set(range(len(old))):
+            return type(old)(_changed(old, dropped, added))
     except (TypeError, ValueError, KeyError, IndexError, StopIteration):
         pass
     raise ValueError(f"{where}: leads to no legal strings of an earlier turn")

@@ -1,6 +1,9 @@
 """Records <-> JSON: one episode is one line. It knows the records of `gem_ma.kernel.episode` and
 nothing of files.
 
+A line is of schema 2 (`gem_ma.record.structs`), or of schema 1 in a folder that was begun in it.
+The shapes here say what a line of schema 1 holds, and are the second look at one of schema 2.
+
 What is written can always be read back: the same shapes (`gem_ma.record.shapes`) check a value on
 its way out and on its way in. A field that holds its default is left out; the tools that a play
 offers stand once per episode (`tools`) and a turn names them by number, and so do the ids of a
@@ -14,7 +17,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
+
+import msgspec
 
 from gem_ma.kernel.episode import CallResult, End, Entry, Episode, Seat
 from gem_ma.kernel.errors import SchemaError, StoreError
@@ -30,7 +36,7 @@ from gem_ma.kernel.types import (
     Turn,
     Usage,
 )
-from gem_ma.record import choices
+from gem_ma.record import choices, structs
 from gem_ma.record import token_chains as conversations
 from gem_ma.record.json_text import dump_json, load_json
 from gem_ma.record.shapes import (
@@ -53,7 +59,8 @@ from gem_ma.record.shapes import (
 )
 
 # raised when old readers would read a line wrongly, not for a field with a default
-SCHEMA = 1
+SCHEMA = structs.SCHEMA
+PLAIN = 1  # of an object of plain values, and of lines of older folders
 
 TEXT = Shape(text, text)
 INTEGER = Shape(integer, integer)
@@ -69,13 +76,24 @@ NUMBERS = many_numbers(number, float)
 _TOOL_CALL = record(ToolCall, id=TEXT, name=TEXT, arguments=FREE_OBJECT, repaired=TEXT)
 _MALFORMED = record(Malformed, text=TEXT, reason=TEXT)
 _IMAGE = record(Image, digest=TEXT, media_type=TEXT)
-# a call that could not be read is told by its reason, which no other has
+
+
+def _read_call(value: Any) -> Any:
+    if not isinstance(value, dict) or "kind" not in value:
+        # of schema 1: one that could not be read is told by its reason, which no other has
+        is_malformed = isinstance(value, dict) and "reason" in value
+        return (_MALFORMED if is_malformed else _TOOL_CALL).read(value)
+    rest = {name: part for name, part in value.items() if name != "kind"}
+    for kind, shape in ((ToolCall.kind, _TOOL_CALL), (Malformed.kind, _MALFORMED)):
+        if value["kind"] == kind:
+            return shape.read(rest)
+    raise Wrong(f"{value['kind']!r} is not {ToolCall.kind} or {Malformed.kind}").within("kind")
+
+
 CALLS = many(
     Shape(
         lambda call: (_MALFORMED if isinstance(call, Malformed) else _TOOL_CALL).write(call),
-        lambda value: (
-            _MALFORMED if isinstance(value, dict) and "reason" in value else _TOOL_CALL
-        ).read(value),
+        _read_call,
     )
 )
 _PART = Shape(
@@ -224,8 +242,8 @@ def _turn_shape(tools: Shape) -> Shape:
 
 
 def to_json(episode: Episode) -> dict[str, Any]:
-    """The episode as a JSON object of plain values. Raises StoreError naming the field that JSON
-    cannot hold."""
+    """The episode as a JSON object of plain values, which is of schema 1. Raises StoreError
+    naming the field that JSON cannot hold."""
     data = _plain_values(episode)
     conversations.thin(data["turns"])
     choices.thin(data["turns"])
@@ -237,7 +255,7 @@ def _plain_values(episode: Episode) -> dict[str, Any]:
     tools = _Tools()
     turn = _turn_shape(Shape(tools.write, tools.write))
     # schema and id first: a reader of ids looks at the beginning of a line alone
-    data: dict[str, Any] = {"schema": SCHEMA, "id": list(episode.id)}
+    data: dict[str, Any] = {"schema": PLAIN, "id": list(episode.id)}
     try:
         for name, shape in _OTHERS.items():
             data[name] = within(name, shape.write, getattr(episode, name))
@@ -257,8 +275,8 @@ def _plain_values(episode: Episode) -> dict[str, Any]:
 
 
 def from_json(data: Any) -> Episode:
-    """The episode out of `to_json`'s object. Raises StoreError naming the field, SchemaError for
-    a newer schema."""
+    """The episode out of `to_json`'s object, or of that of a line of any schema. Raises StoreError
+    naming the field, SchemaError for a newer schema."""
     try:
         return _from_json(data)
     except (Wrong, RecursionError) as error:
@@ -294,7 +312,8 @@ def _from_json(data: Any) -> Episode:
         others[name] = within(name, shape.read, data.get(name, nothing))
     try:
         # prompts in full again, before their shapes look at them
-        turns = choices.whole(conversations.whole(data["turns"]))
+        turns = data["turns"] if data["schema"] == PLAIN else _as_plain(data["turns"])
+        turns = choices.whole(conversations.whole(turns))
     except ValueError as error:
         raise Wrong(f"turns{error}") from None
     turn = _turn_shape(Shape(tools, tools))
@@ -307,39 +326,96 @@ def _from_json(data: Any) -> Episode:
     return episode
 
 
+def _as_plain(turns: Any) -> Any:
+    """Turns of schema 2 as schema 1 says them, every packed number as it is; other damage stays
+    as it is. Raises Wrong."""
+    if not isinstance(turns, list):
+        return turns
+    result = []
+    for index, turn in enumerate(turns):
+        if isinstance(turn, dict):
+            turn = {"legal": None, "tools": [], **turn}
+            if isinstance(turn.get("replies"), list):
+                turn["replies"] = [
+                    within(f"turns[{index}].replies[{number}]", _unpacked_reply, reply)
+                    for number, reply in enumerate(turn["replies"])
+                ]
+        result.append(turn)
+    return result
+
+
+def _unpacked_reply(reply: Any) -> Any:
+    if isinstance(reply, dict):
+        for name, kinds in structs.PACKED.items():
+            if isinstance(reply.get(name), dict):
+                reply = {**reply, name: within(name, partial(_numbers, kinds=kinds), reply[name])}
+    return reply
+
+
+def _numbers(value: dict[str, Any], kinds: tuple[str, ...]) -> list[Any]:
+    try:
+        return list(structs.unpacked(msgspec.convert(value, structs.Packed), kinds))
+    except structs.UNFIT:
+        raise Wrong(f'expected {{"of": {" or ".join(kinds)}, "base64": whole numbers}}') from None
+
+
 def _where(error: Exception) -> str:
     if isinstance(error, Wrong):
         return f"{error.path}: {error.what}" if error.path else error.what
     return "nested too deep"
 
 
-def check_schema(data: Mapping[str, Any]) -> None:
+def check_schema(data: Mapping[str, Any], newest: int = SCHEMA) -> None:
     """Raises SchemaError where `data` says that a newer gem_ma wrote it, StoreError where it
     names no schema."""
     schema = data.get("schema")
     if type(schema) is not int or schema < 1:
         raise StoreError(
-            f"schema: expected a number from 1 to {SCHEMA}, got {schema!r}"
+            f"schema: expected a number from 1 to {newest}, got {schema!r}"
             if "schema" in data
             else "schema: is missing"
         )
     # newer fields may change what the known ones mean, so nothing is guessed
-    if schema > SCHEMA:
+    if schema > newest:
         raise SchemaError(
-            f"schema {schema} is newer than {SCHEMA}, the newest that this gem_ma reads; install a"
+            f"schema {schema} is newer than {newest}, the newest that this gem_ma reads; install a"
             " newer gem_ma"
         )
 
 
-def dump_episode(episode: Episode) -> str:
-    """The episode's line, without newline. The same episode gives the same bytes."""
-    return dump_json(to_json(episode))
+def dump_episode(episode: Episode, schema: int = SCHEMA) -> str:
+    """The episode's line, without newline, of schema 1 or 2. The same episode gives the same
+    bytes. Raises StoreError naming the field that JSON cannot hold."""
+    if schema == PLAIN:
+        return dump_json(to_json(episode))
+    line = structs.write(episode)
+    if line is None:
+        # numbers of numpy, read-only mappings, lone surrogates: as a line holds them, or refused
+        line = structs.write(_from_json(_plain_values(episode)), sure=True)
+    if line is None:
+        raise StoreError(f"episode {episode.id[0]}, seed {episode.seed}: not writable as JSON")
+    return line.decode()
+
+
+def schema_of(line: bytes) -> int:
+    """That of a line, from its beginning: 1, or the newest, which also is that of a line to
+    come."""
+    return PLAIN if line.startswith(b'{"schema":1,') else SCHEMA
 
 
 def load_episode(line: str | bytes) -> Episode:
-    """The episode of one line; `load_episode(dump_episode(e)) == e`. Raises StoreError naming
-    the field, SchemaError for a newer schema."""
+    """The episode of one line of any schema; `load_episode(dump_episode(e)) == e`. Raises
+    StoreError naming the field, SchemaError for a newer schema."""
+    try:
+        data = line.encode() if isinstance(line, str) else line
+    except UnicodeEncodeError:
+        raise StoreError("holds a lone surrogate, which is not text") from None
+    if data.startswith(_BEGINS) and (episode := structs.read(data)) is not None:
+        return episode
     return from_json(load_json(line))
+
+
+_BEGINS = f'{{"schema":{SCHEMA},'.encode()
 
 
 def digest(episode: Episode) -> str:
@@ -353,6 +429,9 @@ def digest(episode: Episode) -> str:
             reply.pop("usage", None)
             reply.pop("attempts", None)
             reply.pop("model", None)
+            # a packed 0 is 0.0
+            if "logprobs" in reply:
+                reply["logprobs"] = list(map(float, reply["logprobs"]))
     # keys sorted: the order in which a scenario names things is not part of what was played
     return hashlib.sha256(
         json.dumps(data, sort_keys=True, allow_nan=False, separators=(",", ":")).encode()

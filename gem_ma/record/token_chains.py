@@ -5,7 +5,8 @@ A prompt mostly begins with an earlier prompt of the same agent and what was sam
 Written in full at every turn, a play of many turns would take room by the square of their
 number. So a reply keeps the new ids alone, and `prompt_of: [back, count]`: the prompt begins
 with the first `count` ids of the agent's reply so many `back` (its prompt, then its sampled
-ids). Works on the plain values of `gem_ma.record.codec`, both ways.
+ids). `thin` and `whole` work on the plain values of
+`gem_ma.record.codec`.
 """
 
 from __future__ import annotations
@@ -18,27 +19,72 @@ from typing import Any
 BACK = 8
 LEAST = 16  # ids that are worth a reference
 Turns = Sequence[dict[str, Any]]
+Ids = Any  # lists, or tuples; one kind in a play
+
+
+class Chains:
+    """The ids of each agent's last replies: a prompt and what was sampled after it."""
+
+    def __init__(self) -> None:
+        # joined where they are first looked at: the last reply of a play never is
+        self._replies: dict[Any, deque[tuple[Ids, Ids]]] = {}
+
+    def add(self, agent: str, prompt: Ids, ids: Ids) -> None:
+        """Keeps those of a reply, the prompt in full."""
+        if agent not in self._replies:
+            self._replies[agent] = deque(maxlen=BACK)
+        self._replies[agent].appendleft((prompt, ids))
+
+    def shared(self, agent: str, prompt: Ids) -> tuple[int, int] | None:
+        """(replies back, ids) of the longest beginning that an earlier reply has, of equal ones
+        the latest; None where no reference is worth it."""
+        best = LEAST - 1
+        found = None
+        if len(prompt) >= LEAST:
+            # each is tried: a behaviour may talk to its model in several threads
+            for back in range(1, len(self._replies.get(agent, ())) + 1):
+                ids = self._joined(agent, back)
+                if len(ids) > best and (count := common(prompt, ids)) > best:
+                    best = count
+                    found = (back, count)
+                if best == len(prompt):
+                    break
+        return found
+
+    def full(self, agent: str, new: Ids, reference: Any, where: str) -> Ids:
+        """The whole prompt. Raises ValueError naming the place `where`."""
+        if not (
+            isinstance(reference, (list, tuple))
+            and len(reference) == 2
+            and all(type(number) is int for number in reference)
+        ):
+            raise ValueError(f"{where}: expected [replies back, ids], got {reference!r}")
+        back, count = reference
+        if 1 <= back <= len(self._replies.get(agent, ())) and isinstance(new, (list, tuple)):
+            ids = self._joined(agent, back)
+            if 0 <= count <= len(ids):
+                return ids[:count] + new
+        raise ValueError(f"{where}: {list(reference)} leads to no ids of an earlier reply")
+
+    def _joined(self, agent: str, back: int) -> Ids:
+        prompt, ids = self._replies[agent][back - 1]
+        if ids:
+            prompt = prompt + ids
+            self._replies[agent][back - 1] = (prompt, prompt[:0])
+        return prompt
 
 
 def thin(turns: Turns) -> None:
     """Takes out of these turns the ids that stand in earlier replies, in place."""
-    ids_of: dict[str, deque[list[int]]] = {}
+    chains = Chains()
     for turn in turns:
-        earlier = ids_of.setdefault(turn["agent"], deque(maxlen=BACK))
         for reply in turn.get("replies", ()):
             prompt = reply.get("prompt_ids", [])
-            # each earlier reply is tried: a behaviour may talk to its model in several threads
-            shared = (
-                [(common(prompt, ids), -back) for back, ids in enumerate(earlier, 1)]
-                if len(prompt) >= LEAST
-                else []
-            )
-            earlier.appendleft([*prompt, *reply.get("token_ids", [])])
-            # of equal lengths the latest reply, whose number is smallest
-            count, back = max(shared, default=(0, 0))
-            if count >= LEAST:
-                reply["prompt_ids"] = prompt[count:]
-                reply["prompt_of"] = [-back, count]
+            reference = chains.shared(turn["agent"], prompt)
+            chains.add(turn["agent"], prompt, reply.get("token_ids", []))
+            if reference is not None:
+                reply["prompt_ids"] = prompt[reference[1] :]
+                reply["prompt_of"] = list(reference)
 
 
 def whole(turns: Any) -> Any:
@@ -46,46 +92,32 @@ def whole(turns: Any) -> Any:
     reference leads nowhere; other damage stays as it is."""
     if not isinstance(turns, list):
         return turns
-    ids_of: dict[Any, deque[list[Any]]] = {}
+    chains = Chains()
     result = []
     for index, turn in enumerate(turns):
-        if (
-            not isinstance(turn, dict)
-            or not isinstance(turn.get("replies"), list)
-            or not isinstance(turn.get("agent"), str)
-        ):
-            result.append(turn)
-            continue
-        earlier = ids_of.setdefault(turn["agent"], deque(maxlen=BACK))
-        replies = []
-        for number, reply in enumerate(turn["replies"]):
-            if isinstance(reply, dict):
-                reply = _full(reply, earlier, f"[{index}].replies[{number}].prompt_of")
-                ids = [reply.get(name, []) for name in ("prompt_ids", "token_ids")]
-                earlier.appendleft([one for part in ids if isinstance(part, list) for one in part])
-            replies.append(reply)
-        result.append({**turn, "replies": replies})
+        agent = turn.get("agent") if isinstance(turn, dict) else None
+        if isinstance(agent, str) and isinstance(turn.get("replies"), list):
+            turn = dict(turn)
+            turn["replies"] = [
+                _full(chains, agent, reply, f"[{index}].replies[{number}].prompt_of")
+                for number, reply in enumerate(turn["replies"])
+            ]
+        result.append(turn)
     return result
 
 
-def _full(reply: dict[str, Any], earlier: deque[list[Any]], where: str) -> dict[str, Any]:
-    if "prompt_of" not in reply:
+def _full(chains: Chains, agent: str, reply: Any, where: str) -> Any:
+    if not isinstance(reply, dict):
         return reply
-    place = reply["prompt_of"]
-    new = reply.get("prompt_ids", [])
-    if not (
-        isinstance(place, list) and len(place) == 2 and all(type(number) is int for number in place)
-    ):
-        raise ValueError(f"{where}: expected [replies back, ids], got {place!r}")
-    back, count = place
-    if not (
-        1 <= back <= len(earlier) and 0 <= count <= len(earlier[back - 1]) and isinstance(new, list)
-    ):
-        raise ValueError(f"{where}: {place} leads to no ids of an earlier reply")
-    return {
-        **{name: value for name, value in reply.items() if name != "prompt_of"},
-        "prompt_ids": [*earlier[back - 1][:count], *new],
-    }
+    if "prompt_of" in reply:
+        reply = dict(reply)
+        reference = reply.pop("prompt_of")
+        new = reply.get("prompt_ids", [])
+        reply["prompt_ids"] = chains.full(agent, new, reference, where)
+    kept = [reply.get(name, []) for name in ("prompt_ids", "token_ids")]
+    prompt, ids = (part if isinstance(part, list) else [] for part in kept)
+    chains.add(agent, prompt, ids)
+    return reply
 
 
 def common(first: Sequence[int], second: Sequence[int]) -> int:

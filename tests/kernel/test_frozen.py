@@ -32,6 +32,7 @@ class Quick:
     name: Any
     values: tuple[int, ...] = ()
     hidden: Any = field(default=None, compare=False, repr=False)
+    made: list[int] = field(default_factory=list, hash=False)
     shared: ClassVar[int] = 3
 
 
@@ -42,6 +43,7 @@ class Plain:
     name: Any
     values: tuple[int, ...] = ()
     hidden: Any = field(default=None, compare=False, repr=False)
+    made: list[int] = field(default_factory=list, hash=False)
     shared: ClassVar[int] = 3
 
 
@@ -54,7 +56,7 @@ CALLS: list[Callable[[Any], Any]] = [
 ]
 WRONG: list[Callable[[Any], Any]] = [
     lambda cls: cls(),
-    lambda cls: cls("a", (), None, 3),
+    lambda cls: cls("a", (), None, [], 3),
     lambda cls: cls("a", name="b"),
     lambda cls: cls("a", shared=4),
 ]
@@ -92,6 +94,11 @@ def test_it_refuses_what_a_dataclass_refuses(call):
     assert words[0] == words[1]
 
 
+def test_what_a_factory_makes_is_made_anew():
+    assert Quick("a").made == [] and Quick("a").made is not Quick("a").made
+    assert Quick("a", made=[1]).made == [1]
+
+
 def test_it_is_frozen_and_its_signature_is_that_of_a_dataclass():
     made = Quick("a")
     for change in (lambda: setattr(made, "name", "b"), lambda: delattr(made, "name")):
@@ -123,14 +130,6 @@ def test_the_records_of_a_play_take_their_fields_in_order(cls):
     for each, made_of in zip(taken, fields(cls), strict=True):
         if made_of.default is not MISSING:
             assert each.default == made_of.default
-
-
-def factory() -> type:
-    @dataclass(frozen=True, slots=True)
-    class Made:
-        values: list = field(default_factory=list)
-
-    return Made
 
 
 def after() -> type:
@@ -195,7 +194,7 @@ def no_dataclass() -> type:
 
 @pytest.mark.parametrize(
     "make",
-    [factory, after, inherited, by_name, no_parameter, parameter_alone, no_slots, no_dataclass],
+    [after, inherited, by_name, no_parameter, parameter_alone, no_slots, no_dataclass],
 )
 def test_what_the_constructor_would_leave_out_is_refused(make):
     with pytest.raises(TypeError, match="Made: no quick constructor, since "):

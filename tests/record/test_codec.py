@@ -417,8 +417,9 @@ def test_a_line_that_is_no_strict_json_is_refused(line: str | bytes, message: st
 
 
 def test_a_newer_schema_is_told_apart_even_with_unknown_fields() -> None:
-    with pytest.raises(SchemaError, match="schema 2 is newer than 1"):
-        load_episode('{"schema": 2, "shape": "of things to come"}')
+    for space in ("", " "):
+        with pytest.raises(SchemaError, match="schema 3 is newer than 2"):
+            load_episode(f'{{"schema":{space}3, "shape": "of things to come"}}')
 
 
 def test_the_digest_forgets_token_counts_and_retries_and_nothing_else() -> None:

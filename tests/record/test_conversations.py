@@ -93,7 +93,7 @@ def test_a_line_grows_with_the_turns_and_not_with_their_square(threads: int, rew
 
 
 def test_a_short_prompt_is_written_as_it_is() -> None:
-    line = dump_episode(episode(("a", (7,), (1,)), ("a", (7, 1, 2), (1,))))
+    line = dump_episode(episode(("a", (7,), (1,)), ("a", (7, 1, 2), (1,))), 1)
     assert "prompt_of" not in line and '"prompt_ids":[7,1,2]' in line
 
 

@@ -344,12 +344,12 @@ def test_a_newer_schema_is_refused_and_left_as_it_is(tmp_path: Path, name: str) 
     file = tmp_path / "run" / name
     file.write_bytes(
         file.read_bytes()
-        .replace(b'"schema":1', b'"schema":2')
-        .replace(b'"schema": 1', b'"schema": 2')
+        .replace(b'"schema":2', b'"schema":3')
+        .replace(b'"schema": 1', b'"schema": 3')
         + (b"{" if name[0] == "e" else b"")
     )
     before = file.read_bytes()
-    with pytest.raises(SchemaError, match="schema 2 is newer than 1"):
+    with pytest.raises(SchemaError, match="schema 3 is newer than"):
         opened(tmp_path / "run")
     assert file.read_bytes() == before and not (tmp_path / "run" / "episodes.torn").exists()
 
@@ -414,6 +414,22 @@ def test_a_run_folder_of_the_first_schema_still_opens(tmp_path: Path) -> None:
         }
         assert list(folder.episodes()) == [episode(1), episode(2, End.FAILED)]
         assert list(folder.metrics()) == [{"step": 0, "return": {"a": 0.5}}]
+
+
+def test_a_folder_goes_on_in_the_schema_in_which_it_was_begun(tmp_path: Path) -> None:
+    shutil.copytree(Path(__file__).parents[1] / "golden" / "run-schema-1", tmp_path / "old")
+    before = (tmp_path / "old/episodes.jsonl").read_bytes()
+    for name in ("old", "new"):
+        for number in (3, 4):
+            with opened(tmp_path / name) as folder:
+                folder.append([episode(number)])
+    old, new = ((tmp_path / name / "episodes.jsonl").read_bytes() for name in ("old", "new"))
+    assert old == before + b"".join(
+        dump_episode(episode(number), 1).encode() + b"\n" for number in (3, 4)
+    )
+    assert [line[:12] for line in old.splitlines()] == [b'{"schema":1,'] * 4
+    assert [line[:12] for line in new.splitlines()] == [b'{"schema":2,'] * 2
+    assert list(read_episodes(tmp_path / "old"))[2:] == list(read_episodes(tmp_path / "new"))
 
 
 # -- marks ---------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ from gem_ma.training.schedule.settings import discounts, settings_of
 
 EpisodeId = tuple[str, int, int]
 # as the store writes them; `end` and `error` follow the ledger, and no text holds a bare quote
-_HEAD = re.compile(rb'\{"schema":1,"id":(\["(?:[^"\\]|\\.)*",-?\d+,-?\d+\]),"')
+_HEAD = re.compile(rb'\{"schema":[12],"id":(\["(?:[^"\\]|\\.)*",-?\d+,-?\d+\]),"')
 _CAST = re.compile(rb',"cast":(\{.*?\}),"calls":\[')
 _LEDGER = re.compile(rb',"ledger":(\[[^\]]*\]),"end":"(\w+)","error":')
 _NEAR = 20_000  # bytes from the beginning of a line in which the ledger mostly ends

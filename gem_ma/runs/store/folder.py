@@ -16,7 +16,7 @@ from typing import Any
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import StoreError
 from gem_ma.kernel.types import Image
-from gem_ma.record.codec import ENDS, dump_episode
+from gem_ma.record.codec import ENDS, dump_episode, schema_of
 from gem_ma.record.json_text import dump_json
 from gem_ma.record.shapes import shown_in
 from gem_ma.runs.store.disk import media_file, move_aside, take_lock
@@ -67,6 +67,7 @@ class RunFolder:
         self._unsynced = 0
         self._synced_at = time.monotonic()
         self._ends: dict[EpisodeId, End] = {}
+        self._schema = 0
         # asked before plays are written: what they have used is written down first
         self.before_append: Callable[[RunFolder], None] | None = None
         # what judges a play that has just ended, for its row in the index
@@ -158,7 +159,7 @@ class RunFolder:
         episodes or none."""
         if self.before_append is not None:
             self.before_append(self)
-        lines = [(dump_episode(episode) + "\n").encode() for episode in episodes]
+        lines = [(dump_episode(episode, self._schema) + "\n").encode() for episode in episodes]
         # first: a line never names an image that is not there
         self.keep_images(episodes)
         self._write("episodes.jsonl", b"".join(lines))
@@ -286,6 +287,8 @@ class RunFolder:
         if scanned.torn:
             self._cut("metrics.jsonl", scanned.end)
         self._take_rows()
+        # a folder stays in the schema in which it was begun
+        self._schema = schema_of(os.pread(self._files["episodes.jsonl"], 16, 0))
         sync_folder(self.path)
 
     def _take_rows(self) -> None:

@@ -243,7 +243,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict):
         raise StoreError(f"{file}: expected an object, got {type(manifest).__name__}")
     try:
-        check_schema(manifest)
+        check_schema(manifest, newest=1)  # its own, not that of a line
     except StoreError as error:
         raise type(error)(f"{file}: {error}") from None
     return manifest
@@ -300,7 +300,7 @@ def _whole_lines(file: Path) -> Iterator[tuple[int, bytes]]:
 
 
 # what we write begins so; another order of keys is read in full
-_ID = re.compile(rb'\{"schema":1,"id":(\["(?:[^"\\]|\\.)*",-?\d+,-?\d+\]),"')
+_ID = re.compile(rb'\{"schema":[12],"id":(\["(?:[^"\\]|\\.)*",-?\d+,-?\d+\]),"')
 
 
 def _identity(file: Path, number: int, line: bytes) -> EpisodeId:
