@@ -17,25 +17,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from functools import partial
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from gem_ma.kernel.episode import CallResult, End, Entry, Episode, Seat
+from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import SchemaError, StoreError
-from gem_ma.kernel.types import (
-    Action,
-    Attempt,
-    Image,
-    Malformed,
-    Message,
-    Reply,
-    Tool,
-    ToolCall,
-    Turn,
-    Usage,
-)
+from gem_ma.kernel.types import Malformed, Reply, Tool, ToolCall, Turn
 from gem_ma.record import choices, structs
 from gem_ma.record import token_chains as conversations
 from gem_ma.record.json_text import dump_json, load_json
@@ -55,86 +45,13 @@ from gem_ma.record.shapes import (
     record,
     refuse,
     text,
+    text_or,
     within,
 )
 
 # raised when old readers would read a line wrongly, not for a field with a default
 SCHEMA = structs.SCHEMA
 PLAIN = 1  # of an object of plain values, and of lines of older folders
-
-TEXT = Shape(text, text)
-INTEGER = Shape(integer, integer)
-NUMBER = Shape(number, number)
-FLAG = Shape(flag, flag)
-FREE = Shape(free, free)
-FREE_OBJECT = Shape(free_object, free_object)
-TEXTS = many(TEXT)
-# ids and log-probabilities: most of the bytes of a run that trains
-INTEGERS = many_numbers(integer, int)
-NUMBERS = many_numbers(number, float)
-
-_TOOL_CALL = record(ToolCall, id=TEXT, name=TEXT, arguments=FREE_OBJECT, repaired=TEXT)
-_MALFORMED = record(Malformed, text=TEXT, reason=TEXT)
-_IMAGE = record(Image, digest=TEXT, media_type=TEXT)
-
-
-def _read_call(value: Any) -> Any:
-    if not isinstance(value, dict) or "kind" not in value:
-        # of schema 1: one that could not be read is told by its reason, which no other has
-        is_malformed = isinstance(value, dict) and "reason" in value
-        return (_MALFORMED if is_malformed else _TOOL_CALL).read(value)
-    rest = {name: part for name, part in value.items() if name != "kind"}
-    for kind, shape in ((ToolCall.kind, _TOOL_CALL), (Malformed.kind, _MALFORMED)):
-        if value["kind"] == kind:
-            return shape.read(rest)
-    raise Wrong(f"{value['kind']!r} is not {ToolCall.kind} or {Malformed.kind}").within("kind")
-
-
-CALLS = many(
-    Shape(
-        lambda call: (_MALFORMED if isinstance(call, Malformed) else _TOOL_CALL).write(call),
-        _read_call,
-    )
-)
-_PART = Shape(
-    lambda part: text(part) if isinstance(part, str) else _IMAGE.write(part),
-    lambda value: text(value) if isinstance(value, str) else _IMAGE.read(value),
-)
-_PARTS = many(_PART)
-CONTENT = Shape(
-    lambda content: text(content) if isinstance(content, str) else _PARTS.write(content),
-    lambda value: text(value) if isinstance(value, str) else _PARTS.read(value),
-)
-MESSAGE = record(Message, content=CONTENT, sender=TEXT, tool_calls=CALLS, call_id=TEXT)
-MESSAGES = many(MESSAGE)
-TOOL = record(Tool, name=TEXT, description=TEXT, parameters=FREE_OBJECT)
-ACTION = record(Action, text=TEXT, tool_calls=CALLS, parsed=optional(TEXT), cut=INTEGER)
-# null where a server does not tell it, which is not 0
-_COUNT = optional(INTEGER)
-REPLY = record(
-    Reply,
-    text=TEXT,
-    tool_calls=CALLS,
-    prompt_ids=INTEGERS,
-    token_ids=INTEGERS,
-    logprobs=NUMBERS,
-    finish=TEXT,
-    policy=TEXT,
-    version=INTEGER,
-    usage=record(
-        Usage,
-        prompt_tokens=_COUNT,
-        completion_tokens=_COUNT,
-        cached_tokens=_COUNT,
-        reasoning_tokens=_COUNT,
-    ),
-    attempts=many(record(Attempt, kind=TEXT, status=_COUNT, wait_s=NUMBER, detail=TEXT)),
-    cut=INTEGER,
-    reasoning=TEXT,
-    model=TEXT,
-    images=TEXTS,
-)
-
 
 ENDS: dict[str, End] = {str(end.value): end for end in End}
 
@@ -151,44 +68,77 @@ def _fork(value: Any) -> tuple[int, str]:
     return integer(value[0]), text(value[1])
 
 
-# The fields of an Episode beside `turns`, whose tools stand once for all.
-_OTHERS: dict[str, Shape] = {
-    "scenario": TEXT,
-    "version": INTEGER,
-    "seed": INTEGER,
-    "task": TEXT,
-    "repeat": INTEGER,
-    "group": optional(TEXT),
-    "cast": by_agent(
-        record(
-            Seat,
-            behaviour=TEXT,
-            policy=optional(TEXT),
-            options=FREE_OBJECT,
-            privileged=FLAG,
-            policies=by_agent(TEXT),
-            memory=FREE_OBJECT,
-        )
-    ),
-    "calls": many(record(CallResult, step=INTEGER, value=FREE, error=optional(TEXT))),
-    "forks": many(Shape(lambda pair: list(_fork(pair)), _fork)),
-    "final": by_agent(MESSAGES),
-    "ledger": many(
-        record(Entry, step=INTEGER, agent=TEXT, value=NUMBER, why=TEXT, original=optional(NUMBER))
-    ),
-    "end": Shape(lambda end: _end(getattr(end, "value", end)).value, _end),
-    "error": optional(TEXT),
-    "options": FREE_OBJECT,
+def _write_call(call: Any) -> Any:
+    return shape_of(Malformed if isinstance(call, Malformed) else ToolCall).write(call)
+
+
+def _read_call(value: Any) -> Any:
+    if not isinstance(value, dict) or "kind" not in value:
+        # of schema 1: one that could not be read is told by its reason, which no other has
+        is_malformed = isinstance(value, dict) and "reason" in value
+        return shape_of(Malformed if is_malformed else ToolCall).read(value)
+    rest = {name: part for name, part in value.items() if name != "kind"}
+    for kind in (ToolCall, Malformed):
+        if value["kind"] == kind.kind:
+            return shape_of(kind).read(rest)
+    raise Wrong(f"{value['kind']!r} is not {ToolCall.kind} or {Malformed.kind}").within("kind")
+
+
+# what annotations of the kernel's records mean in a line
+_SHAPES: dict[Any, Shape] = {
+    str: Shape(text, text),
+    int: Shape(integer, integer),
+    float: Shape(number, number),
+    bool: Shape(flag, flag),
+    Any: Shape(free, free),
+    # ids and log-probabilities: most of the bytes of a run that trains
+    tuple[int, ...]: many_numbers(integer, int),
+    tuple[float, ...]: many_numbers(number, float),
+    tuple[int, str]: Shape(lambda pair: list(_fork(pair)), _fork),
+    End: Shape(lambda end: _end(getattr(end, "value", end)).value, _end),
+    ToolCall | Malformed: Shape(_write_call, _read_call),
 }
+
+
+def shape_of(kind: Any) -> Shape:
+    """The shape of values of this annotation; of a dataclass an object of its fields."""
+    if kind not in _SHAPES:
+        _SHAPES[kind] = _shape_of(kind)
+    return _SHAPES[kind]
+
+
+def _shape_of(kind: Any) -> Shape:
+    if isinstance(kind, type) and is_dataclass(kind):
+        return record(kind, **_field_shapes(kind))
+    of = get_args(kind)
+    origin = get_origin(kind)
+    if origin is tuple:
+        return many(shape_of(of[0]))
+    if origin in (dict, Mapping):
+        return Shape(free_object, free_object) if of[1] is Any else by_agent(shape_of(of[1]))
+    # a union of two: with null, or of text and something else
+    rare = shape_of(of[0] if of[1] is type(None) else of[1])
+    return optional(rare) if type(None) in of else text_or(rare)
+
+
+def _field_shapes(kind: Any) -> dict[str, Shape]:
+    hints = get_type_hints(kind)
+    # an image's bytes are not part of a line
+    names = [field.name for field in fields(kind) if hints[field.name] is not bytes]
+    return {name: shape_of(hints[name]) for name in names}
+
+
+REPLY = shape_of(Reply)
+# of an Episode all but `turns`, whose tools stand once for all
+_OTHERS = {name: shape for name, shape in _field_shapes(Episode).items() if name != "turns"}
 # written where they say something: lines of a run of one scenario stay as they always were
-_SOMETIMES: dict[str, tuple[Shape, Any]] = {"world": (TEXT, ""), "cut": (TEXTS, [])}
-
-
-# A play offers the same tools at every turn, so they stand once in its line.
-TOOLS = many(TOOL)
-
-
-_LEGAL = optional(TEXTS)
+_SOMETIMES: dict[str, tuple[Shape, Any]] = {
+    "world": (_OTHERS.pop("world"), ""),
+    "cut": (_OTHERS.pop("cut"), []),
+}
+_TURN = _field_shapes(Turn)
+# a play offers the same tools at every turn, so they stand once in its line
+_TOOLS = _TURN["tools"]
 
 
 class _Tools:
@@ -203,7 +153,7 @@ class _Tools:
     def write(self, tools: Any) -> list[int]:
         numbers = self._tuples.get(id(tools))
         if numbers is None:
-            numbers = self._tuples[id(tools)] = [self._number(tool) for tool in TOOLS.write(tools)]
+            numbers = self._tuples[id(tools)] = [self._number(tool) for tool in _TOOLS.write(tools)]
         return numbers
 
     def _number(self, tool: dict[str, Any]) -> int:
@@ -229,16 +179,8 @@ def _once(convert: Convert) -> Convert:
 
 
 def _turn_shape(tools: Shape) -> Shape:
-    return record(
-        Turn,
-        step=INTEGER,
-        agent=TEXT,
-        observed=MESSAGES,
-        legal=Shape(_once(_LEGAL.write), _once(_LEGAL.read)),
-        tools=tools,
-        action=ACTION,
-        replies=many(REPLY),
-    )
+    legal = Shape(_once(_TURN["legal"].write), _once(_TURN["legal"].read))
+    return record(Turn, **{**_TURN, "legal": legal, "tools": tools})
 
 
 def to_json(episode: Episode) -> dict[str, Any]:
@@ -295,11 +237,11 @@ def _from_json(data: Any) -> Episode:
     missing = [name for name in ("id", "turns", *_OTHERS) if name not in data]
     if missing:
         raise Wrong("is missing").within(missing[0])
-    offered = within("tools", TOOLS.read, data.get("tools", []))
+    offered = within("tools", _TOOLS.read, data.get("tools", []))
     shared: dict[tuple[int, ...], tuple[Tool, ...]] = {}
 
     def tools(value: Any) -> tuple[Tool, ...]:
-        numbers = INTEGERS.read(value)
+        numbers = shape_of(tuple[int, ...]).read(value)
         # one tuple for all turns that offer the same, as it was when they were written
         if numbers not in shared:
             if not all(0 <= number < len(offered) for number in numbers):

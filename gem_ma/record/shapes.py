@@ -184,6 +184,14 @@ def optional(shape: Shape) -> Shape:
     )
 
 
+def text_or(shape: Shape) -> Shape:
+    """Text, or what the shape says."""
+    return Shape(
+        lambda value: text(value) if isinstance(value, str) else shape.write(value),
+        lambda value: text(value) if isinstance(value, str) else shape.read(value),
+    )
+
+
 def by_agent(shape: Shape) -> Shape:
     """An object of values of one shape; its keys are names of agents."""
 

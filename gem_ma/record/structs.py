@@ -265,7 +265,7 @@ def _check_finite(numbers: Sequence[float]) -> None:
 
 
 def _check(record: Play) -> None:
-    """Raises Unsure for what types do not tell, all but turns."""
+    """Raises Unsure for what types do not tell; turns and messages are not looked at."""
     if record.options:
         _check_free(record.options)
     for result in record.calls:
@@ -275,19 +275,18 @@ def _check(record: Play) -> None:
             _check_free([seat.options, seat.memory])
     for tool in record.tools:
         _check_free(tool.parameters)
-    for messages in record.final.values():
-        _check_calls(messages)
     ledger = record.ledger
     if ledger:
         _check_finite([entry.value for entry in ledger])
         _check_finite([entry.original for entry in ledger if entry.original is not None])
 
 
-def _check_calls(acts: Iterable[MessageRecord | ActionRecord | ReplyRecord[Any, Any]]) -> None:
+def _check_calls(acts: Iterable[Message | Action | Reply]) -> None:
+    """The same for the calls of a play."""
     for act in acts:
         for call in act.tool_calls:
-            if isinstance(call, ToolCallRecord):
-                _check_free(call.arguments)
+            if isinstance(call, ToolCall):
+                _check_free([call.arguments])
 
 
 def _line(record: Play) -> bytes:
@@ -310,8 +309,8 @@ def write(episode: Episode, sure: bool = False) -> bytes | None:
         choices = Choices()
         for number, (turn, made) in enumerate(zip(episode.turns, record.turns, strict=True)):
             if not sure:
-                _check_calls(made.observed)
-                _check_calls((made.action, *made.replies))
+                _check_calls(turn.observed)
+                _check_calls((turn.action, *turn.replies))
             if turn.tools:
                 made.tools = tools.numbers(turn.tools)
             if turn.legal is not None:
@@ -328,6 +327,8 @@ def write(episode: Episode, sure: bool = False) -> bytes | None:
         record.tools = tuple(tools.known)
         if not sure:
             _check(record)
+            for messages in episode.final.values():
+                _check_calls(messages)
         return _line(record)
     except UNFIT:
         return None
