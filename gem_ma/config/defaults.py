@@ -16,6 +16,7 @@ from gem_ma.config.seats import fits, is_partial, is_pattern, key_of, keys_of, s
 from gem_ma.engines.capabilities import Configured, Findable, Settles, declares
 from gem_ma.kernel.errors import ConfigError
 
+EACH = "{agent}"
 DEFAULT_EPISODES = 20  # of a config made from a scenario id
 
 
@@ -67,6 +68,57 @@ def name_policies(document: Document) -> None:
             document.put(("policies", name), Document({}, {(): place}))
         document.put(("policies", name, "model"), Document(values.pop("model"), {(): place}))
         document.put((*path, "policy"), Document(name, {(): place}))
+
+
+def policy_each(document: Document, base: Path | None) -> None:
+    """`policy: "{agent}"` gives each agent of its seats a policy of its own, called as the agent
+    and made as `policies."{agent}"` says; `"{agent}"` in `train` stands for all of them."""
+    seats_here = section(document, "agents")
+    asking = [key for key, seat in seats_here.items() if _policy_of(seat) == EACH]
+    policies = section(document, "policies")
+    if not asking:
+        if EACH in policies:
+            document.fault(("policies", EACH), f"no seat asks for it: agents.*.policy: {EACH!r}")
+        return
+    if EACH not in policies:
+        document.fault(("agents", asking[0], "policy"), f"needs policies.{EACH!r}, one for each")
+        return
+    # what is wrong with a scenario is told once, by the check of the fit
+    scratch = Document(document.value, document.places)
+    played = [world for world in worlds(scratch) if world[0] != "evaluate"]
+    agents = together(agents_of(scratch, world, base) for world in played)
+    own = [agent for agent in agents if key_of(agent, seats_here) in asking]
+    parts = {key: document.part(("agents", key)) for key in asking}
+    for agent in own:
+        part = parts[str(key_of(agent, seats_here))]
+        values = {**deepcopy(part.value), "policy": agent}
+        document.put(("agents", agent), Document(values, part.places))
+    for key in asking:
+        if is_pattern(key):
+            seats_here.pop(key)
+    template = document.part(("policies", EACH))
+    _spread(policies, own, template.value)
+    learned = document.get("train", "policies")
+    if isinstance(learned, list) and EACH in learned:
+        at = learned.index(EACH)
+        learned[at : at + 1] = [agent for agent in own if agent not in learned]
+    for name in ("per_policy", "warm_start"):
+        settings = section(document, "train", name)
+        if EACH in settings:
+            _spread(settings, own, settings[EACH])
+
+
+def _policy_of(seat: Any) -> Any:
+    return seat.get("policy") if isinstance(seat, dict) else None
+
+
+def _spread(settings: dict[str, Any], names: Sequence[str], template: Any) -> None:
+    """Puts a copy for each name in place of what is said of `EACH`; a name's own words stay."""
+    settings.pop(EACH)
+    for name in names:
+        own = settings.get(name, {})
+        if isinstance(template, dict) and isinstance(own, dict):
+            settings[name] = {**deepcopy(template), **own}
 
 
 def engine_defaults(document: Document, locate: Callable[[str], str] = str) -> None:

@@ -23,6 +23,7 @@ from gem_ma.config.defaults import (
     engine_defaults,
     name_credited,
     name_policies,
+    policy_each,
     seat_defaults,
     seed_defaults,
     spell_seats,
@@ -266,6 +267,7 @@ def _finish(document: Document, path: Path | None) -> Config | None:
     else:
         _locate_code(document.value, path.parent)
     base = path.parent if path is not None else None
+    policy_each(document, base)
     name_credited(document, base)
     is_record = path is not None and _is_record(path)
     # a record is complete: to add today's defaults to it would change what is resumed
