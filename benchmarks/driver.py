@@ -1,11 +1,14 @@
 """What one core drives: plays whose prompt ids, sampled ids and log-probabilities come over real
-HTTP and are written as whole records, beside the same plays with a stub in this process.
+HTTP and are written as whole records, beside the same plays with a stub in this process, and beside
+the limit: a bare aiohttp session that posts the same bodies, ready as bytes, and only parses.
 
-    python benchmarks/driver.py [--episodes 128] [--at-once 64] [--latency 0.0] [--profile]
+    python benchmarks/driver.py [--episodes 256] [--at-once 64 256] [--latency 0.0] [--profile 40]
 
-The server is another process and answers with ready bytes. Processor time of the driver alone is
-counted, threads included, so other work on the machine blurs it little. The rows take turns; the
-best of the rounds counts. `of it records`: the same episodes written once more.
+The server is another process; it answers with ready bytes, under the number of the request where
+there is one, as vLLM does. Processor
+time of the driver alone is counted, threads included, so other work on the machine blurs it
+little. The rows take turns and the median of the rounds counts; `of the limit` is the median of
+each round's own ratio. `of it records`: the same episodes written once more.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import io
 import json
 import pstats
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,6 +30,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+import aiohttp
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -40,7 +46,12 @@ from gem_ma.kernel.types import Reply, Request
 from gem_ma.runs.store import RunFolder
 
 TURNS, PROMPT, SAID, VOCABULARY = 8, 200, 32, 32_000
-BAR = 1_000  # requests a second of one core
+LIMIT = "a bare aiohttp session that only parses"
+STUB = "a stub in this process"
+HTTP = "over HTTP"
+# how the other side leaves, or this one ends
+LEFT = (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError)
+ID = 32 * "0"  # what the number of a request takes the place of
 
 
 def answer() -> bytes:
@@ -59,7 +70,13 @@ def answer() -> bytes:
     }
     usage = {"prompt_tokens": PROMPT, "completion_tokens": SAID, "total_tokens": PROMPT + SAID}
     ids = [rng.randrange(VOCABULARY) for _ in range(PROMPT)]
-    body = {"id": "1", "model": "m", "choices": [choice], "usage": usage, "prompt_token_ids": ids}
+    body = {
+        "id": f"chatcmpl-{ID}",
+        "model": "m",
+        "choices": [choice],
+        "usage": usage,
+        "prompt_token_ids": ids,
+    }
     return json.dumps(body).encode()
 
 
@@ -98,19 +115,23 @@ async def played(engine: Engine, episodes: int, at_once: int, folder: RunFolder)
 
 
 def measured(
-    engine: Engine, how: argparse.Namespace, path: Path, profile: cProfile.Profile | None = None
+    engine: Engine,
+    plays: int,
+    at_once: int,
+    path: Path,
+    profile: cProfile.Profile | None = None,
 ) -> tuple[float, float, list[Episode]]:
     """(processor ms of plays and records, of the records alone, the episodes), a request each."""
-    requests = how.episodes * TURNS
+    requests = plays * TURNS
     with RunFolder.open(path / "one", config_text="", resolved={}) as folder:
         busy = time.process_time()
         if profile is not None:
             profile.enable()
-        episodes = asyncio.run(played(engine, how.episodes, how.at_once, folder))
+        episodes = asyncio.run(played(engine, plays, at_once, folder))
         if profile is not None:
             profile.disable()
         whole = time.process_time() - busy
-    assert len(episodes) == how.episodes
+    assert len(episodes) == plays
     replies = [one for episode in episodes for turn in episode.turns for one in turn.replies]
     # a row that lost a token, or did not reach the server, would be fast for nothing
     assert len(replies) == requests and all(len(one.logprobs) == SAID for one in replies)
@@ -120,6 +141,50 @@ def measured(
             folder.append([episode])
         records = time.process_time() - busy
     return 1e3 * whole / requests, 1e3 * records / requests, episodes
+
+
+def bodies(engine: OpenAI, episodes: int) -> list[list[bytes]]:
+    """What each of these plays sends, turn by turn."""
+    sent: dict[str, list[bytes]] = defaultdict(list)
+
+    class Noting(Stub):
+        async def sample(self, request: Request) -> Reply:
+            body = json.dumps(engine.body(request), separators=(",", ":"))
+            sent[request.conversation.rpartition("/")[0]].append(body.encode())
+            return self.reply
+
+    with (
+        tempfile.TemporaryDirectory() as path,
+        RunFolder.open(Path(path) / "one", config_text="", resolved={}) as folder,
+    ):
+        asyncio.run(played(Noting(0.0), episodes, 1, folder))
+    return list(sent.values())
+
+
+def limit(url: str, plays: list[list[bytes]], at_once: int) -> float:
+    """Processor ms a request of a bare session that posts, reads and parses."""
+    left = iter(plays)
+
+    async def post(session: aiohttp.ClientSession) -> int:
+        tokens = 0
+        for play in left:
+            for body in play:
+                headers = {"content-type": "application/json", "authorization": "Bearer EMPTY"}
+                where = f"{url}/chat/completions"
+                async with session.post(where, data=body, headers=headers) as response:
+                    parsed = json.loads(await response.read())
+                tokens += len(parsed["choices"][0]["token_ids"])
+        return tokens
+
+    async def work() -> int:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+            return sum(await asyncio.gather(*(post(session) for _ in range(at_once))))
+
+    busy = time.process_time()
+    tokens = asyncio.run(work())
+    requests = sum(map(len, plays))
+    assert tokens == requests * SAID
+    return 1e3 * (time.process_time() - busy) / requests
 
 
 # -- the server ----------------------------------------------------------------------------------
@@ -138,19 +203,20 @@ def server_process(latency: float) -> Iterator[str]:
 
 
 async def serve(latency: float) -> None:
-    """Answers every request with the same bytes until its input ends."""
+    """Answers every request with the same bytes, under its number, until its input ends."""
     body = answer()
     head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
-    whole = f"{head}\r\n".encode() + body
+    before, _, behind = (f"{head}\r\n".encode() + body).partition(ID.encode())
 
     async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        with contextlib.suppress(*LEFT):
             while True:
                 asked = (await reader.readuntil(b"\r\n\r\n")).lower()
                 length = asked.partition(b"content-length:")[2].split(b"\r\n")[0]
                 await reader.readexactly(int(length))
                 await asyncio.sleep(latency)
-                writer.write(whole)
+                number = asked.partition(b"x-request-id: ")[2][: len(ID)]
+                writer.write(before + (number or ID.encode()) + behind)
         writer.close()
 
     server = await asyncio.start_server(reply, "127.0.0.1", 0, backlog=1024)
@@ -163,7 +229,7 @@ async def serve(latency: float) -> None:
 
 # the first place that a file's path holds names the row
 PLACES = (
-    ("gem_ma/engines/api/client", "our client: bytes, limits, deadline"),
+    ("gem_ma/engines/endpoint/client", "our client: bytes, limits, deadline"),
     ("gem_ma/engines", "our engine: body, strict reading, hiding keys"),
     ("gem_ma/runs/store", "records: shapes, JSON, writing"),
     ("gem_ma/record/codec", "records: shapes, JSON, writing"),
@@ -199,23 +265,27 @@ def shares(profile: cProfile.Profile) -> dict[str, float]:
 
 
 def show(rows: dict[str, list[tuple[float, float]]]) -> None:
-    """The table, with the last row in ratios."""
+    """The table of one number of plays side by side."""
     print(
-        "\n| replies | ms a request | of it records | requests a second of one core | of the bar |"
+        "| replies | ms a request | of it records | requests a second of one core | of the limit |"
     )
     print("| --- | ---: | ---: | ---: | ---: |")
+    limits = [whole for whole, _ in rows[LIMIT]]
     for name, rounds in rows.items():
-        whole, records = (min(column) for column in zip(*rounds, strict=True))
-        each = 1e3 / whole
-        print(f"| {name} | {whole:.3f} | {records:.3f} | {each:.0f} | {each / BAR:.2f} |")
+        whole, records = (statistics.median(column) for column in zip(*rounds, strict=True))
+        ratio = statistics.median(
+            mine / least for (mine, _), least in zip(rounds, limits, strict=True)
+        )
+        print(f"| {name} | {whole:.3f} | {records:.3f} | {1e3 / whole:.0f} | {ratio:.2f} |")
 
 
 def show_profile(url: str, how: argparse.Namespace) -> None:
     """Where the time over HTTP goes."""
     profile = cProfile.Profile()
     with tempfile.TemporaryDirectory() as path:
-        engine = OpenAI("m", base_url=url, policy="main", token_ids=True, concurrency=how.at_once)
-        measured(engine, how, Path(path), profile)
+        at_once = how.at_once[0]
+        engine = OpenAI("m", base_url=url, policy="main", token_ids=True, concurrency=at_once)
+        measured(engine, how.episodes, at_once, Path(path), profile)
     print("\n| place | share of the driver's time |\n| --- | ---: |")
     for name, share in shares(profile).items():
         print(f"| {name} | {100 * share:.1f} % |")
@@ -223,27 +293,38 @@ def show_profile(url: str, how: argparse.Namespace) -> None:
         pstats.Stats(profile).sort_stats("tottime").print_stats(how.profile)
 
 
+def rounds_of(url: str, how: argparse.Namespace, at_once: int) -> dict[str, list[Any]]:
+    """Name of a row -> (ms a request, of it records) of each round."""
+
+    def http() -> OpenAI:
+        return OpenAI("m", base_url=url, policy="main", token_ids=True, concurrency=at_once)
+
+    plays = bodies(http(), how.episodes)
+    rows: dict[str, list[tuple[float, float]]] = {LIMIT: [], STUB: [], HTTP: []}
+    for _ in range(how.rounds):
+        rows[LIMIT].append((limit(url, plays, at_once), 0.0))
+        for name, engine in {STUB: Stub(how.latency), HTTP: http()}.items():
+            with tempfile.TemporaryDirectory() as path:
+                rows[name].append(measured(engine, how.episodes, at_once, Path(path))[:2])
+    return rows
+
+
 def main(words: Iterable[str] | None = None) -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--episodes", type=int, default=128)
-    parser.add_argument("--at-once", type=int, default=64, help="plays side by side")
+    parser.add_argument("--episodes", type=int, default=256)
+    parser.add_argument("--at-once", type=int, nargs="+", default=[64, 256], help="plays at once")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds before an answer")
-    parser.add_argument("--rounds", type=int, default=3, help="times that each row is measured")
+    parser.add_argument("--rounds", type=int, default=5, help="times that each row is measured")
     parser.add_argument("--profile", type=int, default=0, help="functions of the profile to print")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     how = parser.parse_args(words)
     if how.serve:
         asyncio.run(serve(how.latency))
         return
-    rows: dict[str, list[tuple[float, float]]] = {"a stub in this process": [], "over HTTP": []}
     with server_process(how.latency) as url:
-        for _ in range(how.rounds):
-            http = OpenAI("m", base_url=url, policy="main", token_ids=True, concurrency=how.at_once)
-            engines: list[Engine] = [Stub(how.latency), http]
-            for name, engine in zip(rows, engines, strict=True):
-                with tempfile.TemporaryDirectory() as path:
-                    rows[name].append(measured(engine, how, Path(path))[:2])
-        show(rows)
+        for at_once in how.at_once:
+            print(f"\n{at_once} at once, median of {how.rounds} rounds\n")
+            show(rounds_of(url, how, at_once))
         show_profile(url, how)
 
 

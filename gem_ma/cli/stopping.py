@@ -71,8 +71,9 @@ class Stopping:
             if not self.signal:
                 raise
         finally:
+            # what is kept for the next request is closed, also behind a signal
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             if not self.signal:  # else a hung thread would hold us
-                self._loop.run_until_complete(self._loop.shutdown_asyncgens())
                 self._loop.run_until_complete(self._loop.shutdown_default_executor())
                 self._loop.close()
 

@@ -19,6 +19,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from gem_ma.engines.api.messages import chat
@@ -243,6 +244,11 @@ class OpenAI:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         return body | self.extra_body  # last: what a user writes holds
 
+    @cached_property
+    def _tiny(self) -> dict[str, Any]:
+        """What shows whether the server is there."""
+        return self.body(TINY)
+
     async def _paid(self, request: Request, body: dict[str, Any]) -> Reply:
         guessed = 1
         if self.budget is not None:
@@ -251,13 +257,12 @@ class OpenAI:
         how = self._read(bool(request.tools))
         # a function for the body: what a server refused is left out from the next try on
         most = request.sampling.max_tokens
-        probe = self._adapted(self.body(TINY))
         reply = await self.remote.paid(
             math.ceil(guessed * self._guess),
             most,
             lambda: self._adapted(body),
             how,
-            probe,
+            self._adapted(self._tiny),
             self._adapt,
         )
         # the worst ratio so far: a claim that is too small would spend more than the limit
@@ -310,11 +315,10 @@ class OpenAI:
     async def ping(self) -> Reply:
         """One tiny request, tried few times: shows that address, key and model are right. Raises
         EngineError."""
-        body = self._adapted(self.body(TINY))
         reply, _ = await self.remote.tried(
-            lambda: self._adapted(self.body(TINY)),
+            lambda: self._adapted(self._tiny),
             self._read(False),
-            body,
+            self._adapted(self._tiny),
             adapt=self._adapt,
             attempts=3,
         )

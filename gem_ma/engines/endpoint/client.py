@@ -1,38 +1,38 @@
 """The client of one HTTP endpoint, shared by all policies on it: its limit on requests at once, and
 one attempt as a function.
 
-It knows headers and bytes; aiohttp speaks HTTP. What comes back is a body under a byte cap, or a
-`Fault`, in the server's words: whoever reads on takes the key out of them (`hiding`).
+It knows headers and bytes; aiohttp speaks HTTP (`way`). What comes back is a body under a byte
+cap, or a `Fault`, in the server's words: whoever reads on takes the key out of them (`hiding`).
 
-A connection carries one request. Where a server or a proxy answers twice, the second answer would
-be taken for that of the next request on the same connection, and nobody could tell: it may come at
-any time, also after the next request was sent. The price is a handshake per request. What requests
-share is closed with the last of those under way: nothing is left open, or used on another loop.
+A connection carries one request at a time, and a next one only where the server shows which request
+an answer is of. Where a server or a proxy answers twice, the second answer would else be taken for
+that of the next request, and nobody could tell: it may come at any time, also after the next
+request was sent. So each request has a number of its own in `x-request-id`, and servers that repeat
+it, in a header or as the answer's id, as vLLM does, keep their connections; an answer over one that
+was kept and does not repeat the number is none. All others pay a handshake per request. Nothing
+is left open when a loop ends, or used on another one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import io
 import json
 import os
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from gem_ma.engines.endpoint.endpoint import is_openai
-from gem_ma.engines.endpoint.faults import Fault, of_status
+from gem_ma.engines.endpoint.faults import Fault
 from gem_ma.engines.endpoint.hiding import Secret
 
-CONNECT_S = 5.0
-PARTIAL = 206
-ERROR_BYTES = 64 * 1024  # of an error's body that are read
-PACKED_BYTES = 2 * 1024 * 1024  # of a body that came compressed, decoded
+if TYPE_CHECKING:
+    from gem_ma.engines.endpoint.way import Way
+
 OPENAI_HEADERS = {"openai-organization": "OPENAI_ORG_ID", "openai-project": "OPENAI_PROJECT_ID"}
+_WRITER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 # headers that frame a request; no environment variable may set them
 FRAMING = ("host", "connection", "content-type", "content-length", "transfer-encoding")
 
@@ -99,100 +99,89 @@ class Client:
         self.answered = 0  # responses of any status, ever
         self._trust = _trust() if base_url.startswith("https:") else True
         self._headers = _headers(key, base_url)
-        self._session: Any = None
+        self._idle: deque[Way] = deque()
+        self._ending: AsyncIterator[None] | None = None
+        self._numbers = True  # answers say which request they are of, as far as is known
+        self._single: Way | None = None
         self._under_way = 0
 
     async def post(
-        self, path: str, body: dict[str, Any] | None, *, timeout_s: float, most_bytes: int
+        self,
+        path: str,
+        body: dict[str, Any] | None,
+        *,
+        timeout_s: float,
+        most_bytes: int,
+        keep: bool = False,
     ) -> tuple[bytes, str]:
         """(body, content type) of a success; without a body it is a GET. Raises Fault; the
-        deadline holds for the whole attempt, however slowly bytes drip.
+        deadline holds for the whole attempt, however slowly bytes drip. `keep`: it may go over a
+        connection that is kept, and leave it for the next one.
         """
-        import aiohttp  # a fifth of a second, for those alone who ask a server
-
         method = "GET" if body is None else "POST"
-        # plain bytes of more than a megabyte would raise a warning
-        sent = None if body is None else io.BytesIO(_bytes(body))
+        sent = None if body is None else _bytes(body)
         # a whole address is one of this server
         address = path if "://" in path else self.base_url + path
-        # No cause is chained, since its frames hold the request with the key.
+        way = await self._way(keep and self._numbers)
+        before = way.answers
+        again = False
         try:
-            async with (
-                asyncio.timeout(timeout_s),
-                self._shared() as session,
-                session.request(method, address, data=sent, allow_redirects=False) as response,
-            ):
-                self.answered += 1
-                return await _whole(response, most_bytes)
+            async with asyncio.timeout(timeout_s):
+                content, kind, again = await way.ask(method, address, sent, most_bytes)
+            return content, kind
         except TimeoutError:
             raise Fault("transport", f"no whole reply within {timeout_s:g} s") from None
-        except aiohttp.ClientResponseError as error:
-            # what follows a colon is a piece of the answer, cut anywhere
-            raise Fault("transport", error.message.partition(":")[0]) from None
-        # ValueError: a name that no host can have
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            # of a connection, what failed below: the library's own text shows objects of its own
-            cause = getattr(error, "os_error", getattr(error, "certificate_error", error))
-            raise Fault("transport", f"{type(cause).__name__}: {cause}") from None
-
-    @asynccontextmanager
-    async def _shared(self) -> AsyncIterator[Any]:
-        """The session of all requests under way; the last of them closes it."""
-        import aiohttp
-
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(force_close=True, limit=0, ssl=self._trust),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers=self._headers,
-                timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_S),
-            )
-        session = self._session
-        self._under_way += 1
-        try:
-            yield session
         finally:
+            self.answered += way.answers - before
+            self._numbers = self._numbers and way.is_numbered
+            await self._leave(way, again)
+
+    async def _way(self, keep: bool) -> Way:
+        """A kept connection over which nothing came since, a new one that may be kept, or what
+        gives each request a connection of its own."""
+        # a fifth of a second, for those alone who ask a server
+        from gem_ma.engines.endpoint.way import Way
+
+        if not keep:
+            # what opens connections is shared by the requests under way
+            if self._single is None:
+                self._single = Way(self._headers, self._trust, keep=False)
+            self._under_way += 1
+            return self._single
+        while self._idle:
+            way = self._idle.popleft()
+            if way.is_quiet():
+                return way
+            await way.close()
+        if self._ending is None:
+            self._ending = self._closing()
+            await anext(self._ending)
+        return Way(self._headers, self._trust, keep=True)
+
+    async def _leave(self, way: Way, again: bool) -> None:
+        """A request is over; `again`: its connection may carry another one."""
+        if way is self._single:
             self._under_way -= 1
-            if not self._under_way:
-                self._session = None
-                await session.close()
+            if self._under_way:
+                return
+            self._single = None
+        if again and self._numbers:
+            self._idle.append(way)
+        else:
+            await way.close()
 
-
-async def _whole(response: Any, most_bytes: int) -> tuple[bytes, str]:
-    """(body, content type) of a success, decoded. Raises Fault, and what aiohttp raises for a body
-    that broke off."""
-    import aiohttp
-
-    status = response.status
-    headers = response.headers
-    if status == PARTIAL:
-        raise Fault("bad_reply", "a part of a reply, which was not asked for", status=PARTIAL)
-    succeeded = 200 <= status < 300
-    most = most_bytes if succeeded else ERROR_BYTES
-    if "content-encoding" in headers:
-        # A few kilobytes on the wire may stand for gigabytes: aiohttp decodes a piece at a time,
-        # and no more is asked for than is wanted.
-        most = min(most, PACKED_BYTES)
-    body = bytearray()
-    try:
-        async for part in response.content.iter_any():
-            body += part
-            if len(body) > most:
-                break
-    except aiohttp.ClientPayloadError:
-        # an error's body may be cut and broken: its beginning says enough
-        if succeeded:
-            raise
-    if not succeeded:
-        raise of_status(status, headers, body[:most].decode("utf-8", "replace"))
-    if len(body) > most:
-        raise Fault("bad_reply", f"the body is longer than {most} bytes", status=status)
-    return bytes(body), headers.get("content-type", "")
+    async def _closing(self) -> AsyncIterator[None]:
+        """A generator that a loop which ends closes, with what it left open."""
+        try:
+            yield
+        finally:
+            self._ending = None
+            while self._idle:
+                await self._idle.popleft().close()
 
 
 def _bytes(body: dict[str, Any]) -> bytes:
-    text = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.encode("utf-8", "replace")
+    return _WRITER.encode(body).encode("utf-8", "replace")
 
 
 def _trust() -> ssl.SSLContext:
@@ -241,7 +230,7 @@ async def client_of(base_url: str, key: Secret, concurrency: int) -> Client:
     connections and its limit."""
     loop = asyncio.get_running_loop()
     clients = _OPEN.setdefault(loop, {})
-    place = (base_url, hashlib.sha256(key.value.encode()).hexdigest())
+    place = (base_url, key.digest)
     client = clients.get(place)
     if client is None:
         client = clients[place] = Client(base_url, key, concurrency)

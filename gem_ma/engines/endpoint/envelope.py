@@ -19,6 +19,7 @@ MOST_COUNT = 2**53
 MOST_ID = 2**31
 SLACK = 1e-3  # nats above 0 that rounding may add to a log-probability
 THOUGHTS = ("thinking", "reasoning", "reasoning_text")  # kinds of parts
+_NUMBERS = frozenset({int, float})  # true is an int to isinstance
 # a usage of 1e999 carries no answer, and is read as none
 _DECODER = strict_decoder(finite=False)
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -132,8 +133,11 @@ def refuse_error(choice: dict[str, Any]) -> None:
 
 def ids_in(value: Any) -> tuple[int, ...]:
     """Token ids; () where any of them is none."""
-    fits = isinstance(value, list) and all(
-        type(token) is int and 0 <= token < MOST_ID for token in value
+    fits = (
+        isinstance(value, list)
+        and set(map(type, value)) == {int}  # true is an int to isinstance
+        and min(value) >= 0
+        and max(value) < MOST_ID
     )
     return tuple(value) if fits else ()
 
@@ -141,9 +145,14 @@ def ids_in(value: Any) -> tuple[int, ...]:
 def logprobs_in(value: Any) -> tuple[float, ...]:
     """Log-probabilities; () where any of them is none: a larger one than 0, or none that is
     finite."""
-    # not isinstance: true is an int; NaN and infinity fail the comparison
-    fits = isinstance(value, list) and all(
-        type(number) in (int, float) and -MOST_COUNT < number <= SLACK for number in value
+    fits = (
+        isinstance(value, list)
+        and value
+        and _NUMBERS.issuperset(map(type, value))
+        and min(value) > -MOST_COUNT
+        and max(value) <= SLACK
+        # NaN hides from both, and a sum with it is NaN
+        and not math.isnan(sum(value))
     )
     return tuple(map(float, value)) if fits else ()
 

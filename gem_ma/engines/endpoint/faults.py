@@ -72,7 +72,8 @@ _SAYS = {  # kind -> whether a text says it; the first that does
 
 class Fault(Exception):
     """One attempt failed. `detail` is the beginning of the server's sentence. It may hold a key,
-    which `without` takes out."""
+    which `without` takes out. `stray`: over a kept connection nothing came that answers the
+    request."""
 
     def __init__(
         self,
@@ -81,8 +82,10 @@ class Fault(Exception):
         *,
         status: int | None = None,
         retry_after: float | None = None,
+        stray: bool = False,
     ) -> None:
         self.kind = kind
+        self.stray = stray
         self.status = status
         self.retry_after = retry_after
         # kept long until the key is out of it: cut first, half of one would stay
@@ -96,7 +99,11 @@ class Fault(Exception):
         """The same fault, its sentence hidden before it is cut: half a key would be a secret
         still."""
         return Fault(
-            self.kind, hide(self.sentence), status=self.status, retry_after=self.retry_after
+            self.kind,
+            hide(self.sentence),
+            status=self.status,
+            retry_after=self.retry_after,
+            stray=self.stray,
         )
 
     def attempt(self, wait_s: float = 0.0) -> Attempt:

@@ -12,6 +12,7 @@ Keys of `LEAST` characters or more only: a shorter one may be a word of the answ
 from __future__ import annotations
 
 import base64
+import hashlib
 import re
 from typing import Any
 
@@ -23,10 +24,11 @@ _ESCAPE = re.compile(r"[\\%]")
 class Secret:
     """A key that shows itself to nobody but `value`."""
 
-    __slots__ = ("_codes", "_pattern", "value")
+    __slots__ = ("_codes", "_pattern", "digest", "value")
 
     def __init__(self, value: str) -> None:
         self.value = value
+        self.digest = hashlib.sha256(value.encode()).hexdigest()
         hidden = len(value) >= LEAST
         pattern = "".join(map(_written, value))
         self._pattern = re.compile(pattern, re.IGNORECASE) if hidden else None

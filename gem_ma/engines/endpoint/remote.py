@@ -187,6 +187,8 @@ class Remote:
             # before anything is cut from it, which would leave half a key
             return read(self._key.hide_in(decoding(content, kind)))
 
+        # one that samples nothing may change the server, and two of its answers may be alike
+        keep = path is None
         while True:
             tries.count += 1
             async with client.limiter:
@@ -194,14 +196,18 @@ class Remote:
                 sent = body()
                 # the clock starts inside: waiting for a place is nobody's fault
                 left_s = min(patience.timeout_s, patience.wall_s - tries.spent_s)
-                got = await self._once(client, path or self.service.path, sent, left_s, reading)
+                way = path or self.service.path
+                got = await self._once(client, way, sent, left_s, reading, keep)
                 tries.spent_s += time.monotonic() - began
             self.met = self.met or client.answered > 0
             client.limiter.heard(isinstance(got, Fault) and got.kind == "rate_limited")
             if isinstance(got, Reply) and tries.looks_empty(got):
                 got = Fault("empty", "neither text nor a call", status=200)
             if isinstance(got, Reply):
-                return replace(got, attempts=tuple(tries.failed)), tries.wasted
+                # the same object where nothing failed: a copy costs
+                return (
+                    replace(got, attempts=tuple(tries.failed)) if tries.failed else got
+                ), tries.wasted
             if got.kind in ENDS:  # an answer of a kind: the play goes on with it
                 self._tell_once(got)
                 failed = (*tries.failed, got.attempt())
@@ -209,6 +215,16 @@ class Remote:
             if sent is not None and adapt(got, sent):
                 # What was sent was wrong, not the server: this try does not count.
                 tries.failed.append(Attempt("adapted", got.status, 0.0, got.detail))
+                tries.count -= 1
+                continue
+            if got.stray and keep:
+                # Servers close connections that lie idle, and the request met that; or what came
+                # may answer another one. It may have been taken all the same, and is sent once
+                # more: a completion changes nothing at a server, what it may cost twice is
+                # tokens, and the record says so. Once, and over a connection of its own: what
+                # comes there is its answer.
+                keep = False
+                tries.failed.append(got.attempt())
                 tries.count -= 1
                 continue
             if got.kind not in RETRIED:
@@ -252,6 +268,7 @@ class Remote:
         sent: Body | None,
         timeout_s: float,
         read: Callable[[bytes, str], Reply],
+        keep: bool,
     ) -> Reply | Fault:
         """One attempt, without the key in what the server says.
 
@@ -260,7 +277,9 @@ class Remote:
         """
         most = self.endpoint.most_bytes
         try:
-            content, kind = await client.post(path, sent, timeout_s=timeout_s, most_bytes=most)
+            content, kind = await client.post(
+                path, sent, timeout_s=timeout_s, most_bytes=most, keep=keep
+            )
             # hiding and parsing of megabytes would hold up all plays
             if len(content) > LONG:
                 return await asyncio.to_thread(read, content, kind)

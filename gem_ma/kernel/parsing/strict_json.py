@@ -16,6 +16,7 @@ MAX_TEXT = 256 * 1024
 MAX_CALLS = 64
 MAX_DEPTH = 32
 MAX_DIGITS = 64
+_NESTS = frozenset({dict, list})
 TOO_DEEP = f"bad_json: nested deeper than {MAX_DEPTH}"
 
 
@@ -23,17 +24,18 @@ def depth_exceeds(value: Any, limit: int = MAX_DEPTH) -> bool:
     """Whether arrays and objects are nested deeper than `limit`; walks by level, so depth costs
     no stack."""
     # no recursion: a hostile text may nest as deep as its length
-    level = [value]
+    level = [value] if type(value) in _NESTS else []
     for _ in range(limit):
-        level = [
-            inner
-            for node in level
-            if isinstance(node, (dict, list))
-            for inner in (node.values() if isinstance(node, dict) else node)
-        ]
+        below: list[Any] = []
+        for node in level:
+            inner = node.values() if type(node) is dict else node
+            # most hold none, such as hundreds of token ids, and that is seen without a loop
+            if not _NESTS.isdisjoint(map(type, inner)):
+                below += [one for one in inner if type(one) in _NESTS]
+        level = below
         if not level:
             return False
-    return any(isinstance(node, (dict, list)) for node in level)
+    return bool(level)
 
 
 def clean_json(value: Any) -> Any:
