@@ -38,6 +38,20 @@ class Tries:
     spent_s: float = 0.0
     failed: list[Attempt] = field(default_factory=list)
     wasted: Usage = Usage(0, 0)  # of attempts without a usable reply
+    keep: bool = False  # it may go over a connection that is kept
+
+    def strays(self, fault: Fault) -> bool:
+        """Whether a kept connection gave no answer to this request. Then it is sent once more,
+        over a connection of its own: what comes there is its answer."""
+        if not (fault.stray and self.keep):
+            return False
+        # Servers close connections that lie idle, and the request met that. It may have been
+        # taken all the same: a completion changes nothing at a server, what it may cost twice is
+        # tokens, and the record says so.
+        self.keep = False
+        self.failed.append(fault.attempt())
+        self.count -= 1
+        return True
 
     def looks_empty(self, reply: Reply) -> bool:
         """Whether an empty reply is a fault of the server: the last one allowed is the answer."""
@@ -181,14 +195,13 @@ class Remote:
         patience = self.endpoint
         most = patience.attempts if attempts is None else min(patience.attempts, attempts)
         client = await self.client()
-        tries = Tries(most, client.answered)
+        # what samples nothing may change the server, and is never sent twice for a connection
+        tries = Tries(most, client.answered, keep=path is None)
 
         def reading(content: bytes, kind: str) -> Reply:
             # before anything is cut from it, which would leave half a key
             return read(self._key.hide_in(decoding(content, kind)))
 
-        # one that samples nothing may change the server, and two of its answers may be alike
-        keep = path is None
         while True:
             tries.count += 1
             async with client.limiter:
@@ -197,7 +210,7 @@ class Remote:
                 # the clock starts inside: waiting for a place is nobody's fault
                 left_s = min(patience.timeout_s, patience.wall_s - tries.spent_s)
                 way = path or self.service.path
-                got = await self._once(client, way, sent, left_s, reading, keep)
+                got = await self._once(client, way, sent, left_s, reading, tries.keep)
                 tries.spent_s += time.monotonic() - began
             self.met = self.met or client.answered > 0
             client.limiter.heard(isinstance(got, Fault) and got.kind == "rate_limited")
@@ -205,9 +218,8 @@ class Remote:
                 got = Fault("empty", "neither text nor a call", status=200)
             if isinstance(got, Reply):
                 # the same object where nothing failed: a copy costs
-                return (
-                    replace(got, attempts=tuple(tries.failed)) if tries.failed else got
-                ), tries.wasted
+                failed = tuple(tries.failed)
+                return (replace(got, attempts=failed) if failed else got), tries.wasted
             if got.kind in ENDS:  # an answer of a kind: the play goes on with it
                 self._tell_once(got)
                 failed = (*tries.failed, got.attempt())
@@ -217,15 +229,7 @@ class Remote:
                 tries.failed.append(Attempt("adapted", got.status, 0.0, got.detail))
                 tries.count -= 1
                 continue
-            if got.stray and keep:
-                # Servers close connections that lie idle, and the request met that; or what came
-                # may answer another one. It may have been taken all the same, and is sent once
-                # more: a completion changes nothing at a server, what it may cost twice is
-                # tokens, and the record says so. Once, and over a connection of its own: what
-                # comes there is its answer.
-                keep = False
-                tries.failed.append(got.attempt())
-                tries.count -= 1
+            if tries.strays(got):
                 continue
             if got.kind not in RETRIED:
                 raise self.refused(got)
