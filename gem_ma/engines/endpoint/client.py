@@ -21,15 +21,13 @@ import os
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from gem_ma.engines.endpoint.endpoint import is_openai
 from gem_ma.engines.endpoint.faults import Fault
 from gem_ma.engines.endpoint.hiding import Secret
-
-if TYPE_CHECKING:
-    from gem_ma.engines.endpoint.way import Way
+from gem_ma.engines.endpoint.way import Way
 
 OPENAI_HEADERS = {"openai-organization": "OPENAI_ORG_ID", "openai-project": "OPENAI_PROJECT_ID"}
 _WRITER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -139,9 +137,6 @@ class Client:
     async def _way(self, keep: bool) -> Way:
         """A kept connection over which nothing came since, a new one that may be kept, or what
         gives each request a connection of its own."""
-        # a fifth of a second, for those alone who ask a server
-        from gem_ma.engines.endpoint.way import Way
-
         if not keep:
             # what opens connections is shared by the requests under way
             if self._single is None:

@@ -14,10 +14,8 @@ import select
 import ssl
 import uuid
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
-
-import aiohttp
 
 from gem_ma.engines.endpoint.faults import Fault, of_status
 
@@ -35,16 +33,21 @@ _RUN = uuid.uuid4().hex[:20]
 _NUMBERS = itertools.count()
 
 
-class _Request(aiohttp.ClientRequest):
-    """Tells its way which connection it goes over."""
+@cache
+def _http() -> tuple[Any, Any]:
+    """(aiohttp, a class of its requests that tell their way which connection they go over)."""
+    import aiohttp  # a fifth of a second, for those alone who ask a server
 
-    def __init__(self, way: Way, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self._way = way
+    class Request(aiohttp.ClientRequest):
+        def __init__(self, way: Way, *args: Any, **more: Any) -> None:
+            super().__init__(*args, **more)
+            self._way = way
 
-    async def send(self, conn: Any) -> aiohttp.ClientResponse:
-        self._way._goes_over(conn.protocol)
-        return await super().send(conn)
+        async def send(self, conn: Any) -> Any:
+            self._way._goes_over(conn.protocol)
+            return await super().send(conn)
+
+    return aiohttp, Request
 
 
 class Way:
@@ -57,13 +60,13 @@ class Way:
         kept: dict[str, Any] = {"limit": 1, "keepalive_timeout": KEPT_S}
         one: dict[str, Any] = {"limit": 0, "force_close": True}
         self._keep = keep
+        aiohttp, request = _http()
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=trust, **(kept if keep else one)),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=headers,
             timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_S),
-            # any callable that makes one
-            request_class=partial(_Request, self),  # type: ignore[arg-type]
+            request_class=partial(request, self),
         )
         self.answers = 0  # responses of any status
         self.is_numbered = True  # no answer came yet without the number of its request
@@ -106,6 +109,7 @@ class Way:
     ) -> tuple[bytes, str, bool]:
         """(body, content type, whether the connection may carry another request). Raises
         Fault."""
+        aiohttp = _http()[0]
         self._reused = False
         data = sent if sent is None or len(sent) <= PLAIN else io.BytesIO(sent)
         number = f"{_RUN}{next(_NUMBERS):012x}" if self._keep else ""
@@ -150,7 +154,7 @@ class Way:
         await self._session.close()
 
 
-async def _whole(response: aiohttp.ClientResponse, most_bytes: int) -> bytes:
+async def _whole(response: Any, most_bytes: int) -> bytes:
     """The body of a success, decoded. Raises Fault, and what aiohttp raises for a body that broke
     off."""
     status = response.status
@@ -169,7 +173,7 @@ async def _whole(response: aiohttp.ClientResponse, most_bytes: int) -> bytes:
             body += part
             if len(body) > most:
                 break
-    except aiohttp.ClientPayloadError:
+    except _http()[0].ClientPayloadError:
         # an error's body may be cut and broken: its beginning says enough
         if succeeded:
             raise
