@@ -12,7 +12,6 @@ MCP_BROWSER := .venv-browser/node_modules/.package-lock.json
 MCP_BROWSER_VERSION := 0.0.83
 SHARDED := tests/training/test_processes.py tests/training/test_sharded.py
 VLLM := tests/vllm
-BENCHMARKS := kernel speed scheduling faults retail reuse learner memory sandbox driver coverage
 # how an environment begins: `$(call begin,FOLDER)`. What pip wrote in part, when it was interrupted, has no INSTALLER; it is
 # forgotten, else pip takes it for installed
 begin = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gem_ma needs Python 3.11 or newer: make PYTHON=python3.11"; exit 1; }; \
@@ -126,8 +125,8 @@ docs: .venv/dev.done  ## the site of docs/, into site/; its made pages and pictu
 	! command -v chromium >/dev/null || $(BIN)/python .ci/pictures.py
 	$(SITE)
 
-benchmark: .venv/dev.done  ## the tables of docs/benchmarks.md; minutes
-	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
+benchmark: .venv/dev.done  ## the tables of docs/benchmarks.md that run here, and runs/benchmarks.json with machine, commit and ratios; many minutes
+	$(BIN)/python benchmarks/tables.py
 
 test-trl: .venv-trl/done  ## TRL trains on plays of this library, in an environment of its own; minutes
 	.venv-trl/bin/python -m pytest -q -m trl tests/trl

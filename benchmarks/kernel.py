@@ -154,6 +154,34 @@ def openspiel(name: str) -> Pass:
     return play
 
 
+def textarena(name: str, **options: object) -> Pass:
+    """A game of TextArena without its wrappers, which would write the whole history at each look:
+    an agent gets the messages that are new to it, as our turns hold them."""
+    import textarena
+
+    env = textarena.make(name, **options)
+    while hasattr(env, "env"):
+        env = env.env
+
+    def moves() -> list[str]:
+        state = env.state.game_state
+        if "board" not in state:
+            return list(state["current_legal_action_tree"])
+        marks = [mark for row in state["board"] for mark in row]
+        return [str(square) for square, mark in enumerate(marks) if not mark]
+
+    def play(seed: int) -> int:
+        env.reset(num_players=2, seed=seed)
+        chooser, turns, done = random.Random(seed), 0, False
+        while not done:
+            env.get_observation()
+            done = env.step(f"[{chooser.choice(moves())}]")[0]
+            turns += 1
+        return turns
+
+    return play
+
+
 def rows(rounds: int) -> dict[str, Pass]:
     dilemma, kuhn = make("dilemma", rounds=rounds), make("kuhn_poker")
     found = {
@@ -182,6 +210,9 @@ def rows(rounds: int) -> dict[str, Pass]:
         "tic_tac_toe, AEC environment": lambda: view("tic_tac_toe"),
         "PettingZoo tic-tac-toe, env()": lambda: pettingzoo("tictactoe_v3", "env"),
         "PettingZoo tic-tac-toe, raw_env()": lambda: pettingzoo("tictactoe_v3", "raw_env"),
+        "tic_tac_toe, kernel": lambda: kernel(make("tic_tac_toe")),
+        "TextArena TicTacToe-v0": lambda: textarena("TicTacToe-v0"),
+        "TextArena KuhnPoker-v0 of one hand": lambda: textarena("KuhnPoker-v0", max_rounds=1),
         "OpenSpiel kuhn_poker, with text and legal names": lambda: openspiel("kuhn_poker"),
     }
     for name, build in optional.items():
@@ -274,9 +305,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=0.4, help="per row")
+    parser.add_argument("--only", nargs="+", default=[""], help="rows with one of these texts")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    found = rows(given.rounds)
+    every = rows(given.rounds)
+    found = {name: every[name] for name in every if any(text in name for text in given.only)}
     passes = 9
     times: dict[str, list[float]] = {name: [] for name in found}
     for _ in range(passes):

@@ -8,6 +8,7 @@ exploitability. Its options are in `kuhn_prices.py`.
 from __future__ import annotations
 
 import random
+from functools import cache
 from typing import Any
 
 from gem_ma import Ask, Reward, Scenario, Tell
@@ -15,6 +16,14 @@ from gem_ma.kernel.scenario import Play
 
 CARDS = "JQK"
 ENDINGS = {"cc", "bc", "bf", "cbc", "cbf"}  # check or call, bet, fold
+
+
+@cache
+def asked(history: str) -> tuple[str, tuple[str, str]]:
+    """(question, legal moves) after these moves, of which there are nine."""
+    legal = ("fold", "call") if history.endswith("b") else ("check", "bet")
+    moves = " ".join(history) or "none"
+    return f"Moves so far: {moves}. Choose {legal[0]} or {legal[1]}.", legal
 
 
 class Kuhn(Scenario):
@@ -39,9 +48,7 @@ class Kuhn(Scenario):
         yield Tell({agent: f"Kuhn poker. Your card is {cards[agent]}." for agent in self.agents})
         while history not in ENDINGS:
             agent = self.agents[len(history) % 2]
-            legal = ("fold", "call") if history.endswith("b") else ("check", "bet")
-            moves = " ".join(history) or "none"
-            question = f"Moves so far: {moves}. Choose {legal[0]} or {legal[1]}."
+            question, legal = asked(history)
             actions = yield Ask({agent: question}, legal=legal)
             move = actions[agent].parsed or legal[0]  # an unreadable answer folds or checks
             # one chip stands from the ante

@@ -14,6 +14,9 @@ from gem_ma import Ask, Episode, Reward, Scenario, Tell
 from gem_ma.kernel.scenario import Play
 
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
+BRIEFINGS = {
+    agent: f"Tic-tac-toe. You are {agent}. Squares are 1 to 9, row by row." for agent in "xo"
+}
 EMPTY = "." * 9  # a board is nine marks, row by row: "x", "o" or "."
 
 
@@ -35,18 +38,13 @@ class TicTacToe(Scenario):
     }
 
     def play(self, rng: random.Random, task: Any) -> Play:
-        yield Tell(
-            {
-                agent: f"Tic-tac-toe. You are {agent}. Squares are 1 to 9, row by row."
-                for agent in self.agents
-            }
-        )
+        yield Tell(BRIEFINGS)
         board = EMPTY
         for turn in range(9):
             mover = self.agents[turn % 2]
             other = self.agents[1 - turn % 2]
-            legal = tuple(str(square + 1) for square in free(board))
-            actions = yield Ask({mover: f"Board: {board_text(board)} Your move."}, legal=legal)
+            question, legal = asked(board)
+            actions = yield Ask({mover: question}, legal=legal)
             move = actions[mover].parsed
             # the offender pays; who waited for it gets what zero-sum leaves, as for any win
             if move is None:
@@ -61,6 +59,14 @@ class TicTacToe(Scenario):
         # a draw pays nobody, so it is the play without an entry
         whys = {entry.why for entry in episode.ledger}
         return {"draw": float(not whys), "foul": float("foul" in whys)}
+
+
+# all 5,478 positions stay: the same tuple of moves each time is checked once
+@cache
+def asked(board: str) -> tuple[str, tuple[str, ...]]:
+    """(question, legal moves) of who moves here."""
+    legal = tuple(str(square + 1) for square in free(board))
+    return f"Board: {board_text(board)} Your move.", legal
 
 
 def board_text(board: str) -> str:
@@ -84,6 +90,7 @@ def placed(board: str, square: int, mark: str) -> str:
     return board[:square] + mark + board[square + 1 :]
 
 
+@cache
 def winner(board: str) -> str:
     """ "x", "o", or "" where nobody has three in a row."""
     return next((board[a] for a, b, c in LINES if board[a] == board[b] == board[c] != "."), "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -96,11 +97,13 @@ _fold_choice = lru_cache(maxsize=4096)(fold)
 def _folded(legal: tuple[str, ...]) -> dict[str, str | None]:
     """Folded form -> legal string; None where two legal strings share the form, because then it
     names neither."""
-    folded: dict[str, str | None] = {}
     # a choice that stands twice is still one
-    for choice in dict.fromkeys(legal):
-        key = _fold_choice(choice)
-        folded[key] = None if key in folded else choice
+    choices = dict.fromkeys(legal)
+    folded: dict[str, str | None] = dict(zip(map(_fold_choice, choices), choices, strict=True))
+    if len(folded) < len(choices):
+        for key, several in Counter(map(_fold_choice, choices)).items():
+            if several > 1:
+                folded[key] = None
     return folded
 
 
