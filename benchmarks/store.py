@@ -1,24 +1,38 @@
-"""What it costs to keep episodes: appending lines of about 13 KB, against rewriting one JSON file
-at each save.
+"""What it costs to keep episodes: the codec beside msgspec alone, and appending lines of about
+13 KB, against rewriting one JSON file at each save.
 
     python benchmarks/store.py [EPISODES]
 
-Prints CPU milliseconds per episode for the first and the last tenth (they should not differ),
-and ratios.
+A row of the codec is the median of nine rounds in which all take turns: microseconds of CPU a turn,
+of msgspec that encodes and decodes the same line with our structs and no further check (ids and
+log-probabilities stay bytes), and of the same where `struct` makes numbers of the bytes. Then CPU
+milliseconds per episode for the first and the last tenth (they should not differ), and ratios.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import random
+import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import msgspec
+
+from gem_ma.driver.rollout import Plan, play
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
-from gem_ma.kernel.types import Action, Message, Reply, Tool, ToolCall, Turn
+from gem_ma.kernel.types import Action, Message, Reply, Tool, ToolCall, Turn, Usage
+from gem_ma.record import structs
 from gem_ma.record.codec import digest, dump_episode, load_episode, to_json
+from gem_ma.record.structs import Line
+from gem_ma.registry import make
 from gem_ma.runs.store import RunFolder, read_episodes
 
 TOOLS = tuple(
@@ -66,18 +80,100 @@ def episode(number: int) -> Episode:
     )
 
 
+def chat(turns: int) -> Episode:
+    """Turns of 256 sampled tokens of a vocabulary of 150,000; the first prompt has 300 ids, and a
+    later one goes on by 60."""
+    chance = random.Random(0)
+    text = "I looked it up and found that the order is on its way. " * 18
+    prompt = tuple(chance.choices(range(150_000), k=300))
+    made = []
+    for number in range(turns):
+        ids = tuple(chance.choices(range(150_000), k=256))
+        logprobs = tuple(-3 * chance.random() for _ in ids)
+        usage = Usage(len(prompt), len(ids))
+        reply = Reply(text, (), prompt, ids, logprobs, policy="main", usage=usage)
+        asked = (Message("Where is my order? " * 10, "user"),)
+        made.append(Turn(number, "assistant", asked, None, (), Action(text), (reply,)))
+        prompt = (*prompt, *ids, *chance.choices(range(150_000), k=60))
+    return replace(episode(0), turns=tuple(made))
+
+
+def dilemma() -> Episode:
+    """50 rounds of two bots."""
+    scenario = make("dilemma", rounds=50)
+    cast = {agent: Seat(behaviour="random_legal") for agent in scenario.agents}
+    return asyncio.run(play(Plan(scenario, cast, seed=0)))
+
+
+def codec(one: Episode) -> dict[str, float]:
+    """CPU microseconds a turn of each way to write and read this episode."""
+    line = dump_episode(one).encode()
+    encode = msgspec.json.Encoder().encode
+    decode = msgspec.json.Decoder(Line).decode
+    record = decode(line)
+    found = [
+        (numbers, structs.layout(len(numbers.base64) // size, letter))
+        for turn in record.turns
+        for reply in turn.replies
+        for numbers in (reply.prompt_ids, reply.token_ids, reply.logprobs)
+        if isinstance(numbers, structs.Packed)
+        for letter, size in (structs.WIDTHS[numbers.of],)
+    ]
+    values = [layout.unpack(numbers.base64) for numbers, layout in found]
+
+    def pack() -> None:
+        for (numbers, layout), value in zip(found, values, strict=True):
+            numbers.base64 = layout.pack(*value)
+
+    def unpack() -> list[tuple[float, ...]]:
+        return [layout.unpack(numbers.base64) for numbers, layout in found]
+
+    ways: dict[str, Callable[[], Any]] = {
+        "write": lambda: dump_episode(one),
+        "encode": lambda: encode(record),
+        "pack": pack,
+        "read": lambda: load_episode(line),
+        "decode": lambda: decode(line),
+        "unpack": unpack,
+    }
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    repeats = max(1, 100 // len(one.turns))
+    for _ in range(9):
+        for name, way in ways.items():
+            start = time.process_time()
+            for _ in range(repeats):
+                way()
+            times[name].append(time.process_time() - start)
+    scale = 1e6 / repeats / len(one.turns)
+    return {name: statistics.median(spent) * scale for name, spent in times.items()}
+
+
+def print_codec(name: str, one: Episode) -> None:
+    took = codec(one)
+    for ours, theirs, numbers in (("write", "encode", "pack"), ("read", "decode", "unpack")):
+        alone = took[theirs]
+        print(
+            f"{name}, {ours}: {took[ours]:.1f} us a turn; msgspec {alone:.1f}, ratio"
+            f" {took[ours] / alone:.1f}; with numbers {alone + took[numbers]:.1f}, ratio"
+            f" {took[ours] / (alone + took[numbers]):.1f}"
+        )
+    sizes = [len(dump_episode(one, schema)) for schema in (1, 2)]
+    tokens = sum(len(reply.token_ids) for turn in one.turns for reply in turn.replies)
+    per, of = (tokens, "sampled token") if tokens else (len(one.turns), "turn")
+    old, new = (size / per for size in sizes)
+    print(f"{name}: {new:.1f} bytes a {of}, {old:.1f} in schema 1")
+
+
 def main(count: int) -> None:
+    print_codec("chat turn of 256 tokens", chat(1))
+    print_codec("chat of 10 such turns", chat(10))
+    print_codec("dilemma", dilemma())
     line, one = dump_episode(episode(0)), episode(0)
     print(f"line {len(line) / 1000:.1f} KB; {count} episodes, one append each")
-    for name, work in (
-        ("dump", lambda: dump_episode(one)),
-        ("load", lambda: load_episode(line)),
-        ("digest", lambda: digest(one)),
-    ):
-        start = time.process_time()
-        for _ in range(100):
-            work()
-        print(f"{name:8} {(time.process_time() - start) * 10:8.3f} ms CPU an episode")
+    start = time.process_time()
+    for _ in range(100):
+        digest(one)
+    print(f"digest   {(time.process_time() - start) * 10:8.3f} ms CPU an episode")
     with tempfile.TemporaryDirectory() as root:
         spent, wall = [], time.perf_counter()
         with RunFolder.open(

@@ -37,7 +37,7 @@ from gem_ma.kernel.types import (
     Turn,
     Usage,
 )
-from gem_ma.record.choices import Choices, full
+from gem_ma.record.choices import LEAST, Choices, full
 from gem_ma.record.shapes import LARGEST
 from gem_ma.record.token_chains import Chains
 
@@ -309,16 +309,17 @@ def write(episode: Episode, sure: bool = False) -> bytes | None:
         choices = Choices()
         for number, (turn, made) in enumerate(zip(episode.turns, record.turns, strict=True)):
             if not sure:
-                _check_calls(turn.observed)
-                _check_calls((turn.action, *turn.replies))
-            if turn.tools:
+                for act in (*turn.observed, turn.action, *turn.replies):
+                    if act.tool_calls:
+                        _check_calls((act,))
+            if turn.tools != ():
                 made.tools = tools.numbers(turn.tools)
             if turn.legal is not None:
                 made.legal = tools.legal(turn.legal)
-                change = choices.change(number, turn.agent, turn.legal)
-                if change is not None:
-                    made.legal = ()
-                    made.legal_of = change
+                if len(turn.legal) >= LEAST:
+                    made.legal_of = choices.change(number, turn.agent, turn.legal)
+                    if made.legal_of is not None:
+                        made.legal = ()
             for reply, kept in zip(turn.replies, made.replies, strict=True):
                 if not sure:
                     _check_finite(reply.logprobs)
@@ -378,7 +379,7 @@ def _pack(reply: Reply, kept: ReplyRecord[Any, Any], agent: str, chains: Chains)
 
 
 def _packed_ids(ids: tuple[int, ...]) -> Ids:
-    if not ids:
+    if len(ids) == 0:
         return ()
     try:
         data = layout(len(ids), "I").pack(*ids)

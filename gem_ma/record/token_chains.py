@@ -26,7 +26,6 @@ class Chains:
     """The ids of each agent's last replies: a prompt and what was sampled after it."""
 
     def __init__(self) -> None:
-        # joined where they are first looked at: the last reply of a play never is
         self._replies: dict[Any, deque[tuple[Ids, Ids]]] = {}
 
     def add(self, agent: str, prompt: Ids, ids: Ids) -> None:
@@ -40,15 +39,19 @@ class Chains:
         the latest; None where no reference is worth it."""
         best = LEAST - 1
         found = None
-        if len(prompt) >= LEAST:
-            # each is tried: a behaviour may talk to its model in several threads
-            for back in range(1, len(self._replies.get(agent, ())) + 1):
-                ids = self._joined(agent, back)
-                if len(ids) > best and (count := common(prompt, ids)) > best:
-                    best = count
-                    found = (back, count)
-                if best == len(prompt):
-                    break
+        # each is tried: a behaviour may talk to its model in several threads
+        for back, (before, ids) in enumerate(self._replies.get(agent, ()), 1):
+            size = len(before) + len(ids)
+            if min(size, len(prompt)) <= best:
+                continue
+            # the common case, a prompt that goes on: nothing is joined
+            if prompt[: len(before)] == before and prompt[len(before) : size] == ids:
+                count = size
+            else:
+                count = common(prompt, self._joined(agent, back))
+            if count > best:
+                best = count
+                found = (back, count)
         return found
 
     def full(self, agent: str, new: Ids, reference: Any, where: str) -> Ids:
