@@ -23,6 +23,8 @@ from gem_ma.driver.many import play_many
 from gem_ma.driver.rollout import Plan
 from gem_ma.kernel.episode import Seat
 
+SPLIT = "test"
+
 
 def timed(function: Callable[[], object], repeat: int = 200) -> float:
     """Median seconds of a call."""
@@ -34,12 +36,11 @@ def timed(function: Callable[[], object], repeat: int = 200) -> float:
     return statistics.median(taken)
 
 
-def main(folder: str) -> None:
-    scenario = Retail(data=folder)
-    split = "test"
+def store_times(scenario: Retail) -> dict[str, float]:
+    """Seconds of what the store does in a talk, by name."""
     task = next(
         task
-        for task in scenario.tasks(split)
+        for task in scenario.tasks(SPLIT)
         if any(call.name.startswith("cancel") for call in task.actions)
     )
     start = time.perf_counter()
@@ -57,7 +58,7 @@ def main(folder: str) -> None:
         store.digest()
 
     gold = gold_state(store.overlay.base, scenario.semantics, task)
-    rows = {
+    return {
         "first digest of a base": first,
         "reset": timed(store.reset),
         "read (get_order_details)": timed(
@@ -80,6 +81,11 @@ def main(folder: str) -> None:
             lambda: canonical(task, store.overlay, gold, Outcome("user", "settled", ("x",)))
         ),
     }
+
+
+def main(folder: str) -> None:
+    scenario = Retail(data=folder)
+    rows = store_times(scenario)
     print(
         f"{scenario.provenance()['name']}\n\n| what | ms | share of 92 ms |\n| --- | ---: | ---: |"
     )
@@ -92,8 +98,8 @@ def main(folder: str) -> None:
     scenario.id = "retail"
     for assistant in ("retail_oracle", "retail_scripted", "retail_nothing"):
         cast = {"assistant": Seat(assistant), "user": Seat("retail_user")}
-        tasks = len(scenario.tasks(split))
-        plans = [Plan(scenario, cast, f"{split}/{index % tasks}", index) for index in range(500)]
+        tasks = len(scenario.tasks(SPLIT))
+        plans = [Plan(scenario, cast, f"{SPLIT}/{index % tasks}", index) for index in range(500)]
         start = time.perf_counter()
         done = asyncio.run(_play(plans))
         taken = time.perf_counter() - start

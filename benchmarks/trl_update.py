@@ -47,7 +47,7 @@ from gem_ma.engines.base import open_engine
 from gem_ma.engines.local.tiny import make_model
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.types import Action, Reply, Turn
-from gem_ma.training.learner.rows import Row, rows
+from gem_ma.training.learner.rows import rows
 from gem_ma.training.learner.torch_learner import TorchLearner
 
 GROUP, LR, WIDE = 8, 1e-4, 151_936
@@ -140,6 +140,20 @@ def ours(folder: str, batches: list[list[Episode]]) -> Iterator[Time]:
         yield since(start)
 
 
+def as_rollout(episodes: list[Episode]) -> dict[str, Any]:
+    """What `rollout_func` gives TRL for these talks: a row of tokens each, and what was paid."""
+    table = credit.turns(episodes, "main")
+    rows_of_talks = rows(table, table.ret, "main").rows
+    cut = [(row, int(row.mask.argmax())) for row in rows_of_talks]
+    return {
+        "prompt_ids": [row.ids[:at].tolist() for row, at in cut],
+        "completion_ids": [row.ids[at:].tolist() for row, at in cut],
+        "logprobs": [row.logprob[at:].tolist() for row, at in cut],
+        "env_mask": [row.mask[at:].astype(int).tolist() for row, at in cut],
+        "paid": [sum(entry.value for entry in episode.ledger) for episode in episodes],
+    }
+
+
 def theirs(folder: str, batches: list[list[Episode]], part: int, scratch: str) -> Iterator[Time]:
     """What each update of GRPOTrainer takes, measured at the ends of its optimiser steps,
     without the time of its `rollout_func`."""
@@ -152,27 +166,11 @@ def theirs(folder: str, batches: list[list[Episode]], part: int, scratch: str) -
     count, waiting, clock = len(batches[0]), iter(batches), {"start": (0.0, 0.0)}
     go: Queue[bool] = Queue()
     done: Queue[Time | Exception] = Queue()
-    current: list[Row] = []
 
     def rollout(prompts: list[Any], trainer: Any) -> dict[str, Any]:
         go.get()
         episodes = next(waiting)
-        table = credit.turns(episodes, "main")
-        current[:] = rows(table, table.ret, "main").rows
-        starts = [int(row.mask.argmax()) for row in current]
-        given = {
-            "prompt_ids": [row.ids[:at].tolist() for row, at in zip(current, starts, strict=True)],
-            "completion_ids": [
-                row.ids[at:].tolist() for row, at in zip(current, starts, strict=True)
-            ],
-            "logprobs": [
-                row.logprob[at:].tolist() for row, at in zip(current, starts, strict=True)
-            ],
-            "env_mask": [
-                row.mask[at:].astype(int).tolist() for row, at in zip(current, starts, strict=True)
-            ],
-            "paid": [sum(entry.value for entry in episode.ledger) for episode in episodes],
-        }
+        given = as_rollout(episodes)
         clock["start"] = now()
         return given
 
