@@ -6,6 +6,7 @@ if __name__ != "gem_ma.scenarios":
 CATALOG = {
     "arithmetic": "gem_ma.scenarios.arithmetic:Arithmetic",
     "code": "gem_ma.scenarios.code.scenario:Code",
+    "commons": "gem_ma.scenarios.parties.commons:Commons",
     "crosswords": "gem_ma.scenarios.games.crosswords:Crosswords",
     "dilemma": "gem_ma.scenarios.dilemma:Dilemma",
     "fifteen_puzzle": "gem_ma.scenarios.games.fifteen_puzzle:FifteenPuzzle",

@@ -1,0 +1,1 @@
+"""Players of the worlds for many agents (`gem_ma.scenarios.parties`)."""

@@ -1,0 +1,66 @@
+"""Players of `commons`: what part of the stock each of them takes, whatever the others do, and one
+that answers what the others did."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+from gem_ma import Action, Asked
+
+_STOCK = re.compile(r"(\d+) tons\. How many")
+_TAKEN = re.compile(r"(\w+) ([\d.e+-]+)[,.] ")
+
+
+class _Fisher:
+    waits = False
+    whole = 1  # it takes its share of one `whole`-th of the stock
+
+    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
+        self.agent = agent
+        self.rng = rng
+
+    async def act(self, asked: Asked) -> Action:
+        legal = asked.legal or ("",)
+        stock = _STOCK.search(asked.transcript[-1].text)
+        if stock is None:  # talk: what it does is what it says
+            return Action(legal[0], (), asked.legal and legal[0])
+        fishers = int(asked.transcript[0].text.split(" ", 1)[0])
+        amount = min(self.takes(int(stock[1]), fishers, asked), len(legal) - 1)
+        return Action(legal[amount], (), legal[amount])
+
+    def takes(self, stock: int, fishers: int, asked: Asked) -> int:
+        """Tons that it asks for."""
+        return stock // (self.whole * fishers)
+
+
+class Half(_Fisher):
+    """Takes its share of half of the stock, which grows again in a month."""
+
+    whole = 2
+
+
+class Share(_Fisher):
+    """Takes its share of all that is there."""
+
+
+class All(_Fisher):
+    """Takes all that may be taken."""
+
+    def takes(self, stock: int, fishers: int, asked: Asked) -> int:
+        return stock
+
+
+class Match(_Fisher):
+    """Takes its share of half of the stock until somebody took more than it did itself; then its
+    share of all."""
+
+    def takes(self, stock: int, fishers: int, asked: Asked) -> int:
+        for message in asked.transcript:
+            if message.text.startswith("Taken: "):
+                taken = dict(_TAKEN.findall(message.text.removeprefix("Taken: ")))
+                own = float(taken.pop(self.agent))
+                if any(float(amount) > own for amount in taken.values()):
+                    return stock // fishers
+        return stock // (2 * fishers)
