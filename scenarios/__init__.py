@@ -27,6 +27,7 @@ CATALOG = {
     "sudoku": "gem_ma.scenarios.games.sudoku:Sudoku",
     "terminal": "gem_ma.scenarios.terminal.scenario:Terminal",
     "tic_tac_toe": "gem_ma.scenarios.tic_tac_toe:TicTacToe",
+    "werewolf": "gem_ma.scenarios.parties.werewolf:Werewolf",
     "word_search": "gem_ma.scenarios.games.word_search:WordSearch",
     "wordle": "gem_ma.scenarios.games.wordle:Wordle",
 }
