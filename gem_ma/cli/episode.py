@@ -3,6 +3,7 @@ every reward where it was paid."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from shutil import get_terminal_size
 
@@ -10,20 +11,28 @@ from gem_ma.cli.episode_lanes import Lanes
 from gem_ma.cli.terminal import columns, emit, emit_json
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.runs.store import read_episodes
+from gem_ma.runs.store import read_episodes, read_rows
+from gem_ma.runs.stored import rows_by
 from gem_ma.scores.groups import labels_of
 from gem_ma.scores.judge import Judge
+from gem_ma.scores.rows import ENDS, Brief, last_attempts
 
 KINDS = ("won", "lost", "failed", "cut")  # instead of an id: the first such episode
 WIDTH = 100  # letters of a line where no terminal says how wide it is
 
 
 def show_episode(
-    path: Path, which: str, judge: Judge, as_json: bool, is_full: bool = False
+    path: Path,
+    which: str,
+    judge: Judge,
+    as_json: bool,
+    is_full: bool = False,
+    *,
+    anew: bool = False,
 ) -> None:
-    """Prints the episode, with `is_full` its long texts too. Raises ConfigError where the run has
-    none like it."""
-    episode, same = find(path, which, judge)
+    """Prints the episode, with `is_full` its long texts too; `anew` as for `find`. Raises
+    ConfigError where the run has none like it."""
+    episode, same = find(path, which, judge, anew=anew)
     if as_json:
         from gem_ma.record.codec import to_json
 
@@ -43,64 +52,56 @@ def show_episode(
     emit("\n".join([columns(rows), "", *Lanes(episode, width, is_full=is_full).lines()]))
 
 
-def find(path: Path, which: str, judge: Judge) -> tuple[Episode, list[str]]:
+def find(path: Path, which: str, judge: Judge, *, anew: bool = False) -> tuple[Episode, list[str]]:
     """The first episode that `which` means, and the names of some others that it means too.
 
     `which` is one of KINDS, a task (`test/153`, or `153`), a task with its repeat
-    (`test/153#1`), or a seed.
+    (`test/153#1`), or a seed. `anew`: the plays are judged now, not as they were when they ended.
     """
     if which in ("won", "lost") and judge.success is None:
         raise ConfigError(
             f"{path}: no play can be called {which}, since its scenario has no notion of success or"
             " is not installed; name a task instead"
         )
-    first: Episode | None = None
-    others: list[str] = []
-    names: list[str] = []
-    # one by one: a record may be larger than the memory
-    for episode in read_episodes(path):
-        if means(which, episode, judge):
-            if first is None:
-                first = episode
-            # a few of each: a run may have thousands
-            elif len(others) < 10:
-                others.append(name_of(episode))
-        elif len(names) < 5:
-            names.append(name_of(episode))
-    if first is None:
+    rows: Sequence[Brief] = (
+        rows_by(path, Judge(judge.success), anew=anew)
+        if which in ("won", "lost")
+        else read_rows(path, Brief)
+    )
+    meant = [row for row in last_attempts(rows) if means(which, row)]
+    if not meant:
+        names = [name_of(row) for row in last_attempts(rows)[:5]]
         hint = f"; it has, among others, {', '.join(names)}" if names else ""
         fault = f"no episode is {which}" if which in KINDS else f"no episode {which!r}"
         raise ConfigError(f"{path}: {fault}{hint}")
-    return first, others
+    (first,) = read_episodes(path, {meant[0].id}, rows if rows[0].size else None)
+    # a few of each: a run may have thousands
+    return first, [name_of(row) for row in meant[1:11]]
 
 
-def means(which: str, episode: Episode, judge: Judge) -> bool:
-    """Whether `which` (see `find`) means this episode."""
+def means(which: str, row: Brief) -> bool:
+    """Whether `which` (see `find`) means this play."""
     if which == "failed":
-        return not episode.end.scored
+        return not row.is_scored
     if which == "cut":
-        return episode.end.bootstraps
+        return ENDS[row.end].bootstraps
     if which in ("won", "lost"):
         # only what was judged is either
-        judged = judge.success(episode) if judge.success and episode.end.scored else None
-        return judged is (which == "won")
+        return row.success is (which == "won")
     task, _, repeat = which.partition("#")
-    if repeat and repeat != str(episode.repeat):
+    if repeat and repeat != str(row.repeat):
         return False
     # tables show `test/153`; people type `153`
-    return task in (
-        episode.id[0],
-        episode.task,
-        episode.task.rpartition("/")[2],
-        str(episode.seed),
-        f"{episode.id[0]}/{episode.seed}",
+    name, seed = row.task, str(row.seed)
+    return task in (name, name.rpartition("/")[2], seed, f"{name}/{seed}") or (
+        "/" in task and name.endswith(f"/{task}")
     )
 
 
-def name_of(episode: Episode) -> str:
+def name_of(play: Episode | Brief) -> str:
     """`task#repeat`, as it can be typed. Where every play has the same task the seed tells them
     apart."""
-    return f"{episode.id[0]}/{episode.seed}" + (f"#{episode.repeat}" if episode.repeat else "")
+    return f"{play.id[0]}/{play.seed}" + (f"#{play.repeat}" if play.repeat else "")
 
 
 def verdict(episode: Episode, judge: Judge) -> list[tuple[str, str]]:

@@ -192,7 +192,7 @@ def show_run(
         judge = open_record(path, progress_line, scenario).judge
         # a line that reads as JSON may still hold nonsense, which breaks whoever computes with it
         with damage(path / "episodes.jsonl"):
-            show_episode(path, which, judge, as_json, is_full)
+            show_episode(path, which, judge, as_json, is_full, anew=scenario is not None)
         return
     # a link could lead anywhere, and is not passed off as the run's page
     report = path / "report.html" if kind(path / "report.html") == "a file" else None

@@ -52,11 +52,11 @@ def compared(
     return {"a": str(first), "b": str(second), "settings": settings, **comparison}
 
 
-def judged_cell(path: Path, judge: Judge) -> Cell:
+def judged_cell(path: Path, judge: Judge, *, anew: bool = False) -> Cell:
     """The scores of a run folder's plays; without a summary but for the names of the measures.
     Raises StoreError for damage."""
     with damage(path / "episodes.jsonl"):
-        rows = rows_by(path, judge)
+        rows = rows_by(path, judge, anew=anew)
         counted = last_attempts(rows)
         values, measures = scores_of(counted)
         copied = copied_worlds(rows, counted, lambda: read_episodes(path))

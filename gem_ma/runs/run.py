@@ -12,9 +12,9 @@ from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.runs.costs import prices_of
 from gem_ma.runs.export.tables import flat_row, turn_rows
-from gem_ma.runs.store import read_episodes, read_manifest, read_summary
+from gem_ma.runs.store import read_episodes, read_manifest, read_summary, standing_summary
 from gem_ma.runs.store.lines import read_resolved
-from gem_ma.runs.stored import Recorded, open_record
+from gem_ma.runs.stored import Recorded, open_record, run_summary
 from gem_ma.scores.columns import costs, usages_of
 from gem_ma.scores.groups import CAUSES, labels_if_any, values_of
 from gem_ma.scores.summary_rows import table
@@ -129,6 +129,10 @@ class Played:
                 yield name if name in CAUSES else f"label {name}", ", ".join(values)
 
 
+def _unsaid(line: str) -> None:
+    """A program reads no stderr; a run that nobody judges has no success."""
+
+
 class Run(dict[str, Any]):
     """What a run came to: the keys of its summary.json, and `run`, its folder.
 
@@ -152,9 +156,15 @@ class Run(dict[str, Any]):
                 "is not a run folder: it has no manifest.json" if path.exists() else "is not there"
             )
             raise StoreError(f"{path}: {fault}; gem_ma.open_run takes a run folder or its name")
-        read_manifest(path)
-        summary = read_summary(path)
-        return cls(path, summary) if summary is not None else cls(path, cls(path, {}).score())
+        is_training = read_manifest(path).get("command") == "train"
+        summary = read_summary(path) if is_training else standing_summary(path)
+        if summary is None:
+            record = open_record(path, _unsaid)
+            # the baselines are other plays, which a score of these cannot give
+            baselines = (read_summary(path) or {}).get("baselines")
+            beside = {"baselines": baselines} if baselines is not None else {}
+            summary = {**run_summary(path, record), **beside}
+        return cls(path, summary)
 
     def episodes(self) -> Iterator[Episode]:
         """Every episode, the last attempt of each, one at a time."""
@@ -204,8 +214,7 @@ class Run(dict[str, Any]):
 
     def _record(self) -> Recorded:
 
-        # a program reads no stderr; a run that nobody judges has no success
-        return open_record(self.path, lambda line: None)
+        return open_record(self.path, _unsaid)
 
     def __repr__(self) -> str:
         facts = [f"{self[key]} {key}" for key in ("episodes", "failed") if self.get(key)]

@@ -16,6 +16,7 @@ from gem_ma.kernel.errors import ConfigError, DataError, StoreError
 from gem_ma.runs.costs import costs_of, other_models
 from gem_ma.runs.open import Opened, world_facts
 from gem_ma.runs.store import (
+    older_summary,
     read_ends,
     read_episodes,
     read_manifest,
@@ -153,10 +154,9 @@ def run_summary(path: Path, record: Recorded, scenario: str | None = None) -> di
     standing = standing_summary(path)
     if standing is not None:
         return standing
-    stored = read_summary(path)
-    # a summary that counts other episodes is of an earlier state of the run
-    if record.worlds is None and stored and stored.get("episodes") == len(read_ends(path)):
-        return stored  # of an older version: what was judged when it was played
+    older = older_summary(path) if record.worlds is None else None
+    if older is not None and older.get("episodes") == len(read_ends(path)):
+        return older  # what was judged when it was played
     return record.summary(anew=False)
 
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ScenarioError
 from gem_ma.kernel.spelling import decimal
-from gem_ma.scores.stats import mean_interval
 
 if TYPE_CHECKING:
     from gem_ma.scores.rows import Row
@@ -126,13 +125,20 @@ def units(plays: Iterable[Episode | Row]) -> list[tuple[Any, ...]]:
     return [id_[:2] if world in single else id_[:1] for world, id_ in listed]
 
 
+def statistics() -> Any:
+    """`gem_ma.scores.stats`: who shows a summary that stands waits for no numpy."""
+    from gem_ma.scores import stats
+
+    return stats
+
+
 def interval(values: list[float], episodes: list[Row], *, rate: bool) -> dict[str, Any]:
     """The mean of one value per play as `{mean, low, high, n, method, rate}`; `rate` says
     whether it lies in 0..1 by what it is."""
     if not values:
         return {"mean": None, "low": None, "high": None, "n": 0, "method": "none", "rate": rate}
 
-    mean, low, high, method, _ = mean_interval(values, units(episodes), rate=rate)
+    mean, low, high, method, _ = statistics().mean_interval(values, units(episodes), rate=rate)
     return {
         "mean": mean,
         "low": low if math.isfinite(low) else None,

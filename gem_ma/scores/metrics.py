@@ -33,9 +33,9 @@ from gem_ma.scores.groups import (
     labelled,
     lost_episodes,
     measured,
+    statistics,
 )
 from gem_ma.scores.rows import ENDS, Row, Rows, Success, last_attempts, tally_in
-from gem_ma.scores.stats import pass_hat_k_interval
 
 __all__ = ["Success", "summarise"]
 
@@ -247,7 +247,9 @@ def _pass_hat_k(judged: list[Row]) -> list[dict[str, Any]]:
         return []
     tasks = list(tries)
     made = [
-        pass_hat_k_interval([wins[task] for task in tasks], [tries[task] for task in tasks], k)
+        statistics().pass_hat_k_interval(
+            [wins[task] for task in tasks], [tries[task] for task in tasks], k
+        )
         for k in range(1, min(tries.values()) + 1)
     ]
     return [

@@ -8,7 +8,8 @@ later reads no play for them. A row of a line that nobody has read yet has its i
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
-from typing import Literal
+from hashlib import sha256
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -33,6 +34,11 @@ SUCCESS_ASKED = 1
 MEASURES_ASKED = 2
 LABELS_ASKED = 4
 _NONE = msgspec.Raw(b"null")
+
+
+def line_digest(line: bytes) -> str:
+    """What tells a line of the record from another one."""
+    return sha256(line).hexdigest()[:16]
 
 
 class Head(msgspec.Struct, array_like=True, gc=False):
@@ -61,6 +67,14 @@ class Head(msgspec.Struct, array_like=True, gc=False):
     def id(self) -> Id:
         return self.task, self.seed, self.repeat
 
+    @property
+    def is_scored(self) -> bool:
+        return self.end not in UNSCORED
+
+    def is_of(self, line: bytes) -> bool:
+        """Whether it is the row of this line."""
+        return self.size == len(line) and self.digest == line_digest(line)
+
 
 class Brief(Head, array_like=True, gc=False):
     """What a list shows: also how the play came out and what each agent was paid."""
@@ -88,15 +102,12 @@ class Row(Brief, array_like=True, gc=False):
         """Whether its play was read, and not its line alone."""
         return self.returns is not None
 
-    @property
-    def is_scored(self) -> bool:
-        return self.end not in UNSCORED
-
     def whose(self, name: str) -> str:
         """An agent or a measure, with its world."""
         return f"{self.world} {name}" if self.world else name
 
 
+Kind = TypeVar("Kind", bound=Head)
 _ENCODER = msgspec.json.Encoder()
 _TALLIES = msgspec.json.Decoder(Tally)
 _USAGES = msgspec.json.Decoder(dict[str, list[Used]] | None)
@@ -216,7 +227,7 @@ def complete(
     return bool(lacking)
 
 
-def last_attempts(rows: Iterable[Row]) -> list[Row]:
+def last_attempts(rows: Iterable[Kind]) -> list[Kind]:
     """The rows that count: of each id the last one, in their order; none of a damaged line."""
     listed = [row for row in rows if row.end]
     last = {row.id: number for number, row in enumerate(listed)}

@@ -1,5 +1,5 @@
 """The page of two or more runs: what `gem-ma compare` says, both plays of every flip, one line where
-runs cannot be compared; and that a large run is not judged for it."""
+runs cannot be compared; and that no play is judged for it again."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from gem_ma.pages.live import compared
 from gem_ma.pages.live.run import Run
 from gem_ma.pages.live.site import Site
 from gem_ma.runs.comparing import compare_runs, judged_cell
-from gem_ma.runs.store import read_episodes
-from gem_ma.scores import groups
+from gem_ma.runs.store import lines
 from gem_ma.scores.stats import MANY, paired
 from tests.command_line import gem_ma
 
@@ -109,37 +108,19 @@ def test_of_three_runs_one_that_does_not_fit_hides_no_other(runs: Path) -> None:
     assert "no play in common" in page and "that it won instead" in page
 
 
-def test_a_large_run_is_compared_as_it_was_recorded(
+def test_runs_are_compared_by_what_was_said_of_their_plays_when_they_ended(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """None of its plays is decoded, and what stands there is what judging gives."""
+    """None of the plays is decoded, and what stands there is what judging gives."""
     for name in ("a", "b"):
-        # more lost plays than have a row: of the others the ids are known
-        with monkeypatch.context() as few_rows:
-            few_rows.setattr(groups, "MOST", 2)
-            summary = Run(runs / name).judge.summarise(read_episodes(runs / name))
-        assert len(summary["lost"]["episodes"]) == 2 < summary["lost"]["count"]
-        (runs / name / "summary.json").write_text(json.dumps(summary), "utf-8")
         run = Run(runs / name)
-        run.index.refresh()
-        found, judged = compared.recorded_cell(run), judged_cell(run.path, run.judge)
-        assert found is not None
-        assert {**judged.values, **found.values} == judged.values and "success" in found.values
-        assert (found.world, found.kinds) == (judged.world, judged.kinds)
-        kinds = [stub["kinds"][0] for stub in run.stubs(0, summary)]
-        assert kinds.count("lost") == summary["lost"]["count"]
-        assert kinds.count("won") == PLAYS - kinds.count("lost")
-    monkeypatch.setattr(compared, "SMALL", PLAYS - 1)
-    with monkeypatch.context() as sealed:
-        sealed.setattr(compared, "judged_cell", None)
-        page = shown(Site(runs), "a", "b")
-    assert "as they were recorded" in page and "whole=1" in page
-    whole = shown(Site(runs), "a", "b", whole="1")
-    assert "as they were recorded" not in whole
-    # where the summary does not tell who was lost, plays are judged, and kept until more come
+        now = judged_cell(run.path, run.judge, anew=True)
+        monkeypatch.setattr(lines, "load_episode", None)
+        assert judged_cell(run.path, run.judge).values == now.values and "success" in now.values
+        monkeypatch.undo()
     site = Site(runs)
-    monkeypatch.setattr(compared, "recorded_cell", lambda run: None)
     assert "that it won instead" in shown(site, "a", "b")
+    # and kept until more come
     assert site.run(["a"])[0].cell is not None
     monkeypatch.setattr(compared, "judged_cell", None)
     shown(site, "a", "b")
@@ -172,4 +153,4 @@ def test_sums_that_are_no_numbers_are_a_line(runs: Path, tmp_path: Path) -> None
         value = "1e308" if name == "a" else "-1e308"
         file.write_text(re.sub(r'"value":[-\d.]+', f'"value":{value}', file.read_text()))
     (line,) = re.findall(r'<p class="warn">(.*?)</p>', shown(Site(tmp_path), "a", "b"))
-    assert "damaged" in line or "episodes.jsonl: line 1" in line
+    assert "not finite" in line or "episodes.jsonl: line 1" in line

@@ -160,14 +160,20 @@ def test_the_page_lies_in_the_run_folder_and_shows_counts_scores_and_transcripts
     assert [one["kinds"] for one in shown["episodes"][2:]] == [["won"]] * 8
 
 
-def test_a_stored_summary_is_shown_as_it_is(tmp_path: Path) -> None:
+def test_a_summary_of_the_writer_is_shown_as_it_is_and_that_of_somebody_else_is_not(
+    tmp_path: Path,
+) -> None:
     run = run_of(tmp_path / "run", [episode(i) for i in range(4)])
     stored = summarise([episode(i) for i in range(4)], lambda one: one.task == "test/0")
-    (run / "summary.json").write_text(json.dumps(stored))
+    with RunFolder.open(run, config_text="", resolved={"scenario": {"id": "toy"}}) as folder:
+        folder.write_summary(stored)
     assert "0.250 [" in parse(write_report(run)).text
-    # of a training run: another shape
-    (run / "summary.json").write_text('{"before": {}, "after": {}}')
-    assert "4 /" in parse(write_report(run)).text
+    for other in (json.dumps({**stored, "ok": 3}), '{"before": {}, "after": {}}'):
+        (run / "summary.json").write_text(other)
+        assert (
+            "4 /" in parse(write_report(run)).text
+            and "0.250 [" not in parse(write_report(run)).text
+        )
 
 
 def test_curves_of_a_training_run_have_their_numbers_below(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from gem_ma.cli.main import main
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.pages.live import run as live_run
+from gem_ma.pages.live import index as live_index
 from gem_ma.pages.live import run as viewed
 from gem_ma.pages.live.run import Index, id_of
 from gem_ma.pages.live.site import Site
@@ -155,12 +155,12 @@ def test_a_run_whose_rules_are_not_there_is_read_once_and_its_damage_is_told(
     resolved = copied / "resolved.yaml"
     resolved.write_text(re.sub(r"\bid: \w+", "id: gone.py:Game", resolved.read_text()))
     opened: list[str] = []
-    for module in (lines, live_run):
+    for module in (lines, live_index):
         monkeypatch.setattr(module, "stream", _noted(opened, module.stream))
-    # the index, and nobody beside it
+    # a copy: each line is compared with its row, by the list and by who repeats verdicts
     run = Site(copied.parent).run(["one"])[0]
     run.refresh()
-    assert opened.count("episodes.jsonl") == 2 and len(run.index.entries) == 4
+    assert opened.count("episodes.jsonl") == 3 and len(run.index.entries) == 4
     with (copied / "episodes.jsonl").open("ab") as file:
         file.write(b"{}\n")
     assert "gem-ma resume" in "".join(Site(copied.parent).run(["one"])[0].damage())

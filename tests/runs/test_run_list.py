@@ -46,7 +46,8 @@ def test_a_list_that_is_kept_reads_only_the_folders_that_changed(
     runs = {run["name"]: run for run in list_runs(tmp_path, kept)}
     assert read == ["run-0", "run-1", "run-2", "run-3"] and runs.keys() == {*read}
     assert list(runs.values()) == list_runs(tmp_path)
-    assert runs["run-0"]["score"] == {"success": 0.5} and runs["run-1"]["created"] == "2020"
+    # nobody knows whether another summary is of these plays
+    assert not runs["run-0"]["score"] and runs["run-1"]["created"] == "2020"
     assert runs["run-2"]["scenario"] == "other" and runs["run-3"]["episodes"] == 3
 
 

@@ -1,9 +1,5 @@
 """The page of two or more runs, play by play: what `gem-ma compare A B` says, and both plays of
-every flip.
-
-Plays of a large run are not judged again: their success and returns are those that the run
-recorded, which takes a second where judging takes minutes. The page says so, and offers the rest.
-"""
+every flip."""
 
 from __future__ import annotations
 
@@ -23,10 +19,10 @@ from gem_ma.pages.live.answers import (
 )
 from gem_ma.pages.live.run import Run
 from gem_ma.pages.static.figures import axis_name
-from gem_ma.pages.static.folder import manifest, stored_summary
+from gem_ma.pages.static.folder import manifest
 from gem_ma.pages.static.page import Html, render, table, text
 from gem_ma.pages.static.svg import interval_mark
-from gem_ma.runs.comparing import compared, judged_cell, world_of
+from gem_ma.runs.comparing import compared, judged_cell
 from gem_ma.scores.comparison import (
     both_ways,
     difference_of,
@@ -34,8 +30,6 @@ from gem_ma.scores.comparison import (
     sides_of,
     verdict_of,
 )
-from gem_ma.scores.groups import RETURN, SUCCESS, lost_ids
-from gem_ma.scores.judge import Judge
 from gem_ma.scores.studies import Cell
 from gem_ma.system.files import damage
 
@@ -44,7 +38,6 @@ if TYPE_CHECKING:
 
 Scored = tuple[str, Mapping[str, Any]]  # a score by its name
 MOST_RUNS = 8
-SMALL = 100  # plays of a run that are judged for the page
 # plays that turned out otherwise: in sight, and unfolded
 FEW_FLIPS = 10
 FLIPS = 200
@@ -53,7 +46,6 @@ FLIPS = 200
 def compare_page(site: Site, asked: Asked) -> Answer:
     """The first run against each of the others; one line where that cannot be."""
     names = list(dict.fromkeys(asked.runs))
-    whole = "whole" in asked.query
     try:
         if not 1 < len(names) <= MOST_RUNS:
             raise ConfigError(f"choose 2 to {MOST_RUNS} runs in the list of all runs")
@@ -62,18 +54,15 @@ def compare_page(site: Site, asked: Asked) -> Answer:
             pairs = sorted(zip(names, runs, strict=True), key=lambda pair: _begun(pair[1]))
             names = [name for name, _ in pairs]
             runs = [run for _, run in pairs]
-        cells = [_cell(run, whole) for run in runs]
+        cells = [_cell(run) for run in runs]
     except GemMaError as error:
         return refused("Comparison", error)
     links = {"A and B exchanged": page_address("compare", [names[1], names[0], *names[2:]])}
-    light = not whole and any(len(run.index.entries) > SMALL for run in runs)
-    if light:
-        links["Judge every play, with all measures"] = page_address("compare", names, whole="1")
     found = [
         _against((names[0], name), (runs[0], run), (cells[0], cell))
         for name, run, cell in zip(names[1:], runs[1:], cells[1:], strict=True)
     ]
-    body = render("compare", most=SMALL if light else 0, runs=found)
+    body = render("compare", runs=found)
     return served(f"Compared with {names[0]}", body, links)
 
 
@@ -97,46 +86,18 @@ def _begun(run: Run) -> str:
 # -- what is compared ------------------------------------------------------------------------------
 
 
-def _cell(run: Run, whole: bool) -> Cell:
-    """The scores of a run; of a large one without measures unless the `whole` is wanted."""
+def _cell(run: Run) -> Cell:
+    """The scores of a run."""
     with run.lock:
         run.index.refresh()
         # fewer plays would be compared than were played
         if run.index.damaged:
             raise StoreError(run.index.damaged[0])
-        small = len(run.index.entries) <= SMALL
-        if not (whole or small) and (recorded := recorded_cell(run)) is not None:
-            return recorded
-        judge = run.judge if whole or small else Judge(run.judge.success, kinds=run.judge.kinds)
         # a run that is still played has more the next time
-        key = (len(run.index.entries), run.index.size, whole or small)
+        key = (len(run.index.entries), run.index.size)
         if run.cell is None or run.cell[0] != key:
-            run.cell = (key, judged_cell(run.path, judge))
+            run.cell = (key, judged_cell(run.path, run.judge, anew=run.is_named))
         return run.cell[1]
-
-
-def recorded_cell(run: Run) -> Cell | None:
-    """Success and returns of the plays as the run recorded them, none of them decoded; None where
-    the record does not tell: of several worlds, or where the summary does not name every lost
-    play."""
-    entries = [entry for entry in run.index if entry.end.scored]
-    judge = run.judge
-    if run.several:
-        return None
-    values: dict[str, dict[Any, float]] = {}
-    if judge.success is not None:
-        with damage(run.path / "summary.json"):
-            plain = Judge(judge.success, kinds=judge.kinds)
-            summary = stored_summary(run.path, len(run.index.entries), plain)
-            lost, named_all = lost_ids(summary or {})
-            judged = summary is not None and summary["success"]["n"] == summary["ok"]
-            if not judged or not named_all:
-                return None
-        values[SUCCESS] = {entry.id: float(entry.id not in lost) for entry in entries}
-    for entry in entries:
-        for agent, paid in entry.totals.items():
-            values.setdefault(f"{RETURN}{agent}", {})[entry.id] = paid
-    return Cell({}, values, world_of(run.path), str(run.path), judge.kinds)
 
 
 # -- what is shown ---------------------------------------------------------------------------------

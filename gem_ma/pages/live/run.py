@@ -3,24 +3,25 @@ the scripts of its page ask for. It knows no other run, and nothing of HTTP."""
 
 from __future__ import annotations
 
-import math
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 from gem_ma import credit
 from gem_ma.config.settings import Config
 from gem_ma.credit.estimators import estimate, estimator
 from gem_ma.credit.table import TurnTable
-from gem_ma.kernel.episode import End, Episode
+from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
 from gem_ma.kernel.types import Reply, Turn
 from gem_ma.pages.live import forks
 from gem_ma.pages.live.forks import REPEATS, Fork, base_of, forked, read_forks, room, write_fork
+from gem_ma.pages.live.index import Entry, EpisodeId, Index
 from gem_ma.pages.static import notes
 from gem_ma.pages.static.folder import (
     Loaded,
@@ -34,124 +35,14 @@ from gem_ma.pages.static.folder import (
 )
 from gem_ma.pages.static.notes import Note, note_of, read_notes, write_note
 from gem_ma.pages.static.transcript import key_of, number
-from gem_ma.record.codec import ENDS, load_episode
-from gem_ma.record.json_text import load_json
-from gem_ma.runs.store import read_ends
+from gem_ma.runs.store import read_ends, read_rows
 from gem_ma.runs.stored import record_for_page
 from gem_ma.scores.groups import lost_ids
 from gem_ma.scores.judge import Judge
+from gem_ma.scores.rows import Row, last_attempts
 from gem_ma.scores.studies import Cell
 from gem_ma.system import files
-from gem_ma.system.files import lines, oserror, stream
 from gem_ma.training.schedule.settings import discounts, settings_of
-
-# -- the index of a file ---------------------------------------------------------------------------
-
-# Where each episode lies, and what a list shows of it, without decoding the plays: 10,000 episodes
-# cost a fraction of a second. The file may be growing: `Index.refresh` reads on.
-
-
-EpisodeId = tuple[str, int, int]
-# as the store writes them; `end` and `error` follow the ledger, and no text holds a bare quote
-_HEAD = re.compile(rb'\{"schema":[12],"id":(\["(?:[^"\\]|\\.)*",-?\d+,-?\d+\]),"')
-_CAST = re.compile(rb',"cast":(\{.*?\}),"calls":\[')
-_LEDGER = re.compile(rb',"ledger":(\[[^\]]*\]),"end":"(\w+)","error":')
-_NEAR = 20_000  # bytes from the beginning of a line in which the ledger mostly ends
-
-
-DAMAGED = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)  # of a line
-
-
-class Entry(NamedTuple):
-    """One episode: its id, how it ended, what each agent was paid, and its bytes in the file."""
-
-    id: EpisodeId
-    end: End
-    totals: dict[str, float]
-    start: int
-    size: int
-
-
-class Index:
-    """The episodes of a run folder, in the order of the file. An episode that was played again
-    stands once, as its last line has it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.file = folder / "episodes.jsonl"
-        self.entries: dict[EpisodeId, Entry] = {}
-        self.damaged: list[str] = []  # lines that do not hold an episode, in words
-        self._read = self._lines = 0  # bytes of whole lines, and how many
-        self._changed = 0  # when the file was changed last, in ns
-
-    @property
-    def size(self) -> int:
-        """Bytes that have been read."""
-        return self._read
-
-    def refresh(self) -> None:
-        """Reads what was added. A damaged line costs its episode; raises StoreError where the
-        file cannot be read."""
-        with oserror(self.file), stream(self.file, self.folder, through=True) as opened:
-            now = os.fstat(opened.fileno())
-            mended = self.damaged and now.st_mtime_ns != self._changed
-            # cut, exchanged or mended since: from the beginning
-            if now.st_size < self._read or mended:
-                self.entries = {}
-                self.damaged = []
-                self._read = 0
-                self._lines = 0
-            self._changed = now.st_mtime_ns
-            opened.seek(self._read)
-            for line in lines(opened, self.file):
-                # the last one may be half written at this moment
-                if not line.endswith(b"\n"):
-                    break
-                self._lines += 1
-                try:
-                    entry = self._entry(line)
-                    self.entries[entry.id] = entry
-                except (StoreError, *DAMAGED) as error:
-                    self.damaged.append(f"{self.file}: line {self._lines}: {error}")
-                self._read += len(line)
-
-    def episode(self, id_: EpisodeId) -> Episode:
-        """The whole of one. Raises StoreError where there is none, or for damage."""
-        if (entry := self.entries.get(id_)) is None:
-            raise StoreError("there is no such episode")
-        with oserror(self.file), stream(self.file, self.folder) as opened:
-            opened.seek(entry.start)
-            line = opened.read(entry.size)
-        episode = load_episode(line)
-        if episode.id != id_:
-            raise StoreError(f"{self.file}: was exchanged while it was read; load the page again")
-        return episode
-
-    def __iter__(self) -> Iterator[Entry]:
-        return iter(self.entries.values())
-
-    def _entry(self, line: bytes) -> Entry:
-        head = _HEAD.match(line)
-        cast = _CAST.search(line, 0, _NEAR)
-        tail = _LEDGER.search(line, cast.end() if cast else 0, _NEAR)
-        if head and cast and tail and tail[2].decode() in ENDS:
-            # at once: a call costs more than what it reads here
-            parts = load_json(b"[%b,%b,%b]" % (head[1], cast[1], tail[1]))
-            (task, seed, repeat) = parts[0]
-            paid = _totals(parts[1], parts[2])
-            where = self._read, len(line)
-            return Entry((task, seed, repeat), ENDS[tail[2].decode()], paid, *where)
-        # of an older version, with a reason that holds a bracket, or a long one
-        episode = load_episode(line)
-        return Entry(episode.id, episode.end, episode.returns(), self._read, len(line))
-
-
-def _totals(agents: Iterable[str], ledger: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    paid: dict[str, list[float]] = {agent: [] for agent in agents}
-    for entry in ledger:
-        paid[entry["agent"]].append(float(entry["value"]))
-    return {agent: math.fsum(values) for agent, values in paid.items()}
-
 
 MOST_DAMAGE = 5  # lines of one kind that a page names
 # episodes of a run without a summary that are judged for its page, and the bytes of the largest
@@ -173,8 +64,10 @@ class Run:
         warn = self._unjudged.append
         record = record_for_page(path, self._changed.append, warn, scenario, self._count)
         self.judge: Judge = record.judge
+        self.is_named = scenario is not None  # what the run says of its plays is another's word
         self.config: Config | None = record.config
         self.worlds = record.worlds
+        self.list = PlayList(self, None)
         self.forks: dict[EpisodeId, Fork] = {}
         self.notes: dict[str, Note] = {}
         self._unread: list[str] = []  # what is damaged in these two
@@ -216,15 +109,30 @@ class Run:
         """As `gem_ma.pages.static.folder.load`, but all episodes, and none of them with its
         turns."""
         count = len(self.index.entries)
-        summary = None if was_learned else stored_summary(path, count, judge)
-        size = max((entry.size for entry in self.index), default=0)
-        if summary is None and not was_learned and count <= JUDGED and size <= JUDGED_BYTES:
+        summary = None if was_learned else self._summary(judge, count)
+        if summary is None and not was_learned and self._is_small(count):
             summary = judge.summarise(self._readable())
-        listed = {"name": name, "note": "", "totals": {}, "episodes": self.stubs(0, summary)}
+        self.list = PlayList(self, summary)
+        listed = {"name": name, "note": "", "totals": {}, **self.list.beginning()}
         if summary is None:
             ok = sum(entry.end.scored for entry in self.index)
             summary = {"ok": ok, "failed": count - ok, "excluded": 0}
         return Loaded(summary, listed)
+
+    def _summary(self, judge: Judge, count: int) -> dict[str, Any] | None:
+        """What the plays come to, where that is known without reading them."""
+        if self.is_named:
+            return None
+        stored = stored_summary(self.path, count, judge)
+        if stored is not None or self.index.damaged:
+            return stored
+        rows = read_rows(self.path, Row)
+        suffices = judge.rows().suffices
+        return judge.summary(rows) if all(map(suffices, last_attempts(rows))) else None
+
+    def _is_small(self, count: int) -> bool:
+        size = max((entry.size for entry in self.index), default=0)
+        return count <= JUDGED and size <= JUDGED_BYTES
 
     def _readable(self) -> Iterator[Episode]:
         """All episodes but those that are damaged inside, which their own page tells."""
@@ -232,26 +140,10 @@ class Run:
             with suppress(StoreError):
                 yield self.index.episode(entry.id)
 
-    def stubs(self, first: int, summary: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-        """What the list shows of the episodes from this place on; lost ones first."""
-        rows = ((summary or {}).get("lost") or {"episodes": []})["episodes"]
-        lost = {(row["task"], row["seed"], row["repeat"]): row for row in rows}
-        ids, named_all = lost_ids(summary or {})
-        judged = bool(summary and summary.get("success")) and named_all
-        made = [] if first else [self.fork_stub(fork) for fork in self.forks.values()]
-        for entry in [*self.index][first:]:
-            row = lost.get(entry.id)
-            won = True if judged and entry.end.scored else None
-            success = False if entry.id in ids else won
-            causes = causes_of(row["labels"], summary)[0] if row else {}
-            stub = _stub(entry, kinds_of(entry.end, success), causes, row or {})
-            made.append(self._noted(stub))
-        if first:
-            return made
-        order = {"lost": 0, "failed": 1, "cut": 2, "excluded": 2}
-        return sorted(
-            made, key=lambda stub: 4 if "fork" in stub else order.get(stub["kinds"][0], 3)
-        )
+    def since(self, first: int) -> list[dict[str, Any]]:
+        """What the list shows of the episodes from this place of the file on."""
+        added = PlayList(self, None)
+        return [added.stub(entry) for entry in islice(self.index, first, None)]
 
     def fork(self, wish: Mapping[str, Any], trusted: bool) -> dict[str, Any]:
         """Plays a fork, keeps it, and gives what the list shows of it. Raises ConfigError,
@@ -267,7 +159,7 @@ class Run:
 
     def fork_stub(self, fork: Fork) -> dict[str, Any]:
         played = fork.episode
-        entry = Entry(played.id, played.end, played.returns(), 0, 0)
+        entry = Entry(played.id, played.end, None, played.returns(), 0, 0)
         success = self.judge.success(played) if self.judge.success and played.end.scored else None
         number = played.repeat - REPEATS + 1
         name = f"fork {number}, {fork.agent} at step {fork.step}"
@@ -276,7 +168,7 @@ class Run:
         came = kinds_of(played.end, success)
         beside = {"of": key_of(*fork.of), "step": fork.step, "agent": fork.agent, "came": came}
         named = {"id": f"{played.task} · {name}", "task": name, "fork": beside}
-        return self._noted({**stub, **named})
+        return self.noted({**stub, **named})
 
     def annotate(self, wish: Mapping[str, Any]) -> dict[str, Any]:
         """Puts a note on an episode (`key text tags`) and gives it as it is kept. Raises
@@ -289,7 +181,7 @@ class Run:
         self.notes[key_of(*id_)] = note
         return {"text": note.text, "tags": note.tags}
 
-    def _noted(self, stub: dict[str, Any]) -> dict[str, Any]:
+    def noted(self, stub: dict[str, Any]) -> dict[str, Any]:
         """The stub with its note and tags; a tag is a chip, as a cause is."""
         note = self.notes.get(stub["key"], Note())
         return {**stub, "causes": stub["causes"] + note.chips, "note": note.text}
@@ -323,6 +215,107 @@ class Run:
             other = episode if id_ == episode.id else self.index.episode(id_)
             if version_of(other, policy) == version:
                 yield other
+
+
+PAGE = 2_000  # episodes that a page begins with; of the others the server finds those wanted
+FOUND = 300  # that one answer holds
+_RANKS = {"lost": 0, "failed": 1, "cut": 2, "excluded": 2}
+
+
+class PlayList:
+    """The list of a run's episodes, lost ones first, then failed and cut ones."""
+
+    def __init__(self, run: Run, summary: Mapping[str, Any] | None) -> None:
+        self.run = run
+        self.summary = summary
+        rows = ((summary or {}).get("lost") or {"episodes": []})["episodes"]
+        self._lost = {(row["task"], row["seed"], row["repeat"]): row for row in rows}
+        self._ids, named_all = lost_ids(summary or {})
+        self._judged = bool(summary and summary.get("success")) and named_all
+        self._kinds: dict[tuple[int, bool | None], list[str]] = {}
+        self._order: tuple[int, list[Entry]] = (-1, [])
+        self._rest: dict[tuple[object, ...], str] = {}
+
+    def kinds(self, entry: Entry) -> list[str]:
+        """The chips that find an episode, less its causes."""
+        success = None if self.run.is_named else entry.success
+        if success is None:
+            won = True if self._judged and entry.end.scored else None
+            success = False if entry.id in self._ids else won
+        key = id(entry.end), success
+        if key not in self._kinds:  # a few for all of a million
+            self._kinds[key] = kinds_of(entry.end, success)
+        return self._kinds[key]
+
+    def causes(self, entry: Entry) -> list[str]:
+        """Why it was lost, and the tags of its note."""
+        row = self._lost.get(entry.id)
+        causes = causes_of(row["labels"], self.summary)[0] if row else {}
+        said = [f"{name}: {value}" for name, values in causes.items() for value in values]
+        notes = self.run.notes
+        return (
+            said + notes[key_of(*entry.id)].chips if notes and key_of(*entry.id) in notes else said
+        )
+
+    def stub(self, entry: Entry) -> dict[str, Any]:
+        """What the list tells of an episode."""
+        row = self._lost.get(entry.id)
+        causes = causes_of(row["labels"], self.summary)[0] if row else {}
+        return self.run.noted(_stub(entry, self.kinds(entry), causes, row or {}))
+
+    def ordered(self) -> list[Entry]:
+        """All episodes in the order of the list."""
+        if self._order[0] != self.run.index.size:
+            ranked: list[list[Entry]] = [[] for _ in range(4)]
+            for entry in self.run.index:
+                ranked[_RANKS.get(self.kinds(entry)[0], 3)].append(entry)
+            self._order = self.run.index.size, [entry for some in ranked for entry in some]
+        return self._order[1]
+
+    def beginning(self) -> dict[str, Any]:
+        """The first of them, with all forks; of a long list also `count`, and `counts`: chip ->
+        episodes."""
+        entries = self.ordered()
+        forks = [self.run.fork_stub(fork) for fork in self.run.forks.values()]
+        shown = [self.stub(entry) for entry in entries[:PAGE]]
+        if len(entries) <= PAGE:
+            return {"episodes": shown + forks}
+        alike = Counter(id(self.kinds(entry)) for entry in entries)
+        counts = Counter[str]()
+        for kinds in self._kinds.values():
+            counts.update(dict.fromkeys(kinds, alike[id(kinds)]))
+        for id_ in {*self._lost, *(id_of(key) for key in self.run.notes)}:
+            if id_ in self.run.index.entries:
+                counts.update(dict.fromkeys(self.causes(self.run.index.entries[id_]), 1))
+        counts[""] = len(entries)
+        return {"episodes": shown + forks, "count": len(entries), "counts": counts}
+
+    def found(self, chip: str, words: Sequence[str], first: int) -> dict[str, Any]:
+        """The episodes that carry a chip and hold all words, from the place `first` among them on,
+        and `matching`: how many there are."""
+        entries = self.ordered() if not words or chip else [*self.run.index]
+        if chip:
+            entries = [
+                one for one in entries if chip in self.kinds(one) or chip in self.causes(one)
+            ]
+        if words:
+            entries = [one for one in entries if self._holds(one, words)]
+        some = entries[first : first + FOUND]
+        return {"episodes": [self.stub(entry) for entry in some], "matching": len(entries)}
+
+    def _holds(self, entry: Entry, words: Sequence[str]) -> bool:
+        """Whether what the list shows of an episode holds each of these words."""
+        task, seed, repeat = entry.id
+        head = f"{task} · seed {seed} repeat {repeat} {task}~{seed}~{repeat}".lower()
+        key = (id(self.kinds(entry)), id(entry.end), *entry.totals.items())
+        if key not in self._rest:
+            paid = (f"{agent} {number(total)}" for agent, total in entry.totals.items())
+            self._rest[key] = " ".join((*self.kinds(entry), entry.end.value, *paid)).lower()
+        text = f"{head} {self._rest[key]}"
+        if entry.id in self._lost or self.run.notes:
+            error = (self._lost.get(entry.id) or {}).get("error") or ""
+            text = " ".join((text, *self.causes(entry), error)).lower()
+        return all(word in text for word in words)
 
 
 def _stub(

@@ -71,8 +71,9 @@ class Site:
 
     def answer(self, path: str, query: Mapping[str, str], runs: Sequence[str] = ()) -> Answer:
         """What stands at a path: `/`, `/run/NAME`, `/run/NAME/episode?key=`,
-        `/run/NAME/tokens?key=&policy=`, `/run/NAME/since?from=`, and what `PAGES` names. `runs`:
-        every `run=` of the address."""
+        `/run/NAME/tokens?key=&policy=`, `/run/NAME/since?from=`,
+        `/run/NAME/list?chip=&words=&from=`, and what `PAGES` names. `runs`: every `run=` of the
+        address."""
         try:
             parts = [part for part in path.split("/") if part]
             if not parts:
@@ -152,7 +153,11 @@ class Site:
             return html(run_page(run.path, run.judge, run.load, live, head))
         if what == "since":
             first = whole_number(query.get("from", "0"))
-            return json({"episodes": run.stubs(max(1, first), None), "finished": run.finished()})
+            return json({"episodes": run.since(max(1, first)), "finished": run.finished()})
+        if what == "list":
+            first = whole_number(query.get("from", "0"))
+            words = query.get("words", "").lower().split()
+            return json(run.list.found(query.get("chip", ""), words, max(0, first)))
         id_ = id_of(query.get("key", ""))
         if what == "episode":
             return json(run.episode(id_))

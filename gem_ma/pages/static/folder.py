@@ -8,7 +8,7 @@ from the page, not the page from its reader.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,15 +19,20 @@ from gem_ma.pages.static.notes import read_notes
 from gem_ma.pages.static.transcript import transcript
 from gem_ma.runs.store import (
     EpisodeId,
-    read_ends,
+    older_summary,
     read_episodes,
     read_manifest,
     read_media,
     read_resolved,
+    read_rows,
     read_summary,
+    standing_summary,
 )
+from gem_ma.runs.store.lines import ends_of
+from gem_ma.runs.stored import rows_by
 from gem_ma.scores.groups import CAUSES, facts_of, is_cause, lost_ids
 from gem_ma.scores.judge import Judge
+from gem_ma.scores.rows import Head
 
 # -- which episodes stand in the page --------------------------------------------------------------
 
@@ -57,13 +62,10 @@ def choose(ends: Mapping[EpisodeId, End], summary: Summary | None) -> Chosen:
     rows = {(row["task"], row["seed"], row["repeat"]): row for row in stored["episodes"]}
     # a summary may be older than the record, after a failed play was played again
     rows = {id_: row for id_, row in rows.items() if id_ in ends}
-    failed = [id_ for id_, end in ends.items() if end is End.FAILED]
+    failed = _ended(ends, {End.FAILED})
     lost = [id_ for id_ in sorted(rows, key=_natural) if ends[id_] is not End.FAILED]
-    cut = [
-        id_
-        for id_, end in ends.items()
-        if id_ not in rows and (end.bootstraps or end is End.INTERRUPTED)
-    ]
+    are_cut = [end for end in End if end.bootstraps]
+    cut = [id_ for id_ in _ended(ends, {*are_cut, End.INTERRUPTED}) if id_ not in rows]
     # an episode stands once, in the first of the kinds that it is of
     taken = {*lost, *failed, *cut}
     rest = [id_ for id_ in ends if id_ not in taken]
@@ -79,11 +81,18 @@ def choose(ends: Mapping[EpisodeId, End], summary: Summary | None) -> Chosen:
             # a failed play counts as lost in the summary, and has a chip of its own here
             "lost": max(stored["count"] - len(failed), len(lost)),
             "failed": len(failed),
-            "cut": sum(end.bootstraps for end in ends.values()),
-            "excluded": sum(end is End.INTERRUPTED for end in ends.values()),
+            "cut": len(_ended(ends, are_cut)),
+            "excluded": len(_ended(ends, {End.INTERRUPTED})),
         },
         rows,
     )
+
+
+def _ended(ends: Mapping[EpisodeId, End], wanted: Iterable[End]) -> list[EpisodeId]:
+    """The plays that ended so."""
+    # by identity: a large run has a million, and the hash of an enum is a call
+    known = {id(end) for end in wanted}
+    return [id_ for id_, end in ends.items() if id(end) in known]
 
 
 def spread(ids: Sequence[EpisodeId], most: int) -> list[EpisodeId]:
@@ -215,18 +224,19 @@ def load(name: str, path: Path, judge: Judge, learned: bool, room: int) -> Loade
     `learned`: a training run, whose summary is only counted: no scenario judges what a policy
     tried while it learned. Raises StoreError where the episodes cannot be read.
     """
-    ends = read_ends(path)
-    # judging anew reads all episodes; the summary has the same numbers already
+    heads = read_rows(path, Head)
+    ends = ends_of(heads)
     summary = None if learned else stored_summary(path, len(ends), judge)
     if summary is None and not learned:
         # what no episode tells, and only the run that wrote it knew
         beside = {
             key: value for key, value in summary_file(path).items() if key in ("baselines", "costs")
         }
-        summary = {**judge.summarise(read_episodes(path)), **beside}
+        rows = rows_by(path, judge)
+        summary = {**judge.summary(rows, lambda: read_episodes(path)), **beside}
     chosen = choose(ends, summary)
     damaged: list[str] = []
-    transcripts = _transcripts(path, chosen, summary, judge, room, damaged.append)
+    transcripts = _transcripts(path, chosen, summary, judge, room, damaged.append, heads)
     island = {
         "name": name,
         "note": "; ".join([note(chosen, transcripts, len(ends)), *damaged]),
@@ -247,6 +257,7 @@ def _transcripts(
     judge: Judge,
     room: int,
     warn: Callable[[str], None],
+    heads: Sequence[Head],
 ) -> list[dict[str, Any]]:
     """The first of the chosen episodes that find room, as the page shows them."""
     places = {name: place for place, name in enumerate(chosen.ids)}
@@ -254,7 +265,7 @@ def _transcripts(
     notes = read_notes(path, warn)
     # The file is in the order of playing: only one episode is decoded at a time, and what the
     # page has no room for is dropped as soon as that is certain.
-    for episode in read_episodes(path, places):
+    for episode in read_episodes(path, places, heads):
         place = places[episode.id]
         if not leading.open_to(place):
             continue
@@ -331,8 +342,11 @@ def summary_file(path: Path) -> dict[str, Any]:
 
 
 def stored_summary(path: Path, episodes: int, judge: Judge) -> dict[str, Any] | None:
-    """summary.json where it is a summary of `evaluation.metrics` of these episodes, else None."""
-    stored = summary_file(path)
+    """summary.json where it is what so many plays, as they lie here now, come to; else None."""
+    try:
+        stored = standing_summary(path, of_all=False) or older_summary(path) or {}
+    except StoreError:
+        return None
     # an older version wrote none
     wanted = {"measures"} if judge.measures or judge.labels else set()
     wanted |= {"lost"} if judge.success else set()

@@ -37,6 +37,7 @@ from gem_ma.runs.store.disk import hold_folder, write_file
 from gem_ma.runs.store.folder import RunFolder
 from gem_ma.runs.store.lines import (
     EpisodeId,
+    older_summary,
     read_ends,
     read_episodes,
     read_manifest,
@@ -59,6 +60,7 @@ __all__ = [
     "hold_folder",
     "list_runs",
     "note_in_manifest",
+    "older_summary",
     "read_ends",
     "read_episodes",
     "read_manifest",

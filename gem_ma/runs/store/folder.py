@@ -16,14 +16,15 @@ from typing import Any
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import StoreError
 from gem_ma.kernel.types import Image
-from gem_ma.record.codec import ENDS, dump_episode, schema_of
+from gem_ma.record.codec import dump_episode, schema_of
 from gem_ma.record.json_text import dump_json
 from gem_ma.record.shapes import shown_in
 from gem_ma.runs.store.disk import media_file, move_aside, take_lock
 from gem_ma.runs.store.index import NAME as INDEX
-from gem_ma.runs.store.index import IndexWriter, line_digest, read_stamp
+from gem_ma.runs.store.index import IndexWriter, read_stamp
 from gem_ma.runs.store.lines import (
     EpisodeId,
+    ends_of,
     fitting_rows,
     known_rows,
     read_episodes,
@@ -36,7 +37,7 @@ from gem_ma.runs.store.lines import (
 from gem_ma.runs.store.manifest import create_or_check, note_more_files
 from gem_ma.runs.store.names import finite, plain
 from gem_ma.scores.judge import Judge
-from gem_ma.scores.rows import Head, Row, Rows, complete
+from gem_ma.scores.rows import Head, Row, Rows, complete, line_digest
 from gem_ma.system.files import (
     append,
     is_file,
@@ -244,7 +245,7 @@ class RunFolder:
             text = json.dumps(finite(summary), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
             data = text.encode()
             replace_file(self.path / "summary.json", data, self.path)
-            self._index.told(data if of_all else None)
+            self._index.told(data, of_all)
 
     def close(self) -> None:
         """Syncs, frees the lock. May be called twice."""
@@ -308,7 +309,7 @@ class RunFolder:
                 self._index.replace(scanned.rows)
         # whether later plays are like the first is asked for a new record alone
         self.rows.compares = not heads
-        self._ends = {row.id: ENDS[row.end] for row in heads}
+        self._ends = ends_of(heads)
 
     def _write(self, name: str, data: bytes) -> None:
         if self._lock < 0 or self._broken:

@@ -14,11 +14,11 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from gem_ma.scores.rows import Head
+from gem_ma.scores.rows import Head, Kind
 from gem_ma.system.files import is_file, open_file, oserror, replace_file, stream
 
 NAME = "index.jsonl"
@@ -27,7 +27,6 @@ FORM = 1  # of rows, and of the summaries that are made of them: another one is 
 _END = 1 << 20  # bytes at both ends of the record that a stamp has digests of
 _BLOCK = 1 << 22
 _RACE_NS = 20_000_000  # a file may be written twice within one tick of the clock
-Kind = TypeVar("Kind", bound=Head)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -42,15 +41,11 @@ class Stamp(msgspec.Struct, forbid_unknown_fields=True):
     ends: str  # digest of its first and its last MB
     rows: int
     digest: str  # of the rows
-    summary: str  # digest of summary.json, "" where that is not what these plays come to
+    summary: str  # digest of summary.json, "" where plays were added since it was written
+    of_all: bool  # whether that is what the plays of the folder come to
 
 
 _STAMPS = msgspec.json.Decoder(Stamp)
-
-
-def line_digest(line: bytes) -> str:
-    """What tells a line of the record from another one."""
-    return sha256(line).hexdigest()[:16]
 
 
 def written(rows: Iterable[Head]) -> bytes:
@@ -102,7 +97,7 @@ def _ends(file: Any, size: int) -> str:
     return digest.hexdigest()
 
 
-def _stamp(path: Path, rows: int, digest: str, summary: str) -> Stamp:
+def _stamp(path: Path, rows: int, digest: str, summary: tuple[str, bool]) -> Stamp:
     with stream(path / EPISODES, path) as file:
         status = os.fstat(file.fileno())
         # what is changed within the same tick is not seen by its time, nor in the middle otherwise
@@ -110,9 +105,8 @@ def _stamp(path: Path, rows: int, digest: str, summary: str) -> Stamp:
             left = status.st_ctime_ns + _RACE_NS - time.time_ns()
             time.sleep(min(max(0, left), _RACE_NS) / 1e9)
         times = status.st_mtime_ns, status.st_ctime_ns, status.st_ino
-        return Stamp(
-            FORM, status.st_size, *times, _ends(file, status.st_size), rows, digest, summary
-        )
+        ends = _ends(file, status.st_size)
+        return Stamp(FORM, status.st_size, *times, ends, rows, digest, *summary)
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -178,12 +172,12 @@ class IndexWriter:
         self._descriptor = -1
         self._is_stamped = False
         self._end = 0  # of the rows
-        self.summary = ""  # digest of the summary of all plays, where one was written
+        self._summary = "", False  # digest of what was written, and whether of all plays
 
     def take_up(self, stamp: Stamp, end: int) -> None:
         """Goes on behind rows that fit their stamp."""
         self.count = stamp.rows
-        self.summary = stamp.summary
+        self._summary = stamp.summary, stamp.of_all
         self._is_stamped = True
         self._digest = None
         self._end = end
@@ -202,7 +196,7 @@ class IndexWriter:
     def add(self, rows: Sequence[Head]) -> None:
         """Adds the rows of plays that were just recorded. Not synced: what a power cut takes is
         made again."""
-        self.summary = ""
+        self._summary = "", False
         data = written(rows)
         with oserror(self.path / NAME):
             self._open()
@@ -217,15 +211,15 @@ class IndexWriter:
             return
         with oserror(self.path / NAME):
             self._open()
-            stamp = _stamp(self.path, self.count, self._digest.hexdigest(), self.summary)
+            stamp = _stamp(self.path, self.count, self._digest.hexdigest(), self._summary)
             os.write(self._descriptor, _ENCODER.encode(stamp) + b"\n")
         self._is_stamped = True
 
-    def told(self, summary: bytes | None) -> None:
-        """Takes note of a summary.json that is what all plays come to; None: of another one."""
-        self.summary = sha256(summary).hexdigest() if summary is not None else ""
+    def told(self, summary: bytes, of_all: bool) -> None:
+        """Takes note of what was written into summary.json; the next stamp has it."""
+        self._summary = sha256(summary).hexdigest(), of_all
         if self._is_stamped:
-            self._open()  # the next stamp has it
+            self._open()
 
     def close(self) -> None:
         if self._descriptor >= 0:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import re
-from array import array
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,16 @@ from gem_ma.kernel.parsing.strict_json import refuse_constant
 from gem_ma.record.codec import ENDS, SCHEMA, check_schema, load_episode
 from gem_ma.record.json_text import load_json
 from gem_ma.runs.store.disk import media_file
-from gem_ma.runs.store.index import EPISODES, Kind, fits, line_digest, load_rows, read_stamp
+from gem_ma.runs.store.index import (
+    EPISODES,
+    Stamp,
+    fits,
+    load_rows,
+    read_stamp,
+)
+from gem_ma.runs.store.index import NAME as INDEX
 from gem_ma.runs.store.tables import read_table, table_files
-from gem_ma.scores.rows import Head, Row
+from gem_ma.scores.rows import Head, Kind, Row, line_digest
 from gem_ma.system.files import MOST_JSON, is_file, lines, oserror, read, read_json, stream
 
 # What a recorded play must be beside well-formed: acts and payments of its own cast, at steps that
@@ -53,11 +60,14 @@ EpisodeId = tuple[str, int, int]
 SUMMARY = "summary.json"
 
 
-def read_episodes(path: Path, only: Container[EpisodeId] | None = None) -> Iterator[Episode]:
+def read_episodes(
+    path: Path, only: Container[EpisodeId] | None = None, rows: Sequence[Head] | None = None
+) -> Iterator[Episode]:
     """Yields the episodes of a run folder, of a JSONL file or of an exported table, in the order of
     the file; of each id only the last attempt.
 
-    `only`: these ids; the others are skipped.
+    `only`: these ids; the others are skipped. `rows`: what `read_rows` has given, so that nobody
+    looks for them again.
 
     A torn tail (a writer may be at work) is passed over. Raises StoreError with the line number
     for damage, SchemaError for a newer schema.
@@ -65,38 +75,21 @@ def read_episodes(path: Path, only: Container[EpisodeId] | None = None) -> Itera
     if tables := table_files(Path(path)):
         return read_table(tables, only)
     file = _lines_file(path, EPISODES)
-    places = Places(file)
-    if only is None:
-        return _decoded(file, places)
-    return _sought(file, places, only)
-
-
-class Places:
-    """Which lines of a record are last attempts, and where they lie: by the index of its folder
-    where that fits, else by reading them once."""
-
-    def __init__(self, file: Path) -> None:
-        rows = fitting_rows(file, Head)
-        if rows is None:
-            # which line is the last attempt is known at the end of the file alone
-            self.last: dict[EpisodeId, int] = {}
-            sizes = array("q")
-            for number, line in _whole_lines(file):
-                self.last[_identity(file, number, line)] = number
-                sizes.append(len(line))
-            self.sizes: Sequence[int] = sizes
-            return
-        self.last = {row.id: number for number, row in enumerate(rows, 1)}
-        self.sizes = [row.size for row in rows]
-
-    def of(self, only: Container[EpisodeId]) -> Iterator[tuple[int, int, int]]:
-        """(number from 1, first byte, size) of the lines of these ids, in the order of the file."""
-        wanted = {number for id_, number in self.last.items() if id_ in only}
-        start = 0
-        for number, size in enumerate(self.sizes, 1):
-            if number in wanted:
-                yield number, start, size
-            start += size
+    rows = fitting_rows(file, Head) if rows is None else rows
+    if rows is None:
+        # which line is the last attempt is known at the end of the file alone
+        rows = [
+            Head(len(line), "", "", *_identity(file, number, line))
+            for number, line in _whole_lines(file)
+        ]
+    places: dict[EpisodeId, tuple[int, int, int]] = {}
+    start = 0
+    for number, row in enumerate(rows, 1):
+        id_ = (row.task, row.seed, row.repeat)
+        if only is None or id_ in only:
+            places[id_] = number, start, row.size
+        start += row.size
+    return _decoded(file, places) if only is None else _sought(file, places)
 
 
 def read_rows(path: Path, kind: type[Kind]) -> list[Kind]:
@@ -119,7 +112,12 @@ def read_rows(path: Path, kind: type[Kind]) -> list[Kind]:
 def read_ends(path: Path) -> dict[EpisodeId, End]:
     """How each episode of a run ended, without decoding them. Raises StoreError with the line
     number for damage."""
-    return {row.id: ENDS[row.end] for row in read_rows(path, Head)}
+    return ends_of(read_rows(path, Head))
+
+
+def ends_of(rows: Iterable[Head]) -> dict[EpisodeId, End]:
+    """How each play ended in its last attempt."""
+    return {(row.task, row.seed, row.repeat): ENDS[row.end] for row in rows}
 
 
 def fitting_rows(file: Path, kind: type[Kind]) -> list[Kind] | None:
@@ -139,42 +137,56 @@ def known_rows(file: Path, kind: type[Kind]) -> list[Kind]:
     return load_rows(file.parent, kind, file.stat().st_size)[0] if file.name == EPISODES else []
 
 
-def standing_summary(path: Path) -> dict[str, Any] | None:
-    """summary.json of a run folder where it is what all of its plays come to, as they lie here now;
-    None where that is not known: plays were added or changed since, or an older version wrote it.
-    A copy of a folder is read once, line by line. Raises StoreError."""
+def standing_summary(path: Path, *, of_all: bool = True) -> dict[str, Any] | None:
+    """summary.json of a run folder where it is of the plays as they lie here now, `of_all`: of all
+    of them; None where that is not known: plays were added or changed since, or an older version
+    wrote it. A copy of a folder is read once, line by line. Raises StoreError."""
     found = read_stamp(path)
-    if found is None or not found[0].summary or not is_file(path / SUMMARY, path):
+    if found is None or not is_file(path / SUMMARY, path):
         return None
     stamp = found[0]
-    if hashlib.sha256(read(path / SUMMARY, path, MOST_JSON)).hexdigest() != stamp.summary:
+    digest = hashlib.sha256(read(path / SUMMARY, path, MOST_JSON)).hexdigest()
+    if digest != stamp.summary or of_all > stamp.of_all:
         return None
-    if not fits(stamp, path):
-        file = _lines_file(path, EPISODES)
-        if file.stat().st_size != stamp.size:
-            return None
-        known, digest = load_rows(path, Head, stamp.size)
-        if digest != stamp.digest or not scan_episodes(file, known, Head).is_known:
-            return None
-    return read_summary(path)
+    return read_summary(path) if fits(stamp, path) or _is_copy(stamp, path) else None
 
 
-def _decoded(file: Path, places: Places) -> Iterator[Episode]:
-    wanted = {*places.last.values()}
+def _is_copy(stamp: Stamp, path: Path) -> bool:
+    """Whether a record of other times holds the lines that its index was made of."""
+    file = _lines_file(path, EPISODES)
+    if file.stat().st_size != stamp.size:
+        return False
+    known, digest = load_rows(path, Head, stamp.size)
+    return digest == stamp.digest and scan_episodes(file, known).is_known
+
+
+def older_summary(path: Path) -> dict[str, Any] | None:
+    """summary.json of a folder of an older version, which has no index, as long as the record is
+    not newer. Raises StoreError."""
+    if not is_file(path / SUMMARY, path) or is_file(path / INDEX, path):
+        return None
+    is_newer = os.lstat(path / EPISODES).st_mtime_ns > os.lstat(path / SUMMARY).st_mtime_ns
+    return None if is_newer else read_summary(path)
+
+
+Place = tuple[int, int, int]  # number of a line from 1, its first byte, its bytes
+
+
+def _decoded(file: Path, places: Mapping[EpisodeId, Place]) -> Iterator[Episode]:
+    wanted = {number for number, _, _ in places.values()}
     for number, line in _whole_lines(file):
         if number in wanted:
             yield _episode(file, number, line)
 
 
-def _sought(file: Path, places: Places, only: Container[EpisodeId]) -> Iterator[Episode]:
+def _sought(file: Path, places: Mapping[EpisodeId, Place]) -> Iterator[Episode]:
     with oserror(file), stream(file, file.parent) as opened:
-        for number, start, size in places.of(only):
+        for id_, (number, start, size) in sorted(places.items(), key=lambda pair: pair[1]):
             opened.seek(start)
             episode = _episode(file, number, opened.read(size))
-            if episode.id not in only:
-                raise StoreError(
-                    f"{file}:{number}: index.jsonl says another play; delete that file"
-                )
+            if episode.id != id_:
+                fault = "is another play than index.jsonl says; delete that file"
+                raise StoreError(f"{file}:{number}: {fault}")
             yield episode
 
 
@@ -362,15 +374,14 @@ def scan_episodes(file: Path, known: Sequence[Kind] = (), kind: type[Kind] = Hea
     scanned = Scan()
 
     def take(number: int, line: bytes) -> None:
-        digest = line_digest(line)
         row = known[number - 1] if number <= len(known) else None
-        if row is None or row.digest != digest or row.size != len(line):
+        if row is None or not row.is_of(line):
             scanned.is_known = False
             try:
                 id_, end = _head(line)
             except StoreError as error:
                 raise type(error)(f"{file}:{number}: {error}") from None
-            row = kind(len(line), digest, end.value, *id_)
+            row = kind(len(line), line_digest(line), end.value, *id_)
         scanned.rows.append(row)
 
     return _scan(file, scanned, take)

@@ -5,7 +5,6 @@ It reads, and runs no code that a folder names.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -16,7 +15,13 @@ from typing import Any
 
 from gem_ma.config.document import read as read_yaml
 from gem_ma.kernel.errors import ConfigError, StoreError
-from gem_ma.runs.store.lines import read_manifest, read_resolved
+from gem_ma.runs.store.index import fits, read_stamp
+from gem_ma.runs.store.lines import (
+    older_summary,
+    read_manifest,
+    read_resolved,
+    standing_summary,
+)
 from gem_ma.system.files import MOST_JSON, MOST_LINE, is_file, oserror, read, stream
 
 MOST_FLOAT = sys.float_info.max
@@ -77,7 +82,7 @@ def _listed(folder: Path) -> dict[str, Any]:
         "run": str(folder),
         "created": str(manifest.get("created") or ""),
         "scenario": named,
-        "episodes": _count_lines(folder / "episodes.jsonl"),
+        "episodes": _count(folder),
         "cast": cast,
         "models": models,
         "score": _score(folder),
@@ -150,14 +155,11 @@ def _models(resolved: Any) -> dict[str, str]:
 
 
 def _score(folder: Path) -> dict[str, float]:
-    """The means that a summary gives; none without a summary, or one of another shape."""
-    file = folder / "summary.json"
-    # the plain reader: it takes a third of the time of the strict one, and a few means are shown
+    """The means that a summary gives; none without one that the plays still come to, or of another
+    shape."""
     try:
-        summary: Any = json.loads(read(file, folder, MOST_JSON)) if is_file(file, folder) else {}
-    except (StoreError, ValueError, RecursionError):
-        return {}
-    if not isinstance(summary, dict):
+        summary = standing_summary(folder, of_all=False) or older_summary(folder) or {}
+    except (StoreError, OSError):
         return {}
     if "after" in summary:  # a training: its last exam, as sampled
         exam = _entries(summary, "after").get("sampled", {})
@@ -176,6 +178,14 @@ def _score(folder: Path) -> dict[str, float]:
     # of more digits than a float has room for, or none: no mean
     known = {name: float(value) for name, value in known.items() if abs(value) <= MOST_FLOAT}
     return {"success": known["success"]} if "success" in known else known
+
+
+def _count(folder: Path) -> int:
+    """How many lines the record has, by its index where that fits."""
+    found = read_stamp(folder)
+    if found is not None and fits(found[0], folder):
+        return found[0].rows
+    return _count_lines(folder / "episodes.jsonl")
 
 
 def _count_lines(file: Path) -> int:

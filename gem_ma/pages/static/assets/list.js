@@ -42,6 +42,7 @@ const shown = () => run().episodes.map((episode, at) => [episode, at]).filter(([
 function drawChips() {
   const counts = new Map();
   for (const episode of run().episodes) for (const chip of chipsOf(episode)) counts.set(chip, (counts.get(chip) || 0) + 1);
+  for (const [chip, count] of Object.entries(run().counts || {})) counts.set(chip, Math.max(count, counts.get(chip) || 0));
   const causes = [...counts.keys()].filter((chip) => chip && !KINDS.includes(chip)).sort((a, b) => counts.get(b) - counts.get(a) || a.localeCompare(b));
   const box = $("chips");
   box.replaceChildren();
@@ -51,7 +52,7 @@ function drawChips() {
     button.type = "button";
     button.dataset.chip = chip;
     button.setAttribute("aria-pressed", String(state.chip === chip));
-    button.addEventListener("click", () => { state.chip = state.chip === chip ? "" : chip; drawChips(); drawList(); openFirst(); box.querySelector('[aria-pressed="true"]').focus(); });
+    button.addEventListener("click", () => { state.chip = state.chip === chip ? "" : chip; drawChips(); drawList(); openFirst(); lookFurther(); box.querySelector('[aria-pressed="true"]').focus(); });
     box.append(button);
   }
 }
@@ -68,14 +69,15 @@ function drawList() {
     button.addEventListener("click", () => open(at));
     list.append(add(make("li"), button));
   }
-  if (!found.length) list.append(make("li", "hint", "no episode matches"));
-  if (found.length > state.most) {
-    const more = make("button", "more", "show " + Math.min(SHOWN, found.length - state.most) + " more of " + found.length);
+  const all = Math.max(found.length, run().matching || (state.chip || state.words.length ? 0 : run().count) || 0);
+  if (!all) list.append(make("li", "hint", "no episode matches"));
+  if (all > state.most) {
+    const more = make("button", "more", "show " + Math.min(SHOWN, all - state.most) + " more of " + all);
     more.type = "button";
-    more.addEventListener("click", () => { state.most += SHOWN; drawList(); });
+    more.addEventListener("click", () => { state.most += SHOWN; drawList(); if (all > found.length) lookFurther(); });
     list.append(add(make("li"), more));
   }
-  $("count").textContent = state.chip || state.words.length ? found.length + " of " + among().length + " match" : "";
+  $("count").textContent = state.chip || state.words.length ? all + " of " + Math.max(among().length, run().count || 0) + " match" : "";
   $("note").textContent = run().note;
   markCurrent(false);
 }
@@ -143,6 +145,28 @@ function move(by, only) {
   show(viewer);
 }
 
+// Of a long list a page has the beginning, and its server finds what else matches.
+function lookFurther() {
+  if (!run().counts || state.chip === "fork") return;
+  const wanted = run(), [chip, words] = [state.chip, state.words.join(" ")], asked = chip + " " + words;
+  if (wanted.asked !== asked) Object.assign(wanted, { asked, taken: 0, matching: 0 });
+  ask("list?chip=" + encoded(chip) + "&words=" + encoded(words) + "&from=" + wanted.taken).then((found) => {
+    if (wanted !== run() || wanted.asked !== state.chip + " " + state.words.join(" ")) return;  // typed on meanwhile
+    take(found.episodes);
+    wanted.taken += found.episodes.length;
+    wanted.matching = found.matching;
+    drawList();
+    openFirst();
+  }).catch(() => { $("note").textContent = "the viewer does not answer"; });
+}
+function take(episodes) {
+  const known = new Set(run().episodes.map((episode) => episode.key));
+  const more = episodes.filter((episode) => !known.has(episode.key));
+  more.forEach(readable);
+  run().episodes.push(...more);
+  return more;
+}
+
 // A link names run and episode; one by position, as older pages wrote them, is read too.
 function follow(jump) {
   const link = /^#\/r\/([^/]+)\/e\/([^/]+)(?:\/t\/(-?\d+))?$/.exec(location.hash);
@@ -157,6 +181,11 @@ function follow(jump) {
   let place = episodes.findIndex((episode) => episode.key === key);
   if (place < 0) place = episodes.findIndex((episode) => episode.key.startsWith(key + "~"));
   if (place < 0 && /^\d+$/.test(key) && Number(key) < episodes.length) place = Number(key);
+  if (place < 0 && data.runs[at].counts && data.runs[at].sought !== key) {
+    const sought = data.runs[at];
+    sought.sought = key;
+    ask("list?words=" + encoded(key)).then((found) => { if (sought === run()) take(found.episodes); follow(jump); }).catch(() => {});
+  }
   if (place < 0) return false;
   const other = at !== state.run;
   Object.assign(state, { run: at, at: place, chip: episodes[place].fork ? "fork" : "", words: [] });
@@ -176,7 +205,7 @@ const pick = $("pick"), search = $("words"), help = $("help");
 data.runs.forEach((one, at) => { const option = make("option", "", one.name); option.value = String(at); pick.append(option); });
 pick.hidden = data.runs.length < 2;
 pick.addEventListener("change", () => { Object.assign(state, { run: Number(pick.value), eye: "", chip: "" }); drawChips(); drawList(); open(0); });
-search.addEventListener("input", () => { state.words = search.value.toLowerCase().split(/\s+/).filter(Boolean); drawList(); openFirst(); });
+search.addEventListener("input", () => { state.words = search.value.toLowerCase().split(/\s+/).filter(Boolean); drawList(); openFirst(); lookFurther(); });
 $("list").addEventListener("keydown", (event) => {
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   if (!step) return;

@@ -22,14 +22,13 @@ async function fetchEpisode(stub) {
 }
 async function following() {
   try {
-    const news = await ask("since?from=" + run().episodes.filter((episode) => !episode.fork).length);
-    const known = new Set(run().episodes.map((episode) => episode.key));
-    const more = news.episodes.filter((episode) => !known.has(episode.key));
-    more.forEach(readable);
-    run().episodes.push(...more);
+    const plays = () => run().episodes.filter((episode) => !episode.fork).length, held = run().count || plays();
+    const news = await ask("since?from=" + held);
+    const more = take(news.episodes);
+    if (run().count) run().count += more.length;
     if (more.length) { drawChips(); drawList(); }
     data.finished = news.finished;
-    $("note").textContent = news.finished ? "the run has ended; load the page again for its scores" : run().episodes.filter((episode) => !episode.fork).length + " episodes so far";
+    $("note").textContent = news.finished ? "the run has ended; load the page again for its scores" : (run().count || plays()) + " episodes so far";
   } catch { $("note").textContent = "the viewer does not answer"; }
   if (!data.finished) setTimeout(following, 2000);
 }
