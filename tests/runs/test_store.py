@@ -781,6 +781,8 @@ def test_a_listed_run_says_its_score_whatever_its_summary_is(which: str, tmp_pat
     summary, score = LISTED[which]
     with opened(tmp_path / "one") as folder:
         folder.append([episode(1)])
+    # as a folder of an older version has it: it has no index
+    folder.path.joinpath("index.jsonl").unlink()
     folder.path.joinpath("summary.json").write_text(json.dumps(summary))
     (run,) = list_runs(tmp_path)
     assert run["score"] == score and run["finished"] and run["error"] is None

@@ -49,7 +49,7 @@ def test_every_column_is_kept_printed_shown_and_explained(tmp_path: Path) -> Non
     assert {column.key for column in COLUMNS} <= summary.keys()
     with RunFolder.open(tmp_path / "run", config_text="", resolved={}, manifest={}) as run:
         run.append(plays())
-        run.write_summary(summary)
+        run.write_summary(summary, of_all=True)
     page = write_report(tmp_path / "run", judge=judge).read_text("utf-8")
     printed = dict(column_rows(summary))
     table = Run.of(tmp_path / "run")._repr_html_()
