@@ -304,28 +304,10 @@ def write(episode: Episode, sure: bool = False) -> bytes | None:
     it did."""
     try:
         record = msgspec.convert(episode, Play, from_attributes=True)
-        tools = _Tools()
-        chains = Chains()
-        choices = Choices()
+        writer = _Writer(sure)
         for number, (turn, made) in enumerate(zip(episode.turns, record.turns, strict=True)):
-            if not sure:
-                for act in (*turn.observed, turn.action, *turn.replies):
-                    if act.tool_calls:
-                        _check_calls((act,))
-            if turn.tools != ():
-                made.tools = tools.numbers(turn.tools)
-            if turn.legal is not None:
-                made.legal = tools.legal(turn.legal)
-                if len(turn.legal) >= LEAST:
-                    made.legal_of = choices.change(number, turn.agent, turn.legal)
-                    if made.legal_of is not None:
-                        made.legal = ()
-            for reply, kept in zip(turn.replies, made.replies, strict=True):
-                if not sure:
-                    _check_finite(reply.logprobs)
-                    _check_finite([attempt.wait_s for attempt in reply.attempts])
-                _pack(reply, kept, turn.agent, chains)
-        record.tools = tuple(tools.known)
+            writer.finish(number, turn, made)
+        record.tools = tuple(writer.tools)
         if not sure:
             _check(record)
             for messages in episode.final.values():
@@ -335,47 +317,66 @@ def write(episode: Episode, sure: bool = False) -> bytes | None:
         return None
 
 
-class _Tools:
-    """The distinct tools of one episode, numbered; turns that offer the same tuple share the
-    work."""
+class _Writer:
+    """What a line keeps in mind from turn to turn: tools, lists and ids that stand once."""
 
-    def __init__(self) -> None:
-        self.known: list[ToolRecord] = []
+    def __init__(self, sure: bool) -> None:
+        self.sure = sure
+        self.tools: list[ToolRecord] = []
         self._numbers: dict[bytes, int] = {}
         # by id(): the episode outlives this object
         self._tuples: dict[int, tuple[int, ...]] = {}
         self._legal: dict[int, tuple[str, ...]] = {}
+        self._chains = Chains()
+        self._choices = Choices()
 
-    def numbers(self, tools: Sequence[Tool]) -> tuple[int, ...]:
-        if id(tools) not in self._tuples:
-            made = msgspec.convert(tools, tuple[ToolRecord, ...], from_attributes=True)
-            self._tuples[id(tools)] = tuple(map(self._number, made))
-        return self._tuples[id(tools)]
+    def finish(self, number: int, turn: Turn, made: TurnRecord[Any, Any, Any, Any]) -> None:
+        """Gives the turn of a line what is another there. Raises one of `UNFIT`."""
+        if not self.sure:
+            acts: tuple[Message | Action | Reply, ...]
+            acts = (*turn.observed, turn.action, *turn.replies)
+            for act in acts:
+                if act.tool_calls:
+                    _check_calls((act,))
+        if turn.tools != ():
+            if id(turn.tools) not in self._tuples:
+                self._tuples[id(turn.tools)] = self._numbered(turn.tools)
+            made.tools = self._tuples[id(turn.tools)]
+        if turn.legal is not None:
+            if id(turn.legal) not in self._legal:
+                self._legal[id(turn.legal)] = msgspec.convert(turn.legal, tuple[str, ...])
+            made.legal = self._legal[id(turn.legal)]
+            if len(made.legal) >= LEAST:
+                made.legal_of = self._choices.change(number, turn.agent, made.legal)
+                if made.legal_of is not None:
+                    made.legal = ()
+        for reply, kept in zip(turn.replies, made.replies, strict=True):
+            self._pack(reply, kept, turn.agent)
 
-    def _number(self, tool: ToolRecord) -> int:
-        # by content: each turn may make its tools anew
-        key = _encode(tool)
-        if key not in self._numbers:
-            self._numbers[key] = len(self.known)
-            self.known.append(tool)
-        return self._numbers[key]
+    def _numbered(self, tools: Sequence[Tool]) -> tuple[int, ...]:
+        numbers = []
+        for tool in msgspec.convert(tools, tuple[ToolRecord, ...], from_attributes=True):
+            # by content: each turn may make its tools anew
+            key = _encode(tool)
+            if key not in self._numbers:
+                self._numbers[key] = len(self.tools)
+                self.tools.append(tool)
+            numbers.append(self._numbers[key])
+        return tuple(numbers)
 
-    def legal(self, legal: Sequence[str]) -> tuple[str, ...]:
-        if id(legal) not in self._legal:
-            self._legal[id(legal)] = msgspec.convert(legal, tuple[str, ...])
-        return self._legal[id(legal)]
-
-
-def _pack(reply: Reply, kept: ReplyRecord[Any, Any], agent: str, chains: Chains) -> None:
-    prompt = reply.prompt_ids
-    kept.prompt_of = chains.shared(agent, prompt)
-    chains.add(agent, prompt, reply.token_ids)
-    if kept.prompt_of is not None:
-        prompt = prompt[kept.prompt_of[1] :]
-    kept.prompt_ids = _packed_ids(prompt)
-    kept.token_ids = _packed_ids(reply.token_ids)
-    if reply.logprobs:
-        kept.logprobs = Packed("f64", layout(len(reply.logprobs), "d").pack(*reply.logprobs))
+    def _pack(self, reply: Reply, kept: ReplyRecord[Any, Any], agent: str) -> None:
+        if not self.sure:
+            _check_finite(reply.logprobs)
+            _check_finite([attempt.wait_s for attempt in reply.attempts])
+        prompt = reply.prompt_ids
+        kept.prompt_of = self._chains.shared(agent, prompt)
+        self._chains.add(agent, prompt, reply.token_ids)
+        if kept.prompt_of is not None:
+            prompt = prompt[kept.prompt_of[1] :]
+        kept.prompt_ids = _packed_ids(prompt)
+        kept.token_ids = _packed_ids(reply.token_ids)
+        if reply.logprobs:
+            kept.logprobs = Packed("f64", layout(len(reply.logprobs), "d").pack(*reply.logprobs))
 
 
 def _packed_ids(ids: tuple[int, ...]) -> Ids:
