@@ -8,6 +8,7 @@ import base64
 import copy
 import gzip
 import json
+import random
 import re
 import threading
 from collections.abc import Iterator
@@ -20,9 +21,11 @@ from gem_ma.engines.api.openai import OpenAI
 from gem_ma.engines.endpoint import faults as http_faults
 from gem_ma.engines.endpoint import remote
 from gem_ma.engines.endpoint.budget import Price
+from gem_ma.engines.endpoint.envelope import _DECODER, DEEPEST, _plainly_strict
 from gem_ma.engines.endpoint.faults import RETRIED, Fault, of_error_body
 from gem_ma.engines.endpoint.hiding import HIDDEN, Secret
 from gem_ma.engines.endpoint.reply import decode, read, read_completion
+from gem_ma.kernel.parsing.strict_json import depth_exceeds
 from gem_ma.kernel.types import Malformed, Message, Reply, Request, Tool
 from gem_ma.record.codec import REPLY
 from gem_ma.record.json_text import dump_json, load_json
@@ -314,3 +317,42 @@ def test_no_half_of_a_key_is_left_where_a_record_is_cut(room: int) -> None:
 
 
 LEFT = 8
+
+
+def test_what_is_read_fast_is_read_as_the_strict_decoder_does() -> None:
+    """Any text, whole or with a piece put in, taken out or doubled."""
+    rng = random.Random(0)
+    pieces = [
+        *'{}[]":,\\ \n\t',
+        '":',
+        '" :',
+        '"a":1',
+        '\\"',
+        "\\ud800",
+        "NaN",
+        "1e999",
+        "\\u0061",
+        "-0",
+    ]
+    wholes = [
+        json.dumps(WHOLE),
+        json.dumps(WHOLE, indent=1),
+        json.dumps({"a\\": 'b": "c', "b :": [{}, [[]], {"c": [1.5, -1]}]}, separators=(",", " :")),
+        '{"a":1,"\\u0061":2}',
+        '{"a":{"b":1,"b" :2},"c":"\\":"}',
+        '{"a":' + "[" * 94 + "]" * 94 + "}",
+        '{"a":' + "[" * 96 + "]" * 96 + "}",
+    ]
+    fast = 0
+    for number in range(20_000):
+        text = wholes[number % len(wholes)]
+        for _ in range(rng.randrange(3)):
+            place = rng.randrange(len(text))
+            end = place + rng.choice((0, 0, 1, 2))
+            text = text[:place] + rng.choice(pieces) * rng.choice((0, 1, 1)) + text[end:]
+        read_fast = _plainly_strict(text)
+        if read_fast is not None:
+            fast += 1
+            assert repr(read_fast) == repr(_DECODER.decode(text)), text
+            assert not depth_exceeds(read_fast, DEEPEST)
+    assert fast > 1000

@@ -9,7 +9,11 @@ impossible is read as none. Knows no Reply.
 from __future__ import annotations
 
 import math
+import re
+from itertools import chain
 from typing import Any
+
+import msgspec
 
 from gem_ma.engines.endpoint.faults import Fault, of_error_within
 from gem_ma.kernel.parsing.strict_json import depth_exceeds, strict_decoder
@@ -19,6 +23,8 @@ MOST_COUNT = 2**53
 MOST_ID = 2**31
 SLACK = 1e-3  # nats above 0 that rounding may add to a log-probability
 THOUGHTS = ("thinking", "reasoning", "reasoning_text")  # kinds of parts
+_NESTS = frozenset({dict, list})
+_APART = re.compile(r'"[ \t\r\n]+:')
 _NUMBERS = frozenset({int, float})  # true is an int to isinstance
 # a usage of 1e999 carries no answer, and is read as none
 _DECODER = strict_decoder(finite=False)
@@ -37,6 +43,9 @@ _TYPES: dict[str, tuple[type, ...]] = {
 def parsed(text: str) -> dict[str, Any]:
     """The JSON object in a text. Raises Fault for what is none, names a key twice, or is nested
     deeper than `DEEPEST`."""
+    value = _plainly_strict(text)
+    if value is not None:
+        return value
     try:
         value = _DECODER.decode(text)
     except RecursionError:
@@ -50,6 +59,36 @@ def parsed(text: str) -> dict[str, Any]:
     if depth_exceeds(value, DEEPEST):
         raise Fault("bad_reply", f"JSON nested too deep: {text[:100]}", status=200)
     return value
+
+
+def _plainly_strict(text: str) -> dict[str, Any] | None:
+    """What stands in most texts, at a third of the time: the object of one that names no key
+    twice and nests less than `DEEPEST` levels; None where that takes a closer look."""
+    try:
+        # refuses NaN, lone surrogates and numbers beyond floats; of a key named twice it takes one
+        value = msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    names = 0
+    objects: list[dict[str, Any]] = [value]
+    arrays: list[list[Any]] = []
+    for _ in range(DEEPEST - 1):
+        names += sum(map(len, objects))
+        # most arrays hold none, such as hundreds of token ids, and that is seen without a loop
+        nesting = (array for array in arrays if not _NESTS.isdisjoint(map(type, array)))
+        inner = [*chain.from_iterable(map(dict.values, objects)), *chain.from_iterable(nesting)]
+        objects = [one for one in inner if type(one) is dict]
+        arrays = [one for one in inner if type(one) is list and one]
+        if not objects and not arrays:
+            break
+    else:
+        return None
+    # A key named twice is a name more in the text than in the value. A quote and a colon inside a
+    # string are one more too, and a key apart from its colon one less.
+    plain = names == text.count('":') and _APART.search(text) is None
+    return value if plain else None
 
 
 def part(holder: dict[str, Any], key: str) -> Any:
