@@ -155,7 +155,7 @@ def _calls_as_text(message: Message) -> str:
 
 def _parts(agent: str, message: Message, more: str = "") -> Parts:
     text = speaker(agent, message) + message.text
-    return _with_images(message, "\n".join(part for part in (text, more) if part))
+    return _with_images(message, f"{text}\n{more}" if text and more else text or more)
 
 
 def _with_images(message: Message, text: str) -> Parts:
@@ -186,6 +186,8 @@ def _plain(entry: dict[str, Any]) -> dict[str, Any]:
     """Content of text alone is a string, which every server reads; null where calls stand for
     it."""
     parts = entry["content"]
+    if len(parts) == 1 and parts[0]["type"] == "text" and parts[0]["text"]:  # nearly all
+        return {**entry, "content": parts[0]["text"]}
     if any(part["type"] != "text" for part in parts):
         return entry
     text = "\n".join(part["text"] for part in parts)

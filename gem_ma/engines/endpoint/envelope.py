@@ -78,9 +78,14 @@ def _plainly_strict(text: str) -> dict[str, Any] | None:
         names += sum(map(len, objects))
         # most arrays hold none, such as hundreds of token ids, and that is seen without a loop
         nesting = (array for array in arrays if not _NESTS.isdisjoint(map(type, array)))
-        inner = [*chain.from_iterable(map(dict.values, objects)), *chain.from_iterable(nesting)]
+        values = chain.from_iterable(map(dict.values, objects))
+        inner = [
+            one
+            for one in chain(values, chain.from_iterable(nesting))
+            if type(one) in _NESTS and one
+        ]
         objects = [one for one in inner if type(one) is dict]
-        arrays = [one for one in inner if type(one) is list and one]
+        arrays = [one for one in inner if type(one) is list]
         if not objects and not arrays:
             break
     else:

@@ -9,6 +9,7 @@ data (`Malformed`). Invalid UTF-8 and lone surrogates are replaced, never passed
 from __future__ import annotations
 
 import json
+from operator import itemgetter
 from typing import Any
 
 from gem_ma.engines.endpoint.envelope import (
@@ -82,6 +83,7 @@ FINISHES = {
     ),
 }
 FULL = ("model_length", "model_context_window_exceeded")  # the window was, and not max_tokens
+_LOGPROB = itemgetter("logprob")
 MODEL_NAME = 256  # characters; what is longer is not a name
 # Words with which servers say that they gave an answer up. What is in neither list is a fault as
 # well, of a server that we do not understand.
@@ -287,9 +289,10 @@ def _tokens(
     inner = choice.get("logprobs")
     content = inner.get("content") if isinstance(inner, dict) else None
     tokens = content if isinstance(content, list) else []
-    logprobs = logprobs_in(
-        [token.get("logprob") if isinstance(token, dict) else None for token in tokens]
-    )
+    try:
+        logprobs = logprobs_in(list(map(_LOGPROB, tokens)))
+    except (KeyError, TypeError, IndexError):  # one of them has none
+        logprobs = ()
     # of which token a log-probability is cannot be told any more
     if sampled and logprobs and len(sampled) != len(logprobs):
         return prompt, (), ()

@@ -146,7 +146,8 @@ class Way:
         # where the bytes of an answer went unnoticed, those of a second one would too
         noticed = self._heard != self._settled
         self._settled = self._heard
-        again = named and noticed and response.status == OK and self.is_quiet()
+        # what comes later is looked for before the next request
+        again = named and noticed and response.status == OK and self._protocol.is_connected()
         return body, kind, again
 
     async def close(self) -> None:
