@@ -17,6 +17,7 @@ CATALOG = {
     "kuhn_poker": "gem_ma.scenarios.kuhn_prices:PricedKuhn",
     "mastermind": "gem_ma.scenarios.games.mastermind:Mastermind",
     "minesweeper": "gem_ma.scenarios.games.minesweeper:Minesweeper",
+    "network": "gem_ma.scenarios.parties.network:Network",
     "questions": "gem_ma.scenarios.questions.scenario:Questions",
     "referential": "gem_ma.scenarios.referential:Referential",
     "retail": "gem_ma.scenarios.service_desk.retail.scenario:Retail",

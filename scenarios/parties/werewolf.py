@@ -14,7 +14,6 @@ from typing import Any
 from gem_ma.scenarios.parties.checked import TALK, one_of, whole
 
 from gem_ma import Ask, Episode, Reward, Scenario, Tell, dealt, talk
-from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Play
 
 ORDERS = ("at once", "in turn", "bids")
@@ -75,8 +74,6 @@ class Werewolf(Scenario):
         whole("players", players, 4, 64)
         whole("wolves", wolves, 1, (players - 1) // 2)
         special = whole("seer", seer, 0, 1) + whole("doctor", doctor, 0, 1)
-        if wolves + special > players:
-            raise ConfigError(f"scenario.players: {wolves + special} roles need as many; {players}")
         self.first = one_of("first", first, ("night", "day"))
         self.open = one_of("votes", votes, ("secret", "open")) == "open"
         self.talk = one_of("talk", talk, TALK)
