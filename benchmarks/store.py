@@ -1,21 +1,27 @@
 """What it costs to keep episodes: the codec beside msgspec alone, and appending lines of about
-13 KB, against rewriting one JSON file at each save.
+13 KB, against rewriting one JSON file at each save; and what whole commands cost on runs of many
+plays.
 
-    python benchmarks/store.py [EPISODES]
+    python benchmarks/store.py [EPISODES] [--sizes 10000,200000] [--resume 1000000]
 
 A row of the codec is the median of nine rounds in which all take turns: microseconds of CPU a turn,
 of msgspec that encodes and decodes the same line with our structs and no further check (ids and
 log-probabilities stay bytes), and of the same where `struct` makes numbers of the bytes. Then CPU
-milliseconds per episode for the first and the last tenth (they should not differ), and ratios.
+milliseconds per episode for the first and the last tenth (they should not differ), and ratios. Of
+commands CPU seconds beyond those of `gem-ma --version`; the large runs are generated: lines of a
+hundred plays of dilemma with the seeds of the plans.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
 import random
+import resource
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -25,7 +31,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from kernel import kernel
 
+from gem_ma.config.loading import load
 from gem_ma.driver.rollout import Plan, play
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.types import Action, Message, Reply, Tool, ToolCall, Turn, Usage
@@ -33,7 +41,11 @@ from gem_ma.record import structs
 from gem_ma.record.codec import digest, dump_episode, load_episode, to_json
 from gem_ma.record.structs import Line
 from gem_ma.registry import make
-from gem_ma.runs.store import RunFolder, read_episodes
+from gem_ma.runs.open import open_config
+from gem_ma.runs.playing import Silent, play_run, score_of
+from gem_ma.runs.store import RunFolder, read_episodes, read_rows
+from gem_ma.runs.store.index import IndexWriter
+from gem_ma.scores.rows import Row, line_digest
 
 TOOLS = tuple(
     Tool(
@@ -218,5 +230,77 @@ def main(count: int) -> None:
         )
 
 
+FEW = 100  # plays that are multiplied
+
+
+def grown(path: Path, count: int) -> None:
+    """A finished run of so many plays of dilemma, a few of which were played."""
+    few, all_ = (
+        open_config(
+            load("dilemma", [f"scenario.tasks={number}", "run.baselines=false"], typed=True)
+        )
+        for number in (FEW, count)
+    )
+    play_run(few, path, watch=Silent())
+    lines = (path / "episodes.jsonl").read_bytes().splitlines(keepends=True)
+    rows = read_rows(path, Row)
+    with open(path / "episodes.jsonl", "ab") as file:
+        for number, plan in enumerate(all_.worlds.plans()):
+            if number < FEW:
+                continue
+            row = rows[number % FEW]
+            line = lines[number % FEW].replace(str(row.seed).encode(), str(plan.seed).encode())
+            file.write(line)
+            told = {"seed": plan.seed, "size": len(line), "digest": line_digest(line), "copy": None}
+            rows.append(msgspec.structs.replace(row, **told))
+    index = IndexWriter(path)
+    index.replace(rows)
+    index.stamp()
+    index.close()
+    with all_.folder(path) as folder:
+        folder.write_summary(score_of(all_.loaded, all_.worlds, folder), of_all=True)
+
+
+def spent(*words: str) -> float:
+    """CPU seconds of a command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", "gem_ma", *words], check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def commands(sizes: list[int], resumed: int) -> None:
+    start = min(spent("--version") for _ in range(3))
+    with tempfile.TemporaryDirectory() as root:
+        play = kernel(make("dilemma"))
+        begun = time.process_time()
+        turns = sum(play(seed) for seed in range(2_000))
+        turn = (time.process_time() - begun) / turns
+        run = str(Path(root) / "run")
+        whole = spent("run", "dilemma", "-n", "10000", "--out", run, "--quiet")
+        print(f"gem-ma run dilemma -n 10000: {whole:.2f} s, {whole / (1e5 * turn):.1f} kernels")
+        for size in sizes:
+            place = Path(root) / str(size)
+            grown(place / "one", size)
+            for name in ("show", "report", "list runs --root", "score"):
+                one = place if "list" in name else place / "one"
+                if name == "score" and size > 10_000:
+                    continue
+                print(f"{name} of {size}: {spent(*name.split(), str(one)) - start:.2f} s beyond")
+        if resumed:
+            grown(Path(root) / "large", resumed)
+            more = spent(
+                *("run", "dilemma", "-n", str(resumed + 1), "--out", str(Path(root) / "large")),
+                *("run.baselines=false", "--quiet"),
+            )
+            print(f"{resumed} plays and one more: {more - start:.2f} s beyond")
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2000)
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("episodes", nargs="?", type=int, default=2000)
+    parser.add_argument("--sizes", default="10000,200000", help="plays of generated runs")
+    parser.add_argument("--resume", type=int, default=0, help="plays of a run that is gone on with")
+    given = parser.parse_args()
+    main(given.episodes)
+    commands([int(size) for size in given.sizes.split(",") if size], given.resume)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import time
+from pathlib import Path
 
 import click
 
 from gem_ma.cli.completion import RunName
 from gem_ma.cli.runs import played_run, show_summary
 from gem_ma.cli.terminal import json_option, progress_line
-from gem_ma.runs.store import read_summary
+from gem_ma.runs.store import read_episodes, read_rows, read_summary
 from gem_ma.runs.store.names import finite
-from gem_ma.runs.stored import changes, open_record
+from gem_ma.runs.stored import Recorded, changes, open_record
+from gem_ma.scores.rows import Head
 from gem_ma.system.files import damage
 
 _JUDGED = ("labels", "measures")  # of summary.json
+LARGE = 50_000_000  # bytes of a record, from which on the time is told first
+SAMPLE = 200  # plays by which it is guessed
 MOST_CHANGES = 10  # printed; --json has all
 EXAMPLE = """\b
 Examples:
@@ -40,6 +45,8 @@ def command(run: str, scenario: str | None, whole: bool, as_json: bool) -> int:
     path = played_run(run, "scored")
     record = open_record(path, progress_line, scenario)
     with damage(path / "episodes.jsonl"):
+        if (path / "episodes.jsonl").stat().st_size > LARGE:
+            progress_line(duration(path, record))
         summary = record.summary()
     stored = read_summary(path)
     # the baselines are other plays, which a score of these cannot give
@@ -57,6 +64,18 @@ def command(run: str, scenario: str | None, whole: bool, as_json: bool) -> int:
     answer = {**summary, "changed": changed} if as_json else summary
     show_summary(answer, path, as_json, whole=whole, more=rows)
     return 0
+
+
+def duration(path: Path, record: Recorded) -> str:
+    """How long it takes to judge all plays of a run, by its first ones. Raises StoreError."""
+    rows = read_rows(path, Head)
+    begun = time.perf_counter()
+    some = {row.id for row in rows[:SAMPLE]}
+    judged = [*map(record.judge.rows().of, read_episodes(path, some, rows))]
+    share = sum(row.size for row in rows[:SAMPLE]) / sum(row.size for row in rows)
+    seconds = (time.perf_counter() - begun) / share if judged else 0.0
+    took = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} minutes"
+    return f"judges {len(rows)} plays anew, about {took}; gem-ma show has what was recorded"
 
 
 def _as_json(summary: dict[str, object]) -> dict[str, object]:

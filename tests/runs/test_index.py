@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from gem_ma.cli import score
+from gem_ma.cli.main import main
 from gem_ma.pages.live.site import Site
 from gem_ma.pages.static.report import write_report
 from gem_ma.runs import stored
@@ -262,3 +264,12 @@ def test_rows_of_a_judge_that_raises_are_asked_again_when_all_is_summed_up(run: 
     assert row.returns and not judge.rows().suffices(row)
     with pytest.raises(ZeroDivisionError):
         judge.rows(strict=True).of(episode)
+
+
+def test_a_score_of_a_large_run_says_first_how_long_it_takes(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["score", str(run)]) == 0 and "plays anew" not in capsys.readouterr().err
+    monkeypatch.setattr(score, "LARGE", 100)
+    assert main(["score", str(run)]) == 0
+    assert f"judges {PLAYS} plays anew, about 0 s" in capsys.readouterr().err
