@@ -5,6 +5,7 @@ if __name__ != "gem_ma.scenarios":
 
 CATALOG = {
     "arithmetic": "gem_ma.scenarios.arithmetic:Arithmetic",
+    "auction": "gem_ma.scenarios.parties.auction:Auction",
     "code": "gem_ma.scenarios.code.scenario:Code",
     "commons": "gem_ma.scenarios.parties.commons:Commons",
     "crosswords": "gem_ma.scenarios.games.crosswords:Crosswords",
@@ -15,6 +16,7 @@ CATALOG = {
     "hangman": "gem_ma.scenarios.games.hangman:Hangman",
     "hanoi": "gem_ma.scenarios.games.hanoi:Hanoi",
     "kuhn_poker": "gem_ma.scenarios.kuhn_prices:PricedKuhn",
+    "market": "gem_ma.scenarios.parties.market:Market",
     "mastermind": "gem_ma.scenarios.games.mastermind:Mastermind",
     "minesweeper": "gem_ma.scenarios.games.minesweeper:Minesweeper",
     "network": "gem_ma.scenarios.parties.network:Network",
