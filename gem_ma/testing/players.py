@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
+from random import Random  # its own name: a scenario's draws are watched under the module's
 from typing import Any
 
 WORDS = ("hello", "yes", "no", "please go on", "I do not know", "7")
@@ -173,12 +174,16 @@ class Cast:
 
     def __init__(self, player: str | Player, stream: object, agents: Sequence[str]) -> None:
         self.player = PLAYERS[player] if isinstance(player, str) else player
-        player = player if isinstance(player, str) else "own"
-        # by agent, so that who is asked first changes nobody's words
-        self.streams = {agent: random.Random(f"{stream}/{agent}/{player}") for agent in agents}
+        self.name = player if isinstance(player, str) else "own"
+        self.stream = stream
+        # made when first drawn from: of 64 seats most environments ask a few
+        self.streams: dict[str, random.Random] = {}
         self.turns = dict.fromkeys(agents, 0)
 
     def say(self, agent: str, legal: Sequence[str] | None, tools: Sequence[Any] = ()) -> str:
+        if agent not in self.streams:
+            # by agent, so that who is asked first changes nobody's words
+            self.streams[agent] = Random(f"{self.stream}/{agent}/{self.name}")
         text = self.player(legal, tools, self.streams[agent], self.turns[agent])
         self.turns[agent] += 1
         return text

@@ -47,7 +47,14 @@ class Gym:
         self.stream = object()
 
     def agents(self) -> list[str | None]:
-        return list(self.kit.agents) if self.seated else [None]
+        """Whose seats are tried: of many that are called alike but for a number, three."""
+        alike: dict[str, list[str]] = {}
+        for agent in self.kit.agents:
+            alike.setdefault(agent.rstrip("0123456789"), []).append(agent)
+        tried = {
+            same[place] for same in alike.values() for place in (0, len(same) // 2, len(same) - 1)
+        }
+        return [agent for agent in self.kit.agents if agent in tried] if self.seated else [None]
 
     def make(self, agent: str | None) -> Any:
         """An environment of this seat; its partners play `self.player` with `self.stream`."""
@@ -60,7 +67,7 @@ class Gym:
 
     def _partner(self, other: str) -> Any:
         def factory(agent: str, sample: Any, rng: Any, task: Any = None) -> Seated:
-            return Seated(Cast(self.player, self.stream, self.kit.agents), other)
+            return Seated(Cast(self.player, self.stream, (other,)), other)
 
         return factory
 

@@ -186,3 +186,19 @@ def test_a_leak_is_found_in_every_seeding():
         with pytest.raises(ConformanceError) as caught:
             check_scenario(scenario, skip=REST)
         assert any(finding.rule == 4 for finding in caught.value.findings)
+
+
+def test_of_seats_that_are_called_alike_three_are_tried():
+    from gem_ma import gym_env
+    from gem_ma.testing.kit import Kit
+    from gem_ma.testing.rules_gym import Gym
+
+    scenario = Values()
+    scenario.agents = (*(f"buyer_{n}" for n in range(32)), *(f"seller_{n}" for n in range(32)))
+    kit = Kit(scenario, (None,), (0,), 10)
+    assert Gym(kit, gym_env).agents() == [
+        *("buyer_0", "buyer_16", "buyer_31"),
+        *("seller_0", "seller_16", "seller_31"),
+    ]
+    scenario.agents = ("ann", "bob", "cat", "dan")
+    assert Gym(kit, gym_env).agents() == list(scenario.agents)
