@@ -100,6 +100,9 @@ class Worlds:
     def plans(self) -> Iterator[Plan]:
         """What `gem-ma run` plays: the plans of every world as if it were alone, in turn by their
         weights, so that a run that was stopped holds a share of each."""
+        if not self.several:  # whose turn it is costs more than a plan
+            yield from evaluation_plans(self.played[0].config, self.played[0].scenario)
+            return
         left = {w.name: w.placing(evaluation_plans(w.config, w.scenario)) for w in self.played}
         weights = {world.name: world.weight for world in self.played}
         number = 0
