@@ -19,6 +19,7 @@ from gem_ma.kernel.spelling import decimal
 from gem_ma.kernel.types import Malformed, Turn, Usage
 from gem_ma.scores.unheard import Heard, Voices, heard_in
 
+MOST_LINES = 8  # of one column; of more agents, those with one text share a line
 GOES_ON = 2  # further acts of who wanted to end
 # of the end, as other benchmarks' users write it
 _MARK = re.compile(r"(?<!#)#{3,}+[ \t]{0,8}[A-Z][A-Z _-]{1,30}#{3,}")
@@ -51,7 +52,9 @@ class Column:
         if self.of == "run":
             return [("", self.text(value))]
         named = [(who, self.text(of)) for who, of in value.items()]
-        if self.total is not None and len(named) > 1:
+        if len(named) > MOST_LINES:
+            named = _alike(named)
+        if self.total is not None and len(value) > 1:
             named.append(("", self.total(value.values())))
         return [(who, text) for who, text in named if text]
 
@@ -59,6 +62,19 @@ class Column:
         """What stands in a table; an older summary may lack the key."""
         value = summary.get(self.key)
         return "n/a" if value is None else self.text(value)
+
+
+def _alike(named: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """A line for all that have one text; of many such lines the first."""
+    whose: dict[str, list[str]] = {}
+    for who, text in named:
+        whose.setdefault(text, []).append(who)
+    lines = [
+        (f"{who[0]} and {len(who) - 1} more" if len(who) > 1 else who[0], text)
+        for text, who in list(whose.items())[:MOST_LINES]
+    ]
+    left = sum(map(len, list(whose.values())[MOST_LINES:]))
+    return [*lines, ("of others", f"{left} more are in summary.json")] if left else lines
 
 
 def table_columns(summaries: Iterable[Mapping[str, Any]]) -> list[Column]:

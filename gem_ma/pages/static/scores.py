@@ -15,6 +15,7 @@ from gem_ma.pages.static.page import Html, render, table, text
 from gem_ma.pages.static.plots import Mark, share_bar, whisker_chart
 from gem_ma.scores.columns import table_columns
 from gem_ma.scores.groups import interval_text, is_cause, is_constant, is_zero
+from gem_ma.scores.summary_rows import MOST_RETURNS, returns_together
 
 # scores of an exam, in their order in the table: the first four say how far from an equilibrium
 _EXAM = (
@@ -64,17 +65,24 @@ def scores(summaries: Mapping[str, Mapping[str, Any]], of: str = "run") -> Html:
         *([axis_name("success", RATE)] if judged else []),
     ]
     columns += ["success, failed = 0"] if judged and partial else []
-    columns += [axis_name(f"return {agent}", axis) for agent in agents]
+    together = [dict(returns_together(summary["returns"])) for summary in summaries.values()]
+    groups = list(dict.fromkeys(name for each in together for name in each))
+    are_many = len(agents) > MOST_RETURNS
+    columns += [f"return {name}" for name in groups] if are_many else []
+    columns += [] if are_many else [axis_name(f"return {agent}", axis) for agent in agents]
     shared = table_columns(summaries.values())  # the worlds of a run have none
     rows: list[list[object]] = []
-    for label, summary in summaries.items():
+    for (label, summary), returns in zip(summaries.items(), together, strict=True):
         row: list[object] = [label, counts(summary)]
         if judged:
             row.append(interval_cell(summary["success"], RATE))
             if partial:
                 score = (summary["score"] or {}).get("failed_as_zero")
                 row.append(decimal(score))
-        row += [interval_cell(summary["returns"].get(agent), axis) for agent in agents]
+        if are_many:
+            row += [returns.get(name, "") for name in groups]
+        else:
+            row += [interval_cell(summary["returns"].get(agent), axis) for agent in agents]
         row += [column.cell(summary) for column in shared]
         row.append(", ".join(f"{end} {n}" for end, n in summary["ends"].items()))
         rows.append(row)
