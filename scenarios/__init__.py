@@ -19,6 +19,7 @@ CATALOG = {
     "market": "gem_ma.scenarios.parties.market:Market",
     "mastermind": "gem_ma.scenarios.games.mastermind:Mastermind",
     "minesweeper": "gem_ma.scenarios.games.minesweeper:Minesweeper",
+    "negotiation": "gem_ma.scenarios.parties.negotiation:Negotiation",
     "network": "gem_ma.scenarios.parties.network:Network",
     "questions": "gem_ma.scenarios.questions.scenario:Questions",
     "referential": "gem_ma.scenarios.referential:Referential",
