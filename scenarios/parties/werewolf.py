@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -15,6 +15,8 @@ from gem_ma.scenarios.parties.checked import TALK, one_of, whole
 
 from gem_ma import Ask, Episode, Reward, Scenario, Tell, dealt, talk
 from gem_ma.kernel.scenario import Play
+
+Someone = Generator[Any, Any, str | None]  # a part of a play, and who dies in it
 
 ORDERS = ("at once", "in turn", "bids")
 SLEEP = ("sleep",)
@@ -132,7 +134,7 @@ class Werewolf(Scenario):
             " of the living. Who is out is not asked again and wins with its team."
         )
 
-    def _night(self, rng: random.Random, role: Mapping[str, str], alive: Sequence[str]) -> Play:
+    def _night(self, rng: random.Random, role: Mapping[str, str], alive: Sequence[str]) -> Someone:
         """Everybody is asked, so that nobody is known by being asked. Gives who dies, or None."""
         living = tuple(alive)
         prey = tuple(agent for agent in alive if role[agent] != "wolf")
@@ -154,7 +156,7 @@ class Werewolf(Scenario):
             return None
         return victim
 
-    def _day(self, rng: random.Random, role: Mapping[str, str], alive: Sequence[str]) -> Play:
+    def _day(self, rng: random.Random, role: Mapping[str, str], alive: Sequence[str]) -> Someone:
         """Talk and a vote of all the living. Gives who goes: always one of them."""
         living = tuple(alive)
         yield from talk(
