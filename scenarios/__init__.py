@@ -18,6 +18,7 @@ CATALOG = {
     "kuhn_poker": "gem_ma.scenarios.kuhn_prices:PricedKuhn",
     "market": "gem_ma.scenarios.parties.market:Market",
     "mastermind": "gem_ma.scenarios.games.mastermind:Mastermind",
+    "matrix": "gem_ma.scenarios.parties.matrix:Matrix",
     "minesweeper": "gem_ma.scenarios.games.minesweeper:Minesweeper",
     "negotiation": "gem_ma.scenarios.parties.negotiation:Negotiation",
     "network": "gem_ma.scenarios.parties.network:Network",
