@@ -47,7 +47,7 @@ class Commons(Scenario):
         self.agents = tuple(f"player_{number}" for number in range(whole("agents", agents, 2, 64)))
         self.stock = whole("stock", 20 * agents if stock is None else stock, agents, 2000)
         self.collapse = whole(
-            "collapse", self.stock // 20 if collapse is None else collapse, 1, self.stock
+            "collapse", max(1, self.stock // 20) if collapse is None else collapse, 1, self.stock
         )
         self.growth = whole("growth", growth, 2, 10)
         self.months = whole("months", months, 1, 1000)

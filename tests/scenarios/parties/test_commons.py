@@ -175,3 +175,7 @@ def test_options_are_checked(options, named):
 def test_the_kit_finds_nothing(options):
     report = check_scenario(make("commons", **options))
     assert set(report.passed) == {1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13}
+
+
+def test_a_small_stock_has_a_bound_too():
+    assert make("commons", agents=2, stock=2).collapse == 1
