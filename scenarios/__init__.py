@@ -6,6 +6,7 @@ if __name__ != "gem_ma.scenarios":
 CATALOG = {
     "arithmetic": "gem_ma.scenarios.arithmetic:Arithmetic",
     "auction": "gem_ma.scenarios.parties.auction:Auction",
+    "bargain": "gem_ma.scenarios.parties.bargain:Bargain",
     "code": "gem_ma.scenarios.code.scenario:Code",
     "commons": "gem_ma.scenarios.parties.commons:Commons",
     "crosswords": "gem_ma.scenarios.games.crosswords:Crosswords",
@@ -22,6 +23,7 @@ CATALOG = {
     "minesweeper": "gem_ma.scenarios.games.minesweeper:Minesweeper",
     "negotiation": "gem_ma.scenarios.parties.negotiation:Negotiation",
     "network": "gem_ma.scenarios.parties.network:Network",
+    "public_goods": "gem_ma.scenarios.parties.public_goods:PublicGoods",
     "questions": "gem_ma.scenarios.questions.scenario:Questions",
     "referential": "gem_ma.scenarios.referential:Referential",
     "retail": "gem_ma.scenarios.service_desk.retail.scenario:Retail",

@@ -1,7 +1,6 @@
 """Matrix games: all agents choose at once, once or in rounds, and a table or a function pays them.
 
-Type `gem-ma run matrix scenario.preset=chicken`. docs/parties/matrix.md has the games, and their
-equilibria as `equilibria.py` finds them.
+Type `gem-ma run matrix scenario.preset=chicken`. `equilibria.py` finds the equilibria.
 """
 
 from __future__ import annotations
