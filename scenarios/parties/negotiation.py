@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from gem_ma.scenarios.parties.checked import TALK, one_of, whole
@@ -34,6 +34,7 @@ TRIES = 1000  # deals drawn until some can be accepted
 
 # option of an issue -> points; and what no deal is worth
 Secret = dict[str, Any]
+Talks = Generator[Any, Any, str | None]  # gives the deal
 
 
 class Negotiation(Scenario):
@@ -136,7 +137,7 @@ class Negotiation(Scenario):
         }
         yield Reward(worth, why=f"deal: {deal}" if deal else "no deal")
 
-    def _two(self, rng: random.Random, secrets: Mapping[str, Secret]) -> Play:
+    def _two(self, rng: random.Random, secrets: Mapping[str, Secret]) -> Talks:
         """Alternating offers. Gives the deal, or None."""
         ends = {"first": 0, "second": 1}.get(self.last)
         last = rng.randrange(2) if ends is None else ends
@@ -162,7 +163,7 @@ class Negotiation(Scenario):
             standing = act
         return None
 
-    def _many(self, rng: random.Random, secrets: Mapping[str, Secret]) -> Play:
+    def _many(self, rng: random.Random, secrets: Mapping[str, Secret]) -> Talks:
         """Proposals of the first party, votes of the others. Gives the deal, or None."""
         others = self.agents[1:]
         rules = (
