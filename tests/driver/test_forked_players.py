@@ -24,7 +24,11 @@ from gem_ma.pages.live.forks import _with_script
 from gem_ma.record.codec import dump_episode
 from gem_ma.registry import builtin
 
-GAMES = [name for name, target in builtin("scenarios").items() if ".scenarios.games." in target]
+GAMES = [
+    name
+    for name, target in builtin("scenarios").items()
+    if ".scenarios.games." in target or ".scenarios.parties." in target
+]
 DESK = {"assistant": "retail_scripted", "user": "retail_user"}
 COUNTER = {"assistant": "one_order_clerk", "user": "one_order_customer"}
 # behaviour -> its worlds; of those that play anywhere a game, a talk and a game of two
