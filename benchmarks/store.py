@@ -45,7 +45,7 @@ from gem_ma.runs.open import open_config
 from gem_ma.runs.playing import Silent, play_run, score_of
 from gem_ma.runs.store import RunFolder, read_episodes, read_rows
 from gem_ma.runs.store.index import IndexWriter
-from gem_ma.scores.rows import Row, line_digest
+from gem_ma.scores.rows import PlayRow, line_digest
 
 TOOLS = tuple(
     Tool(
@@ -243,7 +243,7 @@ def grown(path: Path, count: int) -> None:
     )
     play_run(few, path, watch=Silent())
     lines = (path / "episodes.jsonl").read_bytes().splitlines(keepends=True)
-    rows = read_rows(path, Row)
+    rows = read_rows(path, PlayRow)
     with open(path / "episodes.jsonl", "ab") as file:
         for number, plan in enumerate(all_.worlds.plans()):
             if number < FEW:

@@ -9,8 +9,8 @@ from typing import Any
 
 from gem_ma import Action, Asked
 
-_STOCK = re.compile(r"(\d+) tons\. How many")
-_TAKEN = re.compile(r"(\w+) ([\d.e+-]+)[,.] ")
+_STOCK = re.compile(r"\b(\d{1,18}) tons\. How many")
+_TAKEN = re.compile(r"\b(\w{1,40}+) ([\d.e+-]{1,40}+)[,.] ")
 
 
 class _Fisher:

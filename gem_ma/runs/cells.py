@@ -25,7 +25,7 @@ from gem_ma.runs.store import run_path, write_file
 from gem_ma.runs.worlds import World, Worlds
 from gem_ma.scores.groups import SUCCESS
 from gem_ma.scores.judge import Judge
-from gem_ma.scores.rows import Row
+from gem_ma.scores.rows import PlayRow
 from gem_ma.scores.studies import Cell, cell_of, study_summary
 from gem_ma.system.files import make_folder
 from gem_ma.wrappers.around import rules_of
@@ -258,7 +258,7 @@ def _world(worlds: Worlds) -> str:
     return json.dumps(facts if worlds.several else facts[0], sort_keys=True, default=str)
 
 
-def _summary(cell: Cell, loaded: Loaded, rows: list[Row], planned: int) -> dict[str, Any]:
+def _summary(cell: Cell, loaded: Loaded, rows: list[PlayRow], planned: int) -> dict[str, Any]:
     return {
         "planned": planned,
         **cell.summary,

@@ -17,12 +17,12 @@ from gem_ma.engines.endpoint.budget import Price
 from gem_ma.kernel.types import Usage
 from gem_ma.registry import known, load
 from gem_ma.scores.columns import costs
-from gem_ma.scores.rows import Row, last_attempts, usages_in
+from gem_ma.scores.rows import PlayRow, last_attempts, usages_in
 
 
 def costs_of(
     config: Config,
-    rows: Iterable[Row],
+    rows: Iterable[PlayRow],
     recorded: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """`{"costs": ...}` by agent of the plays of these rows, with the prices that the config names;

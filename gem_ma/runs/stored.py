@@ -30,7 +30,7 @@ from gem_ma.runs.store.names import with_changes
 from gem_ma.runs.store.used import changed_data, changed_rules, differing
 from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.judge import Judge, repeating
-from gem_ma.scores.rows import Row, complete
+from gem_ma.scores.rows import PlayRow, complete
 from gem_ma.system.files import damage
 
 Say = Callable[[str], None]
@@ -69,13 +69,13 @@ class Recorded:
         return {**planned, **summary, **costs, **others}
 
 
-def rows_by(path: Path, judge: Judge, *, anew: bool = False) -> list[Row]:
+def rows_by(path: Path, judge: Judge, *, anew: bool = False) -> list[PlayRow]:
     """The rows of a run's plays as this judge has judged them; those that nobody has judged, or
     all `anew`, are read. Raises StoreError for damage."""
     made = judge.rows(strict=True)
     if anew:
         return [made.of(episode) for episode in read_episodes(path)]
-    rows = read_rows(path, Row)
+    rows = read_rows(path, PlayRow)
     complete(rows, made, partial(read_episodes, path))
     return rows
 

@@ -22,7 +22,7 @@ from gem_ma.kernel.errors import ScenarioError
 from gem_ma.kernel.spelling import decimal
 
 if TYPE_CHECKING:
-    from gem_ma.scores.rows import Row
+    from gem_ma.scores.rows import PlayRow
 
 # -- copies ----------------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ FAILED = End.FAILED.value
 CAUSES = ("blame", "cause")  # labels of these names are always read as causes
 
 
-def units(plays: Iterable[Episode | Row]) -> list[tuple[Any, ...]]:
+def units(plays: Iterable[Episode | PlayRow]) -> list[tuple[Any, ...]]:
     """The independent unit that each play belongs to: its task, or its seed where its world has one
     task only."""
     listed = [(play.world, play.id) for play in plays]
@@ -132,7 +132,7 @@ def statistics() -> Any:
     return stats
 
 
-def interval(values: list[float], episodes: list[Row], *, rate: bool) -> dict[str, Any]:
+def interval(values: list[float], episodes: list[PlayRow], *, rate: bool) -> dict[str, Any]:
     """The mean of one value per play as `{mean, low, high, n, method, rate}`; `rate` says
     whether it lies in 0..1 by what it is."""
     if not values:
@@ -204,14 +204,14 @@ def values_of(episode: Episode, measures: Measures) -> dict[str, float]:
     return values
 
 
-def measured(plays: Sequence[Row], kinds: Kinds = _PLAIN) -> dict[str, Any]:
+def measured(plays: Sequence[PlayRow], kinds: Kinds = _PLAIN) -> dict[str, Any]:
     """Name -> interval over the plays to which the measure applies, with `better` (`more`, `less`)
     where that is declared.
 
     Names stand in order of first appearance. Raises ScenarioError where a measure that is
     declared to be a rate is not.
     """
-    rows: dict[str, tuple[list[float], list[Row]]] = {}
+    rows: dict[str, tuple[list[float], list[PlayRow]]] = {}
     for play in plays:
         for name, value in play.measures.items():
             row = rows.setdefault(name, ([], []))
@@ -227,7 +227,7 @@ def measured(plays: Sequence[Row], kinds: Kinds = _PLAIN) -> dict[str, Any]:
     return intervals
 
 
-def check_rate(score: str, values: Sequence[float], plays: Sequence[Row], kinds: Kinds) -> None:
+def check_rate(score: str, values: Sequence[float], plays: Sequence[PlayRow], kinds: Kinds) -> None:
     """Raises ScenarioError where a score that the scenario declares to be a rate has a value
     outside of 0..1."""
     if kinds.is_rate(score):
@@ -277,13 +277,15 @@ def labels_if_any(episode: Episode, labels: Labels) -> dict[str, tuple[str, ...]
         return {}
 
 
-def labelled(ok: Sequence[Row], failed: Sequence[Row], judged: Sequence[Row]) -> dict[str, Any]:
+def labelled(
+    ok: Sequence[PlayRow], failed: Sequence[PlayRow], judged: Sequence[PlayRow]
+) -> dict[str, Any]:
     """Every label with its values, the most frequent first."""
     won = {id(play): play.success for play in judged}
     # failed ones too: why they were lost may be all that is known of them
     carried = [*ok, *failed]
     lost = [play for play in carried if play.end == FAILED or won.get(id(play)) is False]
-    carriers: dict[str, dict[str, list[Row]]] = {}
+    carriers: dict[str, dict[str, list[PlayRow]]] = {}
     for play in carried:
         for label, named in play.labels.items():
             for value in named:
@@ -417,7 +419,7 @@ def _asked(what: str, hook: Callable[[Episode], Any], episode: Episode) -> Any:
     return answer
 
 
-def _where(what: str, play: Episode | Row) -> str:
+def _where(what: str, play: Episode | PlayRow) -> str:
     task, seed, repeat = play.id
     return f"{play.scenario}: {what}() of task {task}, seed {seed}, repeat {repeat}"
 
@@ -433,7 +435,9 @@ MOST = 1_000  # rows of one run; `count` counts all
 OTHERS = 50_000  # of the rest the ids alone, so that every play is known as won or lost
 
 
-def lost_episodes(failed: Sequence[Row], judged: Iterable[Row], kinds: Kinds) -> dict[str, Any]:
+def lost_episodes(
+    failed: Sequence[PlayRow], judged: Iterable[PlayRow], kinds: Kinds
+) -> dict[str, Any]:
     """`{count, episodes}`; judged ones first. Each row: `task seed repeat end returns labels
     measures error`. Where there are more than rows, `others`: [task, seed, repeat] of the next."""
     # judged ones first: under `MOST` it is failures that are cut off, which say least about agents

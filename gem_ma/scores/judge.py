@@ -16,7 +16,7 @@ from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.scores.groups import Id, Kinds, Labels, Measures, lost_ids
 from gem_ma.scores.metrics import Success, summary_of
-from gem_ma.scores.rows import Row, Rows
+from gem_ma.scores.rows import PlayRow, Rows
 from gem_ma.wrappers.around import rules_of
 
 
@@ -96,7 +96,7 @@ class Judge:
         return self.summary([made.of(episode) for episode in episodes])
 
     def summary(
-        self, rows: Sequence[Row], episodes: Callable[[], Iterable[Episode]] = list
+        self, rows: Sequence[PlayRow], episodes: Callable[[], Iterable[Episode]] = list
     ) -> dict[str, Any]:
         """The summary of plays by their rows, which it has made; `episodes` as in `summary_of`."""
         kinds: Kinds | dict[str, Kinds] = self.kinds
@@ -116,7 +116,7 @@ def heads_of(judge: Judge) -> dict[str, Any]:
     return {name: _head(one) for name, one in (judge.worlds or {"": judge}).items()}
 
 
-def repeating(rows: Iterable[Row], heads: Mapping[str, Any]) -> Judge:
+def repeating(rows: Iterable[PlayRow], heads: Mapping[str, Any]) -> Judge:
     """The judge that says what the rows say, and nothing of other plays. Raises KeyError and
     TypeError where the heads are damaged."""
     known = {row.id: row for row in rows}
@@ -127,7 +127,7 @@ def repeating(rows: Iterable[Row], heads: Mapping[str, Any]) -> Judge:
     return replace(_judge(known, {"hooks": hooks}), worlds=worlds)
 
 
-def _judge(known: Mapping[Id, Row], head: Mapping[str, Any]) -> Judge:
+def _judge(known: Mapping[Id, PlayRow], head: Mapping[str, Any]) -> Judge:
     def repeated(hook: str, none: Any) -> Any:
         if hook not in head["hooks"]:
             return None

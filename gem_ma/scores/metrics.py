@@ -35,7 +35,7 @@ from gem_ma.scores.groups import (
     measured,
     statistics,
 )
-from gem_ma.scores.rows import ENDS, Row, Rows, Success, last_attempts, tally_in
+from gem_ma.scores.rows import ENDS, PlayRow, Rows, Success, last_attempts, tally_in
 
 __all__ = ["Success", "summarise"]
 
@@ -63,7 +63,7 @@ def summarise(
 
 
 def summary_of(
-    rows: Sequence[Row],
+    rows: Sequence[PlayRow],
     kinds: Kinds | Mapping[str, Kinds],
     *,
     is_judged: bool,
@@ -76,7 +76,7 @@ def summary_of(
     copied = copied_worlds(rows, counted, episodes)
     columns = Columns()
     # most plays of bots add the same, so that each kind of them is added once
-    alike: dict[tuple[object, ...], list[Row]] = {}
+    alike: dict[tuple[object, ...], list[PlayRow]] = {}
     for row in counted:
         seats = tuple(row.returns or ())
         key = (bytes(row.tally), row.end, row.world, row.error, seats)
@@ -107,14 +107,14 @@ def summary_of(
 
 
 def copied_worlds(
-    rows: Iterable[Row], counted: Sequence[Row], episodes: Callable[[], Iterable[Episode]]
+    rows: Iterable[PlayRow], counted: Sequence[PlayRow], episodes: Callable[[], Iterable[Episode]]
 ) -> set[str]:
     """The worlds of which there are several plays, and all are one play again."""
-    first: dict[str, Row] = {}
+    first: dict[str, PlayRow] = {}
     for row in rows:
         first.setdefault(row.world, row)
     found = set()
-    plays: dict[str, list[Row]] = {}
+    plays: dict[str, list[PlayRow]] = {}
     for row in counted:
         plays.setdefault(row.world, []).append(row)
     for world, listed in plays.items():
@@ -133,7 +133,9 @@ def _are_copies(world: str, episodes: Iterable[Episode]) -> bool:
     return all(copies)
 
 
-def _scores(plays: list[Row], judged: list[Row], kinds: Kinds, is_judged: bool) -> dict[str, Any]:
+def _scores(
+    plays: list[PlayRow], judged: list[PlayRow], kinds: Kinds, is_judged: bool
+) -> dict[str, Any]:
     """Counts, returns, success and pass^k of plays of one scenario."""
     ok = [play for play in plays if play.is_scored]
     failed = sum(play.end == FAILED for play in plays)
@@ -167,7 +169,7 @@ class _Part(NamedTuple):
     labels: dict[str, Any]
 
 
-def _part(all_: list[Row], world: str, kinds: Kinds, is_judged: bool, is_copied: bool) -> _Part:
+def _part(all_: list[PlayRow], world: str, kinds: Kinds, is_judged: bool, is_copied: bool) -> _Part:
     plays = [play for play in all_ if play.world == world]
     judged = [play for play in plays if play.success is not None]
     ok = [play for play in plays if play.is_scored]
@@ -181,8 +183,8 @@ def _part(all_: list[Row], world: str, kinds: Kinds, is_judged: bool, is_copied:
 
 
 def _together(
-    plays: list[Row],
-    judged: list[Row],
+    plays: list[PlayRow],
+    judged: list[PlayRow],
     parts: list[_Part],
     is_judged: bool,
 ) -> dict[str, Any]:
@@ -210,7 +212,7 @@ def _named(parts: list[_Part], what: str) -> dict[str, Any]:
     }
 
 
-def _return(agent: str, ok: list[Row], failed: int, kinds: Kinds) -> dict[str, Any]:
+def _return(agent: str, ok: list[PlayRow], failed: int, kinds: Kinds) -> dict[str, Any]:
     played = [play for play in ok if agent in (play.returns or ())]
     values = [play.returns[agent] for play in played if play.returns]
     # a failed episode has no return: it is counted as 0 beside the mean, never in it
@@ -222,7 +224,7 @@ def _return(agent: str, ok: list[Row], failed: int, kinds: Kinds) -> dict[str, A
     }
 
 
-def _score(judged: list[Row], failed: int, excluded: int) -> dict[str, float | None]:
+def _score(judged: list[PlayRow], failed: int, excluded: int) -> dict[str, float | None]:
     won = sum(bool(play.success) for play in judged)
     counted = len(judged) + failed
     # excluded ones were cut off from outside: whether they would have been won is unknown
@@ -234,7 +236,7 @@ def _score(judged: list[Row], failed: int, excluded: int) -> dict[str, float | N
     }
 
 
-def _pass_hat_k(judged: list[Row]) -> list[dict[str, Any]]:
+def _pass_hat_k(judged: list[PlayRow]) -> list[dict[str, Any]]:
     """Intervals of pass^1 ... pass^n over tasks, n = the fewest tries that a task has: a greater
     k is refused. [] for fewer than two tasks."""
     tries = Counter[str]()
@@ -265,13 +267,13 @@ def _pass_hat_k(judged: list[Row]) -> list[dict[str, Any]]:
     ]
 
 
-def _tries(judged: list[Row]) -> list[int]:
+def _tries(judged: list[PlayRow]) -> list[int]:
     """The fewest and the most judged tries of a task; [] where nothing is judged."""
     tries = Counter(play.task for play in judged)
     return [min(tries.values()), max(tries.values())] if tries else []
 
 
-def _cause(play: Row) -> str:
+def _cause(play: PlayRow) -> str:
     """The first line of a play's error, without its seed: failures of one cause are counted
     together."""
     # every failure of one cause names another seed

@@ -83,7 +83,7 @@ class Brief(Head, array_like=True, gc=False):
     returns: dict[str, float] | None = None
 
 
-class Row(Brief, array_like=True, gc=False):
+class PlayRow(Brief, array_like=True, gc=False):
     """All of it. `asked`: which hooks of the judge have answered; `copy`: whether the play is the
     first one of its world again, None where nobody has compared them."""
 
@@ -113,12 +113,12 @@ _TALLIES = msgspec.json.Decoder(Tally)
 _USAGES = msgspec.json.Decoder(dict[str, list[Used]] | None)
 
 
-def tally_in(row: Row) -> Tally:
+def tally_in(row: PlayRow) -> Tally:
     """What the play adds to the columns."""
     return _TALLIES.decode(row.tally)
 
 
-def usages_in(row: Row) -> dict[str, list[Used]]:
+def usages_in(row: PlayRow) -> dict[str, list[Used]]:
     """Agent -> what each of its replies used."""
     return _USAGES.decode(row.usages) or {}
 
@@ -148,10 +148,10 @@ class Rows:
         # world -> its first play; None where that tells no more
         self.first: dict[str, Episode | None] = {}
 
-    def of(self, episode: Episode) -> Row:
+    def of(self, episode: Episode) -> PlayRow:
         """The row of an episode, less its place in a file. Raises ScenarioError, and whatever the
         hooks raise, where it is strict."""
-        row = Row(0, "", episode.end.value, *episode.id)
+        row = PlayRow(0, "", episode.end.value, *episode.id)
         row.world = episode.world
         row.scenario = episode.scenario
         row.error = episode.error
@@ -162,7 +162,7 @@ class Rows:
             row.usages = msgspec.Raw(_ENCODER.encode(usages))
         return row
 
-    def suffices(self, row: Row) -> bool:
+    def suffices(self, row: PlayRow) -> bool:
         """Whether the row has what this judge would say."""
         return row.is_whole and not self._wanted(row.end) & ~row.asked
 
@@ -172,7 +172,7 @@ class Rows:
         has_labels = self.labels is not None and end != End.INTERRUPTED.value
         return wanted + LABELS_ASKED * has_labels
 
-    def _judge(self, row: Row, episode: Episode) -> None:
+    def _judge(self, row: PlayRow, episode: Episode) -> None:
         try:
             row.returns = returns_of(episode)
             if self.success is not None and row.is_scored:
@@ -210,7 +210,7 @@ class Rows:
 
 
 def complete(
-    rows: list[Row], made: Rows, read: Callable[[Container[Id]], Iterable[Episode]]
+    rows: list[PlayRow], made: Rows, read: Callable[[Container[Id]], Iterable[Episode]]
 ) -> bool:
     """Puts whole rows in place of those that lack what this judge would say, and tells whether
     there were any; `read` gives the plays of some ids."""

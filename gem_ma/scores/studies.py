@@ -28,7 +28,7 @@ from gem_ma.scores.groups import (
 )
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.metrics import copied_worlds
-from gem_ma.scores.rows import Row, last_attempts
+from gem_ma.scores.rows import PlayRow, last_attempts
 from gem_ma.scores.stats import holm, mean_interval, paired
 
 # -- plays that two runs have in common ------------------------------------------------------------
@@ -117,7 +117,7 @@ class Cell:
 
 
 def cell_of(
-    rows: Sequence[Row],
+    rows: Sequence[PlayRow],
     judge: Judge,
     *,
     world: str = "",
@@ -139,7 +139,7 @@ def cell_of(
 
 
 def scores_of(
-    rows: Iterable[Row], measures: Container[str] | None = None
+    rows: Iterable[PlayRow], measures: Container[str] | None = None
 ) -> tuple[dict[str, dict[Id, float]], list[str]]:
     """Score -> (task, seed, repeat) -> value, and which of the scores are measures; `measures` as
     for `cell_of`."""

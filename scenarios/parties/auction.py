@@ -122,9 +122,14 @@ class Auction(Scenario):
         """What was bid by all, as a part of what it was worth to them; None where nobody bids."""
         if self.form == "ascending":
             return None
-        bids = [(t.agent, t.step, int(t.action.parsed or "0")) for t in episode.turns]
-        worth = sum(values[agent][step] for agent, step, _ in bids)
-        return sum(bid for *_, bid in bids) / worth if worth else None
+        bid = 0
+        worth = 0
+        for agent in self.agents:
+            # by their order: what stands around the rules may ask in between
+            turns = [turn for turn in episode.turns if turn.agent == agent]
+            bid += sum(int(turn.action.parsed or "0") for turn in turns)
+            worth += sum(values[agent][: len(turns)])
+        return bid / worth if worth else None
 
 
 # -- exact, by enumeration ------------------------------------------------------------------------

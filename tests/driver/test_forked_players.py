@@ -42,10 +42,15 @@ WORLDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("tic_tac_toe_perfect", "tic_tac_toe_by_board"), ("tic_tac_toe",)),
     **dict.fromkeys(("noisy_listener", "noisy_speaker"), ("referential",)),
     "calculator": ("arithmetic",),
+    **dict.fromkeys(
+        ("always_cooperate", "always_defect", "tit_for_tat", "grim", "pavlov", "generous"),
+        ("dilemma", "matrix"),
+    ),
     "noisy_kuhn": ("kuhn_poker",),
 }
 PREFIXES = {
     **{f"{game}_": game for game in GAMES},
+    "goods_": "public_goods",
     "retail_": "retail",
     "user_": "retail",
     "one_order_": "retail_one_order",

@@ -92,7 +92,7 @@ def test_a_closed_stream_is_no_fault_and_no_file_takes_its_place(
 ) -> None:
     assert shell(line, tmp_path).returncode == code
     for lines in tmp_path.glob("runs/*/episodes.jsonl"):
-        assert [json.loads(line)["schema"] for line in lines.read_text().splitlines()] == [1, 1]
+        assert [json.loads(line)["schema"] for line in lines.read_text().splitlines()] == [2, 2]
 
 
 @pytest.mark.parametrize("command", ["--help", "run --help", "list engines", "new"])

@@ -90,13 +90,13 @@ def test_a_slip_names_what_was_meant(
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        (["run", "market"], "market.yaml' or 'market.py"),
+        (["run", "stall"], "stall.yaml' or 'stall.py"),
         (["check", "bazaar"], "bazaar.py"),
         (["run", "bazar.py"], "bazaar.py"),
         (["play", "bazar.py:Bazaar", "--as", "caller"], "bazaar.py"),
         (["run", "bazaar.py", "--caller", "bazaar.py"], "bazaar.py:Bazaar"),
-        (["show", "market"], "runs/market-01234567"),
-        (["score", "market.yaml"], "runs/market-01234567"),
+        (["show", "stall"], "runs/stall-01234567"),
+        (["score", "stall.yaml"], "runs/stall-01234567"),
         (["show", "runs/fair"], "runs/fair-01234567"),
         (["report", "fair"], "runs/fair-01234567"),
         (["new", "scenario", "my-market"], "as in my_market"),
@@ -114,10 +114,10 @@ def test_a_name_without_its_ending_or_its_digest_names_what_is_here(
     typed: list[str], meant: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["new", "scenario", "bazaar"]) == 0
-    (here / "market.py").write_text((here / "bazaar.py").read_text())
-    (here / "market.yaml").write_text("scenario: {id: market.py}")
-    (here / "runs/market-01234567").mkdir(parents=True)
-    (here / "runs/market-01234567/manifest.json").write_text("{}")
+    (here / "stall.py").write_text((here / "bazaar.py").read_text())
+    (here / "stall.yaml").write_text("scenario: {id: stall.py}")
+    (here / "runs/stall-01234567").mkdir(parents=True)
+    (here / "runs/stall-01234567/manifest.json").write_text("{}")
     (here / "runs/fair-01234567").mkdir()
     (here / "runs/fair-01234567/study.json").write_text("{}")
     capsys.readouterr()

@@ -23,7 +23,7 @@ from gem_ma.runs.store import index, lines, list_runs, read_ends, read_episodes,
 from gem_ma.runs.store.index import read_stamp
 from gem_ma.runs.stored import open_record
 from gem_ma.scores.judge import Judge
-from gem_ma.scores.rows import Head, Row
+from gem_ma.scores.rows import Head, PlayRow
 from tests.command_line import gem_ma
 
 PLAYS = 12
@@ -73,7 +73,7 @@ def told(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def first_won(run: Path) -> tuple[int, bytes]:
     """The place of a won play in the record, and its line."""
-    rows = read_rows(run, Row)
+    rows = read_rows(run, PlayRow)
     number = next(number for number, row in enumerate(rows) if row.success)
     return number, (run / "episodes.jsonl").read_bytes().splitlines(keepends=True)[number]
 
@@ -183,7 +183,7 @@ def test_a_copy_is_believed_once_its_lines_are_those_of_its_index(
     with monkeypatch.context() as sealed:
         sealed.setattr(lines, "load_episode", None)
         assert Run.of(copy)["success"] == Run.of(run)["success"]
-        assert len(read_rows(copy, Row)) == PLAYS and read_rows(copy, Row)[0].is_whole
+        assert len(read_rows(copy, PlayRow)) == PLAYS and read_rows(copy, PlayRow)[0].is_whole
     # whoever reads writes nothing
     assert held == {file.name: file.read_bytes() for file in copy.iterdir()}
     copy.chmod(0o700)

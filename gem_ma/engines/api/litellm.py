@@ -51,9 +51,16 @@ class Way:
         self.address = {} if base_url.endswith(KNOWN) else {"api_base": base_url}
 
     async def post(
-        self, path: str, body: dict[str, Any] | None, *, timeout_s: float, most_bytes: int
+        self,
+        path: str,
+        body: dict[str, Any] | None,
+        *,
+        timeout_s: float,
+        most_bytes: int,
+        keep: bool = False,
     ) -> tuple[bytes, str]:
-        """(body, content type) of an answer, in OpenAI's form. Raises Fault."""
+        """(body, content type) of an answer, in OpenAI's form; the library has connections of its
+        own, whatever `keep` says. Raises Fault."""
         litellm = import_litellm("")
         key = {} if self.key.value == NO_KEY else {"api_key": self.key.value}
         try:

@@ -38,7 +38,7 @@ def _http() -> tuple[Any, Any]:
     """(aiohttp, a class of its requests that tell their way which connection they go over)."""
     import aiohttp  # a fifth of a second, for those alone who ask a server
 
-    class Request(aiohttp.ClientRequest):
+    class Told(aiohttp.ClientRequest):
         def __init__(self, way: Way, *args: Any, **more: Any) -> None:
             super().__init__(*args, **more)
             self._way = way
@@ -47,7 +47,7 @@ def _http() -> tuple[Any, Any]:
             self._way._goes_over(conn.protocol)
             return await super().send(conn)
 
-    return aiohttp, Request
+    return aiohttp, Told
 
 
 class Way:

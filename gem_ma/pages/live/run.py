@@ -39,7 +39,7 @@ from gem_ma.runs.store import read_ends, read_rows
 from gem_ma.runs.stored import record_for_page
 from gem_ma.scores.groups import lost_ids
 from gem_ma.scores.judge import Judge
-from gem_ma.scores.rows import Row, last_attempts
+from gem_ma.scores.rows import PlayRow, last_attempts
 from gem_ma.scores.studies import Cell
 from gem_ma.system import files
 from gem_ma.training.schedule.settings import discounts, settings_of
@@ -126,7 +126,7 @@ class Run:
         stored = stored_summary(self.path, count, judge)
         if stored is not None or self.index.damaged:
             return stored
-        rows = read_rows(self.path, Row)
+        rows = read_rows(self.path, PlayRow)
         suffices = judge.rows().suffices
         return judge.summary(rows) if all(map(suffices, last_attempts(rows))) else None
 

@@ -37,7 +37,7 @@ from gem_ma.runs.store.lines import (
 from gem_ma.runs.store.manifest import create_or_check, note_more_files
 from gem_ma.runs.store.names import finite, plain
 from gem_ma.scores.judge import Judge
-from gem_ma.scores.rows import Head, Row, Rows, complete, line_digest
+from gem_ma.scores.rows import Head, PlayRow, Rows, complete, line_digest
 from gem_ma.system.files import (
     append,
     is_file,
@@ -136,10 +136,10 @@ class RunFolder:
         """Every episode, the last attempt of each id, in the order of the file."""
         return read_episodes(self.path)
 
-    def scored(self, judge: Judge) -> list[Row]:
+    def scored(self, judge: Judge) -> list[PlayRow]:
         """The rows of all plays, earlier attempts included, each judged once: as it ended, or now
         where it was recorded before it could be. Raises ScenarioError and what the judge raises."""
-        rows = read_rows(self.path, Row)
+        rows = read_rows(self.path, PlayRow)
         if complete(rows, judge.rows(strict=True), partial(read_episodes, self.path)):
             self._index.replace(rows)
         return rows
@@ -301,7 +301,7 @@ class RunFolder:
         if heads is not None and found is not None:
             self._index.take_up(*found)
         else:
-            scanned = scan_episodes(file, known_rows(file, Row), Row)
+            scanned = scan_episodes(file, known_rows(file, PlayRow), PlayRow)
             if scanned.torn:
                 self._cut("episodes.jsonl", scanned.end)
             heads = scanned.rows

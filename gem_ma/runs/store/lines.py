@@ -29,7 +29,7 @@ from gem_ma.runs.store.index import (
 )
 from gem_ma.runs.store.index import NAME as INDEX
 from gem_ma.runs.store.tables import read_table, table_files
-from gem_ma.scores.rows import Head, Kind, Row, line_digest
+from gem_ma.scores.rows import Head, Kind, PlayRow, line_digest
 from gem_ma.system.files import MOST_JSON, is_file, lines, oserror, read, read_json, stream
 
 # What a recorded play must be beside well-formed: acts and payments of its own cast, at steps that
@@ -222,26 +222,26 @@ def read_timings(path: Path) -> dict[int, dict[str, Any]]:
     return timings
 
 
-def read_verdicts(path: Path) -> list[Row]:
+def read_verdicts(path: Path) -> list[PlayRow]:
     """What was said of each play when it was played: the last row of each id, out of the index or,
     of a folder of an older version, out of verdicts.jsonl. A line that cannot be read is passed
     over, since its play can be judged again."""
     path = Path(path)
     rows = {row.id: row for row in _old_verdicts(path)}
     file = path / EPISODES
-    known = fitting_rows(file, Row) if is_file(file, path) else []
+    known = fitting_rows(file, PlayRow) if is_file(file, path) else []
     if known is None:
-        known = scan_episodes(file, known_rows(file, Row), Row).rows
+        known = scan_episodes(file, known_rows(file, PlayRow), PlayRow).rows
     rows |= {row.id: row for row in known if row.is_whole}
     return list(rows.values())
 
 
-def _old_verdicts(path: Path) -> Iterator[Row]:
+def _old_verdicts(path: Path) -> Iterator[PlayRow]:
     with contextlib.suppress(FileNotFoundError), stream(path / "verdicts.jsonl", path) as file:
         for line in lines(file, path / "verdicts.jsonl"):
             with contextlib.suppress(ValueError, RecursionError, TypeError, KeyError):
                 said = json.loads(line)
-                row = Row(0, "", "", *said.pop("id"))
+                row = PlayRow(0, "", "", *said.pop("id"))
                 for hook, value in said.items():
                     setattr(row, hook, value)
                 yield row
