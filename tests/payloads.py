@@ -185,6 +185,8 @@ def hostile_run(path: Path, episodes: bool = True) -> Path:
         for row in summary["lost"]["episodes"]:
             row["measures"] = {row["task"].replace("@task", "@measure"): 1.0}
         _write(path / "summary.json", {"schema": 1, **summary, **more})
+        # as of an older version: beside an index no summary by another hand is believed
+        (path / "index.jsonl").unlink()
     return path
 
 

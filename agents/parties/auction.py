@@ -12,7 +12,7 @@ from gem_ma import Action, Asked
 
 _WORTH = re.compile(r"It is worth (\d+) to you\.")
 _STAY = re.compile(r"Do you stay at (\d+)\?")
-_BIDDERS = re.compile(r"(\d+) bidders, rounds")
+_BIDDERS = re.compile(r"\b(\d{1,18}) bidders, rounds")
 _TOP = re.compile(r"from 0 to (\d+)")
 
 

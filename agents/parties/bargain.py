@@ -8,8 +8,8 @@ from typing import Any
 
 from gem_ma import Action, Asked
 
-_OFFERED = re.compile(r"You are offered (\d+) of (\d+)")
-_SENT = re.compile(r"(\d+) of \d+ were sent to you, (\d+) arrive")
+_OFFERED = re.compile(r"You are offered (\d{1,18}) of (\d{1,18})")
+_SENT = re.compile(r"\b(\d{1,18}) of \d{1,18} were sent to you, (\d{1,18}) arrive")
 
 
 class _Bargainer:

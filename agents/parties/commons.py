@@ -10,7 +10,6 @@ from typing import Any
 from gem_ma import Action, Asked
 
 _STOCK = re.compile(r"\b(\d{1,18}) tons\. How many")
-_TAKEN = re.compile(r"\b(\w{1,40}+) ([\d.e+-]{1,40}+)[,.] ")
 
 
 class _Fisher:
@@ -59,7 +58,9 @@ class Match(_Fisher):
     def takes(self, stock: int, fishers: int, asked: Asked) -> int:
         for message in asked.transcript:
             if message.text.startswith("Taken: "):
-                taken = dict(_TAKEN.findall(message.text.removeprefix("Taken: ")))
+                # "Taken: player_0 10, player_1 5. ..."
+                table = message.text.removeprefix("Taken: ").partition(". ")[0]
+                taken = dict(part.split(" ", 1) for part in table.split(", "))
                 own = float(taken.pop(self.agent))
                 if any(float(amount) > own for amount in taken.values()):
                     return stock // fishers

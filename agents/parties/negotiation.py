@@ -10,9 +10,9 @@ from typing import Any
 
 from gem_ma import Action, Asked
 
-_POINTS = re.compile(r"(\w+ \w+) (\d+)")
+_POINTS = re.compile(r"\b(\w{1,40} \w{1,40}) (\d{1,18})")
 _TURN = re.compile(r"(?:Turn|Round) (\d+) of (\d+)\. ?(.*)")
-_OFFER = re.compile(r"(?:offered|proposes): (.*)\.$")
+_OFFER = re.compile(r"(?:offered|proposes): ([^:]{0,1000})\.$")
 LEAST = 0.25  # of what is to be won, below which the strong one does not offer
 NO_DEAL = "no deal"
 

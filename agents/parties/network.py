@@ -9,7 +9,7 @@ from typing import Any
 
 from gem_ma import Action, Asked
 
-_HEARD = re.compile(r"(\w+(?: \d+)?): (\d+)")
+_HEARD = re.compile(r"\b(\w{1,40}(?: \d{1,18})?): (\d{1,18})")
 _HOLDS = re.compile(r"You hold (\d+)")
 _NAME = re.compile(r"You are (\w+), one of (\d+) agents on a graph \((\w+)\)")
 GOALS = {

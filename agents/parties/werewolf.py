@@ -12,10 +12,10 @@ from typing import Any
 from gem_ma import Action, Asked
 
 _ROLE = re.compile(r"You are (\w+), role: (\w+)\.")
-_OUT = re.compile(r"(\w+) was .*; role: (\w+)\.")
-_SEEN = re.compile(r"(\w+) has the role: (\w+)\.")
-_PACK = re.compile(r"The wolves are (.*)\.")
-_CLAIM = re.compile(r"(\w+) is a wolf")
+_OUT = re.compile(r"\b(\w{1,40}) was [^;]{1,100}; role: (\w{1,40})\.")
+_SEEN = re.compile(r"\b(\w{1,40}) has the role: (\w+)\.")
+_PACK = re.compile(r"The wolves are ([^.]{1,4000})\.")
+_CLAIM = re.compile(r"\b(\w{1,40}) is a wolf")
 NOTHING = "nothing to say"
 
 

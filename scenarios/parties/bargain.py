@@ -115,9 +115,10 @@ class Bargain(Scenario):
     def measures(self, episode: Episode) -> Mapping[str, float | None]:
         offers: list[int] = []
         replies: list[int] = []
-        for turn in episode.turns:
+        # by their order: what stands around the rules may ask in between
+        for number, turn in enumerate(episode.turns):
             word = turn.action.parsed
-            if turn.step % 2 == 0:
+            if number % 2 == 0:
                 offers.append(int(word or "0"))
             else:
                 replies.append(word == "accept" if self.game == "ultimatum" else int(word or "0"))

@@ -161,7 +161,7 @@ def test_the_static_report(browser: Browser, runs: Path, tmp_path: Path) -> None
     first = browser.run(LOOK)
     harmless(browser, first)
     for payload in PAYLOADS:
-        for field in ("number", "override", "its value", "model"):
+        for field in ("number", "override", "its value", "model", "cause"):
             assert printed(held(payload, field)) in first["texts"], (payload, field)
     whole(browser, browser.run(SWEEP), "file:")
 
