@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from gem_ma import Turn
 from gem_ma.kernel.errors import ConfigError
 
 TALK = ("none", "signals", "free")
@@ -21,6 +22,19 @@ def one_of(name: str, value: str, choices: Sequence[str]) -> str:
     if value not in choices:
         raise ConfigError(f"scenario.{name}: one of {', '.join(choices)}; got {value!r}")
     return value
+
+
+def rounds_of(turns: Iterable[Turn]) -> list[dict[str, Turn]]:
+    """Turns of agents who all act once a round, by round and agent; of an unfinished round nothing.
+
+    By their order and not by their step: what stands around the rules may ask one of them again,
+    whose act is then of a later step than those of the others.
+    """
+    acts: dict[str, list[Turn]] = {}
+    for turn in turns:
+        acts.setdefault(turn.agent, []).append(turn)
+    rounds = zip(*acts.values(), strict=False)
+    return [dict(zip(acts, together, strict=True)) for together in rounds]
 
 
 def equality(values: Iterable[float]) -> float | None:

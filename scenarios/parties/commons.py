@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from itertools import groupby
 from typing import Any
 
-from gem_ma.scenarios.parties.checked import TALK, equality, one_of, whole
+from gem_ma.scenarios.parties.checked import TALK, equality, one_of, rounds_of, whole
 
 from gem_ma import Ask, Episode, Reward, Scenario, Tell, talk
 from gem_ma.kernel.scenario import Play
@@ -140,12 +139,11 @@ class Commons(Scenario):
     def _months(self, episode: Episode) -> Iterator[tuple[int, dict[str, float]]]:
         """(stock, what each took) of each month that was played."""
         stock = self.stock
-        for _, group in groupby(episode.turns, lambda turn: turn.step):
-            turns = [turn for turn in group if turn.legal and turn.legal[0] == "0"]
-            if turns:
-                taken = harvest(stock, {t.agent: int(t.action.parsed or "0") for t in turns})
-                yield stock, taken
-                stock = min(self.stock, remaining(stock, taken) * self.growth)
+        asked = (turn for turn in episode.turns if turn.legal and turn.legal[0] == "0")
+        for month in rounds_of(asked):
+            taken = harvest(stock, {a: int(t.action.parsed or "0") for a, t in month.items()})
+            yield stock, taken
+            stock = min(self.stock, remaining(stock, taken) * self.growth)
 
 
 def harvest(stock: int, asked: Mapping[str, int]) -> dict[str, float]:

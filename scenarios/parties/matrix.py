@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
-from gem_ma.scenarios.parties.checked import TALK, one_of, whole
+from gem_ma.scenarios.parties.checked import TALK, one_of, rounds_of, whole
 from gem_ma.scenarios.parties.payoffs import COOPERATIVE, CROWDS, PAIRS, Payoff, tensor
 
 from gem_ma import Ask, Episode, Reward, Scenario, Tell, talk
@@ -206,12 +205,9 @@ class Matrix(Scenario):
 
     def _rounds(self, episode: Episode) -> Iterator[dict[str, str]]:
         """What each agent chose, round by round."""
-        for _, turns in groupby(episode.turns, key=lambda turn: turn.step):
-            acts = list(turns)
-            if acts[0].legal is not None and acts[0].legal != self.signals:
-                yield {
-                    turn.agent: turn.action.parsed or turn.legal[0] for turn in acts if turn.legal
-                }
+        chosen = (turn for turn in episode.turns if turn.legal and turn.legal != self.signals)
+        for acts in rounds_of(chosen):
+            yield {agent: turn.action.parsed or self.default[agent] for agent, turn in acts.items()}
 
     def _kept(self, episode: Episode) -> float | None:
         """Share of announcements that the agent then did."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
-from gem_ma.scenarios.parties.checked import TALK, one_of, whole
+from gem_ma.scenarios.parties.checked import TALK, one_of, rounds_of, whole
 
 from gem_ma import Ask, Episode, Reward, Scenario, Tell, talk
 from gem_ma.kernel.errors import ConfigError
@@ -133,30 +132,24 @@ class PublicGoods(Scenario):
         yield Tell({agent: f"Fines for you: {hit.count(agent)}." for agent in self.agents})
 
     def measures(self, episode: Episode) -> Mapping[str, float | None]:
-        given: dict[str, int] = {}
-        shares: list[float] = []  # of the endowment, round by round
+        said = rounds_of(turn for turn in episode.turns if turn.legal == self.signals)
+        gifts = rounds_of(turn for turn in episode.turns if turn.legal == self.legal)
+        given = [{a: int(t.action.parsed or "0") for a, t in acts.items()} for acts in gifts]
+        shares = [sum(gave.values()) / (len(gave) * self.endowment) for gave in given]
+        kept = [
+            turn.action.parsed == f"I give {gave[agent]}."
+            for acts, gave in zip(said, given, strict=False)
+            for agent, turn in acts.items()
+            if turn.action.parsed
+        ]
         fines: list[bool] = []
         unjust: list[bool] = []
-        kept: list[bool] = []
-        said: dict[str, str] = {}
-        for _, group in groupby(episode.turns, key=lambda turn: turn.step):
-            turns = [turn for turn in group if turn.legal]
-            acts = {turn.agent: turn.action.parsed for turn in turns}
-            if turns and turns[0].legal == self.signals:
-                said = {agent: word for agent, word in acts.items() if word}
-            elif turns and turns[0].legal == self.legal:
-                given = {agent: int(word or "0") for agent, word in acts.items()}
-                shares.append(sum(given.values()) / (len(given) * self.endowment))
-                kept += [word == f"I give {given[agent]}." for agent, word in said.items()]
-            else:
-                targets = {agent: word or NOBODY for agent, word in acts.items()}
-                fines += [target != NOBODY for target in targets.values()]
-                # of those who gave at least as much as who fines them
-                unjust += [
-                    given[target] >= given[agent]
-                    for agent, target in targets.items()
-                    if target != NOBODY
-                ]
+        fined = (turn for turn in episode.turns if turn.legal == self.targets[turn.agent])
+        for acts, gave in zip(rounds_of(fined), given, strict=False):
+            targets = {agent: turn.action.parsed or NOBODY for agent, turn in acts.items()}
+            fines += [target != NOBODY for target in targets.values()]
+            # of those who gave at least as much as who fines them
+            unjust += [gave[x] >= gave[agent] for agent, x in targets.items() if x != NOBODY]
         return {
             "contribution": _mean(shares),
             "contribution, last round": shares[-1] if len(shares) == self.rounds else None,

@@ -191,11 +191,12 @@ class Werewolf(Scenario):
         that named a wolf."""
         role = dealt(self, episode)
         paid = next((e.value for e in episode.ledger if role[e.agent] != "wolf"), None)
-        votes = [turn for turn in episode.turns if turn.observed and turn.observed[-1].text == VOTE]
+        votes = [t for t in episode.turns if any(m.text == VOTE for m in t.observed)]
         named = [role.get(t.action.parsed or "") for t in votes if role[t.agent] != "wolf"]
         return {
             "village wins": None if paid is None else float(paid > 0),
-            "days": float(len({turn.step for turn in votes})),
+            # whoever lives to the last day has voted on each
+            "days": float(max(Counter(turn.agent for turn in votes).values(), default=0)),
             "votes for wolves": named.count("wolf") / len(named) if named else None,
         }
 
