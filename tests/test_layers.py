@@ -47,7 +47,7 @@ HEAVY_ROOMS = {"cli", "engines", "pages", "trainers", "training", "worlds"}
 # what scenarios and agents may import; all else by `from gem_ma import name`
 OPEN_TO_AUTHORS = (
     *("kernel.effects", "kernel.episode", "kernel.errors", "kernel.parsing", "kernel.scenario"),
-    *("kernel.types", "scores", "testing"),
+    *("kernel.talk", "kernel.types", "scores", "testing"),
     "system.extras",  # what to type for an extra that is missing
     "system.folders",  # a file that a config names
     "system.options",

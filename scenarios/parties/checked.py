@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from gem_ma import Turn
 from gem_ma.kernel.errors import ConfigError
 
-TALK = ("none", "signals", "free")
-
 
 def whole(name: str, value: object, least: int, most: int) -> int:
     """An option that is a whole number from `least` to `most`. Raises ConfigError."""

@@ -11,10 +11,11 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gem_ma.scenarios.parties.checked import TALK, equality, one_of, rounds_of, whole
+from gem_ma.scenarios.parties.checked import equality, one_of, rounds_of, whole
 
 from gem_ma import Ask, Episode, Reward, Scenario, Tell, talk
 from gem_ma.kernel.scenario import Play
+from gem_ma.kernel.talk import FORMS
 
 ENDS = ("unknown", "known")
 SIGNALS = ("take less", "stay as we are", "take more")
@@ -51,7 +52,7 @@ class Commons(Scenario):
         self.growth = whole("growth", growth, 2, 10)
         self.months = whole("months", months, 1, 1000)
         self.is_known = one_of("end", end, ENDS) == "known"
-        self.talk = one_of("talk", talk, TALK)
+        self.talk = one_of("talk", talk, FORMS)
         self.chance = not self.is_known
         self.longest = months if self.is_known else LONGEST * months
         self.ends_within = self.longest * (1 if talk == "none" else 2)

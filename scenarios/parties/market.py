@@ -26,7 +26,7 @@ class Market(Scenario):
     """Buyers and sellers of one unit each quote prices, at once in rounds or one after another in
     a continuous double auction."""
 
-    # below 0 where traders lose, so it is no rate
+    # below 0 where traders lose, so it is not a rate
     more_is_better = ("efficiency",)
     less_is_better = ("price error",)
 

@@ -9,12 +9,13 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gem_ma.scenarios.parties.checked import TALK, one_of, rounds_of, whole
+from gem_ma.scenarios.parties.checked import one_of, rounds_of, whole
 from gem_ma.scenarios.parties.payoffs import COOPERATIVE, CROWDS, PAIRS, Payoff, tensor
 
 from gem_ma import Ask, Episode, Reward, Scenario, Tell, talk
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Play
+from gem_ma.kernel.talk import FORMS
 
 ROUNDS = 5
 LONGEST = 200  # rounds of a game that ends by chance, where nothing else is said
@@ -60,7 +61,7 @@ class Matrix(Scenario):
         self.chance = continuation < 1
         usual = LONGEST if self.chance else ROUNDS
         self.rounds = whole("rounds", usual if rounds is None else rounds, 1, 10_000)
-        self.talk = one_of("talk", talk, TALK)
+        self.talk = one_of("talk", talk, FORMS)
         self.ends_within = self.rounds * (1 if talk == "none" else 2)
         self._prepare(briefing)
         self._declare()

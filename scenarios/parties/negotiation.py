@@ -12,11 +12,12 @@ import random
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
-from gem_ma.scenarios.parties.checked import TALK, one_of, whole
+from gem_ma.scenarios.parties.checked import one_of, whole
 
 from gem_ma import Ask, Episode, Reward, Scenario, Tell, dealt, talk
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Play
+from gem_ma.kernel.talk import FORMS
 
 ISSUES = {
     "price": ("low", "medium", "high"),
@@ -63,7 +64,7 @@ class Negotiation(Scenario):
         names = list(ISSUES)[: whole("issues", issues, 2, len(ISSUES))]
         self.rounds = whole("rounds", rounds, 1, 50)
         self.last = one_of("last", last, ("first", "second", "lot"))
-        self.talk = one_of("talk", talk, TALK)
+        self.talk = one_of("talk", talk, FORMS)
         if count == 2 and (talk != "none" or needed is not None):
             raise ConfigError("scenario.talk, needed: options of three and more parties; got two")
         if count > 2 and last != "lot":

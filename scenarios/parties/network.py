@@ -13,11 +13,12 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from gem_ma.scenarios.parties.checked import TALK, one_of, whole
+from gem_ma.scenarios.parties.checked import one_of, whole
 
 from gem_ma import Ask, Episode, Message, Reward, Scenario, Tell
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Play
+from gem_ma.kernel.talk import FORMS
 
 PROBLEMS = ("consensus", "colouring", "leader", "matching", "cover", "sum")
 GRAPHS = ("ring", "star", "grid", "random", "given")
@@ -77,7 +78,7 @@ class Network(Scenario):
         self.problem = one_of("problem", problem, PROBLEMS)
         count = whole("agents", agents, 2, 64)
         self.graph = one_of("graph", graph, GRAPHS)
-        self.talk = one_of("talk", talk, TALK)
+        self.talk = one_of("talk", talk, FORMS)
         self.rounds = whole("rounds", rounds, 1, 64) if talk != "none" else 0
         self.values = whole("values", values, 2, 64)
         self.degree = whole("degree", degree, 3, 4)

@@ -10,11 +10,12 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gem_ma.scenarios.parties.checked import TALK, one_of, rounds_of, whole
+from gem_ma.scenarios.parties.checked import one_of, rounds_of, whole
 
 from gem_ma import Ask, Episode, Reward, Scenario, Tell, talk
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Play
+from gem_ma.kernel.talk import FORMS
 
 NOBODY = "nobody"
 HARM = 3  # points that a fine takes from its target, for one of who fines
@@ -59,7 +60,7 @@ class PublicGoods(Scenario):
             )
         self.factor = factor
         self.fines = whole("fines", fines, 0, 10)
-        self.talk = one_of("talk", talk, TALK)
+        self.talk = one_of("talk", talk, FORMS)
         self.ends_within = self.rounds * (1 + (talk != "none") + bool(fines))
         self.baselines = {
             "nobody gives (return)": float(self.endowment * rounds),

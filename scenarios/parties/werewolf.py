@@ -11,14 +11,14 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from gem_ma.scenarios.parties.checked import TALK, one_of, whole
+from gem_ma.scenarios.parties.checked import one_of, whole
 
 from gem_ma import Ask, Episode, Reward, Scenario, Tell, dealt, talk
 from gem_ma.kernel.scenario import Play
+from gem_ma.kernel.talk import FORMS, ORDERS
 
 Someone = Generator[Any, Any, str | None]  # a part of a play, and who dies in it
 
-ORDERS = ("at once", "in turn", "bids")
 SLEEP = ("sleep",)
 NOTHING = "nothing to say"
 NIGHT = {
@@ -78,7 +78,7 @@ class Werewolf(Scenario):
         special = whole("seer", seer, 0, 1) + whole("doctor", doctor, 0, 1)
         self.first = one_of("first", first, ("night", "day"))
         self.open = one_of("votes", votes, ("secret", "open")) == "open"
-        self.talk = one_of("talk", talk, TALK)
+        self.talk = one_of("talk", talk, FORMS)
         self.talk_rounds = whole("talk_rounds", talk_rounds, 1, 8)
         self.order = one_of("order", order, ORDERS)
         self.agents = tuple(f"player_{number}" for number in range(players))

@@ -202,3 +202,19 @@ def test_of_seats_that_are_called_alike_three_are_tried():
     ]
     scenario.agents = ("ann", "bob", "cat", "dan")
     assert Gym(kit, gym_env).agents() == list(scenario.agents)
+
+
+class Reasons(Scenario):
+    """Its chance shows in the reason of a payment alone, which no environment tells."""
+
+    agents = ("ann", "bob")
+    ends_within = 1
+
+    def play(self, rng, task):
+        yield Ask(dict.fromkeys(self.agents, "?"), legal=("yes", "no"))
+        yield Reward(dict.fromkeys(self.agents, 1.0), why=f"drawn {rng.random()}")
+
+
+def test_what_only_a_reason_shows_is_not_asked_of_environments():
+    skipped = tuple(rule for rule in RULES if rule not in (1, 9))
+    check_scenario(Reasons(), skip=skipped)

@@ -113,8 +113,8 @@ def _stamp(path: Path, rows: int, digest: str, summary: tuple[str, bool]) -> Sta
 
 
 def load_rows(path: Path, kind: type[Kind], most: int) -> tuple[list[Kind], str]:
-    """The rows of a folder's index up to the first line that is none, and the digest of their
-    bytes. `most`: bytes of the record; what is far larger than that is no index of it."""
+    """The rows of a folder's index up to the first line that is not a row, and the digest of their
+    bytes. `most`: bytes of the record; a far larger file is not an index of it."""
     rows: list[Kind] = []
     digest = sha256()
     if not is_file(path / NAME, path) or os.lstat(path / NAME).st_size > 4 * most + (1 << 20):
@@ -147,7 +147,7 @@ def _whole_lines(file: Any) -> Iterator[bytes]:
 
 
 def _leading(block: bytes, decoder: msgspec.json.Decoder[Kind]) -> tuple[list[Kind], bytes]:
-    """The rows up to the first line that is none, and their bytes."""
+    """The rows up to the first line that is not a row, and their bytes."""
     rows: list[Kind] = []
     size = 0
     for line in block.splitlines(keepends=True):

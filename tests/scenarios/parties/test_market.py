@@ -142,7 +142,7 @@ def test_measures_and_roles():
         scenario.measures(episode)["efficiency"]
         for episode in played_all([Plan(scenario, cast, seed=n) for n in range(60)])
     ]
-    assert min(value for value in values if value is not None) < 0  # so it is no rate
+    assert min(value for value in values if value is not None) < 0  # so it is not a rate
 
 
 def test_patience_ends_at_the_own_value():
