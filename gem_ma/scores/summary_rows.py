@@ -145,7 +145,7 @@ def returns_together(returns: Mapping[str, Any]) -> list[TextRow]:
         if means:
             mean = math.fsum(means) / len(means)
             low = decimal(min(means), mean)
-            text = f"{decimal(mean)} a head, of agents {low} to {decimal(max(means), mean)}"
+            text = f"{decimal(mean)} a head ({low} to {decimal(max(means), mean)} by agent)"
         rows.append((f"{name}* ({len(agents)} agents)" if len(agents) > 1 else agents[0], text))
     if others := len(alike) - len(rows):
         rows.append(("of others", f"{others} more are in summary.json"))

@@ -14,8 +14,8 @@ def test_agents_that_are_called_alike_share_a_row():
     returns = {f"buyer_{n}": interval(float(n)) for n in range(32)}
     returns |= {"broker": interval(2.0), "seller_0": interval(None)}
     assert returns_together(returns) == [
-        ("buyer_* (32 agents)", "15.500 a head, of agents 0.000 to 31.000"),
-        ("broker", "2.000 a head, of agents 2.000 to 2.000"),
+        ("buyer_* (32 agents)", "15.500 a head (0.000 to 31.000 by agent)"),
+        ("broker", "2.000 a head (2.000 to 2.000 by agent)"),
         ("seller_0", "n/a"),
     ]
 
