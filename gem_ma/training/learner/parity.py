@@ -211,10 +211,19 @@ def check_sampling(policy: str, sampling: Sampling) -> None:
 def fresh_gap(
     sampled: NDArray[np.float64], scored: NDArray[np.float64], fresh: NDArray[np.bool_]
 ) -> dict[str, float]:
-    """{"fresh_gap": mean |sampled - scored|} over the `fresh` tokens [n], in nats; {} where none is
-    fresh. `scored` [n] is of the learner before its update. A mean, since single tokens of rounded
-    weights lie far off in healthy runs."""
-    return {"fresh_gap": float(np.abs(sampled - scored)[fresh].mean())} if fresh.any() else {}
+    """{"fresh_gap": nats} of the `fresh` tokens [n], to be held against `Learner.parity`; {} where
+    none is fresh. `scored` [n] is of the learner before its update.
+
+    The mean of |sampled - scored|, each `evened`, over what so `few` tokens may scatter. A mean,
+    since single tokens of rounded weights lie far off in healthy runs. Tokens of equal probability
+    count as one there: the same choice from the same view has the same rounding each time, so a
+    thousand copies tell no more than one.
+    """
+    if not fresh.any():
+        return {}
+    apart = evened(sampled[fresh] - scored[fresh], scored[fresh])
+    distinct = len(np.unique(scored[fresh]))
+    return {"fresh_gap": float(apart.mean()) / few(distinct)}
 
 
 def check_fresh(policy: str, step: int, gap: float | None, parity: float) -> None:

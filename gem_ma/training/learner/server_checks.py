@@ -22,7 +22,7 @@ from gem_ma.engines.tinker.engine import Tinker
 from gem_ma.engines.vllm.backend import blocking
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Message, Sampling
-from gem_ma.training.learner.parity import CEILING, ELSEWHERE, FLOOR, FLOOR_ELSEWHERE, few, gap
+from gem_ma.training.learner.parity import CEILING, ELSEWHERE, FLOOR, FLOOR_ELSEWHERE, gap
 from gem_ma.training.learner.rows import Row
 
 # replies of a check, tokens of each
@@ -41,7 +41,6 @@ class Checks:
         self.learner = learner
         self.engine = learner.engine
         self.noise: float | None = None
-        self.tokens = 0  # of the last update
         self.prompts: list[tuple[int, ...]] = []
         self.old: list[str] = []  # paths of versions that were published here
 
@@ -55,12 +54,11 @@ class Checks:
 
     @property
     def of_update(self) -> float:
-        return 2 * self.allowed * few(self.tokens)
+        return 2 * self.allowed
 
     def look(self, rows: Sequence[Row]) -> None:
         prompts = (tuple(row.ids[: int(row.mask.argmax())].tolist()) for row in rows)
         self.prompts = list(dict.fromkeys(prompts))[:PROMPTS]
-        self.tokens = sum(int(row.mask.sum()) for row in rows)
 
     def check(self) -> dict[str, float]:
         """parity_gap, parity_mean, parity_noise (nats) and parity_share (of what is allowed).
@@ -128,15 +126,13 @@ class Checks:
                 self.learner.clients.drop(each)
 
     def state(self) -> dict[str, Any]:
-        return {"noise": self.noise, "tokens": self.tokens, "probes": self.prompts}
+        return {"noise": self.noise, "probes": self.prompts}
 
     def load(self, note: Mapping[str, Any]) -> None:
         """The inverse of `state`. Raises KeyError, TypeError, ValueError."""
         noise = note["noise"]
-        tokens = int(note["tokens"])
         self.prompts = [tuple(map(int, probe)) for probe in note["probes"]]
         self.noise = None if noise is None else float(noise)
-        self.tokens = tokens
 
 
 # What a server makes of the losses of a batch: their sum, as the Tinker API says, or a mean over

@@ -37,7 +37,7 @@ from gem_ma.training.learner.losses import (
     surrogate,
     whole,
 )
-from gem_ma.training.learner.parity import few, fresh_gap
+from gem_ma.training.learner.parity import fresh_gap
 from gem_ma.training.learner.probes import allowed_gap, check, noise_of, repeats
 from gem_ma.training.learner.rows import Row, Rows, Tokens, minibatches, rows, units_of
 from gem_ma.training.learner.torch_critic import TorchCritic
@@ -207,9 +207,9 @@ class TorchLearner(Trained):
 
     @property
     def parity(self) -> float:
-        """Nats that the tokens of the last update may lie away from those of the sampler, in the
-        mean: twice what probes may, which are shorter."""
-        return 2 * allowed_gap(self) * few(self.tokens)
+        """Nats that the `fresh_gap` of an update may be: twice what probes may, which are
+        shorter."""
+        return 2 * allowed_gap(self)
 
     def join(self, team: Team) -> None:
         """See `Joins`: its passes are shared among the processes of this team."""
@@ -248,7 +248,6 @@ class TorchLearner(Trained):
         self.bound(settings)
         self.probe_with(made.rows)
         every = Tokens.of(made.rows)
-        self.tokens = len(every.turn)
         good = np.isfinite(every.advantage) & np.isfinite(every.logprob)
         self.finite(good, "an advantage or a sampled log-probability", made.rows)
         # ahead: a holder of the base's lock may wait for that of a copy on it

@@ -115,7 +115,6 @@ class Trained:
         self.dtype = str(engine.model.dtype).removeprefix("torch.")
         # unit of noise in nats, as the last parity check measured it
         self.noise: float | None = None
-        self.tokens = 0  # of the last update
         # share of the positions of the last update's passes that held nothing
         self.padding: float | None = None
         # whether sampler and learner agree to the last bit here, which is tried when all is made
