@@ -158,7 +158,8 @@ def summary() -> str:
         " print of it. [Scores](../studies.md#a-score) are made otherwise.\n\n"
         "| key | printed as | for each | where | what it is |\n|---|---|---|---|---|\n"
     )
-    places = {"row": "terminal, page", "table": "terminal, page", "page": "page", "json": ""}
+    both = "terminal, page"
+    places = {"row": both, "table": both, "score": both, "page": "page", "json": ""}
     rows = [
         (
             f"`{one.key}`",

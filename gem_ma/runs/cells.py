@@ -26,7 +26,8 @@ from gem_ma.runs.worlds import World, Worlds
 from gem_ma.scores.groups import SUCCESS
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.rows import PlayRow
-from gem_ma.scores.studies import Cell, cell_of, study_summary
+from gem_ma.scores.studies import Cell, cell_of, scores_of, study_summary
+from gem_ma.scores.together import EQUALITY
 from gem_ma.system.files import make_folder
 from gem_ma.wrappers.around import rules_of
 
@@ -166,11 +167,12 @@ def check_measures(names: Sequence[str], cells: Mapping[Names, Opened]) -> None:
 def _scores_of(world: World) -> list[str]:
     """The names of the scores that plays of a world will have."""
     judge = Judge.of(world.scenario)
-    measures = judge.measures(_tried(world)) if judge.measures is not None else {}
-    named = [f"return {world.named(agent)}" for agent in world.scenario.agents]
-    named += [world.named(measure) for measure in measures]
+    row = judge.rows(strict=True).of(_tried(world))
     judged = dict.fromkeys((SUCCESS, f"{SUCCESS} {world.name}".strip()))
-    return [*(judged if judge.success is not None else ()), *named]
+    names = [*(judged if judge.success is not None else ()), *scores_of([row], judge)[0]]
+    # of a play in which nobody is paid there is none
+    shared = len(world.scenario.agents) > 1 and not judge.kinds.fixed
+    return [*names, *([world.named(EQUALITY)] if shared else [])]
 
 
 def _tried(world: World) -> Episode:

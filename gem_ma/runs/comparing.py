@@ -16,7 +16,7 @@ from gem_ma.scores.comparison import compare_cells
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.metrics import copied_worlds
 from gem_ma.scores.rows import last_attempts
-from gem_ma.scores.studies import Cell, scores_of
+from gem_ma.scores.studies import Cell, kinds_of, scores_of
 from gem_ma.system.files import damage
 
 
@@ -58,11 +58,12 @@ def judged_cell(path: Path, judge: Judge, *, anew: bool = False) -> Cell:
     with damage(path / "episodes.jsonl"):
         rows = rows_by(path, judge, anew=anew)
         counted = last_attempts(rows)
-        values, measures = scores_of(counted)
+        values, measures = scores_of(counted, judge)
         copied = copied_worlds(rows, counted, lambda: read_episodes(path))
     named = {"measures": dict.fromkeys(measures)}
     one_play = bool(copied) and len({row.world for row in counted}) == 1
-    return Cell(named, values, world_of(path), str(path), judge.kinds, one_play)
+    kinds = kinds_of(judge.kinds, values, measures)
+    return Cell(named, values, world_of(path), str(path), kinds, one_play)
 
 
 def world_of(path: Path) -> str:

@@ -17,6 +17,7 @@ import msgspec
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.spelling import decimal
 from gem_ma.kernel.types import Malformed, Turn, Usage
+from gem_ma.scores.groups import interval_text, is_zero
 from gem_ma.scores.unheard import Heard, Voices, heard_in
 
 MOST_LINES = 8  # of one column; of more agents, those with one text share a line
@@ -31,9 +32,9 @@ class Column:
     come to, None where that is nothing; without it somebody else writes the key. `text` of a value
     is "" where there is nothing to print.
 
-    `shown`: a row of the terminal and a fact of a page; there in the table of scores; on a page
-    alone; in summary.json alone. `optional`: the key is left out where nothing was counted;
-    `if_any`: whose value it is, is left out where this sum is 0.
+    `shown`: a row of the terminal and a fact of a page; there in the table of scores; among the
+    scores of both; on a page alone; in summary.json alone. `optional`: the key is left out where
+    nothing was counted; `if_any`: whose value it is, is left out where this sum is 0.
     """
 
     key: str
@@ -41,8 +42,8 @@ class Column:
     tells: str
     value: Callable[[Any], Any] | None = None
     text: Callable[[Any], str] = str
-    of: Literal["run", "agent", "policy"] = "run"
-    shown: Literal["row", "table", "page", "json"] = "row"
+    of: Literal["run", "agent", "policy", "group", "team", "world"] = "run"
+    shown: Literal["row", "table", "score", "page", "json"] = "row"
     optional: bool = False
     if_any: str = ""
     total: Callable[[Collection[Any]], str] | None = None  # printed below several values
@@ -83,12 +84,14 @@ def table_columns(summaries: Iterable[Mapping[str, Any]]) -> list[Column]:
     return [column for column in COLUMNS if column.shown == "table" and column.key in known]
 
 
-def column_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+def column_rows(
+    summary: Mapping[str, Any], shown: Collection[str] = ("row", "table")
+) -> list[tuple[str, str]]:
     """(what, value) rows for printing; a key that an older version did not write is skipped."""
     return [
-        (f"{column.name} {who}".rstrip(), text)
+        (f"{column.name} {who}".strip(), text)
         for column in COLUMNS
-        if column.shown in ("row", "table") and column.key in summary
+        if column.shown in shown and column.key in summary
         for who, text in column.lines(summary[column.key])
     ]
 
@@ -361,9 +364,51 @@ def _usd(value: float | None) -> str:
     return f"${value:.2g}" if value >= 0.0001 or not value else f"${value:.6f}"
 
 
+def _group_text(group: Mapping[str, Any]) -> str:
+    text = f"{interval_text(group)} a head"
+    # one of several policies may hold now two seats, now three
+    text += f" of {decimal(group['agents']).removesuffix('.000')}" * (group["agents"] != 1)
+    spread = group["spread"]
+    return text if not spread or is_zero(spread) else f"{text}, spread {interval_text(spread)}"
+
+
+def _together_text(estimate: Mapping[str, Any]) -> str:
+    of = f" of {estimate['n']}" if estimate["n"] < estimate["of"] else ""
+    return interval_text(estimate) + of
+
+
 # -- the columns, in the order in which they are printed -------------------------------------------
 
 COLUMNS = (
+    Column(
+        "groups",
+        "return",
+        "Return of the agents of a team, a role, a policy or a behaviour: the mean of a play; its"
+        " `spread` is the standard deviation among them in a play, `agents` their number. What an"
+        " agent or another group has already is left out.",
+        text=_group_text,
+        of="group",
+        shown="score",
+    ),
+    Column(
+        "won",
+        "won",
+        "Share of the ok episodes in which the mean return of a team is the best of all teams'; k"
+        " teams with the best one have 1/k each.",
+        text=interval_text,
+        of="team",
+        shown="score",
+    ),
+    Column(
+        "together",
+        "",
+        "`welfare`, the sum of all returns; `equality`, 1 - Gini of the returns, over the episodes"
+        " in which none is below 0 and one above. Absent where the rules fix them (`zero_sum`,"
+        " `cooperative`).",
+        text=_together_text,
+        of="world",
+        shown="score",
+    ),
     Column(
         "retried",
         "retried",

@@ -19,17 +19,20 @@ from gem_ma.kernel.spelling import decimal
 from gem_ma.scores.groups import ONE_PLAY, RETURN, SUCCESS
 from gem_ma.scores.stats import RESAMPLES, holm
 from gem_ma.scores.studies import NO_PAIR, Cell, by_play, one_difference, paired_difference
+from gem_ma.scores.together import WON, is_of_group, shown
 
 PAIRED_BY = ("task", "seed")
 SURE = 0.05  # an adjusted p below is called a difference
+MAIN = (SUCCESS, RETURN, WON)
 FEWEST_TASKS = 6  # of n tasks that all differ one way p is 2 / 2^n at least
 
 
 def compare_cells(
     first: Cell, second: Cell, scores: Sequence[str] = (), resamples: int = RESAMPLES
 ) -> dict[str, Any]:
-    """The comparison as JSON values; of all scores, or of those that are named, which are then the
-    whole family. Raises ConfigError for a name that neither run has.
+    """The comparison as JSON values; of all scores, less returns of many agents (`shown`), or of
+    those that are named, which are then the whole family. Raises ConfigError for a name that
+    neither run has.
 
     Keys: `same_tasks` (both played the same scenario with the same options), `pairs only_a only_b`
     (plays with a score in both, in one), `flips` (`task seed a b`: plays whose success differs,
@@ -42,13 +45,13 @@ def compare_cells(
     if strange := [name for name in scores if name not in names]:
         known = ", ".join(names) or "none"
         raise ConfigError(f"no score of these runs is called {strange[0]!r}; there are {known}")
-    names = [name for name in names if name in scores or not scores]
+    # a measure may be called "success without ..."
+    measures = {*first.summary.get("measures", ()), *second.summary.get("measures", ())}
+    names = [name for name in names if name in scores] if scores else _few(names, measures)
     shared = {name: _pairs(first, second, name) for name in names}
     flips = _flips(shared[SUCCESS] if SUCCESS in shared else _pairs(first, second, SUCCESS))
     moved = {name for name, pairs in shared.items() if any(a != b for _, a, b in pairs)}
-    # a measure may be called "success without ..."
-    measures = {*first.summary.get("measures", ()), *second.summary.get("measures", ())}
-    main = {name for name in names if name.startswith((SUCCESS, RETURN)) and name not in measures}
+    main = {name for name in names if name.startswith(MAIN) and name not in measures}
     # scores that the user names belong to one question, hence to one family
     families = {name: name in main or bool(scores) for name in names}
     rows = _rows(first, second, shared, moved, families, resamples)
@@ -74,6 +77,15 @@ def compare_cells(
         ],
         "equal": [name for name in names if shared[name] and name not in moved],
     }
+
+
+def _few(names: Sequence[str], measures: Container[str]) -> list[str]:
+    """The names without returns, and spreads, that are too many for a table."""
+    paid = [n for n in names if n.startswith(RETURN) and n not in measures]
+    agents = [name for name in paid if not is_of_group(name)]
+    few = shown(agents, [name for name in paid if is_of_group(name)])
+    left = {name.removeprefix(RETURN) for name in paid if name not in few}
+    return [n for n in names if n.partition(" ")[2] not in left or n in measures]
 
 
 Pair = tuple[tuple[Any, ...], float, float]  # the play, its value in A, in B
@@ -113,11 +125,10 @@ def _rows(
 
 
 def _scores(first: Cell, second: Cell) -> list[str]:
-    """Every score of either run: success, then returns, then measures in the scenario's order."""
+    """Every score of either run: success, returns, teams that won, then all others in their
+    order."""
     names = dict.fromkeys([*first.values, *second.values])
-    return sorted(
-        names, key=lambda name: (not name.startswith(SUCCESS), not name.startswith(RETURN))
-    )
+    return sorted(names, key=lambda name: [not name.startswith(begin) for begin in MAIN])
 
 
 def _pairs(first: Cell, second: Cell, score: str) -> list[Pair]:

@@ -60,7 +60,8 @@ def as_one_play(scores: Any) -> Any:
     if not isinstance(scores, dict):
         return scores
     if {"mean", "low", "high", "n", "method"} <= scores.keys():
-        return {**scores, "low": None, "high": None, "n": min(1, scores["n"]), "method": ONE_PLAY}
+        one = {**scores, "low": None, "high": None, "n": min(1, scores["n"]), "method": ONE_PLAY}
+        return {key: as_one_play(value) for key, value in one.items()}
     return {key: as_one_play(value) for key, value in scores.items()}
 
 
@@ -73,7 +74,8 @@ RETURN = "return "  # how the score of an agent's return begins
 @dataclass(frozen=True, slots=True)
 class Kinds:
     """Patterns of score names (`*` stands for any text): `Scenario.rates`, `more_is_better`,
-    `less_is_better`.
+    `less_is_better`. `fixed`: the rules share returns, in equal parts or to a sum of 0, so that
+    welfare and equality say nothing.
 
     >>> kinds = Kinds(rates=("part *",), less=("violations *",))
     >>> kinds.is_rate("part facts"), kinds.is_rate("return a")
@@ -85,6 +87,7 @@ class Kinds:
     rates: Sequence[str] = ()
     more: Sequence[str] = ()
     less: Sequence[str] = ()
+    fixed: bool = False
 
     def is_rate(self, score: str) -> bool:
         """Whether every value of this score lies between 0 and 1 by what it is."""

@@ -1,60 +1,73 @@
-"""What a scenario says about a finished play: three functions of the record, and what kind of
+"""What a scenario says about a finished play: four functions of the record, and what kind of
 numbers they give.
 
 A run folder keeps what was said as rows (`gem_ma.scores.rows`), and `heads`, world -> `{hooks,
-rates, more, less}`. A judge repeats them for readers that may not ask the scenario, or find another
-one.
+rates, more, less, fixed}`. A judge repeats them for readers that may not ask the scenario, or find
+another one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.scores.groups import Id, Kinds, Labels, Measures, lost_ids
 from gem_ma.scores.metrics import Success, summary_of
-from gem_ma.scores.rows import PlayRow, Rows
+from gem_ma.scores.rows import Grouping, PlayRow, Rows
+from gem_ma.scores.together import groups_of
 from gem_ma.wrappers.around import rules_of
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Each function is None where the scenario has no such notion."""
+    """Each function is None where the scenario has no such notion; `groups` where it has neither
+    teams nor roles, and groups are those of players alone."""
 
     success: Success | None = None
     measures: Measures | None = None
     labels: Labels | None = None
     kinds: Kinds = Kinds()
     worlds: Mapping[str, Judge] = field(default_factory=dict)  # of a run of several scenarios
+    groups: Grouping | None = None
 
     @classmethod
     def of(cls, scenario: Scenario) -> Judge:
         """The hooks that the scenario's class overrides."""
         # asked of the class: the base's own answers say nothing
-        kind = type(rules_of(scenario))
+        rules = rules_of(scenario)
+        kind = type(rules)
+        team = scenario.team if kind.team is not Scenario.team or rules.teams else None
+        role = scenario.role if kind.role is not Scenario.role else None
+        fixed = scenario.zero_sum or scenario.cooperative
         return cls(
             scenario.success if kind.success is not Scenario.success else None,
             scenario.measures if kind.measures is not Scenario.measures else None,
             scenario.labels if kind.labels is not Scenario.labels else None,
-            Kinds(scenario.rates, scenario.more_is_better, scenario.less_is_better),
+            Kinds(scenario.rates, scenario.more_is_better, scenario.less_is_better, fixed),
+            groups=partial(groups_of, team=team, role=role) if team or role else None,
         )
 
     @classmethod
     def among(cls, judges: Mapping[str, Judge]) -> Judge:
         """The judge of a run of several worlds, by their names: each play is judged by its own."""
 
-        def asking(hook: str, none: Any) -> Any:
+        def asking(hook: str, other: Callable[[Episode], Any]) -> Any:
             asked = {name: getattr(judge, hook) for name, judge in judges.items()}
             if not any(asked.values()):
                 return None
             # a world that the config no longer has is not judged
-            return lambda episode: (asked.get(episode.world) or (lambda _: none))(episode)
+            return lambda episode: (asked.get(episode.world) or other)(episode)
 
-        hooks = (asking("success", None), asking("measures", {}), asking("labels", {}))
-        return cls(*hooks, worlds=dict(judges))
+        hooks = (
+            asking("success", lambda _: None),
+            asking("measures", lambda _: {}),
+            asking("labels", lambda _: {}),
+        )
+        return cls(*hooks, worlds=dict(judges), groups=asking("groups", groups_of))
 
     @classmethod
     def recorded(cls, summary: Mapping[str, Any], episodes: int) -> Judge:
@@ -88,7 +101,7 @@ class Judge:
     def rows(self, *, strict: bool = False, compares: bool = True) -> Rows:
         """What makes the rows of plays that it judges."""
         hooks = self.success, self.measures, self.labels
-        return Rows(*hooks, strict=strict, compares=compares)
+        return Rows(*hooks, groups=self.groups, strict=strict, compares=compares)
 
     def summarise(self, episodes: Iterable[Episode]) -> dict[str, Any]:
         """The summary of these episodes."""
@@ -108,7 +121,7 @@ class Judge:
 # -- rows ------------------------------------------------------------------------------------------
 
 
-HOOKS = ("success", "measures", "labels")
+HOOKS = ("success", "measures", "labels", "groups")
 
 
 def heads_of(judge: Judge) -> dict[str, Any]:
@@ -133,8 +146,10 @@ def _judge(known: Mapping[Id, PlayRow], head: Mapping[str, Any]) -> Judge:
             return None
         return lambda episode: getattr(known.get(episode.id), hook, none)
 
-    kinds = Kinds(*(tuple(head.get(key, ())) for key in ("rates", "more", "less")))
-    return Judge(repeated("success", None), repeated("measures", {}), repeated("labels", {}), kinds)
+    patterns = (tuple(head.get(key, ())) for key in ("rates", "more", "less"))
+    kinds = Kinds(*patterns, fixed=bool(head.get("fixed")))
+    hooks = (repeated("success", None), repeated("measures", {}), repeated("labels", {}))
+    return Judge(*hooks, kinds, groups=repeated("groups", {}))
 
 
 def _head(judge: Judge) -> dict[str, Any]:
@@ -144,4 +159,5 @@ def _head(judge: Judge) -> dict[str, Any]:
         "rates": list(kinds.rates),
         "more": list(kinds.more),
         "less": list(kinds.less),
+        "fixed": kinds.fixed,
     }

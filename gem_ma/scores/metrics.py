@@ -36,6 +36,7 @@ from gem_ma.scores.groups import (
     statistics,
 )
 from gem_ma.scores.rows import ENDS, PlayRow, Rows, Success, last_attempts, tally_in
+from gem_ma.scores.together import EQUALITY, KINDS, Group
 
 __all__ = ["Success", "summarise"]
 
@@ -52,11 +53,12 @@ def summarise(
     worlds `kinds` are by world. One episode is held at a time.
 
     Keys: `episodes ok failed excluded tasks returns success score pass_hat_k pass_hat_k_intervals
-    tries measures labels lost ends errors`, and those of `gem_ma.scores.columns`. An interval is
-    `{mean, low, high, n, method, rate}`; a bound that the data cannot give is null, as is a mean
-    over nothing. `labels` is explained in `gem_ma.scores.groups`, `lost` in
-    `gem_ma.scores.groups`. `worlds` is there where several were played: name -> the keys from
-    `episodes` to `tries`, and `ends`. Raises ScenarioError, and whatever `success` raises.
+    tries groups won together measures labels lost ends errors`, and those of
+    `gem_ma.scores.columns`. An interval is `{mean, low, high, n, method, rate}`; a bound that the
+    data cannot give is null, as is a mean over nothing. `groups`, `won` and `together` are told
+    in `gem_ma.scores.together`, `labels` and `lost` in `gem_ma.scores.groups`. `worlds` is there
+    where several were played: name -> the keys from `episodes` to `tries`, and `ends`. Raises
+    ScenarioError, and whatever `success` raises.
     """
     made = Rows(success, measures, labels, strict=True)
     return summary_of([made.of(one) for one in episodes], kinds, is_judged=success is not None)
@@ -97,6 +99,7 @@ def summary_of(
     ]
     return {
         **_together(all_, judged, parts, is_judged),
+        **{key: _named(parts, key) for key in ("groups", "won", "together")},
         "measures": _named(parts, "measures"),
         "labels": _named(parts, "labels"),
         "lost": lost_episodes(failed, judged, several.get("", Kinds())),
@@ -167,6 +170,9 @@ class _Part(NamedTuple):
     scores: dict[str, Any]
     measures: dict[str, Any]
     labels: dict[str, Any]
+    groups: dict[str, Any]
+    won: dict[str, Any]
+    together: dict[str, Any]
 
 
 def _part(all_: list[PlayRow], world: str, kinds: Kinds, is_judged: bool, is_copied: bool) -> _Part:
@@ -178,8 +184,73 @@ def _part(all_: list[PlayRow], world: str, kinds: Kinds, is_judged: bool, is_cop
     is_judged = is_judged and (bool(judged) or not world)
     scores = _scores(plays, judged, kinds, is_judged)
     scores["ends"] = dict(Counter(play.end for play in plays).most_common())
-    parts = (scores, measured(ok, kinds), labelled(ok, failed, judged))
+    parts = (
+        scores,
+        measured(ok, kinds),
+        labelled(ok, failed, judged),
+        *_of_several(ok, scores["returns"], kinds),
+    )
     return _Part(world, *(map(as_one_play, parts) if is_copied else parts))
+
+
+def _of_several(
+    ok: Sequence[PlayRow], returns: Mapping[str, Any], kinds: Kinds
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Interval by group, with its `spread` and the number of its `agents` (their mean); by team,
+    of the plays that it won; of welfare and equality."""
+    members: dict[str, list[tuple[Group, PlayRow]]] = {}
+    wins: dict[str, list[tuple[float, PlayRow]]] = {}
+    numbers: dict[str, list[tuple[float, PlayRow]]] = {}
+    for play in ok:
+        for name, group in play.all_groups().items():
+            members.setdefault(name, []).append((group, play))
+        for team, share in play.won().items():
+            wins.setdefault(team, []).append((share, play))
+        for name, number in () if kinds.fixed else play.together().items():
+            numbers.setdefault(name, []).append((number, play))
+    groups = {
+        name: _group(name, members[name], kinds)
+        for kind in KINDS
+        for name in members
+        if name.startswith(f"{kind} ")
+    }
+    return (
+        _without_repeats(groups, returns),
+        {team: _mean_of(of, rate=True) for team, of in wins.items()},
+        # of fewer plays where equality does not apply to all
+        {
+            name: {**_mean_of(of, rate=name == EQUALITY), "of": len(ok)}
+            for name, of in numbers.items()
+        },
+    )
+
+
+def _group(name: str, found: list[tuple[Group, PlayRow]], kinds: Kinds) -> dict[str, Any]:
+    heads = _mean_of([(group.mean, play) for group, play in found], kinds.is_rate(RETURN + name))
+    several = [(group.spread, play) for group, play in found if group.agents > 1]
+    agents = math.fsum(group.agents for group, _ in found) / len(found)
+    return {**heads, "agents": agents, "spread": _mean_of(several) if several else None}
+
+
+def _mean_of(found: Sequence[tuple[float, PlayRow]], rate: bool = False) -> dict[str, Any]:
+    values, plays = zip(*found, strict=True)
+    return interval(list(values), list(plays), rate=rate)
+
+
+def _without_repeats(groups: dict[str, Any], returns: Mapping[str, Any]) -> dict[str, Any]:
+    """The groups without those of one agent that is in `returns`, those of which another one has
+    the same agents, by their numbers, and that of all agents beside others, or of two."""
+    keys = ("mean", "low", "high", "n")
+    seen = [(1.0, None, *map(alone.get, keys)) for alone in returns.values()]
+    kept = {}
+    for name, group in groups.items():
+        spread = group["spread"] and group["spread"]["mean"]
+        key = (group["agents"], spread, *map(group.get, keys))
+        is_all = group["agents"] == len(returns)
+        if key not in seen and not (is_all and (kept or len(returns) < 3)):
+            seen.append(key)
+            kept[name] = group
+    return kept
 
 
 def _together(

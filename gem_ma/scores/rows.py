@@ -26,13 +26,16 @@ from gem_ma.scores.groups import (
     same_play,
     values_of,
 )
+from gem_ma.scores.together import Group, Groups, alike, groups_of, together, won
 
 Success = Callable[[Episode], bool | None]
+Grouping = Callable[[Episode], Groups]
 ENDS = {end.value: end for end in End}
 UNSCORED = frozenset(end.value for end in End if not end.scored)
 SUCCESS_ASKED = 1
 MEASURES_ASKED = 2
 LABELS_ASKED = 4
+GROUPS_ASKED = 8
 _NONE = msgspec.Raw(b"null")
 
 
@@ -96,6 +99,7 @@ class PlayRow(Brief, array_like=True, gc=False):
     labels: dict[str, list[str]] = msgspec.field(default_factory=dict)
     tally: msgspec.Raw = _NONE  # a `Tally`
     usages: msgspec.Raw = _NONE  # agent -> its replies' counts
+    groups: dict[str, Group] = msgspec.field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:
@@ -103,8 +107,21 @@ class PlayRow(Brief, array_like=True, gc=False):
         return self.returns is not None
 
     def whose(self, name: str) -> str:
-        """An agent or a measure, with its world."""
+        """An agent, a group or a measure, with its world."""
         return f"{self.world} {name}" if self.world else name
+
+    def all_groups(self) -> dict[str, Group]:
+        """Its groups, and those of agents that are called alike where there are many."""
+        return self.groups | alike(self.returns or {})
+
+    def together(self) -> dict[str, float]:
+        """Welfare and equality, but for those that the scenario measures itself."""
+        built_in = together(self.returns or {})
+        return {name: value for name, value in built_in.items() if name not in self.measures}
+
+    def won(self) -> dict[str, float]:
+        """Team -> its share of the first place."""
+        return won(self.groups)
 
 
 Kind = TypeVar("Kind", bound=Head)
@@ -137,12 +154,14 @@ class Rows:
         measures: Measures | None = None,
         labels: Labels | None = None,
         *,
+        groups: Grouping | None = None,
         strict: bool = False,
         compares: bool = True,
     ) -> None:
         self.success = success
         self.measures = measures
         self.labels = labels
+        self.groups = groups
         self.strict = strict
         self.compares = compares
         # world -> its first play; None where that tells no more
@@ -167,7 +186,11 @@ class Rows:
         return row.is_whole and not self._wanted(row.end) & ~row.asked
 
     def _wanted(self, end: str) -> int:
-        hooks = (self.success, SUCCESS_ASKED), (self.measures, MEASURES_ASKED)
+        hooks = (
+            (self.success, SUCCESS_ASKED),
+            (self.measures, MEASURES_ASKED),
+            (self.groups, GROUPS_ASKED),
+        )
         wanted = sum(bit for hook, bit in hooks if hook is not None and end not in UNSCORED)
         has_labels = self.labels is not None and end != End.INTERRUPTED.value
         return wanted + LABELS_ASKED * has_labels
@@ -187,6 +210,8 @@ class Rows:
                 ask = labels_of if row.is_scored else labels_if_any
                 row.labels = {name: list(of) for name, of in ask(episode, self.labels).items()}
                 row.asked |= LABELS_ASKED
+            row.groups = dict((self.groups or groups_of)(episode))
+            row.asked |= GROUPS_ASKED * (self.groups is not None)
         except Exception:
             if self.strict:
                 raise

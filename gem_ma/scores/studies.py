@@ -11,7 +11,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from glob import escape
 from statistics import fmean
 from typing import Any
 
@@ -21,6 +22,7 @@ from gem_ma.kernel.spelling import decimal
 from gem_ma.scores.columns import COLUMNS
 from gem_ma.scores.groups import (
     ONE_PLAY,
+    RETURN,
     SUCCESS,
     Id,
     Kinds,
@@ -30,6 +32,7 @@ from gem_ma.scores.judge import Judge
 from gem_ma.scores.metrics import copied_worlds
 from gem_ma.scores.rows import PlayRow, last_attempts
 from gem_ma.scores.stats import holm, mean_interval, paired
+from gem_ma.scores.together import EQUALITY, MOST_RETURNS, SPREAD, WON, is_of_group
 
 # -- plays that two runs have in common ------------------------------------------------------------
 
@@ -132,19 +135,31 @@ def cell_of(
     others the summary has the mean. `episodes` as in `gem_ma.scores.metrics.summary_of`.
     """
     counted = last_attempts(rows)
-    values, _ = scores_of(counted, measures)
+    values, named = scores_of(counted, judge, measures)
     copied = copied_worlds(rows, counted, episodes)
     one_play = bool(copied) and len({row.world for row in counted}) == 1
-    return Cell(judge.summary(rows, episodes), values, world, run, judge.kinds, one_play)
+    kinds = kinds_of(judge.kinds, values, named)
+    return Cell(judge.summary(rows, episodes), values, world, run, kinds, one_play)
+
+
+def kinds_of(kinds: Kinds, scores: Iterable[str], measures: Container[str]) -> Kinds:
+    """The scenario's, and which built-in scores are rates."""
+    shares = [
+        score
+        for score in scores
+        if score not in measures and (score.startswith(WON) or score.split(" ")[-1] == EQUALITY)
+    ]
+    return replace(kinds, rates=(*kinds.rates, *map(escape, shares)))
 
 
 def scores_of(
-    rows: Iterable[PlayRow], measures: Container[str] | None = None
+    rows: Iterable[PlayRow], judge: Judge, measures: Container[str] | None = None
 ) -> tuple[dict[str, dict[Id, float]], list[str]]:
     """Score -> (task, seed, repeat) -> value, and which of the scores are measures; `measures` as
     for `cell_of`."""
     values: dict[str, dict[Id, float]] = {}
     named: dict[str, None] = {}
+    fixed = {name for name, one in (judge.worlds or {"": judge}).items() if one.kinds.fixed}
     for row in rows:
         if not row.is_scored:
             continue
@@ -155,6 +170,9 @@ def scores_of(
         scores = {name: float(won) for name in names if won is not None}
         paid = row.returns or {}
         scores |= {f"return {row.whose(agent)}": value for agent, value in paid.items()}
+        scores |= _of_several(row)
+        if row.world not in fixed:
+            scores |= {row.whose(name): value for name, value in row.together().items()}
         for score, value in scores.items():
             values.setdefault(score, {})[row.id] = value
         for score, value in row.measures.items():
@@ -163,7 +181,33 @@ def scores_of(
             by_episode = values.setdefault(score, {})  # the table lists its name in any case
             if measures is None or score in measures:
                 by_episode[row.id] = value
-    return values, list(named)
+    return _without_repeats(values), list(named)
+
+
+def _of_several(row: PlayRow) -> dict[str, float]:
+    """What the groups of the play came to."""
+    scores = {f"{WON}{row.whose(team)}": share for team, share in row.won().items()}
+    few = len(row.returns or {}) <= MOST_RETURNS
+    for name, group in row.all_groups().items():
+        # cells differ in their behaviours by design; and one policy of all has the welfare
+        is_told = name.startswith("policy ") and few and group.agents == len(row.returns or {})
+        if not name.startswith("behaviour ") and not is_told:
+            scores[f"{RETURN}{row.whose(name)}"] = group.mean
+            if group.agents > 1:
+                scores[f"{SPREAD}{row.whose(name)}"] = group.spread
+    return scores
+
+
+def _without_repeats(values: dict[str, dict[Id, float]]) -> dict[str, dict[Id, float]]:
+    """The scores but for groups that are one agent, or another group."""
+    groups = [score for score in values if score.startswith(RETURN) and is_of_group(score)]
+    seen = [values[score] for score in values if score.startswith(RETURN) and score not in groups]
+    dropped = set[str]()
+    for score in groups:
+        if values[score] in seen:
+            dropped |= {score, SPREAD + score.removeprefix(RETURN)}
+        seen.append(values[score])
+    return {score: by_play for score, by_play in values.items() if score not in dropped}
 
 
 def study_summary(
@@ -233,9 +277,15 @@ def score_of(summary: Mapping[str, Any], score: str) -> Mapping[str, Any] | None
     if score.startswith(f"{SUCCESS} "):
         world = summary.get("worlds", {}).get(score.removeprefix(f"{SUCCESS} "), {})
         return world.get("success")
-    if not score.startswith("return "):
-        return None
-    return summary["returns"].get(score.removeprefix("return "))
+    begin, _, whose = score.partition(" ")
+    groups = summary.get("groups", {})  # an older summary has none
+    if begin == "return":
+        return summary["returns"].get(whose) or groups.get(whose)
+    if begin == "spread":
+        return (groups.get(whose) or {}).get("spread")
+    if begin == "won":
+        return summary.get("won", {}).get(whose)
+    return summary.get("together", {}).get(score)
 
 
 def difference_text(row: Mapping[str, Any] | None) -> str:

@@ -5,16 +5,15 @@ It knows the keys of a summary and no episode, so a summary of an older version 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gem_ma.kernel.spelling import decimal
 from gem_ma.scores.columns import column_rows
-from gem_ma.scores.groups import group_rows, interval_text
+from gem_ma.scores.groups import RETURN, group_rows, interval_text
+from gem_ma.scores.together import shown
 
 TextRow = tuple[str, str]
-MOST_RETURNS = 8  # rows of agents; of more, those called alike share one
 
 
 def table(summary: Mapping[str, Any]) -> list[TextRow]:
@@ -122,34 +121,20 @@ def _refused(summary: Mapping[str, Any]) -> str:
 
 def _return_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
     returns = summary["returns"]
-    if len(returns) > MOST_RETURNS:
-        yield from ((f"return {name}", text) for name, text in returns_together(returns))
-        return
-    for agent, interval in returns.items():
+    of_groups, of_others = [], []
+    for row in column_rows(summary, ("score",)):
+        (of_groups if row[0].startswith(RETURN) else of_others).append(row)
+    yield from of_groups
+    agents = shown([*returns], [what for what, _ in of_groups])
+    for agent in (name for name in agents if name in returns):
+        interval = returns[agent]
         yield f"return {agent}", interval_text(interval)
         # beside the mean, never instead of it
         if summary["failed"]:
             yield f"return {agent}, failed = 0", _number(interval["failed_as_zero"])
-
-
-def returns_together(returns: Mapping[str, Any]) -> list[TextRow]:
-    """(agents, their returns) where there are too many for a row each: those that are called alike
-    but for a number share one, and of many groups the first are named."""
-    alike: dict[str, list[str]] = {}
-    for agent in returns:
-        alike.setdefault(agent.rstrip("0123456789"), []).append(agent)
-    rows = []
-    for name, agents in list(alike.items())[:MOST_RETURNS]:
-        means = [mean for agent in agents if (mean := returns[agent]["mean"]) is not None]
-        text = "n/a"
-        if means:
-            mean = math.fsum(means) / len(means)
-            low = decimal(min(means), mean)
-            text = f"{decimal(mean)} a head ({low} to {decimal(max(means), mean)} by agent)"
-        rows.append((f"{name}* ({len(agents)} agents)" if len(agents) > 1 else agents[0], text))
-    if others := len(alike) - len(rows):
-        rows.append(("of others", f"{others} more are in summary.json"))
-    return rows
+    if left := len(returns.keys() - set(agents)):
+        yield "return of an agent", f"that of {left} is in summary.json"
+    yield from of_others
 
 
 def _number(value: float | None) -> str:

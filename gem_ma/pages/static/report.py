@@ -27,6 +27,7 @@ from gem_ma.pages.static.scores import (
     counts,
     details,
     lost_table,
+    of_groups,
     scores,
 )
 from gem_ma.scores.judge import Judge
@@ -224,7 +225,7 @@ def _run_parts(section: Section, named: Mapping[str, Path], made: _Page) -> list
         for label, run in loaded.items()
         if label not in learned and "score" in run.summary
     }
-    parts += [scores(scored)] if scored else []
+    parts += [scores(scored), of_groups(scored)] if scored else []
     parts += [by_world(label if len(scored) > 1 else "", run) for label, run in scored.items()]
     parts += [lost_table(loaded[label].island, named=len(scored) > 1) for label in scored]
     for label, summary in scored.items():

@@ -15,7 +15,7 @@ from gem_ma.pages.static.page import Html, render, table, text
 from gem_ma.pages.static.plots import Mark, share_bar, whisker_chart
 from gem_ma.scores.columns import table_columns
 from gem_ma.scores.groups import interval_text, is_cause, is_constant, is_zero
-from gem_ma.scores.summary_rows import MOST_RETURNS, returns_together
+from gem_ma.scores.together import MOST_RETURNS, shown
 
 # scores of an exam, in their order in the table: the first four say how far from an equilibrium
 _EXAM = (
@@ -43,15 +43,14 @@ def by_world(label: str, summary: Mapping[str, Any]) -> Html:
 
 def scores(summaries: Mapping[str, Mapping[str, Any]], of: str = "run") -> Html:
     """One row per run: counts first, then each score with its interval."""
-    agents = list(
-        dict.fromkeys(
-            agent
-            for summary in summaries.values()
-            for agent in summary["returns"]
-            # worlds have a table of their own, where agents of one name share a column
-            if not summary.get("worlds")
-        )
-    )
+    # worlds have a table of their own, where agents of one name share a column
+    paid = [summary["returns"] for summary in summaries.values() if not summary.get("worlds")]
+    agents = list(dict.fromkeys(agent for returns in paid for agent in returns))
+    grouped = dict.fromkeys(name for s in summaries.values() for name in s.get("groups", ()))
+    # those of groups have a table of their own
+    agents = [
+        agent for agent in shown(agents, [f"of {name}" for name in grouped]) if agent in agents
+    ]
     judged = any(summary["success"] for summary in summaries.values())
     # without failures this column would repeat the one before it
     partial = any(summary["failed"] or summary["excluded"] for summary in summaries.values())
@@ -65,24 +64,17 @@ def scores(summaries: Mapping[str, Mapping[str, Any]], of: str = "run") -> Html:
         *([axis_name("success", RATE)] if judged else []),
     ]
     columns += ["success, failed = 0"] if judged and partial else []
-    together = [dict(returns_together(summary["returns"])) for summary in summaries.values()]
-    groups = list(dict.fromkeys(name for each in together for name in each))
-    are_many = len(agents) > MOST_RETURNS
-    columns += [f"return {name}" for name in groups] if are_many else []
-    columns += [] if are_many else [axis_name(f"return {agent}", axis) for agent in agents]
+    columns += [axis_name(f"return {agent}", axis) for agent in agents]
     shared = table_columns(summaries.values())  # the worlds of a run have none
     rows: list[list[object]] = []
-    for (label, summary), returns in zip(summaries.items(), together, strict=True):
+    for label, summary in summaries.items():
         row: list[object] = [label, counts(summary)]
         if judged:
             row.append(interval_cell(summary["success"], RATE))
             if partial:
                 score = (summary["score"] or {}).get("failed_as_zero")
                 row.append(decimal(score))
-        if are_many:
-            row += [returns.get(name, "") for name in groups]
-        else:
-            row += [interval_cell(summary["returns"].get(agent), axis) for agent in agents]
+        row += [interval_cell(summary["returns"].get(agent), axis) for agent in agents]
         row += [column.cell(summary) for column in shared]
         row.append(", ".join(f"{end} {n}" for end, n in summary["ends"].items()))
         rows.append(row)
@@ -98,6 +90,49 @@ def scores(summaries: Mapping[str, Mapping[str, Any]], of: str = "run") -> Html:
         " excluded ones are counted beside it."
     )
     return table([*columns, *(column.name for column in shared), "ends"], rows, caption=caption)
+
+
+def of_groups(summaries: Mapping[str, Mapping[str, Any]]) -> Html:
+    """A row for each group of each run: its return, how it spreads, whether the team won; and
+    welfare and equality. "" where no run has any."""
+    estimates = [group for s in summaries.values() for group in s.get("groups", {}).values()]
+    axis = axis_of(estimates)
+    spreads = axis_of(group["spread"] for group in estimates)
+    rows: list[list[object]] = []
+    left = 0
+    for label, summary in summaries.items():
+        begin = [label] if len(summaries) > 1 else []
+        groups = summary.get("groups", {})
+        won = summary.get("won", {})
+        left += max(0, len(groups) - MOST_RETURNS)
+        # a team of one agent is its return already, and may have won
+        for name in [*list(groups)[:MOST_RETURNS], *(team for team in won if team not in groups)]:
+            group = groups.get(name)
+            rows.append(
+                [
+                    *begin,
+                    name,
+                    decimal(group["agents"]).removesuffix(".000") if group else "1",
+                    interval_cell(group, axis) if group else "",
+                    interval_cell(group["spread"], spreads) if group and group["spread"] else "",
+                    interval_cell(won[name], RATE) if name in won else "",
+                ]
+            )
+        rows += [
+            [*begin, name, "", interval_cell(estimate), "", ""]
+            for name, estimate in summary.get("together", {}).items()
+        ]
+    if not rows:
+        return Html("")
+    heads = [axis_name("return a head", axis), axis_name("spread", spreads), axis_name("won", RATE)]
+    columns = [*(["run"] if len(summaries) > 1 else []), "of", "agents", *heads]
+    caption = (
+        "Mean over the ok episodes with 95 % interval. spread: standard deviation among the agents"
+        " of one play; won: the best mean return of all teams; welfare: the sum of all returns;"
+        " equality: 1 - Gini, over plays in which no return is below 0."
+    )
+    caption += f" {left} more groups are in summary.json." if left else ""
+    return figure("Returns together", "", table(columns, rows, caption=caption))
 
 
 def counts(summary: Mapping[str, Any]) -> Html:
