@@ -168,8 +168,10 @@ def _scores_of(world: World) -> list[str]:
     """The names of the scores that plays of a world will have."""
     judge = Judge.of(world.scenario)
     row = judge.rows(strict=True).of(_tried(world))
+    row.world = world.name
     judged = dict.fromkeys((SUCCESS, f"{SUCCESS} {world.name}".strip()))
-    names = [*(judged if judge.success is not None else ()), *scores_of([row], judge)[0]]
+    scores, _ = scores_of([row], Judge(worlds={world.name: judge}))
+    names = [*(judged if judge.success is not None else ()), *scores]
     # of a play in which nobody is paid there is none
     shared = len(world.scenario.agents) > 1 and not judge.kinds.fixed
     return [*names, *([world.named(EQUALITY)] if shared else [])]

@@ -632,6 +632,8 @@ def test_the_returns_of_who_is_studied_come_first(tmp_path: Path) -> None:
     assert found["compared"] == ["return player_1"] and found["scores"] == [
         "return player_1",
         "return player_0",
+        "welfare",
+        "equality",
     ]
     fewer = json.loads(
         gem_ma("study", "who.yaml", "-n", "2", "--out", "out", "--json", cwd=tmp_path).stdout
