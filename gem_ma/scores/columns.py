@@ -21,6 +21,7 @@ from gem_ma.scores.groups import interval_text, is_zero
 from gem_ma.scores.unheard import Heard, Voices, heard_in
 
 MOST_LINES = 8  # of one column; of more agents, those with one text share a line
+FEW_LINES = 2  # all the same in more than these are told once
 GOES_ON = 2  # further acts of who wanted to end
 # of the end, as other benchmarks' users write it
 _MARK = re.compile(r"(?<!#)#{3,}+[ \t]{0,8}[A-Z][A-Z _-]{1,30}#{3,}")
@@ -53,7 +54,8 @@ class Column:
         if self.of == "run":
             return [("", self.text(value))]
         named = [(who, self.text(of)) for who, of in value.items()]
-        if len(named) > MOST_LINES:
+        are_same = len(named) > FEW_LINES and len({text for _, text in named}) == 1
+        if len(named) > MOST_LINES or are_same:
             named = _alike(named)
         if self.total is not None and len(value) > 1:
             named.append(("", self.total(value.values())))

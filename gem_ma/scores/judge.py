@@ -146,8 +146,8 @@ def _judge(known: Mapping[Id, PlayRow], head: Mapping[str, Any]) -> Judge:
             return None
         return lambda episode: getattr(known.get(episode.id), hook, none)
 
-    patterns = (tuple(head.get(key, ())) for key in ("rates", "more", "less"))
-    kinds = Kinds(*patterns, fixed=bool(head.get("fixed")))
+    rates, more, less = (tuple(head.get(key, ())) for key in ("rates", "more", "less"))
+    kinds = Kinds(rates, more, less, bool(head.get("fixed")))
     hooks = (repeated("success", None), repeated("measures", {}), repeated("labels", {}))
     return Judge(*hooks, kinds, groups=repeated("groups", {}))
 

@@ -242,7 +242,7 @@ def _without_repeats(groups: dict[str, Any], returns: Mapping[str, Any]) -> dict
     the same agents, by their numbers, and that of all agents beside others, or of two."""
     keys = ("mean", "low", "high", "n")
     seen = [(1.0, None, *map(alone.get, keys)) for alone in returns.values()]
-    kept = {}
+    kept: dict[str, Any] = {}
     for name, group in groups.items():
         spread = group["spread"] and group["spread"]["mean"]
         key = (group["agents"], spread, *map(group.get, keys))

@@ -121,9 +121,8 @@ def _refused(summary: Mapping[str, Any]) -> str:
 
 def _return_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
     returns = summary["returns"]
-    of_groups, of_others = [], []
-    for row in column_rows(summary, ("score",)):
-        (of_groups if row[0].startswith(RETURN) else of_others).append(row)
+    rows = column_rows(summary, ("score",))
+    of_groups = [row for row in rows if row[0].startswith(RETURN)]
     yield from of_groups
     agents = shown([*returns], [what for what, _ in of_groups])
     for agent in (name for name in agents if name in returns):
@@ -134,7 +133,7 @@ def _return_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
             yield f"return {agent}, failed = 0", _number(interval["failed_as_zero"])
     if left := len(returns.keys() - set(agents)):
         yield "return of an agent", f"that of {left} is in summary.json"
-    yield from of_others
+    yield from (row for row in rows if row not in of_groups)
 
 
 def _number(value: float | None) -> str:
