@@ -221,13 +221,12 @@ class Playing:
         policies = opened.policies
         make_folder(path, path.parent)  # no link below the study's folder
         with opened.folder(path, self.fresh) as folder:
-            plans = list(worlds.plans())
-            done = folder.done()
-            left = [plan for plan in plans if plan.id not in done]
-            self.progress.skip(len(plans) - len(left))
+            planned = worlds.count()
+            left, plans = worlds.left(folder.done())
+            self.progress.skip(planned - left)
             if left:
-                going: Iterable[Plan] = self.stopping.until_stopped(left)
-                concurrency = min(loaded.config.run.concurrency, len(left))
+                going: Iterable[Plan] = self.stopping.until_stopped(plans)
+                concurrency = min(loaded.config.run.concurrency, left)
                 await play_into(folder, going, policies, concurrency, self.progress)
             # from the folder, since earlier commands have played some of it
             rows = folder.scored(worlds.judge)
@@ -243,7 +242,7 @@ class Playing:
             is_new = left or not (path / "summary.json").exists()
             no_page = self.page is not None and not (path / "report.html").exists()
             if not self.stopping.signal and (is_new or no_page):
-                planned = max(len(plans), len(folder.done()))
+                planned = max(planned, len(folder.done()))
                 folder.write_summary(_summary(cell, loaded, rows, planned), of_all=True)
                 if self.page is not None:
                     self.page(path, worlds.judge)

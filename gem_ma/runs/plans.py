@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,11 @@ from gem_ma.driver.memory import summarist
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Engine, Policy, open_engine, stable_seed
 from gem_ma.engines.endpoint.budget import Budget
-from gem_ma.kernel.episode import Seat
+from gem_ma.kernel.episode import Seat, placed
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.registry import load, make, task_of
+from gem_ma.scores.groups import Id
 from gem_ma.system.options import signature
 from gem_ma.tools.belt import equipped
 
@@ -185,37 +187,60 @@ def _placed(line: str, policy: str, options: Mapping[str, Any]) -> str:
     return f"{key}: {message}"
 
 
+class Plans:
+    """One plan per task (or seed) and repeat, in order, each made where it is asked for; its id
+    alone costs less. Raises ConfigError for a task that the split does not have."""
+
+    def __init__(self, config: Config, scenario: Scenario, world: str = "") -> None:
+        settings = config.only
+        run = config.run
+        self._starts = _starts(config, scenario)
+        self._repeats = run.episodes_per_task
+        self._seed = run.seed
+        self._split = settings.split
+        # an index stands for a task or, where there is one task only, for a seed
+        self._by_seed = single(scenario.tasks(settings.split))
+        self._world = world
+        self._plan = partial(
+            Plan,
+            scenario,
+            cast_of(config),
+            limits=run.limits,
+            call_timeout_s=run.call_timeout_s,
+            options=settings.options,
+            world=world,
+        )
+
+    def __len__(self) -> int:
+        return len(self._starts) * self._repeats
+
+    def __iter__(self) -> Iterator[Plan]:
+        return map(self.plan, range(len(self)))
+
+    def plan(self, number: int) -> Plan:
+        """The plan of this number, from 0."""
+        return self._plan(*self._start(number))
+
+    def id(self, number: int) -> Id:
+        """Its id."""
+        task, seed, repeat = self._start(number)
+        return placed(self._world, task), seed, repeat
+
+    def _start(self, number: int) -> Id:
+        position, repeat = divmod(number, self._repeats)
+        task = f"{self._split}/{0 if self._by_seed else self._starts[position]}"
+        # the position too: where all tasks are one it is what makes the next seed
+        own = (position, repeat) if self._by_seed else ()
+        return task, stable_seed(self._seed, task, *own), repeat
+
+
 def evaluation_plans(config: Config, scenario: Scenario) -> Iterator[Plan]:
-    """One plan per task (or seed) and repeat, in order. Raises ConfigError for a task that the
-    split does not have."""
-    settings = config.only
-    run = config.run
-    cast = cast_of(config)
-    # an index stands for a task or, where there is one task only, for a seed
-    by_seed = single(scenario.tasks(settings.split))
-    for position, index in enumerate(_starts(config, scenario)):
-        task = f"{settings.split}/{0 if by_seed else index}"
-        for repeat in range(run.episodes_per_task):
-            seed = (
-                # the position too: where all tasks are one it is what makes the next seed
-                stable_seed(run.seed, task, position, repeat)
-                if by_seed
-                else stable_seed(run.seed, task)
-            )
-            yield Plan(
-                scenario,
-                cast,
-                task,
-                seed,
-                repeat,
-                limits=run.limits,
-                call_timeout_s=run.call_timeout_s,
-                options=settings.options,
-            )
+    """The `Plans` of a config of one scenario."""
+    return iter(Plans(config, scenario))
 
 
 def count(config: Config, scenario: Scenario) -> int:
-    """How many plans `evaluation_plans` gives."""
+    """How many plans there are."""
     return len(_starts(config, scenario)) * config.run.episodes_per_task
 
 

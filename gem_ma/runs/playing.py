@@ -239,12 +239,10 @@ def _play_rest(opened: Opened, folder: RunFolder, retry_failed: bool, watch: Any
             f" the {planned} asked for now"
         )
     # plans are made as they are played: a large run would hold all of them in memory
-    plans = (plan for plan in worlds.plans() if plan.id not in done)
-    played = sum(plan.id in done for plan in worlds.plans()) if done else 0
-    left = planned - played
+    left, plans = worlds.left(done) if done else (planned, worlds.plans())
     if left:
         concurrency = min(opened.loaded.config.run.concurrency, left)
-        with watch.playing(planned, played) as progress:
+        with watch.playing(planned, planned - left) as progress:
             going = watch.until_stopped(plans)
             watch.run(play_into(folder, going, opened.policies, concurrency, progress))
 

@@ -8,10 +8,11 @@ A config of one `scenario:` is one world without a name. Names stand in the reco
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import floor
+from itertools import compress, cycle
+from math import floor, gcd, lcm
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +24,8 @@ from gem_ma.driver.rollout import Plan
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.registry import make
-from gem_ma.runs.plans import count, evaluation_plans, with_tools
+from gem_ma.runs.plans import Plans, count, with_tools
+from gem_ma.scores.groups import Id
 from gem_ma.scores.judge import Judge
 
 
@@ -100,20 +102,26 @@ class Worlds:
     def plans(self) -> Iterator[Plan]:
         """What `gem-ma run` plays: the plans of every world as if it were alone, in turn by their
         weights, so that a run that was stopped holds a share of each."""
-        if not self.several:  # whose turn it is costs more than a plan
-            yield from evaluation_plans(self.played[0].config, self.played[0].scenario)
-            return
-        left = {w.name: w.placing(evaluation_plans(w.config, w.scenario)) for w in self.played}
+        return (plans.plan(number) for plans, number in self._turns())
+
+    def left(self, done: Container[Id]) -> tuple[int, Iterator[Plan]]:
+        """How many of these plans are not done, and those; none is made before it is asked for."""
+        lacks = bytes(plans.id(number) not in done for plans, number in self._turns())
+        turns = compress(self._turns(), lacks)
+        return lacks.count(1), (plans.plan(number) for plans, number in turns)
+
+    def _turns(self) -> Iterator[tuple[Plans, int]]:
+        """Whose turn it is, and which of its plans that is."""
+        plans = {w.name: Plans(w.config, w.scenario, w.name) for w in self.played}
+        left = {name: iter(range(len(those))) for name, those in plans.items()}
         weights = {world.name: world.weight for world in self.played}
-        number = 0
         while left:
-            name = due(weights, number).name
-            number += 1
-            if (plan := next(left[name], None)) is not None:
-                yield plan
-            else:  # the others go on among themselves
-                del left[name], weights[name]
-                number = 0
+            for name in taking_turns(weights):
+                number = next(left[name], None)
+                if number is None:  # the others go on among themselves
+                    break
+                yield plans[name], number
+            del left[name], weights[name]
 
     def count(self) -> int:
         """How many plans `plans` gives."""
@@ -224,6 +232,15 @@ def due(weights: Mapping[str, float], number: int) -> Due:
         number = number - before
         left = left - Fraction(str(weights[name]))
     return Due(names[-1], number)
+
+
+def taking_turns(weights: Mapping[str, float]) -> Iterator[str]:
+    """Whose turn it is, without end: the names of `due` at 0, 1, 2 ... They come again as soon as
+    every world has had a whole number of turns, so that a long run asks for few of them."""
+    shares = [Fraction(str(weight)) for weight in weights.values()]
+    parts = lcm(*(share.denominator for share in shares))
+    whole = [int(share * parts) for share in shares]
+    return cycle(due(weights, number).name for number in range(sum(whole) // gcd(*whole)))
 
 
 def _turns_before(share: Fraction, number: int) -> int:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -16,13 +18,14 @@ from gem_ma.config.loading import load, load_study
 from gem_ma.config.seats import key_of, seats_of
 from gem_ma.config.settings import Config
 from gem_ma.credit.estimators import groups, key_among_worlds
+from gem_ma.driver.rollout import Plan
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Play
 from gem_ma.pages.static.learning import place_of
 from gem_ma.record.codec import dump_episode, load_episode
-from gem_ma.runs.plans import open_policies
+from gem_ma.runs.plans import evaluation_plans, open_policies
 from gem_ma.runs.store import read_episodes, read_manifest, read_metrics, read_summary
-from gem_ma.runs.worlds import Worlds, due, worlds_of
+from gem_ma.runs.worlds import Worlds, due, taking_turns, worlds_of
 from gem_ma.scores.groups import units
 from gem_ma.scores.judge import Judge
 from gem_ma.training.loop.exams import exam_plans
@@ -148,6 +151,49 @@ def test_a_world_is_played_as_if_it_were_alone(tmp_path):
         (p.task, p.seed, p.options) for p in theirs
     ]
     assert [plan.id[0] for plan in mine] == ["large/test/0"] * 4
+
+
+def one_by_one(worlds: Worlds) -> list[Plan]:
+    """Their plans by the rule alone: whose turn each one is."""
+    left = {
+        world.name: list(evaluation_plans(world.config, world.scenario)) for world in worlds.played
+    }
+    weights, plans, number = {world.name: world.weight for world in worlds.played}, [], 0
+    while left:
+        name = due(weights, number).name
+        number += 1
+        if left[name]:
+            plans.append(replace(left[name].pop(0), world=name))
+        else:
+            del left[name], weights[name]
+            number = 0
+    return plans
+
+
+@pytest.mark.parametrize("weights", [(2, 1, 1), (0.1, 0.2, 0.7), (1e-9, 0.333, 1e9), (1, 5, 1)])
+def test_what_is_left_of_a_run_is_what_its_plans_are_less_those_that_are_done(tmp_path, weights):
+    shares = [
+        f"scenarios.{name}.weight={weight}"
+        for name, weight in zip(("small", "large", "cards"), weights, strict=True)
+    ]
+    worlds = worlds_of(
+        mixed(tmp_path, *shares, "run.episodes_per_task=3", "scenarios.cards.tasks=40")
+    )
+    plans = one_by_one(worlds)
+    assert list(worlds.plans()) == plans and worlds.count() == len(plans) == 150
+    assert len({plan.world for plan in plans[-20:]}) < 3  # one was at its end before the others
+    for done in (plans[:70], plans[::2], plans[100:], plans, []):
+        count, left = worlds.left({plan.id for plan in done})
+        rest = [plan for plan in plans if plan not in done]
+        assert list(left) == rest and count == len(rest)
+
+
+@pytest.mark.parametrize(
+    "weights", [{"a": 1}, {"a": 0.1, "b": 0.2, "c": 0.7}, {"a": 0.75, "b": 7.5}]
+)
+def test_turns_that_come_again_are_those_that_were_due(weights):
+    taken = list(islice(taking_turns(weights), 1_000))
+    assert taken == [due(weights, number).name for number in range(1_000)]
 
 
 # -- who sits where ------------------------------------------------------------------------------
