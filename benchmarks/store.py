@@ -231,6 +231,7 @@ def main(count: int) -> None:
 
 
 FEW = 100  # plays that are multiplied
+ROUNDS = 5  # of a command that reads
 
 
 def grown(path: Path, count: int) -> None:
@@ -261,39 +262,64 @@ def grown(path: Path, count: int) -> None:
         folder.write_summary(score_of(all_.loaded, all_.worlds, folder), of_all=True)
 
 
-def spent(*words: str) -> float:
-    """CPU seconds of a command."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-m", "gem_ma", *words], check=True, stdout=subprocess.DEVNULL)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+def spent(*words: str, rounds: int = 1) -> float:
+    """CPU seconds of a Python command, median of so many rounds; its modules are compiled, as an
+    installation has them."""
+    variables = {key: value for key, value in os.environ.items() if "BYTECODE" not in key}
+    times = []
+    for _ in range(rounds):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = [sys.executable, *words]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=variables)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return statistics.median(times)
+
+
+class First(Silent):
+    """Ends this process as soon as a play is begun."""
+
+    def start(self, plan: Any = None) -> None:
+        os._exit(0)
+
+
+def go_on(path: Path, count: int) -> None:
+    """Goes on with a generated run, asked for so many plays, up to its first new one."""
+    run = open_config(
+        load("dilemma", [f"scenario.tasks={count}", "run.baselines=false"], typed=True)
+    )
+    play_run(run, path, watch=First())
+
+
+LOOKS = ("show", "report", "list runs --root", "score")
 
 
 def commands(sizes: list[int], resumed: int) -> None:
-    start = min(spent("--version") for _ in range(3))
+    gem_ma = ("-m", "gem_ma")
+    start = spent(*gem_ma, "--version", rounds=ROUNDS)
     with tempfile.TemporaryDirectory() as root:
         play = kernel(make("dilemma"))
         begun = time.process_time()
         turns = sum(play(seed) for seed in range(2_000))
         turn = (time.process_time() - begun) / turns
         run = str(Path(root) / "run")
-        whole = spent("run", "dilemma", "-n", "10000", "--out", run, "--quiet")
-        print(f"gem-ma run dilemma -n 10000: {whole:.2f} s, {whole / (1e5 * turn):.1f} kernels")
+        whole = spent(*gem_ma, "run", "dilemma", "-n", "10000", "--out", run, "--quiet")
+        print(f"gem-ma run dilemma -n 10000: {whole:.2f} s, {whole / (1e5 * turn):.1f} kernels\n")
+        print(f"| CPU s beyond the {start:.2f} of --version | s |\n|---|---:|")
         for size in sizes:
             place = Path(root) / str(size)
             grown(place / "one", size)
-            for name in ("show", "report", "list runs --root", "score"):
+            for name in LOOKS if size <= 10_000 else LOOKS[:-1]:
                 one = place if "list" in name else place / "one"
-                if name == "score" and size > 10_000:
-                    continue
-                print(f"{name} of {size}: {spent(*name.split(), str(one)) - start:.2f} s beyond")
+                spent(*gem_ma, *name.split(), str(one))  # compiles what it imports
+                took = spent(*gem_ma, *name.split(), str(one), rounds=ROUNDS) - start
+                print(f"| {name.split(' --')[0]} of {size} | {took:.2f} |", flush=True)
         if resumed:
-            grown(Path(root) / "large", resumed)
-            more = spent(
-                *("run", "dilemma", "-n", str(resumed + 1), "--out", str(Path(root) / "large")),
-                *("run.baselines=false", "--quiet"),
-            )
-            print(f"{resumed} plays and one more: {more - start:.2f} s beyond")
+            place = Path(root) / "large"
+            grown(place, resumed)
+            words = (__file__, "--go-on", str(place), str(resumed + 1))
+            took = spent(*words, rounds=3) - start
+            print(f"| resume up to the first new play of {resumed + 1} | {took:.2f} |")
 
 
 if __name__ == "__main__":
@@ -301,6 +327,10 @@ if __name__ == "__main__":
     parser.add_argument("episodes", nargs="?", type=int, default=2000)
     parser.add_argument("--sizes", default="10000,200000", help="plays of generated runs")
     parser.add_argument("--resume", type=int, default=0, help="plays of a run that is gone on with")
+    parser.add_argument("--go-on", nargs=2, metavar=("PATH", "COUNT"), help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.go_on:
+        go_on(Path(given.go_on[0]), int(given.go_on[1]))
+        sys.exit("no play was begun")
     main(given.episodes)
     commands([int(size) for size in given.sizes.split(",") if size], given.resume)
