@@ -36,7 +36,7 @@ KERNEL = """
 import random
 from gem_ma import Game, make
 
-scenarios = [make("kuhn_poker"), make("guess_number"), make("dilemma")]
+scenarios = [make("kuhn_poker"), make("guess_number"), make("dilemma", briefing=False)]
 
 def work():
     for scenario in scenarios:

@@ -183,7 +183,8 @@ def textarena(name: str, **options: object) -> Pass:
 
 
 def rows(rounds: int) -> dict[str, Pass]:
-    dilemma, kuhn = make("dilemma", rounds=rounds), make("kuhn_poker")
+    bare_form: dict[str, Any] = {"rounds": rounds, "briefing": False}
+    dilemma, kuhn = make("dilemma", **bare_form), make("kuhn_poker")
     found = {
         f"dilemma({rounds}), bare generator": bare(dilemma),
         f"dilemma({rounds}), kernel": kernel(dilemma),
@@ -199,9 +200,9 @@ def rows(rounds: int) -> dict[str, Pass]:
         "one of 8 speaks, Parallel environment": lambda: parallel(Talk(8)),
         "one of 64 speaks, AEC environment": lambda: view(Talk(64)),
         "one of 64 speaks, Parallel environment": lambda: parallel(Talk(64)),
-        f"dilemma({rounds}), AEC environment": lambda: view("dilemma", rounds=rounds),
-        f"dilemma({rounds}), Parallel environment": lambda: parallel("dilemma", rounds=rounds),
-        f"dilemma({rounds}), Gymnasium environment": lambda: gym("dilemma", rounds=rounds),
+        f"dilemma({rounds}), AEC environment": lambda: view("dilemma", **bare_form),
+        f"dilemma({rounds}), Parallel environment": lambda: parallel("dilemma", **bare_form),
+        f"dilemma({rounds}), Gymnasium environment": lambda: gym("dilemma", **bare_form),
         f"PettingZoo rps({rounds}), env()": lambda: pettingzoo("rps_v2", "env", max_cycles=rounds),
         f"PettingZoo rps({rounds}), raw_env()": lambda: pettingzoo(
             "rps_v2", "raw_env", max_cycles=rounds

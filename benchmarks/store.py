@@ -112,7 +112,7 @@ def chat(turns: int) -> Episode:
 
 def dilemma() -> Episode:
     """50 rounds of two bots."""
-    scenario = make("dilemma", rounds=50)
+    scenario = make("dilemma", rounds=50, briefing=False)
     cast = {agent: Seat(behaviour="random_legal") for agent in scenario.agents}
     return asyncio.run(play(Plan(scenario, cast, seed=0)))
 
@@ -232,14 +232,13 @@ def main(count: int) -> None:
 
 FEW = 100  # plays that are multiplied
 ROUNDS = 5  # of a command that reads
+BARE = ("scenario.briefing=false", "run.baselines=false")
 
 
 def grown(path: Path, count: int) -> None:
     """A finished run of so many plays of dilemma, a few of which were played."""
     few, all_ = (
-        open_config(
-            load("dilemma", [f"scenario.tasks={number}", "run.baselines=false"], typed=True)
-        )
+        open_config(load("dilemma", [f"scenario.tasks={number}", *BARE], typed=True))
         for number in (FEW, count)
     )
     play_run(few, path, watch=Silent())
@@ -285,9 +284,7 @@ class First(Silent):
 
 def go_on(path: Path, count: int) -> None:
     """Goes on with a generated run, asked for so many plays, up to its first new one."""
-    run = open_config(
-        load("dilemma", [f"scenario.tasks={count}", "run.baselines=false"], typed=True)
-    )
+    run = open_config(load("dilemma", [f"scenario.tasks={count}", *BARE], typed=True))
     play_run(run, path, watch=First())
 
 
@@ -298,13 +295,14 @@ def commands(sizes: list[int], resumed: int) -> None:
     gem_ma = ("-m", "gem_ma")
     start = spent(*gem_ma, "--version", rounds=ROUNDS)
     with tempfile.TemporaryDirectory() as root:
-        play = kernel(make("dilemma"))
+        play = kernel(make("dilemma", briefing=False))
         begun = time.process_time()
         turns = sum(play(seed) for seed in range(2_000))
         turn = (time.process_time() - begun) / turns
         run = str(Path(root) / "run")
-        whole = spent(*gem_ma, "run", "dilemma", "-n", "10000", "--out", run, "--quiet")
-        print(f"gem-ma run dilemma -n 10000: {whole:.2f} s, {whole / (1e5 * turn):.1f} kernels\n")
+        whole = spent(*gem_ma, "run", "dilemma", BARE[0], "-n", "10000", "--out", run, "--quiet")
+        kernels = whole / (1e5 * turn)
+        print(f"gem-ma run dilemma {BARE[0]} -n 10000: {whole:.2f} s, {kernels:.1f} kernels\n")
         print(f"| CPU s beyond the {start:.2f} of --version | s |\n|---|---:|")
         for size in sizes:
             place = Path(root) / str(size)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NAMESPACE = "gem_ma"
 FIRST = 1  # the version of a scenario that is not listed below
-VERSIONS = {"arithmetic": 2, "retail": 5}
+VERSIONS = {"arithmetic": 2, "dilemma": 2, "matrix": 2, "retail": 5}
 VIEWS = ("chat", "text", "discrete")
 
 

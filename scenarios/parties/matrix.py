@@ -18,7 +18,8 @@ from gem_ma.kernel.scenario import Play
 from gem_ma.kernel.talk import FORMS
 
 ROUNDS = 5
-LONGEST = 200  # rounds of a game that ends by chance, where nothing else is said
+BY_CHANCE = 200  # rounds of a game that ends by chance, where nothing else is said
+LONGEST = 10_000  # rounds that may be asked for
 LISTED = 6  # choices that a question names
 PROMISE = "I choose "
 
@@ -27,6 +28,7 @@ class Matrix(Scenario):
     """All agents choose at once, once or in rounds, and are paid by a table: the dilemma, chicken,
     stag hunt, pennies, guess two thirds and others, or one of your own."""
 
+    version = 2  # 1 told what was paid where it should not
     agents: tuple[str, ...] = ("player_0", "player_1")
     rates = ("cooperation", "mutual", "alike", "chose *", "promises kept")
 
@@ -59,10 +61,12 @@ class Matrix(Scenario):
             )
         self.continuation = continuation
         self.chance = continuation < 1
-        usual = LONGEST if self.chance else ROUNDS
-        self.rounds = whole("rounds", usual if rounds is None else rounds, 1, 10_000)
+        usual = BY_CHANCE if self.chance else ROUNDS
+        self.rounds = whole("rounds", usual if rounds is None else rounds, 1, LONGEST)
         self.talk = one_of("talk", talk, FORMS)
         self.ends_within = self.rounds * (1 if talk == "none" else 2)
+        if not isinstance(briefing, bool):
+            raise ConfigError(f"scenario.briefing: true or false; got {briefing!r}")
         self._prepare(briefing)
         self._declare()
 
@@ -106,6 +110,9 @@ class Matrix(Scenario):
         rules = f" {self.payoff.rules}" if self.payoff.rules else ""
         told = {agent: f"You are {agent}. All choose at once.{rules}\n{aim}" for agent in choices}
         self.briefing = told if briefing else {}
+        # of a table all that can be told and paid
+        profiles = () if self.payoff.counts else self.payoff.profiles()
+        self.outcomes = {moves: self._outcome(moves) for moves in profiles}
 
     def _question(self, round_: int, names: Sequence[str]) -> str:
         listed = f"{', '.join(names[:-1])} or {names[-1]}"
@@ -137,48 +144,45 @@ class Matrix(Scenario):
         if self.briefing:
             yield Tell(self.briefing)
         for round_, questions in enumerate(self.questions, 1):
-            yield from talk(
-                self.agents, "What will you choose? Tell all.", form=self.talk, signals=self.signals
-            )
+            if self.talk != "none":
+                asked = "What will you choose? Tell all."
+                yield from talk(self.agents, asked, form=self.talk, signals=self.signals)
             actions = yield Ask(questions, legal=self.legal)
             # who names none of the choices has chosen the first
-            moves = tuple(actions[agent].parsed or first for agent, first in self.default.items())
-            points = self.payoff.pays(moves)
-            yield Tell(self._outcome(moves, points))
-            yield Reward(dict(zip(self.agents, points, strict=True)), why=f"round {round_}")
+            moves = tuple([actions[agent].parsed or first for agent, first in self.default.items()])
+            told, paid = self.outcomes.get(moves) or self._outcome(moves)
+            yield Tell(told)
+            yield Reward(paid, why=f"round {round_}")
             if self.chance and rng.random() >= self.continuation:
                 return
 
-    def _outcome(self, moves: tuple[str, ...], points: Sequence[float]) -> dict[str, str]:
-        """What each is told when all have chosen."""
-        if len(moves) == 2 and self.payoff.news is None:
-            return {
-                agent: f"The other chose {moves[1 - seat]}: you get {points[seat]:g}."
-                for seat, agent in enumerate(self.agents)
-            }
-        if not self.payoff.counts:
-            chosen = [f"{agent} {move}" for agent, move in zip(self.agents, moves, strict=True)]
-            return {
-                agent: f"The others chose {', '.join(chosen[:seat] + chosen[seat + 1 :])}: you get"
-                f" {points[seat]:g}."
-                for seat, agent in enumerate(self.agents)
-            }
-        # most of many agents hear the same
-        texts: dict[tuple[str, float], str] = {}
-        for own in zip(moves, points, strict=True):
-            if own not in texts:
-                texts[own] = f"{self._news(moves, own[0])}: you get {own[1]:g}."
-        return {
-            agent: texts[own]
-            for agent, own in zip(self.agents, zip(moves, points, strict=True), strict=True)
-        }
+    def _outcome(self, moves: tuple[str, ...]) -> tuple[dict[str, str], dict[str, float]]:
+        """What each is told when all have chosen, and paid."""
+        points = self.payoff.pays(moves)
+        texts: dict[tuple[str, float], str] = {}  # most of many agents hear the same
+        told = {}
+        for seat, agent in enumerate(self.agents):
+            own = moves[seat], points[seat]
+            if self.payoff.counts and own in texts:
+                told[agent] = texts[own]
+                continue
+            gets = f": you get {own[1]:g}." if self.briefing else "."
+            told[agent] = texts[own] = f"{self._news(moves, seat)}{gets}"
+        return told, dict(zip(self.agents, points, strict=True))
 
-    def _news(self, moves: tuple[str, ...], own: str) -> str:
-        if self.payoff.news is not None:
-            return self.payoff.news(moves)
-        counts = {name: moves.count(name) - (name == own) for name in self.payoff.choices[0]}
-        told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-        return f"The others chose {told}"
+    def _news(self, moves: tuple[str, ...], seat: int) -> str:
+        payoff = self.payoff
+        if payoff.news is not None:
+            return payoff.news(moves)
+        if len(moves) == 2:
+            return f"The other {payoff.verb} {moves[1 - seat]}"
+        if payoff.counts:
+            counts = {name: moves.count(name) - (name == moves[seat]) for name in payoff.choices[0]}
+            told = [f"{count} {name}" for name, count in counts.items() if count]
+        else:
+            told = [f"{agent} {move}" for agent, move in zip(self.agents, moves, strict=True)]
+            del told[seat]
+        return f"The others chose {', '.join(told)}"
 
     def measures(self, episode: Episode) -> Mapping[str, float | None]:
         rounds = list(self._rounds(episode))

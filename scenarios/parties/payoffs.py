@@ -19,13 +19,15 @@ TOP = 100  # the largest guess
 class Payoff:
     """What N agents may choose, and the points of each seat for what all have chosen, in the order
     of the seats. `rules` says it in words. `counts`: what others did is told as numbers of agents,
-    since who did it decides nothing; `news` tells it instead."""
+    since who did it decides nothing; `news` tells it instead. `verb`: as in "The other chose to
+    defect"."""
 
     choices: tuple[tuple[str, ...], ...]
     pays: Callable[[Moves], Sequence[float]]
     rules: str = ""
     counts: bool = True
     news: Callable[[Moves], str] | None = None
+    verb: str = "chose"
 
     @property
     def is_table(self) -> bool:
@@ -37,12 +39,12 @@ class Payoff:
         return itertools.product(*self.choices)
 
 
-def table(choices: Sequence[Sequence[str]], points: Sequence[Any]) -> Payoff:
+def table(choices: Sequence[Sequence[str]], points: Sequence[Any], verb: str = "chose") -> Payoff:
     """The payoff of a tensor: `points[a][b]...` are the points of all seats where the first seat
     has chosen its a-th string, the second its b-th."""
     kept = tuple(map(tuple, choices))
     rows = dict(zip(itertools.product(*kept), _rows(points, len(kept)), strict=True))
-    return Payoff(kept, rows.__getitem__, _told(kept, rows), counts=False)
+    return Payoff(kept, rows.__getitem__, _told(kept, rows), counts=False, verb=verb)
 
 
 def tensor(points: Any, choices: Any) -> Payoff:
@@ -121,9 +123,11 @@ def _told(choices: Sequence[Moves], rows: dict[tuple[str, ...], tuple[float, ...
 # -- games that have a name ------------------------------------------------------------------------
 
 
-def _pair(first: str, second: str, *points: tuple[float, float]) -> Callable[[int], Payoff]:
+def _pair(
+    first: str, second: str, *points: tuple[float, float], verb: str = "chose"
+) -> Callable[[int], Payoff]:
     """A game of two with two choices; points of both for (first, first), (first, second) ..."""
-    return lambda agents: table([(first, second)] * 2, (points[:2], points[2:]))
+    return lambda agents: table([(first, second)] * 2, (points[:2], points[2:]), verb)
 
 
 def _alike(choices: Moves, agents: int, **rest: Any) -> Payoff:
@@ -191,7 +195,7 @@ def guess_two_thirds(agents: int) -> Payoff:
 
 
 PAIRS = {
-    "dilemma": _pair("cooperate", "defect", (3, 3), (0, 5), (5, 0), (1, 1)),
+    "dilemma": _pair("cooperate", "defect", (3, 3), (0, 5), (5, 0), (1, 1), verb="chose to"),
     "chicken": _pair("swerve", "straight", (0, 0), (-1, 1), (1, -1), (-10, -10)),
     "battle_of_the_sexes": _pair("opera", "football", (3, 2), (0, 0), (0, 0), (2, 3)),
     "pennies": _pair("heads", "tails", (1, -1), (-1, 1), (-1, 1), (1, -1)),

@@ -91,7 +91,10 @@ def test_list_scenarios_is_a_list_of_objects(tmp_path: Path) -> None:
     assert found["kuhn_poker"]["agents"] == ["player_0", "player_1"] and found["kuhn_poker"][
         "summary"
     ].startswith("Kuhn poker for two agents")
-    assert found["dilemma"]["options"] == ["rounds"] and found["kuhn_poker"]["zero_sum"] is True
+    assert (
+        found["dilemma"]["options"] == ["rounds", "briefing"]
+        and found["kuhn_poker"]["zero_sum"] is True
+    )
     assert all({"id", "agents", "summary"} <= one.keys() for one in found.values())
 
 
@@ -126,12 +129,13 @@ def test_show_tells_what_a_scenario_declares_and_asks_first(
 ) -> None:
     assert main(["show", "scenario", "dilemma", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert shown["options"] == {"rounds": "int = 5"} and shown["tasks"]["test"] == 1
-    assert shown["example"]["player_0"] == {
-        "shown": ["Round 1 of 5: cooperate or defect?"],
-        "legal": ["cooperate", "defect"],
-        "tools": [],
-    }
+    assert shown["options"] == {"rounds": "int = 5", "briefing": "bool = True"}
+    assert shown["tasks"]["test"] == 1
+    example = shown["example"]["player_0"]
+    briefing, question = example.pop("shown")
+    assert "cooperate, defect: 0, 5" in briefing and "Your aim is" in briefing
+    assert question == "Round 1 of 5: cooperate or defect?"
+    assert example == {"legal": ["cooperate", "defect"], "tools": []}
     assert main(["show", "scenario", "kuhn_poker"]) == 0
     assert "zero_sum, chance, ends within 3 decision points" in capsys.readouterr().out
 

@@ -305,7 +305,7 @@ def test_a_dilemma_without_rounds_is_no_scenario(tmp_path: Path) -> None:
     done = gem_ma("run", "dilemma", "scenario.rounds=0", cwd=tmp_path)
     assert (
         done.returncode == 2
-        and "scenario.rounds: at least one round" in done.stderr
+        and "scenario.rounds: a whole number from 1" in done.stderr
         and not (tmp_path / "runs").exists()
     )
 

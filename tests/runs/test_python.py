@@ -147,7 +147,10 @@ def test_a_study_and_a_comparison_are_tables() -> None:
     rows = {(row["agents.player_0.behaviour"], row["score"]): row for row in study.rows()}
     (listed,) = study["comparisons"].values()
     mine = rows["random_legal", study["compared"][0]]
-    assert len(rows) == 4 and (mine["difference"], mine["n"]) == (listed[0]["difference"], 4)
+    assert len({who for who, _ in rows}) == 2 and (mine["difference"], mine["n"]) == (
+        listed[0]["difference"],
+        4,
+    )
     assert rows["first_legal", study["compared"][0]]["p"] is None
     cells = [Path(study["study"], cell["run"]) for cell in study["cells"]]
     compared = gem_ma.compare(*cells)
@@ -156,7 +159,7 @@ def test_a_study_and_a_comparison_are_tables() -> None:
     hostile["scores"] = {HOSTILE: next(iter(compared["scores"].values()))}
     shown = hostile._repr_html_()
     assert "<script" not in shown and "&lt;script" in shown
-    assert study._repr_html_().count("<tr>") == 5
+    assert study._repr_html_().count("<tr>") == len(rows) + 1 > 4
 
 
 def test_what_is_shown_is_short_and_every_word_of_others_is_text(here: Path) -> None:

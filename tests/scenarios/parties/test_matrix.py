@@ -9,8 +9,9 @@ from gem_ma.scenarios.parties.equilibria import certain, mixed, nash_conv, pure,
 from gem_ma.scenarios.parties.matrix import Matrix
 from gem_ma.scenarios.parties.payoffs import CROWDS, PAIRS
 
-from gem_ma import Game, check_scenario, make
+from gem_ma import Game, Plan, Seat, check_scenario, make
 from gem_ma.kernel.errors import ConfigError
+from tests.plays import played_all
 
 OUTCOMES = tuple(itertools.product(("cooperate", "defect", "what?"), repeat=2))
 
@@ -23,13 +24,54 @@ def paid(scenario, rounds):
     return [(entry.step, entry.agent, entry.value, entry.why) for entry in game.ledger], game
 
 
-def test_the_preset_dilemma_pays_as_dilemma_does():
+def heard(game, agent):
+    return [message.text for message in game.view(agent) if message.sender != agent]
+
+
+@pytest.mark.parametrize("briefing", [True, False])
+def test_the_preset_dilemma_is_dilemma(briefing):
+    options = {"rounds": 2, "briefing": briefing}
     for one, other in itertools.product(OUTCOMES, repeat=2):
-        plays = [paid(make(name, rounds=2), (one, other))[0] for name in ("dilemma", "matrix")]
-        assert plays[0] == plays[1] and len(plays[0]) == 4
-    scenario = make("matrix")
-    assert (scenario.ends_within, scenario.chance) == (5, False)
+        plays = [paid(make(name, **options), (one, other)) for name in ("dilemma", "matrix")]
+        assert plays[0][0] == plays[1][0] and len(plays[0][0]) == 4
+        for agent in ("player_0", "player_1"):
+            told, also = (heard(game, agent) for _, game in plays)
+            assert told == also and len(told) == 5 - (not briefing)
+    scenario = make("dilemma")
+    assert (scenario.version, scenario.ends_within, scenario.chance) == (2, 5, False)
     assert [scenario.baselines[f"all {name} (mean return)"] for name in OUTCOMES[1]] == [15.0, 5.0]
+
+
+def test_the_bare_form_says_nothing_of_payments():
+    plays = {
+        briefing: paid(make("dilemma", rounds=1, briefing=briefing), [("cooperate", "defect")])[1]
+        for briefing in (True, False)
+    }
+    briefing, _, told = heard(plays[True], "player_0")
+    for line in ("cooperate, cooperate: 3, 3", "cooperate, defect: 0, 5", "defect, defect: 1, 1"):
+        assert line in briefing
+    assert "You are player_0." in briefing and "as many points as you can get" in briefing
+    assert told == "The other chose to defect: you get 0."
+    assert heard(plays[False], "player_0") == [
+        "Round 1 of 1: cooperate or defect?",
+        "The other chose to defect.",
+    ]
+    for preset in ("stag_hunt", "guess_two_thirds", "pennies"):
+        game = Game(make("matrix", preset=preset, briefing=False), seed=1)
+        game.send({agent: asked.legal[1] for agent, asked in game.pending.items()})
+        assert not [m for m in game.view("player_0") if "you get" in m.text or "points" in m.text]
+
+
+def test_measures_of_the_dilemma_count_rounds():
+    cast = {"player_0": Seat("tit_for_tat"), "player_1": Seat("always_defect")}
+    scenario = make("dilemma", rounds=4)
+    (episode,) = played_all([Plan(scenario, cast, seed=1)])
+    # of four rounds tit for tat cooperates in the first
+    wanted = {"cooperation": 1 / 8, "mutual": 0.0, "first defection": 1.0}
+    assert scenario.measures(episode) == wanted
+    (episode,) = played_all([Plan(scenario, dict.fromkeys(scenario.agents, Seat("grim")), seed=1)])
+    wanted = {"cooperation": 1.0, "mutual": 1.0, "first defection": None}
+    assert scenario.measures(episode) == wanted
 
 
 def test_what_is_told_before_and_after():
@@ -112,6 +154,7 @@ def test_an_end_by_chance_comes_when_it_should():
         ({"continuation": 0}, "scenario.continuation"),
         ({"continuation": float("nan")}, "scenario.continuation"),
         ({"talk": "loud"}, "scenario.talk"),
+        ({"briefing": "no"}, "scenario.briefing: true or false; got 'no'"),
         ({"choices": ["a", "b"]}, "scenario.choices: names those of a payoff"),
         ({"payoff": [[1, 2], [3, 4]]}, "scenario.payoff: for N agents"),
         ({"payoff": [[[1, 2], [3]], [[1, 2], [3, 4]]]}, "scenario.payoff: 2 numbers"),
