@@ -55,6 +55,8 @@ _HERE = {
     "network_strong": "parties.network:Strong",
     "werewolf_simple": "parties.werewolf:Simple",
     "werewolf_strong": "parties.werewolf:Strong",
+    "hanabi_simple": "hanabi:Simple",
+    "hanabi_strong": "hanabi:Strong",
     "noisy_kuhn": "kuhn:NoisyKuhn",
     "noisy_listener": "referential:NoisyListener",
     "noisy_speaker": "referential:NoisySpeaker",

@@ -79,6 +79,7 @@ NO_CLONE = ("morpion_solitaire",)  # a clone of which ends the process when it i
 class OpenSpiel(Foreign):
     """A game of OpenSpiel in text: private information states, legal strings, exact forks."""
 
+    version = 2  # 1 paid again at draws what was paid before them
     borrows = False  # C++
 
     def __init__(self, game: str, *, listed: int = LISTED, **parameters: Any) -> None:
@@ -149,6 +150,8 @@ class OpenSpiel(Foreign):
             count = len(self.agents)
             seats = enumerate(self.agents)
             return (Tell({a: f"{name}. You are player {seat} of {count}." for seat, a in seats}),)
+        if state.is_chance_node():
+            return ()  # the library says nothing of rewards there; the next stop pays the step
         over = state.is_terminal()
         amounts = state.rewards() if self.paid_by_step else state.returns() if over else ()
         if not over and not any(amounts):

@@ -59,7 +59,8 @@ PREFIXES = {
     "terminal_": "terminal",
 }
 ASKS_MODEL = {"direct", "tool_calling", "act", "react", "few_shot", "tic_tac_toe_by_board"}
-OUTSIDE = {"program"}  # whatever it remembers is kept by somebody else's program
+# whatever it remembers is kept by somebody else's program; worlds of others have tests of their own
+OUTSIDE = {"program", "hanabi_simple", "hanabi_strong"}
 MOST = 10  # steps of a play, of those whose model never ends it
 
 

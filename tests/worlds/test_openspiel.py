@@ -10,7 +10,8 @@ from gem_ma import registry
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Game
 from gem_ma.scores.exploitability import exploitability
-from tests.worlds.playing import forfeits, installed, keeps_the_rules, plays_and_forks
+from gem_ma.worlds import line
+from tests.worlds.playing import forfeits, installed, keeps_the_rules, played, plays_and_forks
 
 pytestmark = pytest.mark.worlds
 EVERY = 10**6  # legal strings: random play wants the whole list
@@ -46,6 +47,20 @@ def test_all_the_games_that_load_by_name_are_here():
 @pytest.mark.parametrize("name", GAMES)
 def test_random_legal_play_forks_exactly(name):
     plays_and_forks(f"openspiel:{name}", listed=EVERY)
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_what_is_paid_in_all_is_what_the_library_says(name):
+    world = registry.make(f"openspiel:{name}", listed=EVERY)
+    stop = world.stop
+    states = []
+    world.stop = lambda state: (states.append(state), stop(state))[1]
+    for seed in (1, 2):
+        line.forget()
+        game = played(world, seed)
+        paid = [sum(e.value for e in game.ledger if e.agent == agent) for agent in world.agents]
+        if game.over:
+            assert paid == pytest.approx(states[-1].returns())
 
 
 @pytest.mark.parametrize("name", GAMES)
