@@ -42,13 +42,14 @@ class Pending:
 
     def said(self, text: str) -> Action:
         """The action of who says this text, read by the one parser."""
-        action = self.sayings.get(text) or self.exact(text)
-        if action is None:
-            action = parse_action(text, self.legal, self.tools)
-            # what was thought, or could not be written, is no longer in the text
-            is_whole = action.text == text and not self.tools
-            if is_whole and self.legal is not None and len(text) <= LONGEST_SAYING:
-                self._remembered(action)
+        if (action := self.sayings.get(text)) is not None:
+            return action
+        if (action := self.exact(text)) is not None:
+            return action
+        action = parse_action(text, self.legal, self.tools)
+        # what was thought, or could not be written, is no longer in the text
+        if len(text) <= LONGEST_SAYING and action.text == text and self.legal and not self.tools:
+            self._remembered(action)
         return action
 
     def _remembered(self, action: Action) -> Action:

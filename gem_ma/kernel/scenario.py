@@ -227,7 +227,7 @@ class Game:
             raise ActionError(f"{_name(self.scenario)}, step {self.step}: {what}")
         # All are read before any is committed: one bad action may not leave half a step behind.
         read_actions = {}
-        handed = {}
+        has_calls = False
         for agent, asked in pending.items():
             try:
                 action = read(actions[agent], asked, self.max_said)
@@ -236,7 +236,11 @@ class Game:
                     f"{_name(self.scenario)}, step {self.step}, agent {agent!r}: {error}"
                 ) from error
             read_actions[agent] = action
-            handed[agent] = private_copy(action) if action.tool_calls else action
+            if action.tool_calls:
+                has_calls = True
+        handed = read_actions
+        if has_calls:
+            handed = {agent: private_copy(action) for agent, action in read_actions.items()}
         step = self.step
         turns = self.turns
         say = self._views.say

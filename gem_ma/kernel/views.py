@@ -19,7 +19,7 @@ from gem_ma.kernel.errors import ActionError
 from gem_ma.kernel.parsing.bounds import bounded
 from gem_ma.kernel.parsing.legal import parse_action, parse_legal
 from gem_ma.kernel.parsing.text import clean
-from gem_ma.kernel.types import MAX_SAID, Action, Message, ToolCall, spoken
+from gem_ma.kernel.types import MAX_SAID, Action, Message, ToolCall
 
 # What an agent has seen and said until now, as its behaviour gets it.
 
@@ -86,7 +86,7 @@ class Views:
         view = self.messages[agent]
         seen = self.seen
         new = tuple(view[seen[agent] :])
-        view.append(spoken(agent, action))
+        view.append(Message(action.text, agent, action.tool_calls))
         seen[agent] = len(view)
         return new
 
@@ -105,7 +105,7 @@ class Views:
             if isinstance(content, str):
                 if message is None or content != text:  # one message for all who see the same
                     text = content
-                    message = Message(clean(content))
+                    message = Message(content if content.isascii() else clean(content))
                 view.append(message)
             elif (several := as_messages(content)) is not None:
                 view.extend(several)

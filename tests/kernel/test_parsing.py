@@ -23,6 +23,7 @@ from gem_ma.kernel.parsing import (
     parse_legal,
     parse_tool_calls,
 )
+from gem_ma.kernel.parsing.legal import _DENIES, _marked
 from gem_ma.kernel.types import Action, Malformed, Tool, ToolCall
 
 LEGAL = ("check", "bet")
@@ -65,6 +66,10 @@ LEGAL = ("check", "bet")
         ("never bet", None),
         ("no bet", None),
         ("I cannot [bet]", None),
+        ("I would not:\n[bet]", "bet"),
+        ("I would not, but [bet]", "bet"),
+        ("Never mind. [bet]", "bet"),
+        ("I will not 'really' [bet]", None),
         ("I would rather not **bet** here", None),
         ("bet is wrong", None),
         ("neither check nor bet", None),
@@ -92,6 +97,25 @@ def test_a_legal_string_is_found_in_the_stated_order_or_not_at_all(
     text: str, expected: str | None
 ) -> None:
     assert parse_legal(text, LEGAL) == expected
+
+
+DENIALS = ["not", "n't", "don’t", "no", "never", "instead of", "why"]
+
+
+@given(
+    st.lists(st.sampled_from([*DENIALS, "I", "do", "(", '"', "'s", "—"]), max_size=9),
+    st.lists(st.sampled_from(["\n", " ", "\t", "\u2003"]), max_size=3),
+    st.sampled_from([*",.;:!?", " (", ""]),
+)
+def test_behind_the_end_of_a_clause_no_mark_is_denied(
+    words: list[str], space: list[str], stop: str
+) -> None:
+    before = " ".join(words) + stop + "".join(space)
+    denied = _DENIES.search(fold(before.rpartition("\n")[2]) + " ")
+    if not before.rpartition("\n")[2].strip():
+        denied = None
+    assert (_marked(f"{before}[bet]") is None) == (denied is not None)
+    assert denied is None or stop in ("", " (")
 
 
 def test_the_exact_string_wins_over_marks_and_folding() -> None:

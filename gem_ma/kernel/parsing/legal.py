@@ -30,6 +30,7 @@ _DENIES = re.compile(
 _REJECTS = re.compile(
     r"[\"'*_`)\]]{0,9}(?:\? no\b| (?:is|was|would be)(?:n['’]t| not| wrong| bad| out)\b)"
 )
+_STOPS = ",.;:!?"  # no denial goes on behind one of them
 _CLAUSE = 160  # characters in front of a move
 _SHORT = 64  # characters of an answer that is remembered
 _LINES = 4  # last ones, where all behind the one that counts only say what is not meant
@@ -65,8 +66,9 @@ def parse_legal(text: str, legal: Sequence[str]) -> str | None:
     if whole in folded:
         return folded[whole]
     # models argue first and decide last
-    for line in reversed(text.strip().rsplit("\n", _LINES)[-_LINES:]):
-        named = _named(fold(line), folded)
+    lines = text.strip().rsplit("\n", _LINES)[-_LINES:]
+    for line in reversed(lines):
+        named = _named(fold(line) if len(lines) > 1 else whole, folded)
         if meant := [key for key, denied in named.items() if not denied]:
             return folded[meant[0]] if len(meant) == 1 else None
         if line.strip() and not named:
@@ -120,9 +122,12 @@ def _marked(text: str) -> str | None:
             last = start
             answer = inside.removeprefix("\\text{")
     if answer is not None:
+        before = text[max(0, last - _CLAUSE) : last].rpartition("\n")[2].rstrip()
+        # behind nothing, or a clause that is over, nothing is denied; the search takes long
+        if before[-1:] in _STOPS:
+            return answer
         # "not [bet]" marks what is not meant
-        before = fold(text[max(0, last - _CLAUSE) : last].rpartition("\n")[2])
-        return None if before and _DENIES.search(before + " ") else answer
+        return None if _DENIES.search(fold(before) + " ") else answer
     stripped = text.strip()
     if stripped.startswith("{"):
         call = json_call(stripped, 0)[0]
