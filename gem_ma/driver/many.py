@@ -5,10 +5,11 @@ plan is played is in `gem_ma.driver.rollout`.
 from __future__ import annotations
 
 import asyncio
+import gc
 import heapq
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import Generic, TypeVar
 
@@ -25,6 +26,7 @@ from gem_ma.kernel.errors import ConfigError
 # plays of the next rollout fill the free slots while the last long plays finish. Without an
 # admission a rollout counts its own plays alone.
 
+YOUNG = 10_000  # new objects, fewer those that went, between two looks for garbage
 Waiting = tuple[int, int, "asyncio.Future[None]", Gate | None]
 
 
@@ -193,14 +195,30 @@ async def play_many(
     crew = Crew(plans, lambda plan: play(plan, policies, behaviours), started)
     crew.start(concurrency, gate)
     try:
-        while (episode := await crew.next()) is not None:
-            yield episode
+        with _seldom_collecting():
+            while (episode := await crew.next()) is not None:
+                yield episode
     finally:
         if gate is not None:
             gate.close()
         await crew.stop()
         if deterministic:
             _forget(policies or {})
+
+
+@contextmanager
+def _seldom_collecting() -> Iterator[None]:
+    """Garbage in cycles is looked for less often, as nearly all goes without: each look reads the
+    token ids of all replies that came since the last one, one by one."""
+    most, *older = gc.get_threshold()
+    is_raised = 0 < most < YOUNG  # 0: whoever runs this wants no looks at all
+    if is_raised:
+        gc.set_threshold(YOUNG, *older)
+    try:
+        yield
+    finally:
+        if is_raised:
+            gc.set_threshold(most, *older)
 
 
 def _forget(policies: Mapping[str, Policy]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import threading
 import time
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from gem_ma.driver.behaviour import as_factory
-from gem_ma.driver.many import play_many
+from gem_ma.driver.many import YOUNG, play_many
 from gem_ma.driver.rollout import Plan, play
 from gem_ma.engines.base import Policy
 from gem_ma.engines.batching import Batched
@@ -912,6 +913,26 @@ def test_an_episode_cut_by_time_while_it_waits_at_the_gate_leaves_the_count_righ
         ["1", "1", "2", "2"]
     ]
     assert seconds == pytest.approx(50.0)
+
+
+@pytest.mark.parametrize("most", [700, 0, 10**6])
+def test_garbage_is_looked_for_less_often_while_many_play(most: int) -> None:
+    before = gc.get_threshold()
+    seen: list[int] = []
+
+    async def main() -> None:
+        policies = {"main": Policy("main", Latency())}
+        async for _ in play_many(plans(2), policies):
+            seen.append(gc.get_threshold()[0])
+
+    try:
+        gc.set_threshold(most, *before[1:])
+        run(main())
+        assert gc.get_threshold() == (most, *before[1:])
+    finally:
+        gc.set_threshold(*before)
+    # who looks less often, or not at all, is left alone
+    assert seen == [max(most, YOUNG) if most else 0] * 2
 
 
 def test_calls_in_threads_count_as_running_at_the_gate() -> None:

@@ -84,6 +84,9 @@ def _called(done: Chat, agent: str, messages: Sequence[Message], place: int) -> 
     """Adds the agent's own message before `place` with the results of its calls; gives where
     reading goes on."""
     message = messages[place - 1]
+    if not message.tool_calls:
+        _add(done, "assistant", _parts(agent, message))
+        return place
     calls = [call for call in message.tool_calls if isinstance(call, ToolCall)]
     lost = "".join(call.text for call in message.tool_calls if isinstance(call, Malformed))
     if not calls:
@@ -159,8 +162,9 @@ def _parts(agent: str, message: Message, more: str = "") -> Parts:
 
 
 def _with_images(message: Message, text: str) -> Parts:
-    content = () if isinstance(message.content, str) else message.content
-    images = [part for part in content if isinstance(part, Image)]
+    if isinstance(message.content, str):  # nearly all
+        return [{"type": "text", "text": clean(text)}]
+    images = [part for part in message.content if isinstance(part, Image)]
     parts: Parts = [{"type": "text", "text": clean(text)}] if text or not images else []
     for image in images:
         if not image.data:  # an episode that was read from its record
@@ -187,7 +191,8 @@ def _plain(entry: dict[str, Any]) -> dict[str, Any]:
     it."""
     parts = entry["content"]
     if len(parts) == 1 and parts[0]["type"] == "text" and parts[0]["text"]:  # nearly all
-        return {**entry, "content": parts[0]["text"]}
+        entry["content"] = parts[0]["text"]
+        return entry
     if any(part["type"] != "text" for part in parts):
         return entry
     text = "\n".join(part["text"] for part in parts)

@@ -277,6 +277,8 @@ class OpenAI:
     # -- what servers differ in -------------------------------------------------------------------
 
     def _adapted(self, body: dict[str, Any]) -> dict[str, Any]:
+        if not self._renamed and not self._left_out:
+            return body
         return {
             self._renamed.get(key, key): value
             for key, value in body.items()

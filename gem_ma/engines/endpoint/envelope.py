@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -25,7 +25,9 @@ SLACK = 1e-3  # nats above 0 that rounding may add to a log-probability
 THOUGHTS = ("thinking", "reasoning", "reasoning_text")  # kinds of parts
 _NESTS = frozenset({dict, list})
 _APART = re.compile(r'"[ \t\r\n]+:')
-_NUMBERS = frozenset({int, float})  # true is an int to isinstance
+# neither takes true, which is an int to isinstance
+_IDS = tuple[Annotated[int, msgspec.Meta(ge=0, lt=MOST_ID)], ...]
+_LOGPROBS = tuple[Annotated[float, msgspec.Meta(gt=-MOST_COUNT, le=SLACK)], ...]
 # a usage of 1e999 carries no answer, and is read as none
 _DECODER = strict_decoder(finite=False)
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -177,28 +179,21 @@ def refuse_error(choice: dict[str, Any]) -> None:
 
 def ids_in(value: Any) -> tuple[int, ...]:
     """Token ids; () where any of them is none."""
-    fits = (
-        isinstance(value, list)
-        and set(map(type, value)) == {int}  # true is an int to isinstance
-        and min(value) >= 0
-        and max(value) < MOST_ID
-    )
-    return tuple(value) if fits else ()
+    try:
+        return msgspec.convert(value, _IDS) if isinstance(value, list) else ()
+    except msgspec.ValidationError:
+        return ()
 
 
 def logprobs_in(value: Any) -> tuple[float, ...]:
     """Log-probabilities; () where any of them is none: a larger one than 0, or none that is
     finite."""
-    fits = (
-        isinstance(value, list)
-        and value
-        and _NUMBERS.issuperset(map(type, value))
-        and min(value) > -MOST_COUNT
-        and max(value) <= SLACK
-        # NaN hides from both, and a sum with it is NaN
-        and not math.isnan(sum(value))
-    )
-    return tuple(map(float, value)) if fits else ()
+    try:
+        found = msgspec.convert(value, _LOGPROBS) if isinstance(value, list) else ()
+    except msgspec.ValidationError:
+        return ()
+    # NaN hides from all comparisons, and a sum with it is NaN
+    return () if math.isnan(sum(found)) else found
 
 
 def count_in(value: Any) -> int | None:
