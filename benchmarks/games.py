@@ -1,9 +1,10 @@
 r"""What a step of our games costs in the kernel, in microseconds of CPU, beside GEM's own:
 
-    .venv-gem/bin/python benchmarks/games.py [--rounds 7] [--seconds 0.1] [--write]
+    .venv-gem/bin/python benchmarks/games.py [--rounds 7] [--seconds 0.1] [--letters 0] [--write]
 
 Both sides hear the same answers, random moves in `\boxed{}`, resets included; GEM's pay is asked
-of ours. The rows take turns, so that a busy machine slows all alike: read ratios. Without gem-llm
+of ours. `--letters 80`: each box stands behind a sentence of so many letters, which is new at
+every step, as models argue before they answer. The rows take turns, so that a busy machine slows all alike: read ratios. Without gem-llm
 our rows stand alone. GEM's word games get our words (`gem_ma.worlds.wordlists`), since nltk has
 none here; all other games of GEM run without anything of ours.
 """
@@ -19,6 +20,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
+from string import ascii_lowercase
 
 from gem_ma.kernel.scenario import Game
 from gem_ma.registry import make
@@ -28,6 +30,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "worlds.md"
 BEGIN, END = "<!-- speed of our games -->", "<!-- end of the speed -->"
 Run = Callable[[float], float]  # plays for so many CPU seconds; gives microseconds a step
 DIRECTIONS = ("up", "down", "left", "right")
+STEPS = 997  # answers, which come again and again
 EASY, HARD = {"level": "easy"}, {"level": "hard"}
 SQUARES = tuple(f"reveal {row} {column}" for row in range(5) for column in range(5))
 DIGITS = tuple(f"{r} {c} {d}" for r in range(1, 5) for c in range(1, 5) for d in range(1, 5))
@@ -52,15 +55,21 @@ ROWS: tuple[tuple[str, dict[str, str], str, tuple[str, ...]], ...] = (
 )
 
 
-def answers(moves: tuple[str, ...]) -> list[str]:
-    """Random moves as a model says them."""
+def answers(moves: tuple[str, ...], letters: int) -> list[str]:
+    """Random moves as a model says them, behind sentences of so many letters."""
     rng = random.Random(0)
-    return [f"\\boxed{{{rng.choice(moves)}}}" for _ in range(997)]
+    return [f"{sentence(rng, letters)}\\boxed{{{rng.choice(moves)}}}" for _ in range(STEPS)]
 
 
-def ours(name: str, options: dict[str, str], moves: tuple[str, ...]) -> Run:
+def sentence(rng: random.Random, letters: int) -> str:
+    if not letters:
+        return ""
+    drawn = (rng.choice(ascii_lowercase) + " " * (rng.random() < 0.2) for _ in range(letters))
+    return f"{''.join(drawn)[: letters - 2]}. "
+
+
+def ours(name: str, options: dict[str, str], drawn: list[str]) -> Run:
     scenario = make(name, rewards="gem", **options)
-    drawn = answers(moves)
     game, seed, count = Game(scenario, None, 0), 0, 0
 
     def run(seconds: float) -> float:
@@ -69,7 +78,7 @@ def ours(name: str, options: dict[str, str], moves: tuple[str, ...]) -> Run:
         while (spent := time.process_time() - start) < seconds:
             for _ in range(16):
                 count += 1
-                game.send({"player": drawn[count % 997]})
+                game.send({"player": drawn[count % STEPS]})
                 steps += 1
                 if not game.pending:
                     seed += 1
@@ -79,10 +88,9 @@ def ours(name: str, options: dict[str, str], moves: tuple[str, ...]) -> Run:
     return run
 
 
-def theirs(name: str, moves: tuple[str, ...]) -> Run:
+def theirs(name: str, drawn: list[str]) -> Run:
     import gem
 
-    drawn = answers(moves)
     # once around all steps: to lend words at each reset would cost GEM more than the reset
     words = words_lent if name.startswith(WORD_GAMES) else nullcontext
     with words("gem"):
@@ -100,7 +108,7 @@ def theirs(name: str, moves: tuple[str, ...]) -> Run:
         while (spent := time.process_time() - start) < seconds:
             for _ in range(16):
                 count += 1
-                _, _, terminated, truncated, _ = env.step(drawn[count % 997])
+                _, _, terminated, truncated, _ = env.step(drawn[count % STEPS])
                 steps += 1
                 if terminated or truncated:
                     seed += 1
@@ -119,13 +127,16 @@ def start(name: str, options: dict[str, str], plays: int = 200) -> float:
     return 1e6 * (time.process_time() - before) / plays
 
 
-def measured(rounds: int, seconds: float, beside: bool) -> dict[tuple[int, str], list[float]]:
+def measured(
+    rounds: int, seconds: float, letters: int, beside: bool
+) -> dict[tuple[int, str], list[float]]:
     """Microseconds a step of each row and side, a value a round."""
     runs: dict[tuple[int, str], Run] = {}
     for number, (name, options, partner, moves) in enumerate(ROWS):
-        runs[number, "ours"] = ours(name, options, moves)
+        drawn = answers(moves, letters)
+        runs[number, "ours"] = ours(name, options, drawn)
         if beside:
-            runs[number, "GEM"] = theirs(partner, moves)
+            runs[number, "GEM"] = theirs(partner, drawn)
     times: dict[tuple[int, str], list[float]] = {key: [] for key in runs}
     for _ in range(rounds):
         for key, run in runs.items():
@@ -137,10 +148,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.1)
+    parser.add_argument("--letters", type=int, default=0, help="in front of each box")
     parser.add_argument("--write", action="store_true", help="into docs/worlds.md")
     chosen = parser.parse_args()
     beside = find_spec("gem") is not None
-    times = measured(chosen.rounds, chosen.seconds, beside)
+    times = measured(chosen.rounds, chosen.seconds, chosen.letters, beside)
     lines = [
         "| game | ours | GEM | ours / GEM | first board |",
         "| --- | ---: | ---: | ---: | ---: |",
