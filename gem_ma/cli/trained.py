@@ -9,8 +9,8 @@ from typing import Any
 from gem_ma.cli.runs import place_rows
 from gem_ma.cli.terminal import columns, emit, emit_json, progress_line
 from gem_ma.config.loading import Loaded
-from gem_ma.kernel.spelling import decimal
 from gem_ma.runs.store import read_episodes
+from gem_ma.scores.exams import exam_rows
 from gem_ma.scores.summary_rows import baseline_rows
 from gem_ma.scores.unheard import unheard_of
 
@@ -54,13 +54,11 @@ def show_training(
             {"run": str(path), "report": str(report) if report else None, **counts, **summary}
         )
         return
-    before = _measures(summary["before"])
-    after = _measures(summary["after"])
-    scores = [
-        (name, _cell(before.get(name), value), _cell(value, before.get(name)))
-        for name, value in after.items()
-    ]
-    emit(columns(scores, ("measure", "before", "after")))
+    compared = exam_rows(summary)
+    # exact values alone, or an older version
+    wide = any(row.change for row in compared)
+    head = ("measure", "before", "after", "after - before", "p (Holm)")
+    emit(columns([row if wide else row[:3] for row in compared], head if wide else head[:3]))
     rows = [
         ("training episodes", f"{ended - failed} ok / {failed} failed / 0 excluded"),
         ("steps", str(summary["steps"])),
@@ -88,26 +86,3 @@ def _league_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("ratings", ", ".join(listed)))
     alarms = summary.get("alarms", {})
     return [*rows, *((f"alarms of {name}", str(count)) for name, count in alarms.items())]
-
-
-def _measures(scores: dict[str, Any]) -> dict[str, float | str | None]:
-    """Name -> value of one evaluation, flat; counts of episodes as words."""
-    flat: dict[str, float | str | None] = {}
-    for name, score in scores.items():
-        if not isinstance(score, dict):
-            flat[name] = score
-            continue
-        flat[f"{name}: episodes"] = f"{score['ok']} ok / {score['failed']} failed / 0 excluded"
-        if score.get("success") is not None:
-            flat[f"{name}: success"] = score["success"]
-        # of several worlds together only success means something; each has its own row below
-        apart = any(other.startswith(f"{name} ") for other in scores)
-        for agent, value in () if apart else score["return"].items():
-            flat[f"{name}: return {agent}"] = value
-    return flat
-
-
-def _cell(value: float | str | None, other: float | str | None) -> str:
-    """A value of a table, in one form with that of the other exam."""
-    beside = None if isinstance(other, str) else other
-    return value if isinstance(value, str) else decimal(value, beside)

@@ -47,7 +47,7 @@ def compare_cells(
         raise ConfigError(f"no score of these runs is called {strange[0]!r}; there are {known}")
     # a measure may be called "success without ..."
     measures = {*first.summary.get("measures", ()), *second.summary.get("measures", ())}
-    names = [name for name in names if name in scores] if scores else _few(names, measures)
+    names = [name for name in names if name in scores] if scores else few(names, measures)
     shared = {name: _pairs(first, second, name) for name in names}
     flips = _flips(shared[SUCCESS] if SUCCESS in shared else _pairs(first, second, SUCCESS))
     moved = {name for name, pairs in shared.items() if any(a != b for _, a, b in pairs)}
@@ -79,7 +79,7 @@ def compare_cells(
     }
 
 
-def _few(names: Sequence[str], measures: Container[str]) -> list[str]:
+def few(names: Sequence[str], measures: Container[str]) -> list[str]:
     """The names without returns, and spreads, that are too many for a table."""
     paid = [n for n in names if n.startswith(RETURN) and n not in measures]
     agents = [name for name in paid if not is_of_group(name)]

@@ -135,13 +135,15 @@ def statistics() -> Any:
     return stats
 
 
-def interval(values: list[float], episodes: list[PlayRow], *, rate: bool) -> dict[str, Any]:
+def interval(
+    values: Sequence[float], plays: Sequence[Episode | PlayRow], *, rate: bool
+) -> dict[str, Any]:
     """The mean of one value per play as `{mean, low, high, n, method, rate}`; `rate` says
     whether it lies in 0..1 by what it is."""
     if not values:
         return {"mean": None, "low": None, "high": None, "n": 0, "method": "none", "rate": rate}
 
-    mean, low, high, method, _ = statistics().mean_interval(values, units(episodes), rate=rate)
+    mean, low, high, method, _ = statistics().mean_interval(values, units(plays), rate=rate)
     return {
         "mean": mean,
         "low": low if math.isfinite(low) else None,

@@ -36,7 +36,7 @@ from gem_ma.scores.groups import (
     statistics,
 )
 from gem_ma.scores.rows import ENDS, PlayRow, Rows, Success, last_attempts, tally_in
-from gem_ma.scores.together import EQUALITY, KINDS, Group
+from gem_ma.scores.together import EQUALITY, KINDS, Group, repeated
 
 __all__ = ["Success", "summarise"]
 
@@ -208,14 +208,16 @@ def _of_several(
             wins.setdefault(team, []).append((share, play))
         for name, number in () if kinds.fixed else play.together().items():
             numbers.setdefault(name, []).append((number, play))
-    groups = {
-        name: _group(name, members[name], kinds)
-        for kind in KINDS
-        for name in members
-        if name.startswith(f"{kind} ")
-    }
+    names = [name for kind in KINDS for name in members if name.startswith(f"{kind} ")]
+    whose = {name: [(play.id, group.members) for group, play in members[name]] for name in names}
+    same = repeated(whose, [*returns])
+    groups = {name: _group(name, members[name], kinds) for name in names if name not in same}
+    # all of them have a row where they have no other, unless they are two
+    whole = [name for name, group in groups.items() if group["agents"] == len(returns)]
+    for name in whole if len(whole) < len(groups) or len(returns) < 3 else whole[1:]:
+        del groups[name]
     return (
-        _without_repeats(groups, returns),
+        groups,
         {team: _mean_of(of, rate=True) for team, of in wins.items()},
         # of fewer plays where equality does not apply to all
         {
@@ -234,23 +236,7 @@ def _group(name: str, found: list[tuple[Group, PlayRow]], kinds: Kinds) -> dict[
 
 def _mean_of(found: Sequence[tuple[float, PlayRow]], rate: bool = False) -> dict[str, Any]:
     values, plays = zip(*found, strict=True)
-    return interval(list(values), list(plays), rate=rate)
-
-
-def _without_repeats(groups: dict[str, Any], returns: Mapping[str, Any]) -> dict[str, Any]:
-    """The groups without those of one agent that is in `returns`, those of which another one has
-    the same agents, by their numbers, and that of all agents beside others, or of two."""
-    keys = ("mean", "low", "high", "n")
-    seen = [(1.0, None, *map(alone.get, keys)) for alone in returns.values()]
-    kept: dict[str, Any] = {}
-    for name, group in groups.items():
-        spread = group["spread"] and group["spread"]["mean"]
-        key = (group["agents"], spread, *map(group.get, keys))
-        is_all = group["agents"] == len(returns)
-        if key not in seen and not (is_all and (kept or len(returns) < 3)):
-            seen.append(key)
-            kept[name] = group
-    return kept
+    return interval(values, plays, rate=rate)
 
 
 def _together(

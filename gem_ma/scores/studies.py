@@ -32,7 +32,7 @@ from gem_ma.scores.judge import Judge
 from gem_ma.scores.metrics import copied_worlds
 from gem_ma.scores.rows import PlayRow, last_attempts
 from gem_ma.scores.stats import holm, mean_interval, paired
-from gem_ma.scores.together import EQUALITY, MOST_RETURNS, SPREAD, WON, is_of_group
+from gem_ma.scores.together import EQUALITY, MOST_RETURNS, SPREAD, WON, repeated
 
 # -- plays that two runs have in common ------------------------------------------------------------
 
@@ -159,6 +159,8 @@ def scores_of(
     for `cell_of`."""
     values: dict[str, dict[Id, float]] = {}
     named: dict[str, None] = {}
+    first: dict[str, PlayRow] = {}  # by world
+    members: dict[str, dict[str, list[tuple[Id, str]]]] = {}  # by world and group
     fixed = {name for name, one in (judge.worlds or {"": judge}).items() if one.kinds.fixed}
     for row in rows:
         if not row.is_scored:
@@ -170,7 +172,8 @@ def scores_of(
         scores = {name: float(won) for name in names if won is not None}
         paid = row.returns or {}
         scores |= {f"return {row.whose(agent)}": value for agent, value in paid.items()}
-        scores |= _of_several(row)
+        first.setdefault(row.world, row)
+        scores |= _of_several(row, members.setdefault(row.world, {}))
         if row.world not in fixed:
             scores |= {row.whose(name): value for name, value in row.together().items()}
         for score, value in scores.items():
@@ -181,33 +184,26 @@ def scores_of(
             by_episode = values.setdefault(score, {})  # the table lists its name in any case
             if measures is None or score in measures:
                 by_episode[row.id] = value
-    return _without_repeats(values), list(named)
+    for world, groups in members.items():
+        for group in repeated(groups, list(first[world].returns or {})):
+            for begin in (RETURN, SPREAD):
+                values.pop(f"{begin}{first[world].whose(group)}", None)
+    return values, list(named)
 
 
-def _of_several(row: PlayRow) -> dict[str, float]:
-    """What the groups of the play came to."""
+def _of_several(row: PlayRow, members: dict[str, list[tuple[Id, str]]]) -> dict[str, float]:
+    """What the groups of the play came to, whose `members` are noted."""
     scores = {f"{WON}{row.whose(team)}": share for team, share in row.won().items()}
     few = len(row.returns or {}) <= MOST_RETURNS
     for name, group in row.all_groups().items():
         # cells differ in their behaviours by design; and one policy of all has the welfare
         is_told = name.startswith("policy ") and few and group.agents == len(row.returns or {})
         if not name.startswith("behaviour ") and not is_told:
+            members.setdefault(name, []).append((row.id, group.members))
             scores[f"{RETURN}{row.whose(name)}"] = group.mean
             if group.agents > 1:
                 scores[f"{SPREAD}{row.whose(name)}"] = group.spread
     return scores
-
-
-def _without_repeats(values: dict[str, dict[Id, float]]) -> dict[str, dict[Id, float]]:
-    """The scores but for groups that are one agent, or another group."""
-    groups = [score for score in values if score.startswith(RETURN) and is_of_group(score)]
-    seen = [values[score] for score in values if score.startswith(RETURN) and score not in groups]
-    dropped = set[str]()
-    for score in groups:
-        if values[score] in seen:
-            dropped |= {score, SPREAD + score.removeprefix(RETURN)}
-        seen.append(values[score])
-    return {score: by_play for score, by_play in values.items() if score not in dropped}
 
 
 def study_summary(

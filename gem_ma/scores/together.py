@@ -36,25 +36,32 @@ Told = Callable[[Episode, str], str]  # a scenario's `team` or `role`
 
 
 class Group(msgspec.Struct, array_like=True, gc=False, frozen=True):
-    """Agents of one play that have a team, a role or a player in common, and their returns."""
+    """Agents of one play that have a team, a role or a player in common, and their returns.
+    `members`: a hexadecimal number whose bit k stands for the k-th agent of the cast."""
 
-    agents: int
+    members: str
     mean: float
     spread: float
 
     @classmethod
-    def of(cls, returns: Iterable[float]) -> Group:
+    def of(cls, members: Sequence[int], returns: Sequence[float]) -> Group:
         """
-        >>> Group.of([1.0, 3.0])
-        Group(agents=2, mean=2.0, spread=1.0)
+        >>> Group.of([0, 2], [1.0, 5.0, 3.0])
+        Group(members='5', mean=2.0, spread=1.0)
         """
-        paid = tuple(returns)
-        count = len(paid)
+        named = f"{sum(1 << place for place in members):x}"
+        count = len(members)
         if count == 1:
-            return cls(1, paid[0], 0.0)
+            return cls(named, returns[members[0]], 0.0)
+        paid = [returns[place] for place in members]
         # parts first: a sum of numbers that are finite may not be
         mean = math.fsum(value / count for value in paid)
-        return cls(count, mean, math.hypot(*(value - mean for value in paid)) / math.sqrt(count))
+        spread = math.hypot(*(value - mean for value in paid)) / math.sqrt(count)
+        return cls(named, mean, spread)
+
+    @property
+    def agents(self) -> int:
+        return int(self.members, 16).bit_count()
 
 
 Groups = Mapping[str, Group]  # `role wolf` -> those of one play
@@ -67,15 +74,16 @@ def groups_of(
     scenario has them. Raises ScenarioError where these do not give texts."""
     if len(episode.cast) < 2 or not episode.end.scored:
         return {}
-    members: dict[str, list[float]] = {}
+    members: dict[str, list[int]] = {}
     returns = episode.returns()
     for kind, told in (("team", team), ("role", role)):
-        for agent in returns if told is not None else ():
+        for place, agent in enumerate(returns if told is not None else ()):
             if name := _asked(kind, told, episode, agent):
-                members.setdefault(f"{kind} {name}", []).append(returns[agent])
-    for agent, value in returns.items():
-        members.setdefault(_player(episode.cast[agent]), []).append(value)
-    return {name: Group.of(paid) for name, paid in members.items()}
+                members.setdefault(f"{kind} {name}", []).append(place)
+    for place, agent in enumerate(returns):
+        members.setdefault(_player(episode.cast[agent]), []).append(place)
+    paid = list(returns.values())
+    return {name: Group.of(places, paid) for name, places in members.items()}
 
 
 def _player(seat: Seat) -> str:
@@ -101,10 +109,12 @@ def alike(returns: Mapping[str, float]) -> dict[str, Group]:
     """
     if len(returns) <= MOST_RETURNS:
         return {}
-    named: dict[str, list[float]] = {}
-    for agent, value in returns.items():
-        named.setdefault(agent.rstrip("0123456789"), []).append(value)
-    return {f"agents {stem}*": Group.of(paid) for stem, paid in named.items() if len(paid) > 1}
+    named: dict[str, list[int]] = {}
+    for place, agent in enumerate(returns):
+        named.setdefault(agent.rstrip("0123456789"), []).append(place)
+    paid = list(returns.values())
+    several = {stem: places for stem, places in named.items() if len(places) > 1}
+    return {f"agents {stem}*": Group.of(places, paid) for stem, places in several.items()}
 
 
 def won(groups: Groups) -> dict[str, float]:
@@ -147,6 +157,26 @@ def equality(values: Iterable[float]) -> float | None:
     parts = [value / largest for value in ordered]
     apart = math.fsum((2 * place + 1 - count) * part for place, part in enumerate(parts))
     return 1.0 - apart / (count * math.fsum(parts))
+
+
+def repeated(
+    groups: Mapping[str, Sequence[tuple[Any, str]]], agents: Sequence[str]
+) -> dict[str, str]:
+    """Group -> the agent, or the group before it, that it is in each play; `groups` has (play,
+    members) of each, `agents` is the cast.
+
+    >>> repeated({"role a": [(0, "1")], "team b": [(0, "6")], "role c": [(0, "6")]}, ["x", "y"])
+    {'role a': 'x', 'role c': 'team b'}
+    """
+    alone = {f"{1 << place:x}": agent for place, agent in enumerate(agents)}
+    found: dict[str, str] = {}
+    kept: dict[tuple[tuple[Any, str], ...], str] = {}
+    for name, plays in groups.items():
+        members = {of for _, of in plays}
+        one = alone.get(next(iter(members))) if len(members) == 1 else None
+        if (same := one or kept.setdefault(tuple(plays), name)) != name:
+            found[name] = same
+    return found
 
 
 def is_of_group(score: str) -> bool:

@@ -218,7 +218,7 @@ class Trainer:
     async def examine(self, step: Step) -> None:
         parts = self.parts
         step.scores = await exam(
-            self.worlds, parts.players, parts.policies, parts.learners, parts.averages
+            self.worlds, parts.players, parts.policies, parts.learners, parts.averages, step.cells
         )
         row = {"kind": "evaluation", "step": step.number, **step.scores}
         self.tracking.log(row, step.number)

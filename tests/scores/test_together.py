@@ -67,7 +67,7 @@ def test_equality_and_spread_are_what_their_formulas_say(seed: int) -> None:
     paid[0] = 5
     apart = sum(abs(x - y) for x in paid for y in paid)
     assert equality(paid) == pytest.approx(float(1 - Fraction(apart, 2 * len(paid) * sum(paid))))
-    group = Group.of(map(float, paid))
+    group = Group.of(range(len(paid)), [*map(float, paid)])
     assert group.agents == len(paid) and group.mean == pytest.approx(statistics.fmean(paid))
     assert group.spread == pytest.approx(statistics.pstdev(paid))
 
@@ -82,23 +82,22 @@ def test_equality_says_nothing_below_0_and_of_nothing() -> None:
 def test_returns_near_the_largest_number_break_nothing() -> None:
     paid = {f"player_{number}": 1.5e308 for number in range(3)}
     assert together(paid) == {"equality": pytest.approx(1.0)}
-    assert Group.of(paid.values()) == Group(
-        3, pytest.approx(1.5e308), pytest.approx(0.0, abs=1e295)
-    )
+    group = Group.of(range(3), [*paid.values()])
+    assert group.agents == 3 and group.mean == pytest.approx(1.5e308) and group.spread < 1e295
 
 
 def test_teams_that_share_the_first_place_share_the_win() -> None:
     teams = {
-        "team a": Group(2, 3.0, 0.0),
-        "team b": Group(1, 3.0, 0.0),
-        "team c": Group(1, 1.0, 0.0),
+        "team a": Group("3", 3.0, 0.0),
+        "team b": Group("1", 3.0, 0.0),
+        "team c": Group("1", 1.0, 0.0),
     }
-    assert won(teams | {"role x": Group(1, 9.0, 0.0)}) == {
+    assert won(teams | {"role x": Group("1", 9.0, 0.0)}) == {
         "team a": 0.5,
         "team b": 0.5,
         "team c": 0.0,
     }
-    assert won({"team a": Group(2, 3.0, 0.0)}) == {}
+    assert won({"team a": Group("3", 3.0, 0.0)}) == {}
 
 
 # -- a summary -------------------------------------------------------------------------------------
@@ -182,6 +181,17 @@ def test_a_role_that_is_none_is_told_with_its_play(told: object) -> None:
     # while a run is played it costs the row its verdict, and nothing else
     made = Judge.of(Odd()).rows()
     assert not made.suffices(made.of(plays(1)[0]))
+
+
+def test_two_groups_that_are_paid_alike_are_two() -> None:
+    silent = [play(n, [0.0] * 4, player_0=Seat("a"), player_1=Seat("a")) for n in range(6)]
+    assert list(Judge().summarise(silent)["groups"]) == ["policy main", "behaviour a"]
+    alone = [play(n, [0.0] * 3, player_0=Seat("a")) for n in range(6)]
+    # of one agent in every play it is that agent's return
+    assert list(Judge().summarise(alone)["groups"]) == ["policy main"]
+    judged = Judge.of(Village())
+    cell = cell_of([judged.rows().of(play(0, [200.0] * 5))], judged)
+    assert "return team village" in cell.values and "return role villager" not in cell.values
 
 
 def test_what_was_told_of_groups_is_repeated_without_the_scenario() -> None:

@@ -30,7 +30,17 @@ _SAMPLING = ("temperature", "top_p", "top_k", "max_tokens", "stop")
 _ELSEWHERE = {
     *("schema", "planned", "episodes", "ok", "failed", "excluded", "tasks", "ends", "errors"),
     *("returns", "success", "score", "pass_hat_k", "pass_hat_k_intervals", "tries", "worlds"),
-    *("measures", "labels", "lost", "baselines", "before", "after", "learned", "changed"),
+    *(
+        "measures",
+        "labels",
+        "lost",
+        "baselines",
+        "before",
+        "after",
+        "changes",
+        "learned",
+        "changed",
+    ),
     *("unchanged", "weights", "league", "alarms", "models", "averaged"),
 }
 _NO_OPTIONS = ("id", "split", "tasks", "weight")  # of a scenario's block

@@ -7,6 +7,7 @@ It reads metrics.jsonl and timings.jsonl of a run folder; which number is drawn 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from gem_ma.pages.static.figures import Curves, chart
 from gem_ma.pages.static.page import Html, text
 from gem_ma.pages.static.svg import Point
 from gem_ma.runs.store import read_metrics, read_timings
+from gem_ma.scores.together import EQUALITY, MOST_RETURNS, WELFARE, WON, is_of_group
 
 GROUPS = (
     "Scores",
@@ -27,6 +29,7 @@ GROUPS = (
     "Rewards by reason",
     "Answers",
     "Cost",
+    "Measures",
 )
 # How names of scores begin, in the order of their charts. They are drawn even when flat: in
 # self-play the return says nothing, the distance from an equilibrium does.
@@ -57,6 +60,11 @@ PLACES: Mapping[str, tuple[str, str, str]] = {
     "forks": ("Cost", "token rows and restarts", "restarts"),
 }
 _OF_ALL = re.compile(r"((sampled|greedy)/)?(return|invalid)/")
+# numbers by agent: what stands before its name, and behind it
+_BY_AGENT = re.compile(
+    r"((?:(?:sampled|greedy|policies/|worlds/)[^/]*/)?(?:return|invalid|components)/)([^/]+)(.*)"
+)
+PAIR = 2  # agents whose returns in training and in both exams have room in one chart
 ROUNDING = 1e-9  # a smaller change is not one
 TIMES = ("play_s", "credit_s", "update_s", "publish_s", "record_s")
 RATES = {"play_tokens_per_s": "sampled", "update_tokens_per_s": "trained"}
@@ -121,7 +129,7 @@ def _charts(path: Path) -> tuple[dict[tuple[str, str], _Chart], list[str]]:
     if any(key.startswith("worlds/") for key in series):
         # each world has curves of its own; those of all together would repeat them
         series = {key: points for key, points in series.items() if not _OF_ALL.match(key)}
-    for key, points in {**series, **times_of(path)}.items():
+    for key, points in {**of_many(series), **times_of(path)}.items():
         group, title, line = place_of(key)
         if len(points) > 1:
             charts.setdefault((group, title), _Chart()).lines.setdefault(line, tuple(points))
@@ -147,6 +155,28 @@ def _charts(path: Path) -> tuple[dict[tuple[str, str], _Chart], list[str]]:
     return dict(sorted(charts.items(), key=lambda item: rank(item[0][1]))), constant
 
 
+def of_many(series: Mapping[str, list[Point]]) -> dict[str, list[Point]]:
+    """The series, with the mean of all agents in place of those of more than `MOST_RETURNS`; of
+    fewer, but more than two, it stands beside returns that have charts of their own."""
+    agents: dict[tuple[str, str], list[str]] = {}
+    for key in series:
+        if found := _BY_AGENT.fullmatch(key):
+            agents.setdefault((found[1], found[3]), []).append(found[2])
+    kept = dict(series)
+    for (before, after), names in agents.items():
+        is_return = before.endswith("return/")
+        if len(names) <= (PAIR if is_return else MOST_RETURNS):
+            continue
+        lines = [dict(kept.pop(f"{before}{name}{after}")) for name in names]
+        steps = [x for x in lines[0] if all(x in line for line in lines)]
+        mean = [(x, math.fsum(line[x] for line in lines) / len(lines)) for x in steps]
+        kept[f"{before}a head of {len(names)}{after}"] = mean
+        if len(names) <= MOST_RETURNS and not before.startswith("policies/"):
+            apart = zip(names, lines, strict=True)
+            kept |= {f"by agent/{before}{name}": list(line.items()) for name, line in apart}
+    return {key: points for key, points in kept.items() if points}
+
+
 def _folded(label: str, charts: Mapping[tuple[str, str], _Chart], constant: Sequence[str]) -> str:
     """The groups after the scores, what is in no group, and what never changed."""
     before = f"{label}: " if label else ""
@@ -157,7 +187,13 @@ def _folded(label: str, charts: Mapping[tuple[str, str], _Chart], constant: Sequ
     folded = ""
     for group, titles in grouped.items():
         drawn = "".join(chart(_curves(label, title, held)) for title, held in titles.items())
-        if drawn and group:
+        if drawn and group == "Measures":
+            words = f"{before}{len(titles)} measures in exams"
+            folded += (
+                f"<details><summary>{text(words)}</summary><div"
+                f' class="charts">{drawn}</div></details>'
+            )
+        elif drawn and group:
             folded += f'<h3>{text(before + group)}</h3><div class="charts">{drawn}</div>'
         elif drawn:
             words = f"{before}{len(titles)} more curves: {', '.join(titles)}"
@@ -198,6 +234,8 @@ def place_of(key: str) -> tuple[str, str, str]:
         return group, title, " ".join(part for part in (policy, line, *rest) if part)
     if words[0] == "time":
         return _place_of_time(words)
+    if words[0] == "by agent":
+        return "Scores", " ".join(["return by agent,", *(words[1:-2] or ["training"])]), words[-1]
     # an exam plays twice: as the policy samples, and with its likeliest answers; of several worlds
     # each is a line, in training too
     kind = world = ""
@@ -206,6 +244,8 @@ def place_of(key: str) -> tuple[str, str, str]:
         words = words[2:]
     elif words[0].split(" ")[0] in ("sampled", "greedy") and len(words) > 1:
         kind, _, world = words.pop(0).partition(" ")
+    if words[0] == "scores" and len(words) > 1:
+        return _place_of_other("/".join(words[1:]), " ".join(filter(None, (kind, world))))
     if words[0] == "return" and world:  # in the units of this world
         return "Scores", f"return in {world}", " ".join(filter(None, (kind, *words[1:])))
     line = " ".join(filter(None, (kind, world, *words[1:])))
@@ -228,6 +268,16 @@ def _place_of_time(words: Sequence[str]) -> tuple[str, str, str]:
     return "", words[-1], ""
 
 
+def _place_of_other(score: str, line: str) -> tuple[str, str, str]:
+    """Of a score that exams have beside success and returns: the returns of all groups share a
+    chart, as do the teams that win."""
+    begin, _, whose = score.partition(" ")
+    is_group = begin == "return" and is_of_group(score)
+    if is_group or f"{begin} " == WON:
+        return "Scores", f"{begin} by group" if is_group else begin, f"{line} {whose}"
+    return ("Scores" if score in (WELFARE, EQUALITY) else "Measures"), score, line
+
+
 def _place_of_score(name: str, line: str) -> tuple[str, str, str]:
     name, _, world = name.partition(" ")  # `nash_conv kuhn`
     if name in ("nash_conv_averaged", "exploitability_averaged"):
@@ -235,14 +285,6 @@ def _place_of_score(name: str, line: str) -> tuple[str, str, str]:
     # beside "averaged", which shares their chart
     is_last = name in ("nash_conv", "exploitability")
     return "Scores", name, line or world or ("last" if is_last else "")
-
-
-def score_of(key: str) -> str:
-    """The name of a score without who got it: `return` of `sampled/return/speaker`."""
-    words = key.split("/")
-    # `sampled kuhn`, `nash_conv kuhn`: one world of several
-    first = words[0].split(" ")[0]
-    return words[1] if first in ("sampled", "greedy") and len(words) > 1 else first
 
 
 def rank(title: str) -> int:

@@ -10,24 +10,15 @@ from urllib.parse import quote
 
 from gem_ma.kernel.spelling import decimal
 from gem_ma.pages.static.figures import RATE, Axis, axis_name, axis_of, figure, interval_cell
-from gem_ma.pages.static.learning import flatten, score_of
 from gem_ma.pages.static.page import Html, render, table, text
 from gem_ma.pages.static.plots import Mark, share_bar, whisker_chart
 from gem_ma.scores.columns import table_columns
+from gem_ma.scores.exams import exam_rows
 from gem_ma.scores.groups import interval_text, is_cause, is_constant, is_zero
 from gem_ma.scores.together import MOST_RETURNS, shown
 
-# scores of an exam, in their order in the table: the first four say how far from an equilibrium
-_EXAM = (
-    "nash_conv",
-    "nash_conv_averaged",
-    "exploitability",
-    "exploitability_averaged",
-    "success",
-    "return",
-    "ok",
-    "failed",
-)
+# of an exam: how far from an equilibrium
+_EXACT = ("nash_conv", "exploitability")
 
 
 def by_world(label: str, summary: Mapping[str, Any]) -> Html:
@@ -144,22 +135,12 @@ def counts(summary: Mapping[str, Any]) -> Html:
 def before_and_after(label: str, stored: Mapping[str, Any]) -> Html:
     """What learning changed, out of a training run's summary.json: every score of the first exam
     beside the last; exploitability first."""
-    first, last = (
-        flatten(stored[name]) if isinstance(stored.get(name), dict) else {}
-        for name in ("before", "after")
+    whole = all(isinstance(stored.get(name), dict) for name in ("before", "after"))
+    # how far from an equilibrium first: of what is won by one another one loses
+    rows = sorted(
+        exam_rows(stored) if whole else [],
+        key=lambda row: next((n for n, key in enumerate(_EXACT) if row.name.startswith(key)), 9),
     )
-    keys = sorted(
-        (key for key in last if score_of(key) in _EXAM),
-        key=lambda key: _EXAM.index(score_of(key)) if _EXAM.index(score_of(key)) < 4 else 4,
-    )
-    rows = [
-        [
-            key.replace("/", " "),
-            _plain(first.get(key), last[key]),
-            _plain(last[key], first.get(key)),
-        ]
-        for key in keys
-    ]
     if not rows:
         return Html("")
     learned = (
@@ -172,13 +153,9 @@ def before_and_after(label: str, stored: Mapping[str, Any]) -> Html:
         f"{f'{label}: ' if label else ''}before the first and after the last update; learned:"
         f" {learned}"
     )
-    return table(["score", "before", "after"], rows, caption=caption)
-
-
-def _plain(value: object, other: object) -> str:
-    """A value in one form with that of the other exam."""
-    beside = other if isinstance(other, float) else None
-    return decimal(value, beside) if value is None or isinstance(value, float) else str(value)
+    wide = any(row.change for row in rows)
+    head = ["score", "before", "after", *(["after - before", "p (Holm)"] if wide else [])]
+    return table(head, [row[: len(head)] for row in rows], caption=caption)
 
 
 # -- lost episodes ---------------------------------------------------------------------------------

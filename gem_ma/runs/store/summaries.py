@@ -49,7 +49,24 @@ def _exam(value: Any) -> bool:
         return _number(value)
     # a mean without its counts is not printed, so it may not come in
     counts = all(_whole(value.get(key)) for key in ("ok", "failed"))
-    return counts and _dict_of(_number)(value.get("return")) and _number(value.get("success"))
+    numbers = all(_dict_of(_number)(value.get(key, {})) for key in ("return", "scores"))
+    # older ones have neither scores nor intervals
+    bounds = _dict_of(_bounds)(value.get("intervals", {}))
+    return counts and "return" in value and numbers and bounds and _number(value.get("success"))
+
+
+def _bounds(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_number, value))
+
+
+def _change(value: Any) -> bool:
+    """One score of the last exam less that of the first."""
+    numbers = ("difference", "low", "high", "p_adjusted")
+    return (
+        isinstance(value, dict)
+        and all(key in value and _number(value[key]) for key in numbers)
+        and isinstance(value.get("method"), str)
+    )
 
 
 def _model(value: Any) -> bool:
@@ -78,6 +95,7 @@ _OPTIONAL: dict[str, Test] = {
     "models": _dict_of(_model),
     "averaged": _dict_of(_model),
     "alarms": _dict_of(_whole),
+    "changes": _dict_of(_dict_of(_change)),
     "league": _league,
     "weights": _dict_of(lambda value: isinstance(value, str)),
     "changed": _names,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -19,6 +19,7 @@ from gem_ma.kernel.episode import End, Episode, placed
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.runs.store import RunFolder
 from gem_ma.runs.worlds import Worlds
+from gem_ma.scores.exams import Plays, changes, plays_of
 from gem_ma.training.loop.roles import Learner, Pads
 from gem_ma.training.loop.saving import write_model
 from gem_ma.training.loop.step import Attendant, Step
@@ -38,11 +39,12 @@ class BeginningState(TypedDict):
 
     scores: dict[str, Any]
     weights: dict[str, str]
+    plays: NotRequired[dict[str, Any]]  # by exam; checkpoints of older versions have none
 
 
 class Beginning(Attendant):
-    """Keeps the scores of the first exam and the digests of all weights. At the end only the
-    digests of policies that learn may differ."""
+    """Keeps the scores of the first exam, and the digests of all weights. At the end the last exam
+    is compared with the first, and only the digests of policies that learn may differ."""
 
     name = "first"
     shape = BeginningState
@@ -52,15 +54,25 @@ class Beginning(Attendant):
         self.learned = learned
         self.scores: Mapping[str, Any] = {}
         self.weights: Mapping[str, str] = {}
+        self.plays: Mapping[str, Plays] = {}
+        self.changes: Mapping[str, Any] = {}
 
     def examined(self, step: Step) -> None:
         # `weights` is empty only here: a run without learners holds its last exam at step 0 too
         if step.number == 0 and step.scores is not None and not self.weights:
             self.scores = step.scores
             self.weights = fingerprints(self.policies)
+            self.plays = {name: plays_of(cell) for name, cell in step.cells.items()}
+        if step.last and step.number:
+            self.changes = {
+                name: changes(self.plays[name], cell)
+                for name, cell in step.cells.items()
+                if name in self.plays
+            }
 
     def summary(self) -> Mapping[str, Any]:
-        """`before`, and whose weights changed. Raises EngineError where a frozen policy's did."""
+        """`before`, the `changes` of its scores, and whose weights changed. Raises EngineError
+        where a frozen policy's did."""
         # policies may share a base: a step of one that reached another would go unseen otherwise
         after = fingerprints(self.policies)
         changed = [name for name, digest in after.items() if digest != self.weights.get(name)]
@@ -72,14 +84,15 @@ class Beginning(Attendant):
             )
         unchanged = [name for name in after if name not in changed]
         told = {"changed": changed, "unchanged": unchanged, "weights": after}
-        return {"before": self.scores, **told}
+        return {"before": self.scores, "changes": self.changes, **told}
 
     def state(self) -> Mapping[str, Any]:
-        return {"scores": self.scores, "weights": self.weights}
+        return {"scores": self.scores, "weights": self.weights, "plays": self.plays}
 
     def load(self, state: Any) -> None:
         self.scores = state["scores"]
         self.weights = state["weights"]
+        self.plays = state.get("plays", {})
 
 
 class PaddingShares(Attendant):
@@ -147,6 +160,7 @@ class Best(Attendant):
             # of a game without success, or of one agent's, there is none
             known = [f"{key}.success" for key in exams if scores[key]["success"] is not None]
             known += [f"{key}.return.{agent}" for key in exams for agent in scores[key]["return"]]
+            known += [f"{k}.scores.{name}" for k in exams for name in scores[k].get("scores", ())]
             known += [key for key in scores if key.startswith(FALLING)]
             raise ConfigError(
                 f"train.checkpoints.best: exams of this run have no score {self.measure!r}; such as"

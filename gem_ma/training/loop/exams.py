@@ -17,6 +17,7 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.runs.plans import cast_of
 from gem_ma.runs.worlds import World, Worlds
+from gem_ma.scores.exams import exam_cell, scores_in
 from gem_ma.scores.exploitability import (
     ScoresTexts,
     Strategy,
@@ -24,7 +25,10 @@ from gem_ma.scores.exploitability import (
     engine_strategy,
     exploitability,
 )
+from gem_ma.scores.groups import SUCCESS, interval
+from gem_ma.scores.judge import Judge
 from gem_ma.scores.stats import best_of_k, pass_at_k
+from gem_ma.scores.studies import Cell
 from gem_ma.training.loop.local import check_some
 from gem_ma.training.loop.measures import mean, measures
 from gem_ma.training.loop.roles import KeepsAverage, Players
@@ -114,9 +118,11 @@ async def exam(
     policies: Mapping[str, Policy],
     learners: Mapping[str, Any],
     averages: Averages | None = None,
+    cells: dict[str, Cell] | None = None,
 ) -> dict[str, Any]:
     """Plays `evaluate.episodes` on `evaluate.seed`, ...: `sampled` as configured and `greedy`
-    (temperature 0), each as `measures`.
+    (temperature 0), each as `measures`, with `scores` and `intervals` (`gem_ma.scores.exams`).
+    `cells` is filled with what these are made of.
 
     Adds `against NAME` for every anchor. Where the game is small and zero-sum and all
     probabilities are known, adds the exact `nash_conv` and `exploitability` of the last weights,
@@ -135,12 +141,20 @@ async def exam(
     result: dict[str, Any] = {}
     named: dict[str, Any] = {}
     signs: dict[str, float] = {}
+    cells = {} if cells is None else cells
     # the same plans twice, but for further tries: what differs is the temperature alone
     for name, temperature, asked in (("sampled", None, again), ("greedy", 0.0, plans)):
         # of all worlds at once: where one of them only fails, the others have their exam
         episodes = check_some(await players.play(asked, temperature=temperature))
         result[name] = measures([e for e in episodes if e.world in trained], home)
         result[name].pop("worlds", None)
+        if home.several:
+            cell = exam_cell([e for e in episodes if e.world in trained], Judge(home.success))
+            result[name]["intervals"] = {
+                score: bounds
+                for score, bounds in scores_in(cell)["intervals"].items()
+                if score == SUCCESS
+            }
         for world in worlds.examined:
             tries = world.config.evaluate.tries if temperature is None else 1
             of_tries = tries_of(world.among(episodes), world.scenario, tries)
@@ -149,6 +163,8 @@ async def exam(
                 named[world.label(name)] = row | of_tries
             else:
                 result[name] |= of_tries
+            cells[world.label(name)] = cell = _cell(world, episodes, temperature == 0)
+            (named if world.name else result)[world.label(name)] |= scores_in(cell)
         if temperature is None and settings is not None and settings.on_collapse != "off":
             signs = _signs_of(home, policies, learners, episodes)
     # keys after the scores: rows of the record are printed in their order
@@ -160,6 +176,12 @@ async def exam(
         scores = _exact(world.config, world.scenario, policies, learners, averages)
         result |= {world.label(key): value for key, value in scores.items()}
     return result
+
+
+def _cell(world: World, episodes: Sequence[Episode], greedy: bool) -> Cell:
+    """The scores of the world's plays, under their names in this world."""
+    alone = [replace(episode, world="") for episode in world.among(episodes)]
+    return exam_cell(alone, Judge.of(world.scenario), greedy=greedy)
 
 
 def _signs_of(
@@ -265,20 +287,28 @@ async def _against_anchors(world: World, players: Players) -> dict[str, Any]:
             plans += [replace(plan, cast=cast, repeat=side) for plan in asked]
             focus += [agent] * len(asked)
         episodes = check_some(await players.play(list(world.placing(plans))))
-        paid: dict[str, list[float]] = {}
+        played: dict[str, tuple[list[float], list[Episode]]] = {}
         for episode, agent in zip(episodes, focus, strict=True):
             if episode.end.scored:
-                mine = paid.setdefault(config.agents[agent].policy or "", [])
-                mine.append(episode.returns()[agent])
+                values, plays = played.setdefault(config.agents[agent].policy or "", ([], []))
+                values.append(episode.returns()[agent])
+                plays.append(episode)
+        paid = {name: values for name, (values, _) in played.items()}
         # by policy: the detectors compare an exam with the best one, and need its error
         spread = {
             name: (variance(values) / len(values)) ** 0.5 if len(values) > 1 else None
             for name, values in paid.items()
         }
         means = {name: mean(values) for name, values in paid.items()}
-        row = measures(episodes, scenario)
-        result[f"against {anchor}"] = row | {"return": means, "standard_error": spread}
+        row = measures(episodes, scenario) | {"return": means, "standard_error": spread}
+        row["intervals"] = {f"return {name}": _bounds(*of) for name, of in played.items()}
+        result[f"against {anchor}"] = row
     return result
+
+
+def _bounds(values: list[float], plays: list[Episode]) -> list[float | None]:
+    estimate = interval(values, plays, rate=False)
+    return [estimate["low"], estimate["high"]]
 
 
 def _exact(

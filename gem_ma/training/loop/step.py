@@ -22,6 +22,7 @@ from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import DataError, GemMaError
 from gem_ma.record.codec import dump_episode, load_episode
 from gem_ma.record.shapes import with_bytes
+from gem_ma.scores.studies import Cell
 from gem_ma.training.loop.measures import tokens_of
 
 # Playing ahead (`train.overlap: k`): the episodes of the next k steps are sampled while this step's
@@ -253,7 +254,8 @@ class Step:
 
     `ahead`: what is played for steps to come while this one is learned (`train.overlap`); one
     object for the whole run.
-    `scores`: of the exam at its end, where one is held. `rows` and `notes` wait to be handed to
+    `scores`: of the exam at its end, where one is held, and `cells`, by exam, of which they are
+    made. `rows` and `notes` wait to be handed to
     the record and to the user; `times` goes to timings.jsonl.
     """
 
@@ -263,6 +265,7 @@ class Step:
     lessons: Sequence[Lesson] = ()
     metrics: dict[str, Any] = field(default_factory=dict)
     scores: Mapping[str, Any] | None = None
+    cells: dict[str, Cell] = field(default_factory=dict)
     last: bool = False  # all is learned; what follows is the exam of the end
     rows: list[Mapping[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
