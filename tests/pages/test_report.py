@@ -237,7 +237,7 @@ def test_a_training_run_shows_its_scores_before_and_after(tmp_path: Path) -> Non
         and "0.250 [0.100, 0.500]" in html
         and "a: silent" in html
     )
-    assert '<th scope="row">sampled success</th><td>0.125</td><td>0.875</td>' in html
+    assert '<th scope="row">sampled: success</th><td>0.125</td><td>0.875</td>' in html
     assert (
         "learned: main" in html
         and "run played 1 / 0 / 0 (ok / failed / excluded) episodes while it learned" in html
