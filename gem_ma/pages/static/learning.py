@@ -64,6 +64,7 @@ _OF_ALL = re.compile(r"((sampled|greedy)/)?(return|invalid)/")
 _BY_AGENT = re.compile(
     r"((?:(?:sampled|greedy|policies/|worlds/)[^/]*/)?(?:return|invalid|components)/)([^/]+)(.*)"
 )
+EXAMS = ("sampled", "greedy")
 PAIR = 2  # agents whose returns in training and in both exams have room in one chart
 ROUNDING = 1e-9  # a smaller change is not one
 TIMES = ("play_s", "credit_s", "update_s", "publish_s", "record_s")
@@ -100,7 +101,8 @@ def own_curves(label: str, path: Path) -> Html:
     # a page of several runs compares scores; how one of them learned is a click away
     if label and folded:
         folded = f"<details><summary>{text(label)}: how it learned</summary>{folded}</details>"
-    return Html("".join([*scores, alarms_told(label, path), folded]))
+    drawn = f'<div class="charts">{"".join(scores)}</div>' if any(scores) else ""
+    return Html("".join([drawn, alarms_told(label, path), folded]))
 
 
 def alarms_told(label: str, path: Path) -> Html:
@@ -133,7 +135,8 @@ def _charts(path: Path) -> tuple[dict[tuple[str, str], _Chart], list[str]]:
         group, title, line = place_of(key)
         if len(points) > 1:
             charts.setdefault((group, title), _Chart()).lines.setdefault(line, tuple(points))
-            charts[group, title].exams |= {line} if key in examined else set()
+            is_exam = key in examined or key.removeprefix("by agent/").startswith(EXAMS)
+            charts[group, title].exams |= {line} if is_exam else set()
         else:
             # one point makes no curve
             constant.append(f"{key.replace('/', ' ')} {points[-1][1]:g}")

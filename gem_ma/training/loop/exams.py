@@ -146,25 +146,16 @@ async def exam(
     for name, temperature, asked in (("sampled", None, again), ("greedy", 0.0, plans)):
         # of all worlds at once: where one of them only fails, the others have their exam
         episodes = check_some(await players.play(asked, temperature=temperature))
-        result[name] = measures([e for e in episodes if e.world in trained], home)
-        result[name].pop("worlds", None)
-        if home.several:
-            cell = exam_cell([e for e in episodes if e.world in trained], Judge(home.success))
-            result[name]["intervals"] = {
-                score: bounds
-                for score, bounds in scores_in(cell)["intervals"].items()
-                if score == SUCCESS
-            }
+        result[name] = _of_all([e for e in episodes if e.world in trained], home)
         for world in worlds.examined:
             tries = world.config.evaluate.tries if temperature is None else 1
-            of_tries = tries_of(world.among(episodes), world.scenario, tries)
-            if world.name:
-                row = measures(world.among(episodes), world.scenario)
-                named[world.label(name)] = row | of_tries
-            else:
-                result[name] |= of_tries
+            row = tries_of(world.among(episodes), world.scenario, tries)
             cells[world.label(name)] = cell = _cell(world, episodes, temperature == 0)
-            (named if world.name else result)[world.label(name)] |= scores_in(cell)
+            row |= scores_in(cell)
+            if world.name:
+                named[world.label(name)] = measures(world.among(episodes), world.scenario) | row
+            else:
+                result[name] |= row
         if temperature is None and settings is not None and settings.on_collapse != "off":
             signs = _signs_of(home, policies, learners, episodes)
     # keys after the scores: rows of the record are printed in their order
@@ -176,6 +167,17 @@ async def exam(
         scores = _exact(world.config, world.scenario, policies, learners, averages)
         result |= {world.label(key): value for key, value in scores.items()}
     return result
+
+
+def _of_all(episodes: Sequence[Episode], worlds: Worlds) -> dict[str, Any]:
+    """The measures of the worlds together; of several success alone has one unit, and so an
+    interval."""
+    row = measures(episodes, worlds)
+    row.pop("worlds", None)
+    if worlds.several:
+        bounds = scores_in(exam_cell(episodes, Judge(worlds.success)))["intervals"]
+        row["intervals"] = {score: of for score, of in bounds.items() if score == SUCCESS}
+    return row
 
 
 def _cell(world: World, episodes: Sequence[Episode], greedy: bool) -> Cell:
