@@ -10,6 +10,7 @@ import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -27,13 +28,15 @@ BOTTOM = 50
 Points = Sequence[tuple[float, float]]
 
 
-def played(name: str, casts: Sequence[Mapping[str, str]], **options: object) -> list[Episode]:
-    """A play of each cast, with the seeds 0, 1, 2 ..."""
+def played(
+    name: str, casts: Sequence[Mapping[str, str | Seat]], tasks: int = 1, **options: Any
+) -> list[Episode]:
+    """A play of each cast, with the seeds 0, 1, 2 ..., and the first so many tasks in turn."""
     scenario = make(name, **options)
-    plans = [
-        Plan(scenario, {agent: Seat(who) for agent, who in cast.items()}, seed=seed)
-        for seed, cast in enumerate(casts)
-    ]
+    plans = []
+    for seed, cast in enumerate(casts):
+        seats = {agent: Seat(who) if isinstance(who, str) else who for agent, who in cast.items()}
+        plans.append(Plan(scenario, seats, f"train/{seed % tasks}", seed=seed))
 
     async def work() -> list[Episode]:
         return [episode async for episode in play_many(plans, {})]
@@ -137,7 +140,26 @@ def auction() -> None:
     )
 
 
+def teamwork() -> None:
+    """The part of our own questions that a vote gets right, by the number of voters."""
+    lines: dict[str, Points] = {}
+    for slips in (0.3, 0.5, 0.7):
+        voter = Seat("team_expert", options={"plays": "question_oracle", "slips": slips})
+        points = []
+        for voters in range(2, 11):
+            options = {"wrappers": [{"teamwork": {"pattern": "vote", "voters": voters}}]}
+            scenario = make("questions", **options)
+            casts = [dict.fromkeys(scenario.agents, voter)] * 400
+            tasks = len(scenario.tasks("train"))
+            episodes = played("questions", casts, tasks, **options)
+            right = [bool(scenario.success(episode)) for episode in episodes]
+            points.append((voters, sum(right) / len(right)))
+        lines[f"each errs in {slips:.0%}"] = points
+    chart("teamwork", "voters", "part of the questions that the vote gets right", lines, 1)
+
+
 if __name__ == "__main__":
+    teamwork()
     commons()
     market()
     auction()

@@ -57,6 +57,8 @@ _HERE = {
     "werewolf_strong": "parties.werewolf:Strong",
     "hanabi_simple": "hanabi:Simple",
     "hanabi_strong": "hanabi:Strong",
+    "team_expert": "teamwork:Expert",
+    "team_member": "teamwork:Member",
     "noisy_kuhn": "kuhn:NoisyKuhn",
     "noisy_listener": "referential:NoisyListener",
     "noisy_speaker": "referential:NoisySpeaker",

@@ -82,6 +82,9 @@ class Arithmetic(Scenario):
             if (zlib.crc32(text.encode()) % HELD_OUT == 0) is held_out:
                 return text
 
+    def answers(self, rng: random.Random, task: str) -> tuple[str, ...]:
+        return (str(value(self.expression(task))),)
+
     def play(self, rng: random.Random, task: str) -> Play:
         text = self.expression(task)
         actions = yield Ask({"solver": QUESTION.format(expression=text)})

@@ -111,10 +111,17 @@ class GuessNumber(Scenario):
         """The sizes that a play draws from."""
         return LEVELS.get(self.level) or (Size(1, self.numbers, self.turns),)
 
-    def play(self, rng: random.Random, task: Any) -> Play:
+    def _drawn(self, rng: random.Random) -> tuple[Size, int]:
+        """The size of a play, and its number."""
         sizes = self.sizes
-        low, high, turns = rng.choice(sizes) if len(sizes) > 1 else sizes[0]
-        number = rng.randint(low, high)
+        size = rng.choice(sizes) if len(sizes) > 1 else sizes[0]
+        return size, rng.randint(size.low, size.high)
+
+    def answers(self, rng: random.Random, task: Any) -> tuple[str, ...]:
+        return (str(self._drawn(rng)[1]),)
+
+    def play(self, rng: random.Random, task: Any) -> Play:
+        (low, high, turns), number = self._drawn(rng)
         choices = listed(low, high)
         prompt = START.format(low=low, high=high, turns=turns)
         for turn in range(turns):

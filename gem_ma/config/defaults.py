@@ -263,10 +263,9 @@ def seat_defaults(document: Document) -> None:
         options = {
             key: value for key, value in scenario.items() if key not in ("id", "split", "tasks")
         }
-        # some scenarios know their agents only once they are made
-        made = (
-            factory if getattr(factory, "agents", ()) else registry.make(scenario["id"], **options)
-        )
+        # some scenarios know their agents only once they are made, and a wrapper may have others
+        is_known = getattr(factory, "agents", ()) and not options.get("wrappers")
+        made = factory if is_known else registry.make(scenario["id"], **options)
     except Exception:  # whatever it is, the check of the fit reports it
         return
     _seat_by_name(document, made.agents)

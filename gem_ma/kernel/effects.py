@@ -163,6 +163,12 @@ class Scenario:
         so that `gem_ma.dealt` finds the secrets of a record; {} where nothing is hidden."""
         return {}
 
+    def answers(self, rng: random.Random, task: Any) -> Sequence[str]:
+        """What is right to say in the end, the plainest form first, where one answer can be; `rng`
+        as `play` gets it. () where the rules do not say. Teams are told it (`teamwork`), and nobody
+        else."""
+        return ()
+
     def tasks(self, split: str) -> Sequence[Any]:
         """The tasks of a split; an episode's task is `<split>/<index>`. The default is one task,
         None, in every split."""

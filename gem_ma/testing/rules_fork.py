@@ -19,6 +19,7 @@ from gem_ma.testing.clock import time_limit
 from gem_ma.testing.kit import Failed, Kit
 from gem_ma.testing.players import Cast
 from gem_ma.testing.traces import Trace, difference, trace
+from gem_ma.wrappers.around import layers_of
 
 # a fork plays all before it once more, so that the cost grows with the square of the steps
 SEEDS = 3
@@ -283,6 +284,11 @@ def _watching(scenario: Scenario) -> Iterator[None]:
 def own_streams(kit: Kit, seed: int) -> None:
     """Randomness comes from rng alone: after the first Ask no other stream of the scenario gives
     anything."""
+    # a wrapper that plays the rules again gives them streams anew; of those it draws nothing itself
+    layers = layers_of(kit.scenario)
+    rules = next(one for one in layers if not getattr(one, "looks_back", False))
+    if rules is not kit.scenario:
+        kit = Kit(rules, kit.tasks, kit.seeds, kit.cap, kit.game, findings=kit.findings)
     # before the watch begins: its streams are not the scenario's
     cast = Cast("random", seed, kit.agents)
     try:

@@ -67,9 +67,18 @@ class ReasoningGym(Scenario):
             raise ValueError(f"no split {split!r}; there are {', '.join(SEEDS)}")
         return [f"{split}:{index}" for index in range(self.size)]
 
+    def answers(self, rng: random.Random, task: str) -> tuple[str, ...]:
+        """The answer of the generator, where it gives one."""
+        answer = self._item(task)[1].get("answer")
+        return () if answer is None else (str(answer),)
+
+    def _item(self, task: str) -> tuple[Data, Any]:
+        split, _, index = task.partition(":")
+        data = self._set(split)
+        return data, item_of(data, int(index))
+
     def play(self, rng: random.Random, task: str) -> Play:
-        data = self._set(task.partition(":")[0])
-        item = item_of(data, int(task.partition(":")[2]))
+        data, item = self._item(task)
         actions = yield Ask({"agent_0": (BRIEF, item["question"])})
         answer = boxed(actions["agent_0"].text)
         paid = 0.0 if self.tier else score(data, item, answer)

@@ -9,6 +9,7 @@ a class is called as `Class(inner, **options)`, or with one value where that is 
 CATALOG = {
     "retry": "gem_ma.wrappers.retry:Retry",
     "reward": "gem_ma.wrappers.reward:reward",
+    "teamwork": "gem_ma.wrappers.teamwork:Teamwork",
     "time_limit": "gem_ma.wrappers.around:TimeLimit",
     "hide_names": "gem_ma.wrappers.hide_names:HideNames",
 }

@@ -93,6 +93,9 @@ class Around(Scenario):
     def deal(self, rng: random.Random, task: Any) -> Mapping[str, Any]:
         return self.inner.deal(rng, task)
 
+    def answers(self, rng: random.Random, task: Any) -> Sequence[str]:
+        return self.inner.answers(rng, task)
+
     def tasks(self, split: str) -> Sequence[Any]:
         return self.inner.tasks(split)
 

@@ -114,6 +114,10 @@ class Code(Scenario):
 
     # -- the play ---------------------------------------------------------------------------------
 
+    def answers(self, rng: random.Random, task: Problem) -> tuple[str, ...]:
+        """The solution, where the data holds one."""
+        return (task.solution,) if task.solution else ()
+
     def play(self, rng: random.Random, task: Problem) -> Play:
         message: Any = (Message.system(PROGRAM if task.is_program else FUNCTION), self._asked(task))
         for attempt in range(1, self.attempts + 1):

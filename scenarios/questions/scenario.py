@@ -148,6 +148,12 @@ class Questions(Scenario):
 
     # -- the play ---------------------------------------------------------------------------------
 
+    def answers(self, rng: random.Random, task: Item) -> tuple[str, ...]:
+        """Its right answers; of a choice, its letter and then its text."""
+        if task.grader != "letter":
+            return task.right
+        return (*task.right, task.choices[task.letters.index(task.right[0])])
+
     def play(self, rng: random.Random, task: Item) -> Play:
         how = BRIEFS.get(task.grader, "")
         message: Any = (Message.system(" ".join(BRIEF.format(how=how).split())), task.text)

@@ -33,6 +33,14 @@ DESK = {"assistant": "retail_scripted", "user": "retail_user"}
 COUNTER = {"assistant": "one_order_clerk", "user": "one_order_customer"}
 # behaviour -> its worlds; of those that play anywhere a game, a talk and a game of two
 ANYWHERE = ("guess_number", "retail", "dilemma")
+# a world of its own for each pattern: what a member is asked differs
+TEAMS: dict[str, dict[str, Any]] = {
+    "propose_review questions": {"pattern": "propose_review"},
+    "debate_judge guess_number": {"pattern": "debate_judge", "assigned": True},
+    "plan_execute guess_number": {"pattern": "plan_execute", "every": 1},
+    "teach guess_number": {"pattern": "teach", "talk": "signals", "signals": ["a", "b"]},
+    "vote questions": {"pattern": "vote", "rounds": 2},
+}
 WORLDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("direct", "random_legal", "first_legal", "silent"), ANYWHERE),
     **dict.fromkeys(("tool_calling", "act", "react", "few_shot"), ANYWHERE),
@@ -47,6 +55,7 @@ WORLDS: dict[str, tuple[str, ...]] = {
         ("dilemma", "matrix"),
     ),
     "noisy_kuhn": ("kuhn_poker",),
+    **dict.fromkeys(("team_member", "team_expert"), tuple(TEAMS)),
 }
 PREFIXES = {
     **{f"{game}_": game for game in GAMES},
@@ -78,7 +87,9 @@ def test_every_behaviour_has_a_world_to_be_forked_in() -> None:
 
 @cache
 def world(name: str) -> Scenario:
-    scenario = make(name, **({"data": "own"} if name == "retail" else {}))
+    wrappers = [{"teamwork": TEAMS[name]}] if name in TEAMS else []
+    options = {"data": "own"} if name == "retail" else {}
+    scenario = make(name.split()[-1], wrappers=wrappers, **options)
     scenario.id = name
     return scenario
 
