@@ -135,7 +135,8 @@ def _charts(path: Path) -> tuple[dict[tuple[str, str], _Chart], list[str]]:
         group, title, line = place_of(key)
         if len(points) > 1:
             charts.setdefault((group, title), _Chart()).lines.setdefault(line, tuple(points))
-            is_exam = key in examined or key.removeprefix("by agent/").startswith(EXAMS)
+            made = key not in series and key.removeprefix("by agent/").startswith(EXAMS)
+            is_exam = key in examined or (made and bool(examined))
             charts[group, title].exams |= {line} if is_exam else set()
         else:
             # one point makes no curve
