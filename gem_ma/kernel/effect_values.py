@@ -77,6 +77,10 @@ def as_messages(shown: Any) -> list[Message] | None:
     messages = []
     for part in parts:
         message = Message(part) if isinstance(part, str) else part
+        # what is said to many comes here once for each hearer
+        if isinstance(message, Message) and _is_plain(message.content):
+            messages.append(message)
+            continue
         content = _content(message.content) if isinstance(message, Message) else None
         if content is None:
             return None
@@ -84,6 +88,10 @@ def as_messages(shown: Any) -> list[Message] | None:
         same = content == message.content
         messages.append(message if same else replace(message, content=content))
     return messages
+
+
+def _is_plain(content: Any) -> bool:
+    return isinstance(content, str) and content.isascii()
 
 
 def _content(content: Any) -> str | tuple[str | Image, ...] | None:

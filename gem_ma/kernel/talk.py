@@ -25,7 +25,7 @@ def talk(
     question: str | Mapping[str, Content],
     *,
     form: str = "free",
-    signals: Sequence[str] = (),
+    signals: Sequence[str] | Mapping[str, Sequence[str]] = (),
     rounds: int = 1,
     order: str = "at once",
     hearers: Mapping[str, Sequence[str]] | None = None,
@@ -36,7 +36,8 @@ def talk(
     left out.
 
     `question`: what each speaker is asked, one for all or by agent. `form`: `none` says nothing,
-    `signals` takes one of `signals`, `free` any text, of which `most` characters are heard.
+    `signals` takes one of `signals`, the same for all or by agent, `free` any text, of which `most`
+    characters are heard.
     `order`: all `at once`, each `in turn` after it has heard those before, or one a round by
     `bids`, ties by lot (`rng`, as `play` has it). `hearers`: agent -> who hears it (a team, a
     neighbour); else all `agents`. A message keeps its sender. Raises ValueError for another form
@@ -51,7 +52,8 @@ def talk(
     if order == "bids" and rng is None:
         raise ValueError("talk by bids needs rng, which breaks ties")
     told = {agent: tuple((hearers or {}).get(agent, agents)) for agent in agents}
-    legal = tuple(signals) if form == "signals" else None
+    closed = signals if isinstance(signals, Mapping) else tuple(signals)
+    legal = closed if form == "signals" else None
     said: list[Said] = []
     for _ in range(0 if form == "none" else rounds):
         for speakers in (yield from _speakers(agents, order, rng)):
@@ -67,9 +69,11 @@ def talk(
             spoken = [(agent, text) for agent, text in texts.items() if text.strip()]
             heard: dict[str, list[Message]] = {}
             for agent, text in spoken:
+                # one message for all who hear it: of many agents there are n^2 hearings
+                message = Message(text, agent)
                 for hearer in told[agent]:
                     if hearer != agent:
-                        heard.setdefault(hearer, []).append(Message(text, agent))
+                        heard.setdefault(hearer, []).append(message)
             if heard:
                 yield Tell(heard)
             said += spoken

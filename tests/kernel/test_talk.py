@@ -73,3 +73,13 @@ def test_other_words_are_refused(how):
         next(talk(NAMES, "?", **how))
     with pytest.raises(ValueError, match="needs rng"):
         next(talk(NAMES, "?", order="bids"))
+
+
+@pytest.mark.parametrize("order", ["at once", "in turn"])
+def test_signals_may_be_those_of_each_agent(order):
+    own = {name: (f"{name} knows", "nothing") for name in NAMES}
+    game = Game(Room(form="signals", signals=own, order=order))
+    while "done" not in game.view("ann")[-1].text:
+        assert all(asked.legal == own[name] for name, asked in game.pending.items())
+        game.send(dict.fromkeys(game.pending, "ann knows"))
+    assert game.scenario.said == [("ann", "ann knows")]
