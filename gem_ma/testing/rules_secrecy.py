@@ -387,7 +387,7 @@ def _environments_alike(kit: Kit, name: str, envs: list[Any], pair: Pair) -> Non
 
 def _somebody_ended(kit: Kit, env: Any, aec: bool) -> bool:
     if aec:
-        return any({**env.terminations, **env.truncations}.values())
+        return any(env.terminations.values()) or any(env.truncations.values())
     return set(env.agents) != set(kit.agents)
 
 

@@ -144,6 +144,19 @@ def test_a_leak_of_a_value_is_found():
     assert findings(Values, "told")[0]
 
 
+class Opened(Values):
+    """All values are told when nobody is asked any more."""
+
+    def play(self, rng, task):
+        value = self.deal(rng, task)
+        yield Ask({agent: f"Worth {value[agent]}. Bid?" for agent in self.agents}, ("1", "2"))
+        yield Tell(dict.fromkeys(self.agents, f"Values: {value}."))
+
+
+def test_the_outcome_is_not_compared():
+    assert findings(Opened, "") == ([], ())
+
+
 def test_what_was_dealt_is_found_in_the_record():
     from gem_ma import Game
     from gem_ma.kernel.episode import End
