@@ -29,6 +29,11 @@ WORLDS = [
     ("public_goods", {"talk": "signals", "fines": 1}),
     ("bargain", {"rounds": 4, "swap": True}),
     ("bargain", {"rounds": 4, "game": "trust"}),
+    ("hidden_profile", {}),
+    ("hidden_profile", {"order": "bids", "pay": "share", "hidden": 0.5}),
+    ("twenty_questions", {}),
+    ("twenty_questions", {"guessers": 3, "answerer": "rival"}),
+    ("twenty_questions", {"form": "taboo"}),
     ("dilemma", {}),
 ]
 
