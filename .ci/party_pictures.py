@@ -1,5 +1,5 @@
-"""Draws the pictures of docs/parties out of plays that are played now: docs/pictures/*.svg. Some
-ten seconds of one core.
+"""Draws the pictures of docs/parties out of plays that are played now: docs/pictures/*.svg. Half a
+minute of one core.
 
     python .ci/party_pictures.py
 """
@@ -14,6 +14,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+
+from gem_ma.scenarios.parties.animals import least  # noqa: E402
 
 from gem_ma import Episode, Plan, Seat, make, play_many  # noqa: E402  (found after the line above)
 
@@ -61,9 +63,9 @@ def chart(name: str, across: str, up: str, lines: Mapping[str, Points], top: flo
         y = foot - value * high
         parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#dde3e8"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
-    for x in range(int(first), int(last) + 1):
+    for x in sorted({x for points in lines.values() for x, _ in points}):
         place = LEFT + (x - first) * wide
-        parts.append(f'<text x="{place:.1f}" y="{foot + 18}" text-anchor="middle">{x}</text>')
+        parts.append(f'<text x="{place:.1f}" y="{foot + 18}" text-anchor="middle">{x:g}</text>')
     parts.append(f'<text x="{LEFT}" y="{HEIGHT - 8}">{across}; upwards: {up}</text>')
     taken: list[float] = []
     for number, (label, points) in enumerate(lines.items()):
@@ -158,8 +160,42 @@ def teamwork() -> None:
     chart("teamwork", "voters", "part of the questions that the vote gets right", lines, 1)
 
 
+def hidden_profile() -> None:
+    """How often a group is right by how long it talks."""
+    alone = make("hidden_profile").alone(True)
+    lines = {"own facts alone (exact)": [(rounds, alone) for rounds in range(1, 9)]}
+    for who in ("shared", "mixed", "unshared"):
+        points = []
+        for rounds in range(1, 9):
+            scenario = make("hidden_profile", rounds=rounds)
+            cast = dict.fromkeys(scenario.agents, f"hidden_profile_{who}")
+            episodes = played("hidden_profile", [cast] * 200, rounds=rounds)
+            points.append((rounds, sum(map(scenario.success, episodes)) / 200))
+        lines[f"hidden_profile_{who}"] = points
+    chart("hidden_profile", "rounds of talk", "part of the groups that are right", lines, 1)
+
+
+def twenty_questions() -> None:
+    """Turns that name an animal by how many there are."""
+    counts = range(2, 33, 3)
+    lines: dict[str, Points] = {"guesses one by one": [(n, (n + 1) / 2) for n in counts]}
+    for who in ("simple", "strong"):
+        points = []
+        for count in counts:
+            scenario = make("twenty_questions", animals=count, turns=40)
+            cast = {"answerer": "twenty_questions_strong", "guesser_0": f"twenty_questions_{who}"}
+            episodes = played("twenty_questions", [cast] * 200, animals=count, turns=40)
+            turns = [scenario.measures(episode)["turns"] or 0.0 for episode in episodes]
+            points.append((count, sum(turns) / len(turns)))
+        lines[f"twenty_questions_{who}"] = points
+    lines["the fewest of any table"] = [(n, least(n)) for n in counts]
+    chart("twenty_questions", "animals", "turns", lines, 20)
+
+
 if __name__ == "__main__":
     teamwork()
     commons()
     market()
     auction()
+    hidden_profile()
+    twenty_questions()

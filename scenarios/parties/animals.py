@@ -147,13 +147,9 @@ def says_one_of(text: str, words: Iterable[str]) -> bool:
     """
     forms = {form for word in words for form in (word, word + "s")}
     longest = max(map(len, forms), default=0)
+    # accents and what cannot be seen cut a word in pieces, which are runs again
     plain = unicodedata.normalize("NFKD", text).casefold()
-    # accents, and what cannot be seen, stand inside of words
-    letters = "".join([sign for sign in plain if unicodedata.category(sign)[:2] not in _UNSEEN])
-    return any(spelled in forms for spelled in _runs(_WORD.findall(letters), longest))
-
-
-_UNSEEN = ("Mn", "Cf")
+    return any(spelled in forms for spelled in _runs(_WORD.findall(plain), longest))
 
 
 def _runs(words: Sequence[str], longest: int) -> Iterator[str]:

@@ -175,12 +175,12 @@ def test_a_lie_is_told_by_the_table_and_costs_a_rival():
 
 
 def test_measures_by_hand():
-    """Of four animals (horse, sheep, duck, goose): fur halves them, then water halves ducks and
-    geese; what is true of none says nothing."""
-    acts = ("has fur", "no", "eats meat", "no", "horse", "lives in water", "yes", "hm", "duck")
+    """Of four animals (horse, sheep, duck, goose): fur halves them; what is true of none says
+    nothing, nor what would tell ducks from geese once it is no goose."""
+    acts = ("has fur", "no", "eats meat", "no", "goose", "lives in water", "yes", "hm", "duck")
     scenario, game = opened("duck", *acts, animals=4)
     assert scenario.measures(episode_of(scenario, game)) == pytest.approx(
-        {"found": 1, "turns": 6, "questions": 3, "lies": 0, "information": 2 / 3}
+        {"found": 1, "turns": 6, "questions": 3, "lies": 0, "information": 1 / 3}
     )
     assert scenario.success(episode_of(scenario, game))
     # a clue gives what it leaves out: three of four, then nothing, since the first says it all
@@ -223,6 +223,22 @@ def test_a_card_forbids_clues_of_the_table_and_words():
     game.send({"guesser_0": "lion"})
     measured = scenario.measures(episode_of(scenario, game))
     assert measured["fouls"] == 1 and measured["lies"] is None and measured["information"] is None
+
+
+def test_a_foul_says_that_it_tells_of_the_card(monkeypatch):
+    """Where words that the kit's players say are a foul or not, by the card."""
+    monkeypatch.setattr(
+        "gem_ma.scenarios.parties.twenty_questions.says_one_of", lambda text, words: words[-1] > "m"
+    )
+    rest = tuple(set(range(1, 14)) - {4})
+    world = make("twenty_questions", form="taboo", talk="free", turns=4)
+    assert 4 in check_scenario(world, skip=rest).passed
+
+
+def test_the_first_guesser_is_drawn_by_lot():
+    scenario = make("twenty_questions", guessers=3)
+    games = [Game(scenario, None, seed) for seed in range(20)]
+    assert {agent for game in games for agent in game.pending} == set(scenario.guessers)
 
 
 @pytest.mark.parametrize(
