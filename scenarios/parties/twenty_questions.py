@@ -39,7 +39,7 @@ TYPED = (*STATEMENTS, CANNOT_SAY)
 ASK = "ask"
 MOST_SAID = 400  # characters of free words that are heard
 
-Step = Generator[Any, Any, str | None]  # a part of a turn, and which animal was guessed in it
+Guess = Generator[Any, Any, str | None]  # a part of a turn, and which animal was guessed in it
 
 
 class TwentyQuestions(Scenario):
@@ -140,7 +140,7 @@ class TwentyQuestions(Scenario):
         false = f" Lies: {', '.join(lies)}." if lies else ""
         yield Tell(dict.fromkeys(self.agents, f"It was: {animal}.{false}"))
 
-    def _question(self, who: str, count: str, animal: str, lies: list[str]) -> Step:
+    def _question(self, who: str, count: str, animal: str, lies: list[str]) -> Guess:
         """A turn in which an agent asks or guesses. Gives the animal that it guessed, else None."""
         if self.talk == "free":
             asked = (yield Ask({who: f"{count} Ask, or guess?"}, legal=self.openings))[who].parsed
