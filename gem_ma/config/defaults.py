@@ -263,11 +263,15 @@ def seat_defaults(document: Document) -> None:
         options = {
             key: value for key, value in scenario.items() if key not in ("id", "split", "tasks")
         }
-        # some scenarios know their agents only once they are made, and a wrapper may have others
-        is_known = getattr(factory, "agents", ()) and not options.get("wrappers")
-        made = factory if is_known else registry.make(scenario["id"], **options)
     except Exception:  # whatever it is, the check of the fit reports it
         return
+    # an option may say how many agents there are, and a wrapper may have others
+    try:
+        made = registry.make(scenario["id"], **options)
+    except Exception:  # as above
+        if not getattr(factory, "agents", ()):
+            return
+        made = factory
     _seat_by_name(document, made.agents)
     for agent in made.agents:
         seat = document.get("agents", agent)
@@ -279,7 +283,7 @@ def seat_defaults(document: Document) -> None:
     if document.get("scenario", "tasks") is None:
         count = DEFAULT_EPISODES
         try:
-            tasks = registry.make(scenario["id"], **options).tasks(scenario.get("split", "test"))
+            tasks = made.tasks(scenario.get("split", "test"))
             count = DEFAULT_EPISODES if single(tasks) else min(DEFAULT_EPISODES, len(tasks))
         except Exception:  # as above
             pass

@@ -234,6 +234,9 @@ def test_a_run_by_pattern_plays_and_records_it(
     played = [{agent: seat.behaviour for agent, seat in e.cast.items()} for e in run.episodes()]
     assert played == [dict(zip(AGENTS, (F, F, S, S), strict=True))] * 2
     assert main(["run", "dilemma", "agents.player_*=first_legal", "-n", "2"]) == 0
+    # an option may make more agents than the class names
+    assert main(["run", "matrix", "scenario.preset=bar", "scenario.agents=5", "-n", "1"]) == 0
+    assert main(["run", "public_goods", "scenario.agents=5", "-n", "1"]) == 0
     assert main(["run", "dilemma", "agents.playr_*=first_legal", "-n", "2"]) == 2
     assert "agents.playr_*: no agent of dilemma" in capsys.readouterr().err
 
