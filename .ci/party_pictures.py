@@ -1,7 +1,7 @@
 """Draws the pictures of docs/parties out of plays that are played now: docs/pictures/*.svg. Half a
 minute of one core.
 
-    python .ci/party_pictures.py
+    python .ci/party_pictures.py [WORLD ...]
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+# found after the line above
 from gem_ma.scenarios.parties.animals import least  # noqa: E402
+from gem_ma.scenarios.parties.werewolf import village_wins  # noqa: E402
 
-from gem_ma import Episode, Plan, Seat, make, play_many  # noqa: E402  (found after the line above)
+from gem_ma import Action, Asked, Episode, Plan, Seat, make, play, play_many  # noqa: E402
 
 PICTURES = ROOT / "docs" / "pictures"
 COLOURS = ("#0b6e69", "#c2571a", "#5b4bb3", "#a3265b", "#55606b")
@@ -74,9 +76,12 @@ def chart(name: str, across: str, up: str, lines: Mapping[str, Points], top: flo
         path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
         parts.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
-        x, y = places[-1]
-        while any(abs(y - other) < 15 for other in taken):
-            y -= 16
+        x = places[-1][0]
+        # the nearest free place beside the end, above it first
+        for step in (0, -1, 1, -2, 2, -3, 3, -4, 4):
+            y = places[-1][1] + 16 * step
+            if TOP - 20 <= y <= foot + 4 and all(abs(y - other) >= 15 for other in taken):
+                break
         taken.append(y)
         parts.append(f'<text x="{x + 9:.1f}" y="{y + 4:.1f}" fill="{colour}">{label}</text>')
     (PICTURES / f"{name}.svg").write_text("\n".join([*parts, "</svg>"]) + "\n", "utf-8")
@@ -142,6 +147,116 @@ def auction() -> None:
     )
 
 
+def matrix() -> None:
+    """What a defector earns in each round of the dilemma, by who plays against it."""
+    lines = {}
+    for who in ("always_cooperate", "pavlov", "generous", "tit_for_tat"):
+        episodes = played(
+            "dilemma", [{"player_0": "always_defect", "player_1": who}] * 400, rounds=10
+        )
+        earned = [0.0] * 10
+        for episode in episodes:
+            for entry in episode.ledger:
+                if entry.agent == "player_0":
+                    earned[int(entry.why.removeprefix("round ")) - 1] += entry.value / 400
+        lines[f"against {who}"] = list(enumerate(earned, 1))
+    chart("matrix", "round of the dilemma", "points of always_defect", lines, 6)
+
+
+def public_goods() -> None:
+    """What part of their points four give, round by round."""
+    casts = {
+        "all goods_conditional": ["goods_conditional"] * 4,
+        "one of them goods_half": ["goods_half", *["goods_conditional"] * 3],
+        "one of them goods_selfish": ["goods_selfish", *["goods_conditional"] * 3],
+        "two goods_selfish": [*["goods_selfish"] * 2, *["goods_conditional"] * 2],
+    }
+    lines = {}
+    for label, cast in casts.items():
+        agents = [f"player_{seat}" for seat in range(4)]
+        (episode,) = played("public_goods", [dict(zip(agents, cast, strict=True))])
+        given = [0.0] * 10
+        acts = [turn for turn in episode.turns if turn.legal]
+        for place, turn in enumerate(acts):
+            given[place // 4] += int(turn.action.parsed or "0") / 80
+        lines[label] = list(enumerate(given, 1))
+    chart("public_goods", "round", "part of all points that is given", lines, 1)
+
+
+class Offers:
+    """Offers what it is told."""
+
+    amount = "0"
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    async def act(self, asked: Asked) -> Action:
+        return Action(self.amount, (), self.amount)
+
+
+def bargain() -> None:
+    """What a proposer keeps of ten by what it offers, and to whom."""
+    lines = {}
+    for who in ("bargain_selfish", "bargain_fair", "random_legal"):
+        points = []
+        for amount in range(11):
+            offers = type("Offer", (Offers,), {"amount": str(amount)})
+            kept = 0.0
+            for seed in range(200):
+                cast = {"player_0": Seat("silent"), "player_1": Seat(who)}
+                plan = Plan(make("bargain"), cast, seed=seed)
+                kept += (
+                    asyncio.run(play(plan, {}, {"player_0": offers})).returns()["player_0"] / 200
+                )
+            points.append((amount, kept))
+        lines[f"to {who}"] = points
+    chart("bargain", "offered of 10", "points that the proposer keeps", lines, 12)
+
+
+def negotiation() -> None:
+    """What two who give way slowly get, by the turns that they have and by the last word."""
+    lines: dict[str, list[tuple[float, float]]] = {
+        "has the last word": [],
+        "makes the last offer": [],
+    }
+    for rounds in range(2, 11):
+        cast = dict.fromkeys(("party_1", "party_2"), "negotiation_strong")
+        episodes = played("negotiation", [cast] * 400, rounds=rounds, last="second")
+        for label, agent in zip(lines, ("party_2", "party_1"), strict=True):
+            mean = sum(episode.returns()[agent] for episode in episodes) / 400
+            lines[label].append((rounds, mean))
+    chart("negotiation", "turns", "value, two of negotiation_strong", lines, 1)
+
+
+def network() -> None:
+    """The share of problems that eight on a ring solve, by the rounds in which they talk."""
+    lines = {}
+    cast = {f"node_{place}": "network_strong" for place in range(8)}
+    for problem in ("colouring", "consensus", "cover", "matching", "sum"):
+        points = []
+        for rounds in range(1, 9):
+            options = {"problem": problem, "rounds": rounds}
+            episodes = played("network", [cast] * 60, **options)
+            solved = sum(bool(make("network", **options).success(one)) for one in episodes)
+            points.append((rounds, solved / 60))
+        lines[problem] = points
+    chart("network", "rounds of talk", "share solved, network_strong", lines, 1)
+
+
+def werewolf() -> None:
+    """How often a village with two wolves wins, by its size, when all draw."""
+    sizes = range(5, 15)
+    lines: dict[str, list[tuple[float, float]]] = {"computed": [], "400 plays": []}
+    for players in sizes:
+        lines["computed"].append((players, village_wins(players, 2, "night")))
+        cast = {f"player_{seat}": "random_legal" for seat in range(players)}
+        episodes = played("werewolf", [cast] * 400, players=players, wolves=2, seer=0)
+        won = sum(episode.ledger[0].why == "village wins" for episode in episodes)
+        lines["400 plays"].append((players, won / 400))
+    chart("werewolf", "players, two of them wolves", "share of villages that win", lines, 0.5)
+
+
 def teamwork() -> None:
     """The part of our own questions that a vote gets right, by the number of voters."""
     lines: dict[str, Points] = {}
@@ -193,9 +308,20 @@ def twenty_questions() -> None:
 
 
 if __name__ == "__main__":
-    teamwork()
-    commons()
-    market()
-    auction()
-    hidden_profile()
-    twenty_questions()
+    drawn = (
+        auction,
+        bargain,
+        commons,
+        hidden_profile,
+        market,
+        matrix,
+        negotiation,
+        network,
+        public_goods,
+        teamwork,
+        twenty_questions,
+        werewolf,
+    )
+    pictures = {draw.__name__: draw for draw in drawn}
+    for name in sys.argv[1:] or pictures:
+        pictures[name]()

@@ -8,11 +8,12 @@ import random
 import pytest
 from gem_ma.agents.hanabi import Simple, Strong, _Table
 
-from gem_ma import Game, Plan, Seat, check_scenario, registry
+from benchmarks.party_players import table
+from gem_ma import Game, check_scenario, registry
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Asked, Message
 from tests.driver import test_forked_players as forks
-from tests.plays import played_all
+from tests.scenarios.parties.test_pages import printed
 from tests.worlds.playing import installed
 
 # red 1 is out; of red 2 one copy lies with the other and one in the discards
@@ -127,16 +128,10 @@ def test_a_lost_game_scores_nothing():
 
 
 @openspiel
-@pytest.mark.parametrize("players", [2, 3, 4, 5])
-def test_three_strengths_in_all_seats(players):
-    scenario = registry.make("openspiel:hanabi", players=players)
-    scores = []
-    for behaviour in ("random_legal", "hanabi_simple", "hanabi_strong"):
-        cast = dict.fromkeys(scenario.agents, Seat(behaviour))
-        plays = played_all([Plan(scenario, cast, seed=seed) for seed in range(40)])
-        assert not [play.error for play in plays if play.error]
-        scores.append(sum(play.returns()["player_0"] for play in plays) / 40)
-    assert scores[0] < 1 < 4 < scores[1] < 11 < 14 < scores[2]
+def test_the_table_of_the_page_is_what_is_printed():
+    lines = printed("hanabi")
+    assert list(table("hanabi")) == ["\n".join(lines[:2]), *lines[2:]]
+    assert all(line.endswith("| yes |") for line in lines[2:])
 
 
 @openspiel

@@ -117,39 +117,6 @@ def test_ten_thousand_plays_bring_the_exact_revenue(form, paid):
     assert abs(mean - expected) < 3 * spread / len(prices) ** 0.5
 
 
-def levels(form, behaviours, plays=400):
-    """(mean, standard error) of each behaviour among equilibrium bidders, in each of four seats."""
-    scenario = make("auction", agents=4, form=form)
-    found = []
-    for behaviour in behaviours:
-        total = []
-        for place, seat in enumerate(scenario.agents):
-            cast = {
-                agent: Seat(behaviour if agent == seat else "auction_equilibrium")
-                for agent in scenario.agents
-            }
-            plans = [Plan(scenario, cast, seed=10_000 * place + n) for n in range(plays)]
-            total += [episode.returns()[seat] for episode in played_all(plans)]
-        mean = sum(total) / len(total)
-        found.append((mean, (sum((x - mean) ** 2 for x in total)) ** 0.5 / len(total)))
-    return found
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "form, behaviours",
-    [
-        ("first price", ("random_legal", "auction_truthful", "auction_equilibrium")),
-        ("second price", ("random_legal", "auction_half", "auction_equilibrium")),
-    ],
-)
-def test_three_strengths_among_equilibrium_bidders(form, behaviours):
-    measured = levels(form, behaviours)
-    print(form, measured)
-    for (low, low_error), (high, high_error) in itertools.pairwise(measured):
-        assert low + 2 * low_error < high - 2 * high_error
-
-
 def test_values_are_new_in_each_round_and_measures_read_them():
     scenario = make("auction", rounds=3, form="second price")
     cast = dict.fromkeys(scenario.agents, Seat("auction_truthful"))

@@ -105,19 +105,6 @@ def test_who_says_nothing_takes_nothing():
     assert measures["equality"] == pytest.approx(0.8)
 
 
-@pytest.mark.long
-def test_among_four_who_take_half_restraint_earns_most():
-    """Background: four of `commons_half`; end known, so each but the random one is exact."""
-    earned = {}
-    for behaviour in ("commons_half", "commons_share", "commons_all"):
-        each = [only(of_all("commons_half", **{seat: behaviour}))[0][seat] for seat in NAMES]
-        assert len(set(each)) == 1  # no seat is better than another
-        earned[behaviour] = each[0]
-    _, episodes = played(of_all("commons_half", player_2="random_legal"), 400, end="known")
-    random_ = sum(episode.returns()["player_2"] for episode in episodes) / 400
-    assert random_ < earned["commons_all"] < earned["commons_share"] < earned["commons_half"]
-
-
 def test_in_the_last_known_month_it_pays_to_take_all():
     game = Game(make("commons", months=2, end="known"))
     game.send(dict.fromkeys(NAMES, "10"))

@@ -3,7 +3,6 @@ whom."""
 
 from __future__ import annotations
 
-import itertools
 import random
 
 import pytest
@@ -100,33 +99,6 @@ def test_zero_intelligence_reaches_most_of_the_surplus(options, plays, expected,
 
 def test_who_tells_the_truth_in_a_call_reaches_all_of_it():
     assert {round(share, 9) for share in shares(Truthful, 300)} == {1.0}
-
-
-def earned(behaviour, background, plays, **options):
-    """Means of what one trader earns among the others, each seat in its turn."""
-    scenario = make("market", **options)
-    total = []
-    for place, seat in enumerate(scenario.agents):
-        cast = {
-            agent: Seat(behaviour if agent == seat else background) for agent in scenario.agents
-        }
-        plans = [Plan(scenario, cast, seed=1000 * place + n) for n in range(plays)]
-        total += [episode.returns()[seat] for episode in played_all(plans)]
-    mean = sum(total) / len(total)
-    spread = (sum((x - mean) ** 2 for x in total) / len(total)) ** 0.5
-    return mean, spread / len(total) ** 0.5
-
-
-@pytest.mark.long
-def test_three_strengths_among_zero_intelligence():
-    """Background: seven of `market_zero`; each of 8 seats in its turn."""
-    levels = [
-        earned(behaviour, "market_zero", 60)
-        for behaviour in ("random_legal", "market_zero", "market_patient")
-    ]
-    print(levels)
-    for (low, low_error), (high, high_error) in itertools.pairwise(levels):
-        assert low + 2 * low_error < high - 2 * high_error
 
 
 def test_measures_and_roles():
