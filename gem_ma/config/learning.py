@@ -50,8 +50,12 @@ class CreditSettings(Settings):
         "until_next_turn",
         description=f"{', '.join(get_args(Rule))}, or team_mix(w) with w in 0..1.",
     )
-    team: list[str] | None = Field(
-        None, description="The agents that share under team_mix; all where absent."
+    team: list[str] | Literal["teams"] | None = Field(
+        None,
+        description=(
+            "The agents that share under team_mix, all where absent; or teams: each of the"
+            " scenario's teams shares what it is paid."
+        ),
     )
     gamma: float | dict[str, float | dict[str, float]] = Field(
         1.0,
@@ -83,8 +87,8 @@ class CreditSettings(Settings):
 
     @field_validator("team")
     @classmethod
-    def _some_agents(cls, value: list[str] | None) -> list[str] | None:
-        if value is not None and (not value or len(set(value)) < len(value)):
+    def _some_agents(cls, value: list[str] | str | None) -> list[str] | str | None:
+        if isinstance(value, list) and (not value or len(set(value)) < len(value)):
             raise ValueError("names an agent twice" if value else "names no agent")
         return value
 

@@ -12,7 +12,7 @@ Rules, by which entries turn k of agent i receives, when i acted at steps s_1 < 
 - own_step: only what is paid at step s_k; the rest is reported as `elsewhere`.
 - terminal_to_last: everything from s_1 on, on the last turn.
 - team_mix(w): first v_i <- (1-w) v_i + w mean_team(v) entry by entry, then until_next_turn; keeps
-  the team's sum.
+  the sum of each team.
 
 What is paid before s_1 belongs to no turn (no action of i caused it) and is kept in `before`.
 
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -39,6 +39,7 @@ __all__ = ["Credit", "Gamma", "credit", "discount_of", "returns", "turns"]
 # of sums of floats, relative to what was paid; see `_check_sum`
 TOLERANCE = 1e-9
 Gamma = float | Mapping[str, float]
+Team = Sequence[str] | Callable[[Episode, str], str]
 
 
 class Credit(NamedTuple):
@@ -51,25 +52,20 @@ class Credit(NamedTuple):
 
 
 def credit(
-    episode: Episode, agent: str, rule: str = "until_next_turn", team: Sequence[str] | None = None
+    episode: Episode, agent: str, rule: str = "until_next_turn", team: Team | None = None
 ) -> Credit:
     """Folds the ledger into the rewards of the agent's own turns. An agent that never acted has no
     rewards and all in `before`.
 
-    `team` is who shares under team_mix (default: the whole cast).
+    `team` is who shares under team_mix (default: the whole cast); or a scenario's `team`, so that
+    each of its teams shares, and who has none keeps what it is paid.
     """
     steps = [turn.step for turn in episode.turns if turn.agent == agent]
     mix = _mix(rule)
-    strangers = [member for member in team or () if member not in episode.cast]
-    if strangers:
-        raise ConfigError(
-            f"the team names {', '.join(strangers)}; agents of {episode.scenario} are"
-            f" {', '.join(episode.cast)}"
-        )
+    sharing = _teams(episode, team).get(agent, ())
     rewards: list[list[float]] = [[] for _ in steps]
     before: list[float] = []
     elsewhere: list[float] = []
-    sharing = tuple(team if team is not None else episode.cast)
     for step, value in _paid(episode, agent, mix, sharing):
         # the last own turn at or before this step: an entry never pays a turn that comes after it
         k = int(np.searchsorted(steps, step, side="right")) - 1
@@ -110,7 +106,7 @@ def turns(
     *,
     rule: str = "until_next_turn",
     gamma: Gamma = 1.0,
-    team: Sequence[str] | None = None,
+    team: Team | None = None,
     tails: Mapping[tuple[int, str], float] | None = None,
     truncated: str = "zero",
 ) -> TurnTable:
@@ -142,7 +138,8 @@ def turns(
             continue
         # a team's sum can only be checked over all of it
         whom = episode.cast if mix else agents
-        folded = {agent: credit(episode, agent, rule, team) for agent in whom}
+        shares = _teams(episode, team)
+        folded = {agent: credit(episode, agent, rule, shares.get(agent, ())) for agent in whom}
         _check_sum(episode, folded, mix)
         fresh: list[dict[str, Any]] = []
         for agent in agents:
@@ -205,6 +202,23 @@ def _rows(
             }
         )
     return rows
+
+
+def _teams(episode: Episode, team: Team | None) -> dict[str, Sequence[str]]:
+    """Agent -> who shares with it, itself among them; one that shares with nobody is left out.
+    Raises ConfigError for a team of strangers."""
+    if callable(team):
+        members: dict[str, list[str]] = {}
+        for agent in episode.cast:
+            members.setdefault(team(episode, agent), []).append(agent)
+        return {agent: of for name, of in members.items() if name for agent in of}
+    sharing = tuple(episode.cast if team is None else team)
+    if strangers := [member for member in sharing if member not in episode.cast]:
+        raise ConfigError(
+            f"the team names {', '.join(strangers)}; agents of {episode.scenario} are"
+            f" {', '.join(episode.cast)}"
+        )
+    return dict.fromkeys(sharing, sharing)
 
 
 def _mix(rule: str) -> float:

@@ -99,6 +99,10 @@ class Worlds:
         """What the scenario of its world says of an episode."""
         return self.of_episode(episode).scenario.success(episode)
 
+    def team(self, episode: Episode, agent: str) -> str:
+        """The team that an agent of an episode has in its world; "" where it has none."""
+        return self.of_episode(episode).scenario.team(episode, agent)
+
     def plans(self) -> Iterator[Plan]:
         """What `gem-ma run` plays: the plans of every world as if it were alone, in turn by their
         weights, so that a run that was stopped holds a share of each."""

@@ -116,7 +116,7 @@ class Learned:
         return replace(template, task=start.task, seed=start.seed, repeat=repeat, group=group)
 
     def turns(self, episodes: Sequence[Episode], gamma: credit.Gamma) -> TurnTable:
-        return credited_turns(episodes, self.policy, self.settings, gamma)
+        return credited_turns(episodes, self.policy, self.settings, gamma, self.worlds)
 
 
 class Course(Learned):

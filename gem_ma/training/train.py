@@ -46,7 +46,7 @@ from gem_ma.training.loop.saving import TrainingState, export, resume, resume_po
 from gem_ma.training.loop.step import Ahead, Attendant, Step
 from gem_ma.training.loop.updates import Updates
 from gem_ma.training.processes.teams import ALONE, SOLO, Team, Teams
-from gem_ma.training.schedule.checks import check_discounts, checked
+from gem_ma.training.schedule.checks import check_credit, checked
 from gem_ma.training.schedule.plans import demonstrations
 from gem_ma.training.schedule.settings import learning, settings_of
 from gem_ma.training.selfplay.averaging import Averages
@@ -293,7 +293,7 @@ def open_parts(
 ) -> Parts:
     """Raises ConfigError where the config and what it names do not fit."""
     settings = checked(config, policies, worlds)
-    check_discounts(worlds, settings)
+    check_credit(worlds, settings)
     # before weights are copied, which takes minutes for a large model
     check_processes(config, teams.play.size, policies)
     teams.play.led = bool(served(settings, policies))  # one process knows what was published

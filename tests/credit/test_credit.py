@@ -137,6 +137,26 @@ def test_a_team_may_be_a_part_of_the_cast_and_no_stranger():
         turns([played], "main", rule="team_mix(1)", team=("a", "ghost"))
 
 
+def test_all_teams_share_at_once_and_who_has_none_keeps_its_own():
+    played = episode("abcde", [(0, "a", 4.0), (1, "c", 6.0), (2, "e", 9.0), (3, "d", 2.0)])
+
+    def team(one, agent):
+        return {"a": "red", "b": "red", "c": "blue", "d": "blue"}.get(agent, "")
+
+    for rule, wanted in (
+        ("team_mix(1)", {"a": 2.0, "b": 2.0, "c": 4.0, "d": 4.0, "e": 9.0}),
+        ("team_mix(0.5)", {"a": 3.0, "b": 1.0, "c": 5.0, "d": 3.0, "e": 9.0}),
+    ):
+        credited = {agent: credit(played, agent, rule, team) for agent in "abcde"}
+        paid = {agent: sum(part.rewards) + part.before for agent, part in credited.items()}
+        assert paid == pytest.approx(wanted)
+    # each team by itself is what that team alone would be
+    both, one = (
+        turns([played], "main", rule="team_mix(0.5)", team=of) for of in (team, ("a", "b"))
+    )
+    assert both.reward[:2].tolist() == one.reward[:2].tolist()
+
+
 def test_returns_are_discounted_over_own_turns_only():
     assert returns([-0.1, -0.1, 1.0], 0.9).tolist() == pytest.approx([0.62, 0.8, 1.0])
     table = turns([episode("abbbba", [(5, "a", 1.0)])], "main", gamma=0.5)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gem_ma import config
+from gem_ma.cli.main import main
 from gem_ma.config.learning import CreditSettings, EstimatorSettings
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
@@ -19,7 +20,7 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.runs.store import read_episodes, read_metrics
 from gem_ma.runs.worlds import Worlds, worlds_of
-from gem_ma.training.schedule.checks import check_discounts
+from gem_ma.training.schedule.checks import check_credit
 from gem_ma.training.schedule.settings import discounts, settings_of
 from gem_ma.training.train import run_training
 from tests.broken_runs import Killed, trained
@@ -194,9 +195,9 @@ def test_shaped_scenarios_refuse_a_discount_that_moves_away_from_theirs() -> Non
                     f" with {learned};"
                 ),
             ):
-                check_discounts(Worlds.of(settings, Paid()), settings.train)
+                check_credit(Worlds.of(settings, Paid()), settings.train)
         else:
-            check_discounts(Worlds.of(settings, Paid()), settings.train)
+            check_credit(Worlds.of(settings, Paid()), settings.train)
 
 
 def test_an_agent_without_a_discount_is_told_before_a_step() -> None:
@@ -422,3 +423,40 @@ def _played() -> list[Any]:
     assert settings.train is not None
     plans = training_plans(worlds_of(settings), settings.train, 0)
     return asyncio.run(LocalPlayers(settings, open_policies(settings)).play(plans))
+
+
+@pytest.mark.parametrize(
+    ("credit", "scenario", "said"),
+    [
+        ("{rule: team_mix(1), team: teams}", "public_goods", "public_goods has no teams"),
+        ("{team: teams}", "werewolf", "nothing is shared under until_next_turn"),
+        ("{team: [player_0]}", "werewolf", "nothing is shared under until_next_turn"),
+        ("{rule: team_mix(1), team: team}", "werewolf", "train.credit.team"),
+    ],
+)
+def test_teams_that_share_are_there_and_share(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], credit: str, scenario: str, said: str
+) -> None:
+    arguments = ["train", written_teams(tmp_path, scenario), f"train.credit={credit}"]
+    assert main([*arguments, "--out", str(tmp_path / "run")]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_wolves_share_and_villagers_share(tmp_path: Path) -> None:
+    words = [
+        "train",
+        written_teams(tmp_path, "werewolf"),
+        "--quiet",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    assert main([*words, "train.credit={rule: team_mix(0.5), team: teams}"]) == 0
+
+
+def written_teams(tmp_path: Path, scenario: str) -> str:
+    (tmp_path / "teams.yaml").write_text(
+        f"scenario: {{id: {scenario}}}\nagents: {{player_*: {{policy: main}}}}\n"
+        "policies: {main: {model: table}}\ntrain: {steps: 1, episodes: 4, policies: [main]}\n"
+        "evaluate: {episodes: 4}\n"
+    )
+    return str(tmp_path / "teams.yaml")

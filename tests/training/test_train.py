@@ -23,7 +23,7 @@ from gem_ma.runs.plans import open_policies, scenario_of
 from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
 from gem_ma.runs.worlds import Worlds, worlds_of
 from gem_ma.training.loop.local import LocalPlayers
-from gem_ma.training.schedule.checks import check_discounts
+from gem_ma.training.schedule.checks import check_credit
 from gem_ma.training.schedule.plans import TRAINING_SEEDS, training_plans
 from gem_ma.training.schedule.settings import learning_rate
 from gem_ma.training.train import open_learner, run_training, train
@@ -465,8 +465,8 @@ def test_shaped_rewards_are_learned_with_the_discount_that_they_are_shaped_for()
                     r" with (1|0.5);"
                 ),
             ):
-                check_discounts(Worlds.of(settings, Shaped()), settings.train)
+                check_credit(Worlds.of(settings, Shaped()), settings.train)
         else:
-            check_discounts(Worlds.of(settings, Shaped()), settings.train)
+            check_credit(Worlds.of(settings, Shaped()), settings.train)
     frozen = small("train.policies=[listener]")
-    check_discounts(Worlds.of(frozen, Shaped()), frozen.train)
+    check_credit(Worlds.of(frozen, Shaped()), frozen.train)

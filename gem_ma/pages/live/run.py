@@ -37,6 +37,7 @@ from gem_ma.pages.static.notes import Note, note_of, read_notes, write_note
 from gem_ma.pages.static.transcript import key_of, number
 from gem_ma.runs.store import read_ends, read_rows
 from gem_ma.runs.stored import record_for_page
+from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.groups import lost_ids
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.rows import PlayRow, last_attempts
@@ -202,7 +203,8 @@ class Run:
         assert self.config is not None
         found = self.index.episode(id_)
         batch = [*self._beside(found, policy)]
-        return learned(found, batch, policy, self.config, pieces_of(self.path, policy))
+        pieces = pieces_of(self.path, policy)
+        return learned(found, batch, policy, self.config, pieces, self.worlds)
 
     def _beside(self, episode: Episode, policy: str) -> Iterator[Episode]:
         """The plays of the same weights. A step's plays lie together in the file."""
@@ -370,16 +372,26 @@ MOST = 4_000  # tokens of an episode that are sent
 
 
 def learned(
-    episode: Episode, batch: Sequence[Episode], policy: str, config: Config, pieces: Pieces
+    episode: Episode,
+    batch: Sequence[Episode],
+    policy: str,
+    config: Config,
+    pieces: Pieces,
+    worlds: Worlds | None = None,
 ) -> dict[str, Any]:
     """The turns that train `policy`, each with `reward`, `return`, `advantage` and its tokens
-    `[text, log-probability]`. `batch`: the plays that it was learned with, this one among them."""
+    `[text, log-probability]`. `batch`: the plays that it was learned with, this one among them.
+    `worlds`: None where the scenario, whose teams may share, is not there."""
     if config.train is None or policy not in config.train.policies:
         return {"policy": policy, "turns": [], "note": f"{policy} does not learn in this run"}
     settings = settings_of(config.train, policy)
     version = version_of(episode, policy)
     step = 0 if version is None else version
     how = settings.credit
+    team = how.team
+    if team == "teams" and worlds is None:
+        note = "who shares a team is told by the scenario, which is not there"
+        return {"policy": policy, "turns": [], "note": note}
     gamma = discounts(settings.credit.gamma, step)
     try:
         table = credit.turns(
@@ -387,7 +399,7 @@ def learned(
             policy,
             rule=how.rule,
             gamma=gamma,
-            team=how.team,
+            team=worlds.team if team == "teams" and worlds is not None else how.team,
             truncated=how.truncated,
         )
         advantages, note = _advantages(table, settings, gamma, how.cut)

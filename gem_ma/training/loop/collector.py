@@ -207,7 +207,7 @@ def _ids_with_advantage(
     each other, which the check of the config makes sure of, so these few give what the whole step
     will."""
     gamma = discounts(settings.credit.gamma, step)
-    turns = credited_turns(episodes, policy, settings, gamma)
+    turns = credited_turns(episodes, policy, settings, gamma, worlds)
     advantages, _ = advantages_of(turns, settings, gamma, several=worlds.several)
     return {turns.episodes[n].id for n in advantages.nonzero()[0]}
 

@@ -89,6 +89,7 @@ def credited_turns(
     policy: str,
     settings: TrainSettings,
     gamma: Gamma,
+    worlds: Worlds,
     tails: Mapping[tuple[int, str], float] | None = None,
 ) -> TurnTable:
     """The turns of a policy with what `train.credit` pays each."""
@@ -98,7 +99,7 @@ def credited_turns(
         policy,
         rule=rules.rule,
         gamma=gamma,
-        team=rules.team,
+        team=worlds.team if rules.team == "teams" else rules.team,
         tails=tails,
         truncated=rules.truncated,
     )
@@ -189,7 +190,7 @@ class Updates:
         if name in self.critics:
             cut = self.critics[name].tails(episodes, name)
             tails = still_here(lambda one: self.worlds.of_episode(one).scenario, episodes, cut)
-        return credited_turns(episodes, name, settings, gamma, tails)
+        return credited_turns(episodes, name, settings, gamma, self.worlds, tails)
 
     def teach(self, lesson: Lesson, phases: Phases) -> dict[str, Any]:
         """Estimates and updates; gives what is logged of the policy."""

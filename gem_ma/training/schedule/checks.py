@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gem_ma import registry
-from gem_ma.config.learning import LossSettings
+from gem_ma.config.learning import CreditSettings, LossSettings
 from gem_ma.config.loading import Loaded
 from gem_ma.config.playing import AgentSettings
 from gem_ma.config.settings import Config
@@ -24,6 +24,7 @@ from gem_ma.credit.table import KEYS
 from gem_ma.driver.behaviour import needs_policy
 from gem_ma.engines.capabilities import Configured
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Scenario
 from gem_ma.runs.open import Opened, open_config
 from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.judge import Judge
@@ -32,6 +33,7 @@ from gem_ma.training.learner.parity import SAMPLED, unlearnable
 from gem_ma.training.schedule.plans import TRAINING_SEEDS, plays_per_start
 from gem_ma.training.schedule.settings import is_schedule, settings_of
 from gem_ma.training.tracking import options_of
+from gem_ma.wrappers.around import rules_of
 
 # of a learned policy: it is part of file names; @ belongs to snapshots and critics
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
@@ -234,9 +236,11 @@ def check_names(settings: TrainSettings) -> None:
         settings_of(settings, name)  # raises; a schema alone cannot see the merged section
 
 
-def check_discounts(worlds: Worlds, settings: TrainSettings) -> None:
+def check_credit(worlds: Worlds, settings: TrainSettings) -> None:
     """Raises ConfigError where an agent would learn without a discount, or with another one than
-    the shaping of its rewards assumes."""
+    the shaping of its rewards assumes; and where a team shares nothing, or is not there."""
+    for name in settings.policies:
+        _check_team(worlds, settings_of(settings, name).credit)
     for world in worlds.played:
         scenario = world.scenario
         who = ((agent, _learners(world.config, settings, agent)) for agent in scenario.agents)
@@ -259,6 +263,21 @@ def check_discounts(worlds: Worlds, settings: TrainSettings) -> None:
                     f" discount of {wanted:g}, and it would learn with {learned}; make the two"
                     " equal (scenario.gamma)"
                 )
+
+
+def _check_team(worlds: Worlds, credit: CreditSettings) -> None:
+    if credit.team is not None and not credit.rule.startswith("team_mix"):
+        raise ConfigError(
+            f"train.credit.team: nothing is shared under {credit.rule}; add"
+            " train.credit.rule=team_mix(0.5), or leave it out"
+        )
+    for world in worlds.played if credit.team == "teams" else ():
+        rules = rules_of(world.scenario)
+        if not rules.teams and type(rules).team is Scenario.team:
+            raise ConfigError(
+                f"train.credit.team: {world.scenario.id} has no teams; name the agents that share,"
+                " or leave it out so that all do"
+            )
 
 
 def _learners(config: Config, settings: TrainSettings, agent: str) -> list[str]:
@@ -454,6 +473,6 @@ def open_training(loaded: Loaded, *, seats: bool = True, offline: bool = False) 
 
     def check(worlds: Worlds) -> None:
         settings = checked(loaded.config, loaded.config.policies, worlds)
-        check_discounts(worlds, settings)
+        check_credit(worlds, settings)
 
     return open_config(loaded, "train", check=check, seats=seats, offline=offline)
