@@ -19,8 +19,10 @@ from gem_ma.pages.static.folder import EPISODES, MOST, REST, choose, kinds_of
 from gem_ma.pages.static.report import Section, write_report
 from gem_ma.pages.static.transcript import transcript
 from gem_ma.runs.store import RunFolder
+from gem_ma.runs.store.places import Places
 from gem_ma.scores.groups import Kinds
 from gem_ma.scores.judge import Judge
+from gem_ma.scores.rows import Head
 
 SAID = {"kinds": ["won"], "causes": {}, "labels": {}, "measures": {}}
 
@@ -67,6 +69,10 @@ JUDGE = Judge(
     },
     Kinds(rates=("score",), more=("score",), less=("faults",)),
 )
+
+
+def places_of(ends: dict[tuple[str, int, int], End]) -> Places:
+    return Places.of([Head(1, "", end.value, *id_) for id_, end in ends.items()])
 
 
 def page_of(
@@ -133,8 +139,8 @@ def test_lost_failed_cut_and_the_rest_stand_in_this_order() -> None:
         ("t/50", 0, 0): End.TIMEOUT,
     }
     rows = [{"task": task, "seed": 0, "repeat": 0} for task in ("t/90", "t/9", "t/50", "t/40")]
-    chosen = choose(ends, {"lost": {"count": 4, "episodes": rows}})
-    assert [task for task, _, _ in chosen.ids[:7]] == [
+    chosen = choose(places_of(ends), {"lost": {"count": 4, "episodes": rows}})
+    assert [[*ends][play][0] for play in chosen.plays[:7]] == [
         "t/9",
         "t/50",
         "t/90",
@@ -144,8 +150,8 @@ def test_lost_failed_cut_and_the_rest_stand_in_this_order() -> None:
         "t/0",
     ]
     assert chosen.totals == {"lost": 3, "failed": 1, "cut": 2, "excluded": 1} and len(
-        chosen.ids
-    ) == EPISODES == len(set(chosen.ids))
+        chosen.plays
+    ) == EPISODES == len(set(chosen.plays))
 
 
 @pytest.mark.parametrize("lost", [0, 1, EPISODES, MOST, MOST + 1, 1_000])
@@ -155,13 +161,13 @@ def test_all_lost_ones_up_to_the_cap_and_some_others_stand_in_it_and_the_rest_is
 ) -> None:
     ends = {(f"t/{n}", 0, 0): End.TERMINATED for n in range(lost + others)}
     rows = [{"task": f"t/{n}", "seed": 0, "repeat": 0} for n in range(lost)]
-    chosen = choose(ends, {"lost": {"count": lost, "episodes": rows}})
-    held = sum(id_ in chosen.rows for id_ in chosen.ids)
+    chosen = choose(places_of(ends), {"lost": {"count": lost, "episodes": rows}})
+    held = sum([*ends][play] in chosen.rows for play in chosen.plays)
     assert (
         held == min(lost, MOST if lost + others > EPISODES else lost)
         and chosen.totals["lost"] == lost
     )
-    assert len(chosen.ids) - held >= min(others, REST) and len(chosen.ids) <= max(
+    assert len(chosen.plays) - held >= min(others, REST) and len(chosen.plays) <= max(
         EPISODES, MOST + REST
     )
 

@@ -8,8 +8,9 @@ from the page, not the page from its reader.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,15 +25,14 @@ from gem_ma.runs.store import (
     read_manifest,
     read_media,
     read_resolved,
-    read_rows,
     read_summary,
     standing_summary,
 )
-from gem_ma.runs.store.lines import ends_of
+from gem_ma.runs.store.lines import read_places, read_plays
+from gem_ma.runs.store.places import Places
 from gem_ma.runs.stored import rows_by
 from gem_ma.scores.groups import CAUSES, facts_of, is_cause, lost_ids
 from gem_ma.scores.judge import Judge
-from gem_ma.scores.rows import Head
 
 # -- which episodes stand in the page --------------------------------------------------------------
 
@@ -47,33 +47,39 @@ Summary = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Chosen:
-    """`ids` in the order of the page; `totals`: kind -> episodes of the whole run; `rows`: what
-    the summary says about a lost one."""
+    """`plays` by their numbers in `Places`, in the order of the page; `totals`: kind -> episodes of
+    the whole run; `rows`: what the summary says about a lost one."""
 
-    ids: list[EpisodeId]
+    plays: list[int]
     totals: dict[str, int]
     rows: dict[EpisodeId, Mapping[str, Any]] = field(default_factory=dict)
 
 
-def choose(ends: Mapping[EpisodeId, End], summary: Summary | None) -> Chosen:
+def choose(places: Places, summary: Summary | None) -> Chosen:
     """`summary`: with `lost` where the episodes were judged (`gem_ma.scores.groups`); None
     where nothing is known but how they ended."""
     stored = (summary or {}).get("lost") or {"count": 0, "episodes": []}
     rows = {(row["task"], row["seed"], row["repeat"]): row for row in stored["episodes"]}
+    found = {id_: places.find(id_) for id_ in rows}
     # a summary may be older than the record, after a failed play was played again
-    rows = {id_: row for id_, row in rows.items() if id_ in ends}
-    failed = _ended(ends, {End.FAILED})
-    lost = [id_ for id_ in sorted(rows, key=_natural) if ends[id_] is not End.FAILED]
-    are_cut = [end for end in End if end.bootstraps]
-    cut = [id_ for id_ in _ended(ends, {*are_cut, End.INTERRUPTED}) if id_ not in rows]
+    known = {id_: play for id_, play in found.items() if play is not None}
+    failed = places.ended({End.FAILED})
     # an episode stands once, in the first of the kinds that it is of
-    taken = {*lost, *failed, *cut}
-    rest = [id_ for id_ in ends if id_ not in taken]
+    taken = set(failed)
+    lost = [known[id_] for id_ in sorted(known, key=_natural) if known[id_] not in taken]
+    taken.update(lost)
+    are_cut = {end for end in End if end.bootstraps}
+    cut = [play for play in places.ended({*are_cut, End.INTERRUPTED}) if play not in taken]
+    taken.update(cut)
+    left = bytearray(b"\1") * len(places)
+    for play in taken:
+        left[play] = 0
+    rest = list(compress(range(len(places)), left))
     # a small run is shown whole
-    whole = len(ends) <= EPISODES
+    whole = len(places) <= EPISODES
     first = [*lost, *failed] if whole else [*lost, *failed][:MOST]
     # REST others always: lost plays alone say nothing of how a play is won
-    room = len(ends) if whole else max(REST, EPISODES - len(first))
+    room = len(places) if whole else max(REST, EPISODES - len(first))
     second = cut[: room if whole else max(0, room - REST)]
     return Chosen(
         [*first, *second, *spread(rest, room if whole else max(REST, room - len(second)))],
@@ -81,30 +87,23 @@ def choose(ends: Mapping[EpisodeId, End], summary: Summary | None) -> Chosen:
             # a failed play counts as lost in the summary, and has a chip of its own here
             "lost": max(stored["count"] - len(failed), len(lost)),
             "failed": len(failed),
-            "cut": len(_ended(ends, are_cut)),
-            "excluded": len(_ended(ends, {End.INTERRUPTED})),
+            "cut": places.count(are_cut),
+            "excluded": places.count({End.INTERRUPTED}),
         },
-        rows,
+        {id_: rows[id_] for id_ in known},
     )
 
 
-def _ended(ends: Mapping[EpisodeId, End], wanted: Iterable[End]) -> list[EpisodeId]:
-    """The plays that ended so."""
-    # by identity: a large run has a million, and the hash of an enum is a call
-    known = {id(end) for end in wanted}
-    return [id_ for id_, end in ends.items() if id(end) in known]
-
-
-def spread(ids: Sequence[EpisodeId], most: int) -> list[EpisodeId]:
+def spread(plays: Sequence[int], most: int) -> list[int]:
     """At most so many of them, from the first to the last.
 
-    >>> [id_[1] for id_ in spread([("t", n, 0) for n in range(10)], 4)]
+    >>> spread(range(10), 4)
     [0, 3, 6, 9]
     """
-    if len(ids) <= most:
-        return list(ids)
+    if len(plays) <= most:
+        return list(plays)
     # rounded from both ends, so that the first and the last are always among them
-    return [ids[round(at * (len(ids) - 1) / max(1, most - 1))] for at in range(most)]
+    return [plays[round(at * (len(plays) - 1) / max(1, most - 1))] for at in range(most)]
 
 
 class Leading:
@@ -224,9 +223,8 @@ def load(name: str, path: Path, judge: Judge, learned: bool, room: int) -> Loade
     `learned`: a training run, whose summary is only counted: no scenario judges what a policy
     tried while it learned. Raises StoreError where the episodes cannot be read.
     """
-    heads = read_rows(path, Head)
-    ends = ends_of(heads)
-    summary = None if learned else stored_summary(path, len(ends), judge)
+    places = read_places(path)
+    summary = None if learned else stored_summary(path, len(places), judge)
     if summary is None and not learned:
         # what no episode tells, and only the run that wrote it knew
         beside = {
@@ -234,20 +232,20 @@ def load(name: str, path: Path, judge: Judge, learned: bool, room: int) -> Loade
         }
         rows = rows_by(path, judge)
         summary = {**judge.summary(rows, lambda: read_episodes(path)), **beside}
-    chosen = choose(ends, summary)
+    chosen = choose(places, summary)
     damaged: list[str] = []
-    transcripts = _transcripts(path, chosen, summary, judge, room, damaged.append, heads)
+    transcripts = _transcripts(path, chosen, summary, judge, room, damaged.append, places)
     island = {
         "name": name,
-        "note": "; ".join([note(chosen, transcripts, len(ends)), *damaged]),
+        "note": "; ".join([note(chosen, transcripts, len(places)), *damaged]),
         "totals": chosen.totals,
         "episodes": transcripts,
     }
     if summary is not None:
         return Loaded(summary, island)
     failed = chosen.totals["failed"]
-    ok = sum(end.scored for end in ends.values())
-    return Loaded({"ok": ok, "failed": failed, "excluded": len(ends) - ok - failed}, island)
+    ok = places.count(end for end in End if end.scored)
+    return Loaded({"ok": ok, "failed": failed, "excluded": len(places) - ok - failed}, island)
 
 
 def _transcripts(
@@ -257,16 +255,16 @@ def _transcripts(
     judge: Judge,
     room: int,
     warn: Callable[[str], None],
-    heads: Sequence[Head],
+    places: Places,
 ) -> list[dict[str, Any]]:
     """The first of the chosen episodes that find room, as the page shows them."""
-    places = {name: place for place, name in enumerate(chosen.ids)}
+    order = {play: place for place, play in enumerate(chosen.plays)}
     leading = Leading(room)
     notes = read_notes(path, warn)
     # The file is in the order of playing: only one episode is decoded at a time, and what the
     # page has no room for is dropped as soon as that is certain.
-    for episode in read_episodes(path, places, heads):
-        place = places[episode.id]
+    for play, episode in read_plays(path, places, chosen.plays):
+        place = order[play]
         if not leading.open_to(place):
             continue
         verdict = _verdict(episode, chosen, summary, judge)

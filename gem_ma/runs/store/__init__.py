@@ -11,6 +11,7 @@ files, ids and lines; not how to play.
                          a resumed run buys none twice
       index.jsonl        a row for each line of it: where it ends, how its play came out, what it
                          adds to a summary; made anew where it does not fit
+      places.bin         of a large run the same of each play in columns, for who wants a few
       summary.json       the score, once the run has ended
       media/<sha256>     images
       checkpoints/       what a training goes on from

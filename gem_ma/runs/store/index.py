@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from gem_ma.runs.store import places
 from gem_ma.scores.rows import Head, Kind
 from gem_ma.system.files import is_file, open_file, oserror, replace_file, stream
 
@@ -43,6 +44,7 @@ class Stamp(msgspec.Struct, forbid_unknown_fields=True):
     digest: str  # of the rows
     summary: str  # digest of summary.json, "" where plays were added since it was written
     of_all: bool  # whether that is what the plays of the folder come to
+    places: str = ""  # digest of places.bin, "" where the run is small
 
 
 _STAMPS = msgspec.json.Decoder(Stamp)
@@ -97,7 +99,9 @@ def _ends(file: Any, size: int) -> str:
     return digest.hexdigest()
 
 
-def _stamp(path: Path, rows: int, digest: str, summary: tuple[str, bool]) -> Stamp:
+def _stamp(
+    path: Path, rows: int, digest: str, summary: tuple[str, bool], columns: str = ""
+) -> Stamp:
     with stream(path / EPISODES, path) as file:
         status = os.fstat(file.fileno())
         # what is changed within the same tick is not seen by its time, nor in the middle otherwise
@@ -106,15 +110,18 @@ def _stamp(path: Path, rows: int, digest: str, summary: tuple[str, bool]) -> Sta
             time.sleep(min(max(0, left), _RACE_NS) / 1e9)
         times = status.st_mtime_ns, status.st_ctime_ns, status.st_ino
         ends = _ends(file, status.st_size)
-        return Stamp(FORM, status.st_size, *times, ends, rows, digest, *summary)
+        return Stamp(FORM, status.st_size, *times, ends, rows, digest, *summary, columns)
 
 
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def load_rows(path: Path, kind: type[Kind], most: int) -> tuple[list[Kind], str]:
+def load_rows(
+    path: Path, kind: type[Kind], most: int, see: Callable[[bytes], object] = len
+) -> tuple[list[Kind], str]:
     """The rows of a folder's index up to the first line that is not a row, and the digest of their
-    bytes. `most`: bytes of the record; a far larger file is not an index of it."""
+    bytes, blocks of which are handed to `see`. `most`: bytes of the record; a far larger file is
+    not an index of it."""
     rows: list[Kind] = []
     digest = sha256()
     if not is_file(path / NAME, path) or os.lstat(path / NAME).st_size > 4 * most + (1 << 20):
@@ -129,6 +136,7 @@ def load_rows(path: Path, kind: type[Kind], most: int) -> tuple[list[Kind], str]
                 more, known = _leading(block, decoder)
             rows += more
             digest.update(known)
+            see(known)
             if len(known) < len(block):
                 break
     return rows, digest.hexdigest()
@@ -211,9 +219,24 @@ class IndexWriter:
             return
         with oserror(self.path / NAME):
             self._open()
-            stamp = _stamp(self.path, self.count, self._digest.hexdigest(), self._summary)
+            digest = self._digest.hexdigest()
+            columns = self._columns(digest)
+            stamp = _stamp(self.path, self.count, digest, self._summary, columns)
             os.write(self._descriptor, _ENCODER.encode(stamp) + b"\n")
         self._is_stamped = True
+
+    def _columns(self, digest: str) -> str:
+        """Writes places.bin of a large run, and gives its digest."""
+        if self.count < places.LEAST:
+            return ""
+        lines = places.Lines()
+        size = os.lstat(self.path / EPISODES).st_size
+        rows, found = load_rows(self.path, Head, size, lines.take)
+        data = places.packed(rows, lines) if found == digest else b""
+        if not 0 < len(data) <= places.MOST:
+            return ""
+        replace_file(self.path / places.NAME, data, self.path, synced=False)
+        return places.digest_of(data)
 
     def told(self, summary: bytes, of_all: bool) -> None:
         """Takes note of what was written into summary.json; the next stamp has it."""

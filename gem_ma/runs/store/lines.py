@@ -28,6 +28,7 @@ from gem_ma.runs.store.index import (
     read_stamp,
 )
 from gem_ma.runs.store.index import NAME as INDEX
+from gem_ma.runs.store.places import Places, load_places
 from gem_ma.runs.store.tables import read_table, table_files
 from gem_ma.scores.rows import Head, Kind, PlayRow, line_digest
 from gem_ma.system.files import MOST_JSON, is_file, lines, oserror, read, read_json, stream
@@ -109,6 +110,31 @@ def read_rows(path: Path, kind: type[Kind]) -> list[Kind]:
     return scanned.rows
 
 
+def read_places(path: Path) -> Places:
+    """Where the plays of a run lie, and how they ended. Raises StoreError with the line number for
+    damage."""
+    found = read_stamp(path)
+    if found is not None and found[0].places and fits(found[0], path):
+        places = load_places(path, found[0].places)
+        if places is not None:
+            return places
+    return Places.of(read_rows(path, Head))
+
+
+def read_plays(path: Path, places: Places, plays: Iterable[int]) -> Iterator[tuple[int, Episode]]:
+    """Some plays of a run, by their number in its places, in the order of the file. Raises
+    StoreError as `read_episodes`."""
+    file = path / EPISODES
+    with oserror(file), stream(file, path) as opened:
+        for play in sorted(plays, key=places.lines.__getitem__):
+            number = places.lines[play] + 1
+            opened.seek(places.starts[play])
+            episode = _episode(file, number, opened.read(places.sizes[play]))
+            if places.key(episode.id) != places.keys[play]:
+                raise StoreError(f"{file}:{number}: {_OTHER}")
+            yield play, episode
+
+
 def read_ends(path: Path) -> dict[EpisodeId, End]:
     """How each episode of a run ended, without decoding them. Raises StoreError with the line
     number for damage."""
@@ -185,9 +211,11 @@ def _sought(file: Path, places: Mapping[EpisodeId, Place]) -> Iterator[Episode]:
             opened.seek(start)
             episode = _episode(file, number, opened.read(size))
             if episode.id != id_:
-                fault = "is another play than index.jsonl says; delete that file"
-                raise StoreError(f"{file}:{number}: {fault}")
+                raise StoreError(f"{file}:{number}: {_OTHER}")
             yield episode
+
+
+_OTHER = "is another play than index.jsonl says; delete that file"
 
 
 def _episode(file: Path, number: int, line: bytes) -> Episode:
