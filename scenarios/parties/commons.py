@@ -71,8 +71,10 @@ class Commons(Scenario):
         yield Tell(dict.fromkeys(names, self._rules()))
         stock = self.stock
         for month in range(1, self.longest + 1):
+            # a month that says nothing of the end would only give a table a row of its own
+            count = f"Month {month}. " if self.is_known else ""
             asks = yield Ask(
-                dict.fromkeys(names, f"Month {month}. {stock} tons. How many do you take?"),
+                dict.fromkeys(names, f"{count}{stock} tons. How many do you take?"),
                 legal=self.legal[stock],
             )
             taken = harvest(stock, {name: int(asks[name].parsed or "0") for name in names})

@@ -112,6 +112,13 @@ def test_in_the_last_known_month_it_pays_to_take_all():
     assert sum(entry.value for entry in game.ledger if entry.agent == "player_0") == 70.0
 
 
+@pytest.mark.parametrize("end, asked", [("unknown", False), ("known", True)])
+def test_a_question_says_the_month_only_where_it_says_how_many_are_left(end, asked):
+    game = Game(make("commons", end=end))
+    assert game.view("player_0")[-1].text.startswith("Month 1.") == asked
+    assert "100 tons. How many do you take?" in game.view("player_0")[-1].text
+
+
 def test_talk_comes_after_the_harvest_and_is_heard():
     game = Game(make("commons", months=2, end="known", talk="signals"))
     game.send(dict.fromkeys(NAMES, "10"))
