@@ -160,7 +160,7 @@ def test_a_restart_in_the_middle_loses_no_episode_and_loads_the_adapters_again(
     assert isinstance(learner, TorchLearner)
     move(learner, 1)
     learner.publish()
-    scenario = make("dilemma", rounds=4)
+    scenario = make("dilemma", rounds=4, briefing=False)
     cast = {agent: Seat("direct", "main") for agent in scenario.agents}
     plans = [Plan(scenario, cast, "train/0", seed) for seed in range(24)]
     again: list[threading.Thread] = []
@@ -199,7 +199,7 @@ def test_a_server_that_dies_ends_the_run_with_exit_code_3(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("talk.yaml").write_text(f"""
-scenario: {{id: dilemma, rounds: 40, tasks: 64}}
+scenario: {{id: dilemma, rounds: 40, briefing: false, tasks: 64}}
 agents: {{player_0: {{policy: main}}, player_1: {{policy: main}}}}
 policies: {{main: {{model: "vllm/{models["words"]}", base_url: "{server.url}", max_tokens: 16}}}}
 run: {{concurrency: 4, baselines: false}}
