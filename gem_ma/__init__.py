@@ -88,6 +88,7 @@ _MOVED = {
     "turn_table": "gem_ma.credit.table",
     "observed": "gem_ma.credit.table",
     "evaluation": "gem_ma.scores",
+    "attribution": "gem_ma.scores.attribution",
     "store": "gem_ma.runs.store",
     "exporting": "gem_ma.runs.export",
     "running": "gem_ma.runs",

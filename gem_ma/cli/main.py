@@ -38,6 +38,7 @@ COMMANDS = {  # in the order of help; no command is imported before it is asked 
     "check": "Checks a config, or a scenario's rules; plays nothing that costs.",
     "list": "Lists scenarios, agents, engines, configs or runs.",
     "show": "Shows one scenario, one run, or one play of a run.",
+    "explain": "Says which turn, message or agent made a play come out so.",
     "score": "Scores the stored plays of a run anew; calls no model.",
     "compare": "Compares two runs, play by play.",
     "report": "Writes the page of a run.",

@@ -6,10 +6,20 @@ No model is asked for what is on record. What does not repeat itself is refused 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gem_ma.driver.behaviour import (
+    Behaviour,
+    Factory,
+    Sample,
+    as_factory,
+    is_privileged,
+    seat,
+    waits,
+)
 from gem_ma.driver.seats import Seats
 from gem_ma.kernel.effect_values import Pending
 from gem_ma.kernel.episode import Episode
@@ -26,13 +36,14 @@ class Branch:
     then scenario and behaviours are reseeded.
 
     `first` is the repeat of the play that the chain of branches began with: its behaviours drew
-    from it.
+    from it. The agents in `kept` do at the step what they did there.
     """
 
     of: Episode
     step: int
     seed: str
     first: int
+    kept: tuple[str, ...] = ()
 
 
 def branched_game(scenario: Scenario, branch: Branch, task: Any) -> Game:
@@ -54,10 +65,15 @@ def branched_game(scenario: Scenario, branch: Branch, task: Any) -> Game:
 
 async def take_over(seats: Seats, turns: Sequence[Turn], branch: Branch) -> None:
     """Brings the behaviours to where the recorded ones stood, by letting them act again on
-    recorded replies; then reseeds them. Raises ReplayError where one acts otherwise."""
+    recorded replies, at the branch too where their act is kept; then reseeds them. Raises
+    ReplayError where one acts otherwise."""
     views: dict[str, list[Message]] = {agent: [] for agent in seats.players}
     reseedings = dict(branch.of.forks)
-    for place, turn in enumerate(turns):
+    kept = [turn for turn in branch.of.turns if turn.step == branch.step]
+    kept = [turn for turn in kept if turn.agent in branch.kept]
+    if len(kept) < len(branch.kept):
+        raise ReplayError(f"step {branch.step}: not all of {', '.join(branch.kept)} act there")
+    for place, turn in enumerate((*turns, *kept)):
         # a recorded play may itself be a branch: it was reseeded on its way
         _reseed(seats, reseedings, turn.step)
         view = views[turn.agent]
@@ -75,6 +91,7 @@ async def take_over(seats: Seats, turns: Sequence[Turn], branch: Branch) -> None
                 " did, so its play cannot be forked"
             )
         view.append(spoken(turn.agent, turn.action))
+    seats.kept = {turn.agent: (turn.action, turn.replies) for turn in kept}
     _reseed(seats, {**reseedings, branch.step: branch.seed}, branch.step)
 
 
@@ -91,3 +108,74 @@ def _reseed(seats: Seats, reseedings: dict[int, str], step: int) -> None:
         for agent, rng in seats.rngs.items():
             # each its own stream, or all behaviours would draw alike
             rng.seed(f"{seed}/{agent}")
+
+
+@dataclass
+class StandIn:
+    """Who acts at a step in place of a player: `behaviour` (None: the player itself) on random
+    numbers apart, those of `seed`. Afterwards `drew` says whether it took any of them."""
+
+    step: int
+    behaviour: Any
+    seed: str
+    drew: bool = True
+
+
+class Scripted:
+    """A behaviour that does what its `script` says at the steps of the script, without asking the
+    player, and lets the player act at all others. The player sees those acts in its transcript and
+    has no memory of them.
+
+    At the step of `stand_in` the `actor` acts instead: whatever it draws, the player goes on with
+    the random numbers that it would have had.
+    """
+
+    def __init__(
+        self,
+        player: Behaviour,
+        script: Mapping[int, Action | str],
+        rng: random.Random,
+        stand_in: StandIn | None = None,
+        actor: Behaviour | None = None,
+    ) -> None:
+        self.player = player
+        self.script = script
+        self.rng = rng
+        self.stand_in = stand_in
+        self.actor = actor or player
+
+    async def act(self, asked: Asked) -> Action | str:
+        # an empty text may have been typed, too
+        if asked.step in self.script:
+            return self.script[asked.step]
+        stand_in = self.stand_in
+        if stand_in is None or stand_in.step != asked.step:
+            return await self.player.act(asked)
+        state = self.rng.getstate()
+        self.rng.seed(stand_in.seed)
+        fresh = self.rng.getstate()
+        try:
+            return await self.actor.act(asked)
+        finally:
+            stand_in.drew = self.rng.getstate() != fresh
+            self.rng.setstate(state)
+
+
+def scripted(
+    behaviour: Any, script: Mapping[int, Action | str], stand_in: StandIn | None = None
+) -> Factory:
+    """A factory of `Scripted` around a behaviour (an id or a factory)."""
+    inner = as_factory(behaviour)
+    named = None if stand_in is None else stand_in.behaviour
+    other = None if named is None else as_factory(named)
+
+    def made(
+        agent: str, sample: Sample, rng: random.Random, task: Any = None, **options: Any
+    ) -> Behaviour:
+        player = seat(inner, agent, sample, rng, task, **options)
+        actor = None if other is None else seat(other, agent, sample, rng, task)
+        return Scripted(player, script, rng, stand_in, actor)
+
+    made.privileged = any(map(is_privileged, (inner, other or inner)))  # type: ignore[attr-defined]
+    made.waits = any(map(waits, (inner, other or inner)))  # type: ignore[attr-defined]
+    return made

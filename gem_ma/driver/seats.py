@@ -141,6 +141,8 @@ class Seats:
         self._replies: dict[str, list[Reply | None]] = {agent: [] for agent in agents}
         self._flying = dict.fromkeys(agents, 0)  # requests without a reply
         self._recorded: dict[str, tuple[Reply, ...]] = {}  # of the turn that is taken over
+        # what agents have done already at the first step of a branch
+        self.kept: dict[str, tuple[Action, tuple[Reply, ...]]] = {}
         # Both are kept apart from what is raised: a behaviour may catch errors, or wrap them in a
         # group.
         self._cut: End | None = None
@@ -179,7 +181,12 @@ class Seats:
     async def act(self, game: Game) -> tuple[dict[str, Action | str], dict[str, tuple[Reply, ...]]]:
         """Awaits all pending agents together and gives their actions and model calls."""
         asked = {}
-        for agent, pending in game.pending.items():
+        open_ = game.pending
+        kept = self.kept
+        if kept:
+            open_ = {agent: pending for agent, pending in open_.items() if agent not in kept}
+            self.kept = {}
+        for agent, pending in open_.items():
             turns = game.turns if self.cast[agent].privileged else ()
             asked[agent] = Asked(
                 game.new(agent),
@@ -205,6 +212,9 @@ class Seats:
             self._turns[agent] += 1
             # a request that was abandoned has a place and no reply
             replies[agent] = tuple(reply for reply in self._replies[agent] if reply is not None)
+        for agent, (action, said) in kept.items():
+            actions[agent] = action
+            replies[agent] = said
         return actions, replies
 
     async def _actions(self, asked: Mapping[str, Asked]) -> dict[str, Action | str]:

@@ -107,10 +107,7 @@ def open_folder(
         **world_facts(worlds),
         **_exams(worlds),
         # weights that were trained further are others, under the same path
-        "models": {
-            name: {"model": config.policies[name].model, "digest": _digest(policy)}
-            for name, policy in policies.items()
-        },
+        "models": model_facts(config, policies),
     }
     if files := used.facts():
         facts["files"] = files
@@ -136,6 +133,14 @@ def open_folder(
         compares=folder.rows.compares
     )
     return folder
+
+
+def model_facts(config: Config, policies: Mapping[str, Policy]) -> dict[str, Any]:
+    """Names of models, with digests of their weights."""
+    return {
+        name: {"model": config.policies[name].model, "digest": _digest(policy)}
+        for name, policy in policies.items()
+    }
 
 
 def world_facts(worlds: Worlds) -> dict[str, Any]:

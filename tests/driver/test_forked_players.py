@@ -15,12 +15,11 @@ import pytest
 from gem_ma.scenarios.service_desk.agents.retail_scripted import RetailScripted
 
 from gem_ma import Action, Asked, Episode, Limits, Malformed, Plan, Scenario, Seat, ToolCall, make
-from gem_ma.driver.forks import Branch
+from gem_ma.driver.forks import Branch, scripted
 from gem_ma.driver.rollout import play
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.kernel.types import Request, Turn
-from gem_ma.pages.live.forks import _with_script
 from gem_ma.record.codec import dump_episode
 from gem_ma.registry import builtin
 
@@ -160,7 +159,7 @@ def forked(
         limits=limits,
         branch=Branch(base, turn.step, f"fork {turn.step}", 0),
     )
-    players = {name: _with_script(one.behaviour, scripts[name]) for name, one in cast.items()}
+    players = {name: scripted(one.behaviour, scripts[name]) for name, one in cast.items()}
     return asyncio.run(play(plan, POLICIES, players))
 
 

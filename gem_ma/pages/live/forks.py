@@ -8,7 +8,6 @@ beside the record, and are never part of it.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,14 +15,14 @@ from typing import Any
 
 from gem_ma import registry
 from gem_ma.config.settings import Config
-from gem_ma.driver.behaviour import Behaviour, Factory, Sample, as_factory, needs_policy, seat
-from gem_ma.driver.forks import Branch
+from gem_ma.driver.behaviour import as_factory, needs_policy
+from gem_ma.driver.forks import Branch, scripted
 from gem_ma.driver.rollout import Plan, play
 from gem_ma.engines.base import stable_seed
 from gem_ma.engines.small.human import typed_call
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import ConfigError, StoreError
-from gem_ma.kernel.types import Action, Asked, Turn
+from gem_ma.kernel.types import Action, Turn
 from gem_ma.pages.static.notes import add_row, read_rows
 from gem_ma.record.codec import from_json, to_json
 from gem_ma.runs.open import Opened
@@ -48,22 +47,6 @@ class Fork:
     typed: tuple[int, ...]
     seated: Mapping[str, str]
     first: int
-
-
-class ScriptedSteps:
-    """A behaviour that does what its `script` says at the steps of the script, without asking the
-    player, and lets the player act at all others. The player sees those acts in its transcript and
-    has no memory of them."""
-
-    def __init__(self, player: Behaviour, script: Mapping[int, Action | str]) -> None:
-        self.player = player
-        self.script = script
-
-    async def act(self, asked: Asked) -> Action | str:
-        # an empty text may have been typed, too
-        if asked.step in self.script:
-            return self.script[asked.step]
-        return await self.player.act(asked)
 
 
 def forked(base: Fork, worlds: Worlds, number: int, wish: Mapping[str, Any], trusted: bool) -> Fork:
@@ -105,7 +88,7 @@ def forked(base: Fork, worlds: Worlds, number: int, wish: Mapping[str, Any], tru
     }
     alone = _only(world.config, cast)
     policies = Opened.of(alone).of_policies(alone, tuple(names)) if names else {}
-    behaviours = {name: _with_script(taken.behaviour, script[name]) for name, taken in cast.items()}
+    behaviours = {name: scripted(taken.behaviour, script[name]) for name, taken in cast.items()}
     played = asyncio.run(play(plan, policies, behaviours))
     steps = tuple(sorted({*(known for known in base.typed if known < step), step}))
     return Fork(played, of.id, step, agent, steps, seated, base.first)
@@ -138,18 +121,6 @@ def _typed(text: str, turn: Turn) -> Any:
             raise ConfigError(call)
         return Action("", (call,))
     return text
-
-
-def _with_script(behaviour: str, script: Mapping[int, Any]) -> Factory:
-    inner = as_factory(behaviour)
-
-    def made(
-        agent: str, sample: Sample, rng: random.Random, task: Any = None, **options: Any
-    ) -> Behaviour:
-        return ScriptedSteps(seat(inner, agent, sample, rng, task, **options), script)
-
-    made.privileged = bool(getattr(inner, "privileged", False))  # type: ignore[attr-defined]
-    return made
 
 
 def check_player(agent: str, who: str) -> None:

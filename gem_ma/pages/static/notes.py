@@ -13,6 +13,7 @@ from gem_ma.record.json_text import dump_json, load_json
 from gem_ma.system import files
 
 FILE = "notes.jsonl"
+EXPLAINED = "explained.jsonl"  # what `gem-ma explain` found
 # characters, tags, characters of one
 MOST_TEXT = 10_000
 MOST_TAGS = 20

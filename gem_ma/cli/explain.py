@@ -1,0 +1,328 @@
+"""`gem-ma explain RUN --episode WHICH`: which turn, message or agent made a play come out so, by
+forks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from gem_ma.cli.completion import RunName
+from gem_ma.cli.episode import find, name_of, verdict
+from gem_ma.cli.runs import played_run
+from gem_ma.cli.terminal import (
+    Progress,
+    columns,
+    counted,
+    emit,
+    emit_json,
+    json_option,
+    one_line,
+    progress_line,
+    quiet_option,
+)
+from gem_ma.driver.behaviour import as_factory, needs_policy
+from gem_ma.kernel.episode import End, Episode
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.types import ToolCall, Turn
+from gem_ma.pages.static.notes import EXPLAINED, add_row
+from gem_ma.runs.explaining import (
+    Cost,
+    Explained,
+    Kind,
+    kinds_of_agents,
+    open_explained,
+)
+from gem_ma.runs.playing import wait
+from gem_ma.runs.stored import open_record
+from gem_ma.scores import attribution
+from gem_ma.scores.attribution import Forks
+from gem_ma.scores.groups import interval_text
+
+ASK = 1_000  # model calls from which on --yes is wanted
+MOST_TEXT = 60  # letters of an act in a table
+MOST_AGENTS = 8  # columns of a table
+GIVEN = {"state": "as it lay", "view": "as the agent could know"}
+EXAMPLE = """\b
+Examples:
+  gem-ma explain runs/kuhn_poker-0f2a11c4 --episode lost
+  gem-ma explain RUN --episode lost --against retail_scripted --agent assistant
+  gem-ma explain RUN --episode 3 --agents --against random_legal"""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is asked of a play."""
+
+    what: str  # turns | messages | agents
+    plays: int
+    given: attribution.Given
+    against: str | None
+    agent: str | None
+    other_deal: bool
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("run", type=RunName())
+@click.option(
+    "--episode",
+    "which",
+    default="lost",
+    show_default=True,
+    metavar="WHICH",
+    help="won, lost, failed, cut, a task or a seed, as for gem-ma show.",
+)
+@click.option("--turns", "what", flag_value="turns", default="turns", help="Every turn (default).")
+@click.option("--messages", "what", flag_value="messages", help="Every message, against silence.")
+@click.option("--agents", "what", flag_value="agents", help="Every agent (Shapley values).")
+@click.option(
+    "--plays", type=click.IntRange(min=2), default=32, show_default=True, help="Pairs of each."
+)
+@click.option(
+    "--given",
+    type=click.Choice(tuple(GIVEN)),
+    default="state",
+    show_default=True,
+    help="The hidden deal as it lay, or all deals that an agent could not tell from it.",
+)
+@click.option(
+    "--against",
+    metavar="BEHAVIOUR",
+    help="Who acts instead: of a lost play the decisive turn is found; of --agents the baseline.",
+)
+@click.option("--agent", metavar="NAME", help="The turns or messages of this agent alone.")
+@click.option("--other-deal", is_flag=True, help="Of --messages: what it says in another deal.")
+@click.option("--yes", is_flag=True, help=f"Do not stop above {ASK} model calls.")
+@json_option
+@quiet_option
+def command(
+    run: str,
+    which: str,
+    what: str,
+    plays: int,
+    given: attribution.Given,
+    against: str | None,
+    agent: str | None,
+    other_deal: bool,
+    yes: bool,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Say what made one play of RUN come out so: a value with its interval for each turn, message
+    or agent, by forks of the play. Code that its config names is run.
+
+    The value of a turn is the return of its agent, less what it would have been had its act been
+    drawn once more. With --against and a lost play: the last turn from which that behaviour, taking
+    over, still wins. What comes out is kept in explained.jsonl, and shown by report and view.
+    """
+    wish = Wish(what, plays, given, against, agent, other_deal)
+    _check(wish)
+    path = played_run(run, "explained")
+    record = open_record(path, progress_line)
+    episode, _ = find(path, which, record.judge)
+    explained = open_explained(path, episode)
+    cost = _cost(explained, wish)
+    _say(cost, yes)
+    with Progress(cost.forks, quiet=quiet, unit="forks") as progress:
+        forks = explained.forks(cost, lambda made: progress.end(made.end.value))
+        row = wait(_explain(explained, forks, wish))
+    if stopped := progress.ends[End.INTERRUPTED.value]:
+        progress_line(f"the cost is reached: {counted(stopped, 'fork')} stopped before the end")
+    row = {"episode": list(episode.id), **row}
+    add_row(path / EXPLAINED, row)
+    if as_json:
+        emit_json(row)
+        return 0
+    head = [("episode", name_of(episode)), *verdict(episode, record.judge)]
+    emit("\n".join([columns(head), "", *_lines(row, episode)]))
+    return 0
+
+
+def _check(wish: Wish) -> None:
+    """Raises ConfigError for options that do not go together."""
+    if wish.against is not None and needs_policy(wish.against, as_factory(wish.against)):
+        raise ConfigError(f"--against {wish.against}: it samples from a policy; name a bot")
+    if wish.what == "agents" and wish.against is None:
+        raise ConfigError(
+            "--agents: say who sits in place of an agent that is left out, as in"
+            " --against random_legal"
+        )
+    if wish.what == "messages" and (wish.against is not None or wish.given == "view"):
+        raise ConfigError(
+            "--messages: a message is held against silence or, with --other-deal, against another"
+            " one, as it lay; leave out --against and --given"
+        )
+    if wish.other_deal and wish.what != "messages":
+        raise ConfigError("--other-deal: goes with --messages; leave it out")
+
+
+def _cost(explained: Explained, wish: Wish) -> Cost:
+    episode = explained.episode
+    turns = [turn for turn in episode.turns if wish.agent in (None, turn.agent)]
+    if wish.what == "agents":
+        return explained.cost(kinds_of_agents(list(episode.cast), wish.plays))
+    is_said = wish.what == "messages"
+    kinds = explained.kinds_of_turns(turns, wish.plays, wish.against, is_said)
+    if wish.given == "view" or wish.other_deal:
+        # a play from another deal, before each pair; how many are not alike nobody knows
+        kinds += [Kind(wish.plays * len(turns))]
+    agent = _loser(explained, wish)
+    if agent is not None:
+        own = [turn.step for turn in episode.turns if turn.agent == agent]
+        kinds += [Kind(wish.plays, step, mute=frozenset([agent])) for step in own]
+    return explained.cost(kinds)
+
+
+def _loser(explained: Explained, wish: Wish) -> str | None:
+    """Whose decisive turn is looked for: of a lost play, the agent that is named, or else the one
+    to blame or the only one that a policy plays."""
+    episode = explained.episode
+    if wish.what != "turns" or wish.against is None:
+        return None
+    if explained.world.scenario.success(episode) is not False:
+        return None
+    agents = list(dict.fromkeys(turn.agent for turn in episode.turns))
+    if wish.agent is not None or len(agents) == 1:
+        return wish.agent or agents[0]
+    raise ConfigError(
+        f"--against {wish.against}: say for whom it takes over, with --agent {' | '.join(agents)}"
+    )
+
+
+def _say(cost: Cost, yes: bool) -> None:
+    """Tells the cost. Raises ConfigError where it is more than should be spent unasked."""
+    if not cost.calls:
+        return
+    calls, tokens = cost.most
+    price = "" if cost.usd is None else f", ${cost.usd:.2f}"
+    words = f"about {cost.calls} model calls, {cost.tokens} tokens{price}"
+    progress_line(
+        f"cost: {words} for {counted(cost.forks, 'fork')}; it stops at {calls} calls or"
+        f" {tokens} tokens"
+    )
+    if cost.calls > ASK and not yes:
+        raise ConfigError(
+            f"{words} are more than {ASK} calls; play fewer with --plays, or go on with --yes"
+        )
+
+
+async def _explain(explained: Explained, forks: Forks, wish: Wish) -> dict[str, Any]:
+    """What is kept of it, as JSON values."""
+    values: Any
+    row: dict[str, Any] = {"what": wish.what, "given": wish.given, "against": wish.against}
+    plays = wish.plays
+    if wish.what == "agents":
+        shares = await attribution.agent_values(
+            forks, str(wish.against), plays=plays, given=wish.given, whose=wish.agent
+        )
+        values = {agent: each._asdict() for agent, each in shares.shares.items()}
+        return row | {
+            "exact": shares.exact,
+            "everybody": shares.everybody,
+            "nobody": shares.nobody,
+            "values": values,
+        }
+    if wish.what == "messages":
+        instead: attribution.Instead = "other deal" if wish.other_deal else "silence"
+        said = await attribution.message_values(
+            forks, plays=plays, instead=instead, agent=wish.agent
+        )
+        values = [
+            {
+                "step": one.step,
+                "agent": one.agent,
+                "values": {agent: each._asdict() for agent, each in one.values.items()},
+            }
+            for one in said
+        ]
+        return row | {"instead": instead, "values": values}
+    turns = await attribution.turn_values(
+        forks, plays=plays, given=wish.given, instead=wish.against, agent=wish.agent
+    )
+    row["values"] = [{"step": one.step, "agent": one.agent, **one.value._asdict()} for one in turns]
+    agent = _loser(explained, wish)
+    if agent is not None:
+        turn, tried = await attribution.decisive_turn(
+            forks, agent, str(wish.against), success=explained.world.scenario.success, plays=plays
+        )
+        row["decisive"] = {
+            "agent": agent,
+            "step": None if turn is None else turn.step,
+            "tried": [
+                {"step": w.step, "won": w.won, "plays": w.plays, "failed": w.failed} for w in tried
+            ],
+        }
+    return row
+
+
+def _lines(row: Mapping[str, Any], episode: Episode) -> list[str]:
+    """The table, what it says in a sentence, and what it does not say."""
+    did = {(turn.step, turn.agent): told(turn) for turn in episode.turns}
+    failed = _failed(row["values"])
+    condition = GIVEN[row["given"]]
+    if row["what"] == "agents":
+        rows = [[agent, _text(value)] for agent, value in row["values"].items()]
+        rows.append(["all of it", f"{row['everybody'] - row['nobody']:.3g}"])
+        lines = [columns(rows, ("agent", f"share, {row['against']} instead"))]
+    elif row["what"] == "messages":
+        agents = list(episode.cast)[:MOST_AGENTS]
+        rows = [
+            [str(v["step"]), v["agent"], did[v["step"], v["agent"]]]
+            + [_text(v["values"][agent]) for agent in agents]
+            for v in row["values"]
+        ]
+        lines = [columns(rows, ("step", "agent", "said", *(f"for {agent}" for agent in agents)))]
+        condition = f"{condition}, against {row['instead']}"
+    else:
+        rows = [
+            [str(v["step"]), v["agent"], did[v["step"], v["agent"]], _text(v)]
+            for v in row["values"]
+        ]
+        lines = [columns(rows, ("step", "agent", "did", "value"))]
+        condition = f"{condition}, against {row['against'] or 'its own act, drawn once more'}"
+    lines.append(f"\n{condition}; 95 % intervals")
+    if failed:
+        lines.append(f"{counted(failed, 'fork')} failed and are left out")
+    if "decisive" in row:
+        lines.append(decided(row["decisive"], row["against"]))
+    return lines
+
+
+def decided(decisive: Mapping[str, Any], better: str) -> str:
+    """The decisive turn in a sentence."""
+    agent = decisive["agent"]
+    tried = decisive["tried"]
+    if decisive["step"] is None:
+        return f"from no turn of {agent} on does {better} still win"
+    last = tried[-1]
+    sentence = (
+        f"decided at step {decisive['step']}: with {better} in place of {agent} from there on"
+        f" {last['won']} of {last['plays']} are still won"
+    )
+    if len(tried) > 1:
+        after = tried[-2]
+        sentence += f", from step {after['step']} on {after['won']} of {after['plays']}"
+    return sentence
+
+
+def told(turn: Turn) -> str:
+    """What was done, in one line."""
+    calls = [call.name for call in turn.action.tool_calls if isinstance(call, ToolCall)]
+    words = " ".join([turn.action.text, *(f"{name}()" for name in calls)]).strip()
+    return one_line(words or "(nothing)", MOST_TEXT)
+
+
+def _text(value: Mapping[str, Any]) -> str:
+    if value["mean"] is None:
+        return "n/a"
+    return interval_text(value)
+
+
+def _failed(values: Any) -> int:
+    """All failed forks in the values of a row."""
+    if isinstance(values, dict) and "failed" in values:
+        return int(values["failed"])
+    each = values.values() if isinstance(values, dict) else values
+    return sum(_failed(one) for one in each if isinstance(one, (dict, list)))

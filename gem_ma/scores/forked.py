@@ -1,0 +1,173 @@
+"""Forks of one recorded play, and means over them: what `gem_ma.scores.attribution` asks by.
+
+A fork goes on from a step of the record. Two forks of a pair share a seed, and so all random
+numbers but those of the one act that differs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
+
+from gem_ma.driver.behaviour import Factory
+from gem_ma.driver.forks import Branch
+from gem_ma.driver.limits import NO_LIMITS
+from gem_ma.driver.rollout import Plan, play
+from gem_ma.engines.base import Policy, stable_seed
+from gem_ma.kernel.episode import Episode, Limits, Seat
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Game, Scenario
+from gem_ma.kernel.types import Turn
+from gem_ma.scores.intervals import skewed_t
+
+Result = TypeVar("Result")
+
+FORK = 1_000_000  # repeats from this number on are forks: no run tries a task so often
+
+
+class Value(NamedTuple):
+    """A mean with its 95 % interval and standard error; None where nothing could be measured. Of
+    pairs without spread the interval has no width, which says that none was seen."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    error: float | None
+    pairs: int
+    plays: int
+    failed: int
+
+
+@dataclass(frozen=True)
+class Forks:
+    """Plays forks of one recorded play. `cast`: who sits where, by default those of the record;
+    `first`: the repeat that its behaviours drew for; `behaviours` as for `gem_ma.play`."""
+
+    scenario: Scenario
+    episode: Episode
+    policies: Mapping[str, Policy] = field(default_factory=dict)
+    cast: Mapping[str, Seat] | None = None
+    behaviours: Mapping[str, Factory] = field(default_factory=dict)
+    limits: Limits = NO_LIMITS
+    call_timeout_s: float | None = 60.0
+    concurrency: int = 16
+    first: int | None = None
+    ended: Callable[[Episode], object] = id  # told of each play
+
+    @property
+    def seats(self) -> Mapping[str, Seat]:
+        return self.episode.cast if self.cast is None else self.cast
+
+    def turns(self, agent: str | None = None) -> list[Turn]:
+        """The turns of an agent, or of all."""
+        if agent is not None and agent not in self.episode.cast:
+            raise ConfigError(
+                f"no agent of {self.scenario.id} is called {agent!r}; its agents are"
+                f" {', '.join(self.episode.cast)}"
+            )
+        return [turn for turn in self.episode.turns if agent in (None, turn.agent)]
+
+    def seed(self, *what: Any) -> str:
+        """A seed of this play's own. Without the play's name in it the forks of all plays would
+        draw alike, and their errors would not be independent."""
+        return str(stable_seed(*self.episode.id, "attribution", *what))
+
+    def plan(self, drawn_by: str, **changes: Any) -> Plan:
+        """A play of the same task, whose models draw by this seed, with some changes."""
+        episode = self.episode
+        plan = Plan(
+            self.scenario,
+            self.seats,
+            episode.task,
+            episode.seed,
+            # requests to models are seeded by it, so that two arms of a pair have one
+            FORK + int(drawn_by) % FORK**2,
+            limits=self.limits,
+            call_timeout_s=self.call_timeout_s,
+            options=episode.options,
+            world=episode.world,
+        )
+        return replace(plan, **changes)
+
+    async def play(
+        self,
+        plan: Plan,
+        behaviours: Mapping[str, Factory],
+        watch: Callable[[Game], object] = id,
+    ) -> Episode:
+        made = await play(plan, self.policies, {**self.behaviours, **behaviours}, watch)
+        self.ended(made)
+        return made
+
+    async def fork(
+        self,
+        step: int,
+        seed: str,
+        *,
+        kept: Sequence[str],
+        behaviours: Mapping[str, Factory],
+        watch: Callable[[Game], object] = id,
+    ) -> Episode:
+        """Goes on from a step, at which those who are `kept` do what they did."""
+        first = self.episode.repeat if self.first is None else self.first
+        branch = Branch(self.episode, step, seed, first, tuple(kept))
+        return await self.play(self.plan(seed, branch=branch), behaviours, watch)
+
+    def behaviour(self, agent: str) -> Any:
+        """Who plays an agent: an id or a factory."""
+        return self.behaviours.get(agent) or self.seats[agent].behaviour
+
+    async def all(self, work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
+        """The results in order, at most `concurrency` at once."""
+        places = asyncio.Semaphore(self.concurrency)
+
+        async def one(each: Coroutine[Any, Any, Result]) -> Result:
+            async with places:
+                return await each
+
+        return list(await asyncio.gather(*map(one, work)))
+
+
+class Pair(NamedTuple):
+    """A fork in which a thing was done as on record, and one in which another was; the first is
+    None where both did the same, so that nothing lies between them."""
+
+    done: Episode | None
+    other: Episode
+
+
+def value_of(pairs: Sequence[Pair], agent: str) -> Value:
+    """The mean difference of an agent's returns over those pairs whose plays both ended."""
+    apart = [apart_of(pair, agent) for pair in pairs]
+    plays = sum(fork is not None for pair in pairs for fork in pair)
+    return mean_of([value for value in apart if value is not None], plays, failed_in(pairs))
+
+
+def apart_of(pair: Pair, agent: str) -> float | None:
+    """The difference of an agent's returns; None where a play of the pair did not end."""
+    if pair.done is None:
+        return 0.0
+    if not (pair.done.end.scored and pair.other.end.scored):
+        return None
+    return pair.done.returns()[agent] - pair.other.returns()[agent]
+
+
+def failed_in(pairs: Sequence[Pair]) -> int:
+    return sum(fork is not None and not fork.end.scored for pair in pairs for fork in pair)
+
+
+def mean_of(values: Sequence[float], plays: int, failed: int) -> Value:
+    if not values:
+        return Value(None, None, None, None, 0, plays, failed)
+    mean = math.fsum(values) / len(values)
+    if len(values) < 2:
+        return Value(mean, None, None, None, 1, plays, failed)
+    low, high = skewed_t(values)
+    squares = [(x - mean) ** 2 for x in values]
+    # The farthest counts twice: what was seen once in K pairs is as well seen never or twice, and
+    # then the plain standard error is off by half.
+    spread = (math.fsum(squares) + max(squares)) / (len(values) - 1)
+    return Value(mean, low, high, math.sqrt(spread / len(values)), len(values), plays, failed)

@@ -1,0 +1,170 @@
+"""`gem-ma explain`: what it finds and keeps, what it costs, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gem_ma.cli.main import main
+from gem_ma.pages.static.notes import EXPLAINED
+from tests.fault_server import Answer, Asked, FaultServer, says
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        code = main([str(one) for one in arguments])
+        told = capsys.readouterr()
+        assert "Traceback" not in told.err
+        return code, told.out, told.err
+
+    return run
+
+
+def test_a_lost_talk_names_the_turn_that_decided_it(command: Command) -> None:
+    weak = "agents.assistant.behaviour=retail_transfers_early"
+    assert command("run", "retail", weak, "-n", 6, "--out", "out", "--quiet")[0] == 0
+    better = ("--against", "retail_scripted", "--agent", "assistant", "--plays", 2)
+    code, out, err = command("explain", "out", *better, "--quiet")
+    assert code == 0, err
+    found = re.search(r"^(\d+) +assistant +transfer_to_human_agents\(\) ", out, re.M)
+    assert found is not None
+    assert f"decided at step {found[1]}: with retail_scripted in place of assistant" in out
+    assert "2 of 2 are still won" in out and "as it lay, against retail_scripted" in out
+    # nobody counts the forks among the plays
+    assert json.loads(command("show", "out", "--json")[1])["ok"] == 6
+
+
+def test_what_comes_out_is_kept_and_printed_as_json(command: Command, tmp_path: Path) -> None:
+    assert command("run", "kuhn_poker", "-n", 3, "--out", "out", "--quiet")[0] == 0
+    printed = []
+    for options in (
+        ["--given", "view"],
+        ["--messages"],
+        ["--messages", "--other-deal"],
+        ["--agents", "--against", "random_legal", "--agent", "player_0"],
+    ):
+        code, out, err = command(
+            "explain", "out", "--episode", "0", "--plays", 4, "--json", "--quiet", *options
+        )
+        assert code == 0, err
+        printed.append(json.loads(out))
+        code, table, _ = command("explain", "out", "--episode", "0", "--plays", 4, *options)
+        assert code == 0 and "95 % intervals" in table
+    kept = [json.loads(line) for line in (tmp_path / "out" / EXPLAINED).open()]
+    # the same command finds the same to the last digit
+    assert kept[::2] == kept[1::2] == printed
+    shares = printed[3]
+    assert sum(value["mean"] for value in shares["values"].values()) == pytest.approx(
+        shares["everybody"] - shares["nobody"], abs=1e-9
+    )
+
+
+TALK = """
+scenario: {{id: dilemma, rounds: 4, tasks: 2}}
+agents:
+  "player_*": {{policy: main}}
+policies:
+  main: {{model: openai/m, base_url: "{url}", max_tokens: 20}}
+"""
+
+
+def wavering(seed: int) -> Callable[[Asked], Answer]:
+    rng = random.Random(seed)
+    return lambda asked: says(rng.choice(["cooperate", "defect"]), usage=(100, 10))
+
+
+def test_models_cost_what_was_said_before(command: Command, tmp_path: Path) -> None:
+    with FaultServer(wavering(1)) as server:
+        (tmp_path / "talk.yaml").write_text(TALK.format(url=server.url))
+        assert command("run", "talk.yaml", "--out", "out", "--quiet")[0] == 0
+        before = len(server.asked)
+        code, _, err = command("explain", "out", "--episode", "0", "--plays", 3, "--json")
+        asked = len(server.asked) - before
+    assert code == 0
+    said = re.search(r"about (\d+) model calls, (\d+) tokens.* stops at (\d+) calls", err)
+    assert said is not None, err
+    about, tokens, most = map(int, said.groups())
+    assert tokens == 110 * about
+    assert 0.75 < asked / about < 1.25
+    assert asked <= most
+
+
+def test_it_stops_where_the_cost_that_was_said_is_reached(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gem_ma.runs.explaining.MARGIN", 0.25)
+    with FaultServer(wavering(2)) as server:
+        (tmp_path / "talk.yaml").write_text(TALK.format(url=server.url))
+        assert command("run", "talk.yaml", "--out", "out", "--quiet")[0] == 0
+        before = len(server.asked)
+        code, out, err = command("explain", "out", "--episode", "0", "--plays", 3)
+        asked = len(server.asked) - before
+        said = re.search(r"stops at (\d+) calls", err)
+        assert code == 0 and said is not None and asked <= int(said[1])
+        assert re.search(r"the cost is reached: \d+ forks stopped before the end", err)
+        assert "failed and are left out" in out
+        before = len(server.asked)
+        code, _, err = command("explain", "out", "--episode", "0", "--plays", 200)
+        assert (code, len(server.asked)) == (2, before)
+        assert re.search(r"about \d+ model calls.*more than 1000 calls; .*--plays, .*--yes", err)
+
+
+def test_a_model_without_a_price_stops_by_its_calls(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gem_ma.runs.explaining.MARGIN", 0.25)
+    table = ("policies.main.model=table/softmax", "agents.player_0.policy=main")
+    assert command("run", "kuhn_poker", *table, "-n", 2, "--out", "out", "--quiet")[0] == 0
+    code, _, err = command("explain", "out", "--episode", "0", "--plays", 20)
+    assert code == 0 and "the cost is reached" in err
+
+
+def test_forks_of_other_code_are_refused(command: Command, tmp_path: Path) -> None:
+    source = tmp_path / "mine.py"
+    source.write_text("def act(messages, legal, rng):\n    return rng.choice(legal)\n")
+    mine = "agents.player_0.behaviour=mine.py:act"
+    assert command("run", "kuhn_poker", mine, "-n", 2, "--out", "out", "--quiet")[0] == 0
+    assert command("explain", "out", "--episode", "0", "--plays", 2, "--quiet")[0] == 0
+    source.write_text("def act(messages, legal, rng):\n    return legal[0]\n")
+    code, out, err = command("explain", "out", "--episode", "0", "--plays", 2, "--quiet")
+    assert (code, out) == (2, "")
+    assert "mine.py changed since the run began" in err and "play it anew" in err
+    kept = (tmp_path / "out" / EXPLAINED).read_text()
+    assert kept.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--agents"], "--agents: say who sits in place"),
+        (["--agent", "nobody"], "no agent of kuhn_poker is called 'nobody'; its agents are"),
+        (["--against", "nobody"], "no behaviour is called 'nobody'"),
+        (["--against", "direct"], "samples from a policy; name a bot"),
+        (["--messages", "--given", "view"], "--messages: a message is held against silence"),
+        (["--other-deal"], "--other-deal: goes with --messages"),
+        (["--plays", "1"], "--plays"),
+        (["--episode", "999"], "no episode '999'"),
+        (["--agents", "--against", "random_legal"], "kuhn_poker is zero-sum"),
+    ],
+)
+def test_what_does_not_go_is_one_line(
+    options: list[str], words: str, command: Command, tmp_path: Path
+) -> None:
+    assert command("run", "kuhn_poker", "-n", 2, "--out", "out", "--quiet")[0] == 0
+    asked = [*(["--episode", "0"] if "--episode" not in options else []), *options]
+    code, out, err = command("explain", "out", "--quiet", *asked)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert not (tmp_path / "out" / EXPLAINED).exists()

@@ -1,0 +1,440 @@
+"""Values of turns, messages and agents against exact ones, and the traps of forks."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from gem_ma import Ask, Episode, Plan, Reward, Scenario, Seat, Tell, attribution, make, play
+from gem_ma.driver.behaviour import Factory, FromFunction
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Game
+from gem_ma.kernel.types import Action, Asked, Message
+from gem_ma.scores.forked import Forks, mean_of
+
+Text = Callable[[Sequence[Message], Any, random.Random], str]
+
+
+def player(function: Text) -> Factory:
+    def made(agent: str, sample: Any, rng: random.Random, task: Any = None) -> FromFunction:
+        return FromFunction(function, rng)
+
+    return made
+
+
+def forks_of(
+    scenario: Scenario, players: Mapping[str, Factory], seed: int, **options: Any
+) -> Forks:
+    cast = {agent: Seat("tests") for agent in scenario.agents}
+    played = asyncio.run(play(Plan(scenario, cast, seed=seed), {}, players))
+    assert played.end.scored, played.error
+    return Forks(scenario, played, behaviours=players, **options)
+
+
+# -- Kuhn poker, where every value can be computed --------------------------------------------------
+
+KUHN = make("kuhn_poker")
+BOLD = {"J": 0.3, "Q": 0.5, "K": 0.8}  # the chance of the second of two moves
+
+
+def card(messages: Sequence[Message]) -> str:
+    return str(messages[0].text).rstrip(".")[-1]
+
+
+def bold(messages: Sequence[Message], legal: Any, rng: random.Random) -> str:
+    return str(legal[rng.random() < BOLD[card(messages)]])
+
+
+KUHN_PLAYERS = dict.fromkeys(KUHN.agents, player(bold))
+
+
+def chance(game: Game, agent: str, text: str) -> float:
+    second = BOLD[card(game.view(agent))]
+    legal = game.pending[agent].legal
+    assert legal is not None
+    return second if text == legal[1] else 1 - second
+
+
+def worth(game: Game, agent: str) -> float:
+    """What an agent is paid from here on, in expectation."""
+    if not game.pending:
+        return sum(entry.value for entry in game.ledger if entry.agent == agent)
+    ((mover, asked),) = game.pending.items()
+    total = 0.0
+    for text in asked.legal or ():
+        after = game.fork()
+        after.send({mover: text})
+        total += chance(game, mover, text) * worth(after, agent)
+    return total
+
+
+def exact(episode: Episode, step: int, given: str) -> float:
+    """The value of a turn of Kuhn: of one deal, or of all that its player could not tell from it,
+    by how likely the other would have done there what it did."""
+    turn = episode.turns[step]
+    seat = KUHN.agents.index(turn.agent)
+    deals = {
+        tuple(card(Game(KUHN, None, seed).view(agent)) for agent in KUHN.agents): seed
+        for seed in range(100)
+    }
+    dealt = tuple(card(episode.transcript(agent)) for agent in KUHN.agents)
+    assert len(deals) == 6
+    meant = [dealt] if given == "state" else [deal for deal in deals if deal[seat] == dealt[seat]]
+    weighed = total = 0.0
+    for deal in meant:
+        game = Game(KUHN, None, deals[deal])
+        weight = 1.0
+        for before in episode.turns[:step]:
+            if before.agent != turn.agent:
+                weight *= chance(game, before.agent, before.action.text)
+            game.send({before.agent: before.action.text})
+        after = game.fork()
+        after.send({turn.agent: turn.action.text})
+        weighed += weight * (worth(after, turn.agent) - worth(game, turn.agent))
+        total += weight
+    return weighed / total
+
+
+@pytest.mark.parametrize("given", ["state", "view"])
+def test_values_of_turns_are_the_exact_ones(given: attribution.Given) -> None:
+    scores = []
+    within = []
+    for seed in range(700, 716):
+        forks = forks_of(KUHN, KUHN_PLAYERS, seed)
+        for step, _, value in asyncio.run(attribution.turn_values(forks, plays=48, given=given)):
+            assert value.failed == 0
+            if value.error:
+                true = exact(forks.episode, step, given)
+                scores.append((value.mean - true) / value.error)
+                within.append(value.low <= true <= value.high)
+    assert len(scores) > 30
+    assert sum(abs(score) < 3 for score in scores) >= len(scores) - 1
+    assert statistics.fmean(within) > 0.9
+    # a value that lies beside the truth by .4 standard errors would show
+    assert abs(statistics.fmean(scores)) < 4 / math.sqrt(len(scores))
+
+
+def test_the_farthest_counts_twice_in_an_error() -> None:
+    value = mean_of([0.0] * 63 + [1.0], 64, 0)
+    assert value.error == pytest.approx(math.sqrt(2) / 64, rel=0.02)
+
+
+def test_what_lay_and_what_could_be_known_differ() -> None:
+    episodes = [forks_of(KUHN, KUHN_PLAYERS, seed).episode for seed in range(700, 710)]
+    true = [
+        [exact(episode, turn.step, given) for given in ("state", "view")]
+        for episode in episodes
+        for turn in episode.turns
+    ]
+    assert any(lay * known < 0 for lay, known in true)
+
+
+class Repeated(Forks):
+    """The same forks with other random numbers, for each `number`."""
+
+    number = 0
+
+    def seed(self, *what: Any) -> str:
+        return super().seed(*what, self.number)
+
+
+def test_common_random_numbers_leave_a_fraction_of_the_variance() -> None:
+    base = forks_of(KUHN, KUHN_PLAYERS, 703)
+    agent = base.episode.turns[0].agent
+    forks = Repeated(KUHN, base.episode, behaviours=KUHN_PLAYERS)
+
+    async def measured(number: int) -> tuple[float, float]:
+        Repeated.number = number
+        (value, *_) = await attribution.turn_values(forks, plays=8, agent=agent)
+        apart = []
+        for pair in range(8):
+            kept = await forks.fork(0, forks.seed("x", pair), kept=[agent], behaviours={})
+            drawn = await forks.fork(0, forks.seed("y", pair), kept=[], behaviours={})
+            apart.append(kept.returns()[agent] - drawn.returns()[agent])
+        return float(value.value.mean or 0), statistics.fmean(apart)
+
+    together, apart = zip(*(asyncio.run(measured(n)) for n in range(80)), strict=True)
+    true = exact(base.episode, 0, "state")
+    for values in (together, apart):
+        error = statistics.stdev(values) / math.sqrt(len(values))
+        assert abs(statistics.fmean(values) - true) < 3 * error
+    assert statistics.variance(together) < 0.4 * statistics.variance(apart)
+
+
+def test_forks_of_different_plays_draw_apart() -> None:
+    # the same seeds in all plays would make their errors dependent
+    seeds = {forks_of(KUHN, KUHN_PLAYERS, seed).seed("turn", 0, "player_0", 0) for seed in range(5)}
+    assert len(seeds) == 5
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+REFERENTIAL = make("referential", colours=2, shapes=2)
+
+
+def named(words: Sequence[str], others: Sequence[str], sharp: float) -> Factory:
+    """Says of a thing, or hears of a word, what stands at the same place of the others."""
+
+    def act(messages: Sequence[Message], legal: Any, rng: random.Random) -> str:
+        text = str(messages[-1].text)
+        place = next((n for n, word in enumerate(words) if word in text), None)
+        knows = rng.random() < sharp  # drawn whatever was heard
+        guess = rng.choice(list(others))
+        return others[place] if knows and place is not None else guess
+
+    return player(act)
+
+
+def language(speaker: float, listener: float) -> dict[str, Factory]:
+    things, words = REFERENTIAL.meanings, REFERENTIAL.utterances
+    return {
+        "speaker": named(things, words, speaker),
+        "listener": named(words, things, listener),
+    }
+
+
+def test_a_message_is_worth_what_the_listener_makes_of_it() -> None:
+    players = language(0.9, 0.8)
+    worths = []
+    for seed in range(60):
+        forks = forks_of(REFERENTIAL, players, seed)
+        (said, _) = asyncio.run(attribution.message_values(forks, plays=16))
+        assert (said.step, said.agent) == (0, "speaker")
+        worths.append(said.values["listener"].mean)
+    # right: 1 by knowing, 1/2 by guessing; a speaker is right .9 + .1 / 4 of the time, and of its
+    # three other words two share an attribute; silence leaves the guess
+    right = 0.9 + 0.1 / 4
+    heard = right * 1 + (1 - right) * (2 / 3) * 0.5
+    true = 0.8 * heard + 0.2 * 0.5 - 0.5
+    error = statistics.stdev(worths) / math.sqrt(len(worths))
+    assert abs(statistics.fmean(worths) - true) < 3 * error
+    assert error < 0.06
+
+
+def test_what_a_listener_could_know_is_what_it_heard() -> None:
+    values = []
+    for seed in range(8):
+        forks = forks_of(REFERENTIAL, language(1.0, 0.8), seed)
+        if forks.episode.returns()["listener"] == 1:
+            (turn,) = asyncio.run(
+                attribution.turn_values(forks, plays=30, given="view", agent="listener")
+            )
+            values.append(turn.value)
+    # had it heard other words, its answer would be worth less than another
+    true = 1 - (0.8 + 0.2 * 0.5)
+    error = math.hypot(*(value.error for value in values)) / len(values)
+    assert abs(statistics.fmean(value.mean for value in values) - true) < 3 * error
+    assert error < 0.04 and {value.pairs for value in values} == {30}
+
+
+def test_to_a_deaf_listener_a_message_is_worth_nothing() -> None:
+    forks = forks_of(REFERENTIAL, language(0.9, 0.0), 1)
+    for instead in ("silence", "other deal"):
+        (said, _) = asyncio.run(attribution.message_values(forks, plays=12, instead=instead))
+        assert (said.values["listener"].mean, said.values["listener"].error) == (0.0, 0.0)
+
+
+class Meeting(Scenario):
+    """Two agents act at once, twice, and are paid where both said yes."""
+
+    agents = ("ann", "bob")
+    ends_within = 2
+    cooperative = True
+
+    def play(self, rng: random.Random, task: Any) -> Any:
+        for _ in range(2):
+            said = yield Ask(dict.fromkeys(self.agents, "Yes?"))
+            luck = rng.random()
+            yield Tell(dict.fromkeys(self.agents, f"{said['ann'].text} and {said['bob'].text}"))
+            both = all(action.text == "yes" for action in said.values())
+            yield Reward(dict.fromkeys(self.agents, both + luck), why="both")
+
+
+def often(share: float) -> Factory:
+    return player(lambda messages, legal, rng: "yes" if rng.random() < share else "no")
+
+
+def test_silence_is_forced_and_those_who_act_beside_it_keep_what_they_did() -> None:
+    forks = forks_of(Meeting(), {"ann": often(1.0), "bob": often(0.5)}, 3)
+    bob = [turn.action.text for turn in forks.episode.turns if turn.agent == "bob"]
+    values = asyncio.run(attribution.message_values(forks, plays=8, agent="ann"))
+    # without ann's yes nothing is paid, and with it what bob did: no draw of bob's lies between
+    worths = [value.values["ann"].mean for value in values]
+    assert worths == pytest.approx([float(text == "yes") for text in bob])
+
+
+def test_a_turn_is_compared_by_its_own_act_alone() -> None:
+    said = set()
+    for seed in range(8):
+        forks = forks_of(Meeting(), {"ann": often(0.5), "bob": often(0.5)}, seed)
+        ann = [turn.action.text for turn in forks.episode.turns if turn.agent == "ann"]
+        bob = [turn.action.text for turn in forks.episode.turns if turn.agent == "bob"]
+        turns = asyncio.run(attribution.turn_values(forks, plays=40, agent="bob"))
+        for value, mine, other in zip(turns, bob, ann, strict=True):
+            said.add((mine, other))
+            if other == "no":
+                # ann keeps what she did, and all that follows draws the same numbers
+                assert (value.value.mean, value.value.error) == pytest.approx((0, 0))
+            else:
+                assert value.value.mean == pytest.approx(0.5 if mine == "yes" else -0.5, abs=0.3)
+                # of differences of 0 and 1; another second act would add as much again
+                assert value.value.error < 0.09
+    assert len(said) == 4
+
+
+def test_an_agent_that_fails_is_counted_and_left_out() -> None:
+    def breaks(messages: Sequence[Message], legal: Any, rng: random.Random) -> str:
+        said = "yes" if rng.random() < 0.5 else "no"
+        if "no and" in str(messages) and rng.random() < 0.5:
+            raise ValueError("no")
+        return said
+
+    seeds = (seed for seed in range(50))
+    players = {"ann": player(breaks), "bob": often(1.0)}
+    for seed in seeds:
+        cast = {agent: Seat("tests") for agent in ("ann", "bob")}
+        played = asyncio.run(play(Plan(Meeting(), cast, seed=seed), {}, players))
+        if played.end.scored and played.turns[0].action.text == "yes":
+            break
+    forks = Forks(Meeting(), played, behaviours=players)
+    (value, _) = asyncio.run(attribution.turn_values(forks, plays=40, agent="ann"))
+    assert 0 < value.value.failed < 40
+    # those that ended tell it: a yes is worth what it is paid
+    assert value.value.low <= 0.5 <= value.value.high
+
+
+# -- agents ----------------------------------------------------------------------------------------
+
+
+def guessing(agent: str, sample: Any, rng: random.Random, task: Any = None) -> FromFunction:
+    others = REFERENTIAL.utterances if agent == "speaker" else REFERENTIAL.meanings
+    return FromFunction(lambda messages, legal, rng: rng.choice(others), rng)
+
+
+def test_shares_add_up_and_equal_agents_have_equal_ones() -> None:
+    forks = forks_of(REFERENTIAL, language(0.9, 0.8), 5)
+    shares = asyncio.run(attribution.agent_values(forks, guessing, plays=200, given="view"))
+    total = sum(value.mean for value in shares.shares.values())
+    assert shares.exact and abs(total - (shares.everybody - shares.nobody)) < 1e-9
+    ((_, speaker), (_, listener)) = shares.shares.items()
+    # one without the other is worth a guess, so both are needed alike
+    assert abs(speaker.mean - listener.mean) < 3 * math.hypot(speaker.error, listener.error)
+    assert speaker.low > 0
+
+
+class Votes(Scenario):
+    """Seven agents; each yes pays its share to all."""
+
+    agents = tuple(f"voter_{n}" for n in range(7))
+    ends_within = 1
+
+    def play(self, rng: random.Random, task: Any) -> Any:
+        said = yield Ask(dict.fromkeys(self.agents, "Yes?"), legal=("yes", "no"))
+        paid = sum(action.text == "yes" for action in said.values()) / 7
+        yield Reward(dict.fromkeys(self.agents, paid))
+
+
+def test_shares_of_many_agents_are_sampled_by_orders() -> None:
+    forks = forks_of(Votes(), dict.fromkeys(Votes.agents, often(1.0)), 0)
+    shares = asyncio.run(attribution.agent_values(forks, "first_legal", plays=10))
+    # first_legal says yes too, so nobody adds anything
+    assert not shares.exact and {value.mean for value in shares.shares.values()} == {0.0}
+    some = asyncio.run(attribution.agent_values(forks, "random_legal", plays=60))
+    assert sum(value.mean for value in some.shares.values()) == pytest.approx(
+        some.everybody - some.nobody, abs=1e-9
+    )
+    assert all(abs(value.mean - 0.5 / 7) < 4 * value.error for value in some.shares.values())
+
+
+def test_a_zero_sum_world_asks_whose_return_is_shared_out() -> None:
+    forks = forks_of(KUHN, KUHN_PLAYERS, 1)
+    with pytest.raises(ConfigError, match=r"zero-sum.*whose return.*player_0, player_1"):
+        asyncio.run(attribution.agent_values(forks, "random_legal", plays=2))
+    with pytest.raises(ConfigError, match=r"no agent or team .* 'nobody'"):
+        asyncio.run(attribution.agent_values(forks, "random_legal", plays=2, whose="nobody"))
+    shares = asyncio.run(attribution.agent_values(forks, "random_legal", plays=8, whose="player_0"))
+    assert set(shares.shares) == set(KUHN.agents)
+
+
+# -- the turn that decided -------------------------------------------------------------------------
+
+
+class Wires(Scenario):
+    """Five wires; who cuts the red one has lost."""
+
+    agents = ("hand",)
+    ends_within = 5
+
+    def play(self, rng: random.Random, task: Any) -> Any:
+        lost = False
+        for _ in range(5):
+            said = yield Ask({"hand": "Which?"}, legal=("blue", "red"))
+            lost = lost or said["hand"].text == "red"
+        yield Reward({"hand": float(not lost)})
+
+    def success(self, episode: Episode) -> bool | None:
+        return bool(episode.returns()["hand"])
+
+
+class Cuts:
+    """Cuts the red wire at one step, by what it remembers."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.cut = 0
+
+    async def act(self, asked: Asked) -> Action | str:
+        self.cut += 1
+        return "red" if self.cut == self.at + 1 else "blue"
+
+
+@pytest.mark.parametrize("at", range(5))
+def test_the_decisive_turn_is_where_the_fault_was_planted(at: int) -> None:
+    forks = forks_of(Wires(), {"hand": cutting(at)}, 0)
+    turn, tried = asyncio.run(
+        attribution.decisive_turn(
+            forks, "hand", "first_legal", success=forks.scenario.success, plays=2
+        )
+    )
+    assert turn is not None and turn.step == at
+    assert [wins.won for wins in tried] == [0] * (4 - at) + [2]
+    assert {(wins.plays, wins.failed) for wins in tried} == {(2, 0)}
+    best = tried[-1].best
+    # what was done before the better player took over stands
+    assert best is not None and len(best.turns) == 5 and forks.scenario.success(best)
+
+
+def test_where_nothing_helps_no_turn_is_decisive() -> None:
+    forks = forks_of(Wires(), {"hand": cutting(0)}, 0)
+    # a behaviour that always cuts the red one
+    turn, tried = asyncio.run(
+        attribution.decisive_turn(
+            forks,
+            "hand",
+            "tests.scores.test_attribution:Reds",
+            success=forks.scenario.success,
+            plays=2,
+        )
+    )
+    assert turn is None and len(tried) == 5
+
+
+def cutting(at: int) -> Factory:
+    def made(agent: str, sample: Any, rng: Any, task: Any = None) -> Cuts:
+        return Cuts(at)
+
+    return made
+
+
+class Reds:
+    def __init__(self, agent: str, sample: Any, rng: Any, task: Any = None) -> None:
+        pass
+
+    async def act(self, asked: Asked) -> str:
+        return "red"
