@@ -78,6 +78,7 @@ class HiddenProfile(Scenario):
             raise ConfigError(f"scenario.marked: true or false; got {marked!r}")
         self.marked = marked
         self.pay = one_of("pay", pay, ("group", "share"))
+        self.rules = self._rules()
         self.ends_within = self.rounds * {"at once": 1, "in turn": count, "bids": 2}[order] + 1
         self.baselines = {
             "votes at random (success)": 1 / choices,
@@ -114,24 +115,23 @@ class HiddenProfile(Scenario):
 
     def shared(self, task: Any) -> tuple[str, ...]:
         """What all know in this task: one fact for each choice, and the lead."""
-        return _shared(task["facts"], self.choices, self.lead)
+        return _drawn(task["facts"], self.choices, self.lead)[0]
 
     def deal(self, rng: random.Random, task: Any) -> dict[str, tuple[str, ...]]:
-        shared = self.shared(task)
+        shared, numbers = _drawn(task["facts"], self.choices, self.lead)
         # the first one is of the lead
         leader = shared[0][0]
         rival = rng.choice([choice for choice in self.choices if choice != leader])
         pool = self.pool(rng.random() < self.hidden)
-        taken = {int(fact[1:]) for fact in shared}
-        total = len(self.agents) * self.unshared
-        numbers = (n for n in rng.sample(NUMBERS, total + len(shared)) if n not in taken)
         kind = {leader: "leader", rival: "rival"}
+        names = "".join([choice * pool[kind.get(choice, "others")] for choice in self.choices])
+        order = rng.sample(names, len(names))
+        # a part of the task's numbers, in its order: one draw in place of one for each fact
+        first = rng.randrange(len(numbers) - len(order) + 1)
         facts = [
-            f"{choice}{next(numbers)}"
-            for choice in self.choices
-            for _ in range(pool[kind.get(choice, "others")])
+            f"{name}{number}"
+            for name, number in zip(order, numbers[first : first + len(order)], strict=True)
         ]
-        rng.shuffle(facts)
         hands = zip(*[iter(facts)] * self.unshared, strict=True)
         return dict(zip(self.agents, hands, strict=True))
 
@@ -145,19 +145,19 @@ class HiddenProfile(Scenario):
     def play(self, rng: random.Random, task: Any) -> Play:
         held = self.deal(rng, task)
         shared = self.shared(task)
-        # sorted: where they are not marked, an order would tell who else knows them
-        known = {agent: (*sorted(shared + held[agent]), NOTHING) for agent in self.agents}
-        yield Tell({agent: self._rules(agent, shared, held, known) for agent in self.agents})
-        yield from talk(
-            self.agents,
-            "What do you say to all?",
-            form=self.talk,
-            signals=known,
-            rounds=self.rounds,
-            order=self.order,
-            rng=rng,
-            most=MOST_SAID,
-        )
+        yield Tell(self._told(shared, held))
+        if self.rounds:
+            known = {a: (*sorted((*shared, *held[a])), NOTHING) for a in self.agents}
+            yield from talk(
+                self.agents,
+                "What do you say to all?",
+                form=self.talk,
+                signals=known,
+                rounds=self.rounds,
+                order=self.order,
+                rng=rng,
+                most=MOST_SAID,
+            )
         acts = yield Ask(dict.fromkeys(self.agents, "Your vote?"), legal=self.choices)
         votes = Counter(vote for agent in self.agents if (vote := acts[agent].parsed))
         right = self.right(task, held)
@@ -171,24 +171,28 @@ class HiddenProfile(Scenario):
         told = ", ".join(f"{choice} {votes[choice]}" for choice in self.choices)
         yield Tell(dict.fromkeys(self.agents, f"Votes: {told}. {why}."))
 
-    def _rules(
-        self,
-        agent: str,
-        shared: Sequence[str],
-        held: Mapping[str, Sequence[str]],
-        known: Mapping[str, Sequence[str]],
-    ) -> str:
-        knows = f"You know: {', '.join(known[agent][:-1])}."
-        if self.marked:
-            knows = f"All know: {', '.join(shared)}. Only you know: {', '.join(held[agent])}."
+    def _rules(self) -> str:
+        """What all are told, but for who they are and what they know."""
         rounds = f"After {self.rounds} rounds of talk all" if self.rounds else "All"
-        return (
-            f"You are {agent}, one of {len(self.agents)} who choose one of"
-            f" {', '.join(self.choices)}. Facts speak for a choice, which is their letter; the one"
-            f" that most facts speak for is right. Some are known to all, others to one member"
-            f" alone. {rounds} vote at once; most votes decide, ties by lot. You are paid if the"
-            f" group is right. {knows}"
+        paid = (
+            "if the group is right"
+            if self.pay == "group"
+            else "the share of members who vote right"
         )
+        return (
+            f"one of {len(self.agents)} who choose one of {', '.join(self.choices)}. Facts speak"
+            " for a choice, which is their letter; the one that most facts speak for is right. Some"
+            f" are known to all, others to one member alone. {rounds} vote at once; most votes"
+            f" decide, ties by lot. You are paid {paid}."
+        )
+
+    def _told(self, shared: Sequence[str], held: Mapping[str, Sequence[str]]) -> dict[str, str]:
+        own = {agent: f"You are {agent}, {self.rules}" for agent in self.agents}
+        if not self.marked:
+            # sorted: an order would tell who else knows them
+            return {a: f"{own[a]} You know: {', '.join(sorted((*shared, *held[a])))}." for a in own}
+        all_know = f"All know: {', '.join(shared)}."
+        return {a: f"{own[a]} {all_know} Only you know: {', '.join(held[a])}." for a in own}
 
     # -- how it is read ---------------------------------------------------------------------------
 
@@ -230,13 +234,17 @@ class HiddenProfile(Scenario):
         }
 
 
-@lru_cache(maxsize=1024)
-def _shared(seed: str, choices: tuple[str, ...], lead: int) -> tuple[str, ...]:
+@lru_cache(maxsize=256)
+def _drawn(
+    seed: str, choices: tuple[str, ...], lead: int
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The shared facts of a task, and the numbers that are left for others, in an order by lot."""
     rng = random.Random(seed)
     leader = rng.choice(choices)
     names = [leader] * lead + rng.sample(choices, len(choices))
-    numbers = rng.sample(NUMBERS, len(names))
-    return tuple(f"{name}{number}" for name, number in zip(names, numbers, strict=True))
+    numbers = rng.sample(NUMBERS, len(NUMBERS))
+    shared = tuple(f"{name}{number}" for name, number in zip(names, numbers, strict=False))
+    return shared, tuple(numbers[len(names) :])
 
 
 def favoured(facts: Iterable[str], choices: Sequence[str]) -> list[str]:

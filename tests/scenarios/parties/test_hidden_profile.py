@@ -218,6 +218,7 @@ def test_measures_by_hand():
         return recorded(cast, tuple(game.turns), tuple(game.ledger))
 
     made = episode(play(votes))
+    assert "the share of members who vote right" in made.turns[0].observed[0].text
     misled = sum(right not in favoured((*shared, *h), scenario.choices) for h in held.values())
     assert scenario.measures(made) == pytest.approx(
         {
