@@ -387,7 +387,7 @@ def test_the_head_says_what_was_run_and_neither_key_nor_address(tmp_path: Path) 
         }
         run.write_summary({**JUDGE.summarise(played), **more})
     html = write_report(tmp_path / "run", judge=JUDGE).read_text()
-    head = re.sub("<[^>]+>", " ", html[: html.index('<section id="part-0">')])
+    head = re.sub("<[^>]+>", " ", html[html.index('<section id="facts">') :])
     head = re.sub(r"\s+", " ", head)
     assert not [told for told in TOLD if told not in head]
     for hidden in ("secret.example", "MY_KEY", "sk-0123456789abcdef", "base_url"):

@@ -1,4 +1,4 @@
-"""What was run, for the head of a page: scenario, cast, models with their sampling, cost, tokens,
+"""What was run, for the end of a page: scenario, cast, models with their sampling, cost, tokens,
 seeds, data, commit, overrides, config.
 
 It reads what a run folder records (manifest.json, resolved.yaml, summary.json) and tells what is
@@ -8,6 +8,7 @@ passed on.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -47,6 +48,7 @@ _NO_OPTIONS = ("id", "split", "tasks", "weight")  # of a scenario's block
 # digests and lists of task ids would push the rest off the page
 LONG = 160  # characters of one value
 DIGITS = 12  # hex digits of a digest
+FEW = 4  # seats that have a line each though they are alike
 
 
 def facts_block(
@@ -60,6 +62,13 @@ def facts_block(
     # a page is passed on, and a config may name where a server stands
     config = write(_public(dict(resolved))) if resolved else ""
     return render("facts", rows=rows, config=config, folded=folded, label=label)
+
+
+def lead_of(manifest: Facts, resolved: Facts, summary: Facts) -> Html:
+    """What was played and how it ended, in one line below the title."""
+    first = [value for _, value in itertools.islice(_played(manifest, resolved, summary), 3)]
+    told = " · ".join(value if isinstance(value, Html) else text(value) for value in first if value)
+    return Html(f'<p class="hint">{told}</p>') if told else Html("")
 
 
 def command_of(manifest: Facts, path: object) -> str:
@@ -85,7 +94,7 @@ def _played(manifest: Facts, resolved: Facts, summary: Facts) -> Iterator[tuple[
     )
     yield "episodes", _episodes(resolved, summary)
     yield "data", _data(_mapping(manifest, "data"))
-    yield "cast", _lines(_seat(name, seat) for name, seat in _mapping(resolved, "agents").items())
+    yield "cast", _lines(_cast(_mapping(resolved, "agents")))
     weights = _mapping(manifest, "models")
     policies = _mapping(resolved, "policies")
     yield (
@@ -182,10 +191,22 @@ def _data(data: Facts) -> str:
     return ", ".join([*named, *([_options(rest)] if rest else [])])
 
 
-def _seat(agent: str, seat: object) -> str:
+def _cast(seats: Facts) -> Iterator[str]:
+    """A line for each seat, and one for many that are alike."""
+    named: dict[str, list[str]] = {}
+    for agent, seat in seats.items():
+        named.setdefault(_seat(seat), []).append(agent)
+    for plays, agents in named.items():
+        if len(agents) > FEW:
+            yield f"{agents[0]} and {len(agents) - 1} more: {plays}"
+        else:
+            yield from (f"{agent}: {plays}" for agent in agents)
+
+
+def _seat(seat: object) -> str:
     if not isinstance(seat, dict):
-        return f"{agent}: {_short(seat)}"
-    plays = f"{agent}: {seat.get('behaviour', '?')}"
+        return _short(seat)
+    plays = f"{seat.get('behaviour', '?')}"
     plays += f", policy {seat['policy']}" if seat.get("policy") else ""
     plays += "".join(f", {role} {policy}" for role, policy in _mapping(seat, "policies").items())
     options = _options(_mapping(seat, "options"))

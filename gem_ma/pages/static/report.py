@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.kernel.errors import StoreError
-from gem_ma.pages.static.facts import command_of, facts_block
+from gem_ma.pages.static.facts import command_of, facts_block, lead_of
 from gem_ma.pages.static.figures import Curves, chart
 from gem_ma.pages.static.folder import Loaded, load, manifest, resolved, summary_file
 from gem_ma.pages.static.learning import flat_metrics, own_curves, series_of
@@ -109,9 +109,9 @@ def write_report(
         # a summary of another shape, or a sum that is not finite
         with damage(next(iter(_named(section.runs).values()), target)):
             parts.append(_section(number, section, made))
-    # of a single run the facts stand at the top, not in a section
-    head = made.facts.get(runs[0].resolve().name, head) if alone and not head else head
-    html = page(name, _body(name, head, whole, parts, made.data), {"runs": made.data})
+    facts = made.facts.get(runs[0].resolve().name, Html("")) if alone else Html("")
+    head = head or (made.lead if alone else head)
+    html = page(name, _body(name, head, whole, parts, made.data, facts=facts), {"runs": made.data})
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         # a report can be made again: it needs no wait for the disk
@@ -131,9 +131,9 @@ def run_page(path: Path, judge: Judge, loader: Load, live: Mapping[str, Any], li
     made = _Page(True, MAX_BYTES, loader)
     parts = [_section(0, section, made)]
     name = path.resolve().name
-    head = Html(f"{links}{made.facts.get(name, '')}")
     foot = "Read by gem-ma view as it stands now."
-    body = _body(name, head, [section], parts, made.data, foot)
+    facts = made.facts.get(name, Html(""))
+    body = _body(name, Html(links + made.lead), [section], parts, made.data, foot, facts)
     return page(name, body, {"runs": made.data, **live}, live=True)
 
 
@@ -162,22 +162,20 @@ def learning_curves(
 
 @dataclass(slots=True)
 class _Page:
-    """What grows while the sections are made. `alone`: one run, whose facts head the page;
-    `room`: bytes of transcripts of one run."""
+    """What grows while the sections are made. `alone`: one run, whose facts end the page, and whose
+    `lead` heads it; `room`: bytes of transcripts of one run."""
 
     alone: bool
     room: int
     load: Load = load
     data: list[dict[str, Any]] = field(default_factory=list)  # of the script: a run's transcripts
     facts: dict[str, Html] = field(default_factory=dict)
+    lead: Html = Html("")
 
 
 def _section(number: int, section: Section, made: _Page) -> Html:
     named = _named(section.runs)
-    # before the facts, which it fills in
-    of_runs = _run_parts(section, named, made) if named else []
-    parts = [] if made.alone else [made.facts[label] for label in named]
-    parts += of_runs
+    parts = _run_parts(section, named, made) if named else []
     parts += [table(rows.columns, rows.rows, caption=rows.caption) for rows in section.tables]
     parts += section.figures
     parts += [chart(curves) for curves in section.curves]
@@ -185,6 +183,8 @@ def _section(number: int, section: Section, made: _Page) -> Html:
         parts += [
             _own_curves(label if len(named) > 1 else "", path) for label, path in named.items()
         ]
+    # last: who reads a page asks first what came out
+    parts += [] if made.alone else [made.facts[label] for label in named]
     return render("section", number=number, section=section, parts=parts)
 
 
@@ -210,9 +210,9 @@ def _run_parts(section: Section, named: Mapping[str, Path], made: _Page) -> list
         made.data += [loaded[label].island] if loaded[label].island["episodes"] else []
     for label, path in named.items():
         stored = {**summary_file(path), **loaded[label].summary}
-        made.facts[label] = facts_block(
-            label, manifest(path), resolved(path), stored, folded=not made.alone
-        )
+        told = manifest(path), resolved(path), stored
+        made.facts[label] = facts_block(label, *told, folded=not made.alone)
+        made.lead = lead_of(*told)
     parts: list[Html] = []
     # its plays were of a policy that changed; what counts is before and after
     for label in learned if section.own_curves else ():
@@ -256,12 +256,20 @@ def _body(
     parts: Sequence[Html],
     data: list[dict[str, Any]],
     foot: str = "",
+    facts: Html = Html(""),  # noqa: B008 (a constant)
 ) -> Html:
     headings = [section.heading for section in sections]
     # what the page holds, which may be less than the runs have
     count = sum(len(run["episodes"]) for run in data)
     return render(
-        "report", title=title, head=head, headings=headings, parts=parts, count=count, foot=foot
+        "report",
+        title=title,
+        head=head,
+        headings=headings,
+        parts=parts,
+        count=count,
+        foot=foot,
+        facts=facts,
     )
 
 

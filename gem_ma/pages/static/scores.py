@@ -4,6 +4,7 @@ table below it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -117,6 +118,10 @@ def of_groups(summaries: Mapping[str, Mapping[str, Any]]) -> Html:
         return Html("")
     heads = [axis_name("return a head", axis), axis_name("spread", spreads), axis_name("won", RATE)]
     columns = [*(["run"] if len(summaries) > 1 else []), "of", "agents", *heads]
+    # a column in which nobody has a number says nothing
+    kept = [at for at in range(len(columns)) if any(row[at] for row in rows)]
+    columns = [columns[at] for at in kept]
+    rows = [[row[at] for at in kept] for row in rows]
     caption = (
         "Mean over the ok episodes with 95 % interval. spread: standard deviation among the agents"
         " of one play; won: the best mean return of all teams; welfare: the sum of all returns;"
@@ -164,6 +169,8 @@ def before_and_after(label: str, stored: Mapping[str, Any]) -> Html:
 # rows that stand open, of a page of one run and of each of several; the others are folded
 OPEN = 10
 OPEN_EACH = 3
+SEED = 6  # digits of a seed in a list
+FEW_RETURNS = 4  # of a lost play that are named one by one
 
 
 def lost_table(island: Mapping[str, Any], *, named: bool) -> Html:
@@ -173,7 +180,8 @@ def lost_table(island: Mapping[str, Any], *, named: bool) -> Html:
     lost = [episode for episode in island["episodes"] if {"lost", "failed"} & set(episode["kinds"])]
     if not lost:
         return Html("")
-    rows = [_row(run, episode) for episode in lost]
+    is_one_task = len({episode["task"] for episode in lost}) == 1
+    rows = [_row(run, episode, is_one_task) for episode in lost]
     # of the run, not of the page, which may hold fewer; the viewer's pages hold all
     totals = {
         kind: island["totals"].get(kind, sum(kind in episode["kinds"] for episode in lost))
@@ -201,21 +209,33 @@ def link_to(run: str, key: str) -> str:
     return "#/r/{}/e/{}".format(*(quote(part, safe="", errors="replace") for part in (run, key)))
 
 
-def _row(run: str, episode: Mapping[str, Any]) -> list[object]:
+def _row(run: str, episode: Mapping[str, Any], is_one_task: bool) -> list[object]:
     # the first line of an error says what, those below it say where
     error = episode["error"].split("\n", 1)[:1] if episode["error"] else []
     why = [*episode["causes"], *error] or ["no cause named"]
     measures = [f"{name} {value}" for name, value in episode["measures"]]
     # a cell holds some eight of them; the transcript has all
     more = f" and {len(measures) - 8} more" if len(measures) > 8 else ""
-    returns = ", ".join(f"{agent['name']} {agent['total']}" for agent in episode["agents"])
+    href = text(link_to(run, episode["key"]))
+    # a seed of 19 digits says nothing but which play of a task it is: all of it stands on hover
+    seed = f", seed {episode['seed'][:SEED]}" if is_one_task else ""
+    shown = f'<a href="{href}" title="{text(episode["id"])}">{text(episode["task"] + seed)}</a>'
     return [
-        Html(f'<a href="{text(link_to(run, episode["key"]))}">{text(episode["id"])}</a>'),
+        Html(shown),
         Html("<br>".join(text(words[:300]) for words in why)),
         text(", ".join(measures[:8]) + more),
         episode["end"],
-        returns,
+        _returns(episode["agents"]),
     ]
+
+
+def _returns(agents: Sequence[Mapping[str, Any]]) -> str:
+    if len(agents) <= FEW_RETURNS:
+        return ", ".join(f"{agent['name']} {agent['total']}" for agent in agents)
+    paid = sorted(float(agent["total"]) for agent in agents)
+    if paid[0] == paid[-1]:
+        return f"{paid[0]:g} each"
+    return f"{decimal(math.fsum(paid) / len(paid))} a head, {paid[0]:g} to {paid[-1]:g}"
 
 
 # -- baselines, pass^k, measures, labels -----------------------------------------------------------

@@ -16,11 +16,20 @@ function acted(episode, turn, kind, name) {
   return add(box, line ? make("div", "chips", line) : null, drafts(turn), ...beside.map((more) => more(episode, turn)));
 }
 
-function pay(entries) {
+// Agents by what is said of them, in order; of more than a few that share it their number, and the names on hover.
+function alike(pairs) {
+  const named = new Map();
+  for (const [agent, words] of pairs) named.set(words, [...(named.get(words) || []), agent]);
+  return [...named].map(([words, agents]) => ({ words, title: agents.join(", "), name: agents.length > FEW ? agents.length + " agents" : agents.join(", ") }));
+}
+
+function pay(entries, many) {
   const box = make("div", "cell pay");
-  for (const entry of entries) {
-    const value = Number(entry.value);
-    const line = add(make("div"), make("b", value < 0 ? "bad" : value > 0 ? "good" : "", (value > 0 ? "+" : "") + minus(entry.value)), " " + entry.agent);
+  const key = (entry) => JSON.stringify([entry.value, entry.why]);
+  for (const { words, name, title } of alike(entries.map((entry, at) => [entry.agent, key(entry) + (many ? "" : " " + at)]))) {
+    const entry = entries.find((one) => words.startsWith(key(one))), value = Number(entry.value);
+    const line = add(make("div"), make("b", value < 0 ? "bad" : value > 0 ? "good" : "", (value > 0 ? "+" : "") + minus(entry.value)), " " + name);
+    if (name !== title) line.title = title;
     if (entry.why) line.append(make("span", "why", entry.why));
     box.append(line);
   }
@@ -38,9 +47,9 @@ function stepCell(step, link) {
 }
 
 function lanes(episode, link) {
-  const agents = namesOf(episode);
-  const grid = make("div", "lanes");
-  grid.style.gridTemplateColumns = "26px repeat(" + agents.length + ", minmax(0, 1fr)) minmax(110px, .35fr)";
+  const agents = namesOf(episode), many = agents.length > LANES;
+  const grid = make("div", many ? "lanes many" : "lanes");
+  if (!many) grid.style.gridTemplateColumns = "26px repeat(" + agents.length + ", minmax(0, 1fr)) minmax(110px, .35fr)";
   grid.append(make("div", "head", ""));
   for (const one of episode.agents) grid.append(add(make("div", "head " + colour(agents, one.name), one.name), make("small", "", one.plays)));
   grid.append(make("div", "head", "rewards"));
@@ -58,14 +67,15 @@ function lanes(episode, link) {
     const number = stepCell(step, link);
     number.dataset.step = String(step);
     grid.append(number);
-    for (const agent of agents) {
+    for (const agent of many ? agents.filter((one) => episode.turns.some((turn) => turn.step === step && turn.agent === one)) : agents) {
       const cell = make("div", "cell " + colour(agents, agent));
       for (const turn of episode.turns) {
         if (turn.step === step && turn.agent === agent) add(cell, ...showing(agent, turn.observed), acted(episode, turn, colour(agents, agent), agent));
       }
       grid.append(cell);
     }
-    grid.append(pay(episode.ledger.filter((entry) => entry.step === step)));
+    const paid = episode.ledger.filter((entry) => entry.step === step);
+    if (paid.length || !many) grid.append(pay(paid, many));
   }
   if (agents.some((agent) => after(episode, agent).some((item) => !heard(item)))) {
     grid.append(make("div", "cell stepno", "end"));
@@ -103,11 +113,19 @@ function verdict(episode) {
   const list = make("dl", "facts");
   const row = (name, text) => { if (text) list.append(add(make("div"), make("dt", "", name), make("dd", "", text))); };
   row("end", episode.end + (episode.cut ? " (" + episode.cut + ")" : ""));
-  for (const one of episode.agents) {
-    const paid = one.paid.map(([why, value]) => minus(value) + (why ? " " + why : "")).join(", ");
-    row("return " + one.name, minus(one.total) + (paid ? " = " + paid : ""));
+  const paid = (one) => one.paid.map(([why, value]) => minus(value) + (why ? " " + why : "")).join(", ");
+  const returns = episode.agents.map((one) => [one.name, minus(one.total) + (paid(one) ? " = " + paid(one) : "")]);
+  const value = ([name]) => Number(episode.agents.find((one) => one.name === name).total);
+  // of many, those who have most and least, and whoever has the same
+  const order = returns.length > MANY ? returns.slice().sort((a, b) => value(b) - value(a)) : returns;
+  const rows = returns.length > MANY ? alike(order) : order.map(([name, words]) => ({ name, words, title: name }));
+  const ends = rows.length > MANY ? [...rows.slice(0, MANY / 2), null, ...rows.slice(-MANY / 2)] : rows;
+  for (const one of ends) {
+    if (one) row("return " + one.name, one.words);
+    else row("", "\u2026 " + (rows.length - MANY) + " between them");
   }
   row("measures", episode.measures.map(([name, value]) => name + " " + minus(value)).join(", "));
   row("labels", episode.labels.join("; "));
+  row("seed", episode.seed);
   return add(box, list);
 }

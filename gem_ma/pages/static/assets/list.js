@@ -14,7 +14,13 @@ const encoded = (text) => { try { return encodeURIComponent(text); } catch { ret
 // Bytes of a folder's name that are not letters, and control characters, arrive in an address as one of these.
 const plain = (text) => text.replace(/[\p{Cs}\p{Cc}\ufffd]/gu, "?");
 const linkOf = (episode) => "#/r/" + encoded(run().name) + "/e/" + encoded(episode.key);
-const score = (episode) => episode.agents.map((one) => minus(one.total)).join(" / ");
+const MANY = 8, LANES = 6, FEW = 4;  // more agents than these share rows, lanes, a number
+function score(episode) {
+  const totals = episode.agents.map((one) => Number(one.total));
+  if (totals.length <= FEW) return episode.agents.map((one) => minus(one.total)).join(" / ");
+  const mean = totals.reduce((sum, one) => sum + one, 0) / totals.length;
+  return minus(String(Number(mean.toPrecision(3)))) + " a head";
+}
 
 // Every word that the page shows of an episode: the list, the verdict, the talk.
 function wordsOf(value) {
@@ -23,8 +29,10 @@ function wordsOf(value) {
   if (value && typeof value === "object") return Object.entries(value).map(([key, item]) => (key === "data" || key === "key" ? "" : wordsOf(item))).join(" ");
   return value === null || value === undefined || typeof value === "boolean" ? "" : String(value);
 }
+// A seed tells plays of one task apart, and says nothing else: it stands on hover, but where all are of one task.
+const tasks = data.runs.map((one) => new Set(one.episodes.map((episode) => episode.task)).size);
 function entry(episode) {
-  const seed = "seed " + (episode.seed.length > 8 ? episode.seed.slice(0, 6) + "\u2026" : episode.seed);
+  const seed = tasks[state.run] > 1 ? "" : "seed " + (episode.seed.length > 8 ? episode.seed.slice(0, 6) + "\u2026" : episode.seed);
   return [(episode.fork ? episode.fork.came : episode.kinds).join(", "), ...episode.causes, episode.kinds.includes("cut") || episode.end !== "terminated" ? episode.end : "", episode.weights, seed].filter(Boolean).join(", ");
 }
 function readable(episode) {
@@ -105,11 +113,20 @@ function drawEpisode() {
   if (!namesOf(episode).includes(state.eye)) state.eye = "";
   const link = make("a", "permalink", "link");
   link.href = linkOf(episode);
-  box.append(add(make("h3", "", episode.id + " \u00b7 " + episode.scenario + " v" + episode.version + " "), link), verdict(episode));
+  const head = make("h3", "", episode.task + " \u00b7 " + episode.scenario + " v" + episode.version + " ");
+  head.title = episode.id;
+  box.append(add(head, link), verdict(episode));
   const bar = make("div", "bar");
   bar.setAttribute("role", "group");
   bar.setAttribute("aria-label", "Whose view");
-  for (const [name, label] of [["", "Everything, in lanes"], ...episode.agents.map((one) => [one.name, "What did " + one.name + " see?"])]) {
+  const views = [["", "Everything, in lanes"], ...episode.agents.map((one) => [one.name, "What did " + one.name + " see?"])];
+  if (views.length > MANY + 1) {
+    const choice = make("select");
+    choice.setAttribute("aria-label", "Whose view");
+    for (const [name, label] of views) choice.append(new Option(label, name, false, state.eye === name));
+    choice.addEventListener("change", () => { state.eye = choice.value; drawEpisode(); });
+    bar.append(choice);
+  } else for (const [name, label] of views) {
     const button = make("button", "", label);
     button.type = "button";
     button.setAttribute("aria-pressed", String(state.eye === name));
