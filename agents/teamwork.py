@@ -20,7 +20,7 @@ from gem_ma.kernel.parsing.legal import parse_action
 TEAM = "team"
 RIGHT = "The right answer is: "
 MINE = "I get: "
-_PICK = re.compile(r"^(first|second), of (\w{1,40}): ", re.MULTILINE)
+_PICK = re.compile(r"\b(first|second), of (\w{1,40})\b")
 _FACT = re.compile(r"<facts>([^<]{1,200})")
 
 

@@ -63,6 +63,7 @@ RECIPES: dict[str, tuple[Measure, ...]] = {  # the cheapest first
         for side in ("x", "o")
     ),
     "guess_number_forks": (SUCCESS,),
+    "teamwork_teach_table": (SUCCESS,),
     "guess_number_table": (SUCCESS,),
     "mixture": (
         Measure("sampled success", ("sampled numbers", "success")),

@@ -39,8 +39,9 @@ SAID = "You said the answer. {who} did not hear it."
 WITHHELD = "[withheld: it says the answer]"
 ARGUE = "Why is your answer right? Put words that stand in the facts between <quote> and </quote>."
 UNREAD = "That was neither {0} nor {1}: it does not count."
-JUDGE = "Which answer is right?\nfirst, of {0}: {1}\nsecond, of {2}: {3}\nSay first or second."
+JUDGE = "Whose answer is right? Say first, of {0}, or second, of {1}."
 OTHERS = "The answers of all: {0}. Answer again, in the same form."
+MOST_TOLD = 400  # characters of the answer of each of up to 64
 KNOWS = "The right answer is: {0}"
 PLAYED = "Played: {0}"
 
@@ -78,50 +79,57 @@ class TeamPlay:
         self.right: Sequence[str] = ()  # its forms
         self.facts: list[str] = []
         self.counts: Counter[str] = Counter()
-        self.began = rng.getstate()
+        # copies of a stream cost more than many a turn, and only these patterns need one
+        self.began: Any = rng.getstate() if made.looks_back or made.draws_first else None
         self.states: list[Any] = []  # of `rng`, as each action went to the rules
         self.paid_alike = made.actors  # whom the rules' payments go to, where roles are paid
         # objectors of the answer that is being paid, and what the draft would have earned
         self.objected: tuple[tuple[str, ...], float] = ((), 0.0)
         self.gained = 0.0  # since the rules were last answered
-        # by lot, of a stream of its own: the rules draw what they draw without a team
-        lots = random.Random(f"teamwork/{self.began[1][:8]}")
-        self.order = lots.sample(made.named("debater"), len(made.named("debater")))
+        self.order: list[str] = []
 
     def run(self) -> Part:
         """The effects of the whole play."""
         made = self.made
-        dealer = random.Random()
-        dealer.setstate(self.began)
-        secrets = made.deal(dealer, self.task)
         yield Tell({agent: Message.system(made.briefing(agent)) for agent in made.agents})
-        for agent, secret in secrets.items():
-            if agent in made.agents and secret:
+        # from a copy: the rules draw what they draw without a team
+        for agent, secret in made.deal(self._as_begun(), self.task).items():
+            if secret:
                 self.knows = agent
                 self.right = secret
                 yield Tell({agent: team(KNOWS.format(secret[0]))})
         if made.pattern == "teach" and not self.knows:
-            dealer.setstate(self.began)
-            self.right = made.inner.answers(dealer, self.task)
+            self.right = made.right_answers(self._as_begun(), self.task)
+        if debaters := made.named("debater"):
+            lots = random.Random(f"teamwork/{self.began[1][:8]}")
+            self.order = lots.sample(debaters, len(debaters))
         try:
             yield from relay(made.inner.play(self.rng, self.task), self._handled)
         except Cut:
             return
         yield from self._settled()
 
+    def _as_begun(self) -> random.Random:
+        """The stream as the play got it."""
+        if self.began is None:
+            return self.rng
+        copy = random.Random()
+        copy.setstate(self.began)
+        return copy
+
     def _handled(self, effect: Effect) -> Part:
         solo = self.solo
-        to = getattr(effect, "to", None)
+        to: Any = getattr(effect, "to", None)
         if isinstance(effect, Call):
             return (yield from self._called(effect))
-        if isinstance(effect, (Ask, Tell)) and isinstance(to, Mapping) and set(to) == {solo}:
+        if isinstance(effect, (Ask, Tell)) and _is_of(to, solo):
             content = to[solo]
             self.unread += as_messages(content) or ()
             if isinstance(effect, Tell):
                 return (yield Tell(self._shown(content, self.made.agents)))
             legal = by_agent(effect.legal, to).get(solo)
             return (yield from self._asked(content, legal, by_agent(effect.tools, to).get(solo)))
-        if isinstance(effect, Reward) and set(effect.values) == {solo}:
+        if isinstance(effect, Reward) and _is_of(effect.values, solo):
             return (yield from self._paid(effect))
         if isinstance(effect, Leave) and effect.agent == solo:
             yield from self._settled()
@@ -180,8 +188,7 @@ class TeamPlay:
     def _worth(self, action: Action) -> Part:
         """What the rules would pay for this answer, until they ask again."""
         now = self.rng.getstate()
-        rng = random.Random()
-        rng.setstate(self.began)
+        rng = self._as_begun()
         inner = self.made.inner.play(rng, self.task)
         known = deque(self.calls)
         acts = [turn.action for turn in self.turns] + [action]
@@ -295,7 +302,7 @@ class TeamPlay:
         voters = self.made.named("voter")
         answers = yield question.to(*voters)
         for _ in range(self.made.options["rounds"] - 1):
-            others = "; ".join(f"{x}: {told(answers[x])}" for x in voters)
+            others = "; ".join(f"{x}: {told(answers[x])[:MOST_TOLD]}" for x in voters)
             ask = dict.fromkeys(voters, team(OTHERS.format(others)))
             answers = yield Ask(ask, question.legal, question.tools)
         keys = {x: answer_key(answers[x]) for x in voters}
@@ -336,9 +343,8 @@ class TeamPlay:
             return claims[debaters[0]]
         for _ in range(self.made.options["rounds"]):
             yield from self._argued()
-        first, second = self.order
-        ask = team(JUDGE.format(first, told(claims[first]), second, told(claims[second])))
-        pick = (yield Ask({"judge": ask}, PICKS))["judge"].parsed
+        ask = Ask({"judge": team(JUDGE.format(*self.order))}, PICKS)
+        pick = (yield ask)["judge"].parsed
         if pick is None:
             # the rules get no answer: that is the judge's fault, and the judge's loss
             yield Tell(dict.fromkeys(self.made.agents, team(UNREAD.format(*PICKS))))
@@ -377,6 +383,11 @@ class TeamPlay:
                 self.counts["verified"] += right
                 said.append(Message(text or "?", agent))
             yield Tell({x: [m for m in said if m.sender != x] for x in self.made.agents})
+
+
+def _is_of(values: Any, agent: str) -> bool:
+    """Whether an effect's values are for this agent and no other."""
+    return isinstance(values, Mapping) and set(values) == {agent}
 
 
 def _result(recorded: CallResult) -> Any:

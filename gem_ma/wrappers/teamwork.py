@@ -125,6 +125,8 @@ class Teamwork(Around):
         self.chance = inner.chance or is_drawn
         # what other answers would have earned is asked where somebody is paid for it
         self.looks_back = self.credit == "role" and self.pattern in ("propose_review", "vote")
+        # what a team has from the start is drawn from a copy of the play's stream
+        self.draws_first = self.pattern in ("debate_judge", "teach")
         self.most_decisions: int | None = None
         if isinstance(inner.limits, Limits) and inner.limits.max_steps is not None:
             # counted here, since a decision of the rules takes several of the team
@@ -185,12 +187,16 @@ class Teamwork(Around):
             return {}
         # a stream of its own: the rules draw from `rng` what the answer depends on
         lots = random.Random(f"teamwork/{rng.getstate()[1][:8]}")
-        right = tuple(self.inner.answers(rng, task))
+        right = self.right_answers(rng, task)
         if self.pattern == "teach":
             return {"teacher": right}
         seats = self.named("debater")
         seat = lots.choice(seats)
         return {agent: right if agent == seat else () for agent in seats}
+
+    def right_answers(self, rng: random.Random, task: Any) -> tuple[str, ...]:
+        """The forms of the right answer, as texts that something can be found in."""
+        return tuple(text for text in map(str, self.inner.answers(rng, task)) if text.strip())
 
     def play(self, rng: random.Random, task: Any) -> Play:
         return TeamPlay(self, rng, task).run()

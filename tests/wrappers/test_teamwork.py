@@ -25,6 +25,7 @@ from gem_ma import (
     make,
     replay,
 )
+from gem_ma.config import load
 from gem_ma.kernel.episode import End, Limits
 from gem_ma.kernel.errors import CallError, ConfigError
 from gem_ma.registry import as_scenario, wrapped
@@ -249,7 +250,57 @@ def test_what_another_answer_would_have_earned_is_what_the_rules_pay_for_it() ->
         got = [value for value, _ in paid(game, "reviewer_0")]
         assert got == pytest.approx([value for value in expected if value])
         found += len(got)
+        # what was called before is fed, and not called again
+        assert len(game.calls) == len(drafts) + sum(
+            draft.action.text != turn.action.text
+            for draft, turn in zip(drafts, ruled.turns, strict=True)
+        )
     assert found > 4
+
+
+def test_other_answers_are_worth_what_they_are_after_any_draws() -> None:
+    """A lot breaks ties out of the play's own stream, and a fork reseeds it: what the rules draw
+    then is what they would have drawn for the other answer too."""
+    scenario = around(Errand, "vote", voters=4, ties="lot")
+    differences = 0
+    for seed in range(8):
+        game = Game(scenario, None, seed)
+        for number in range(3):
+            if number == 1:
+                game = game.fork(seed="another")
+            before = len(game.ledger)
+            said = {f"voter_{n}": "a" * (1 + 4 * (n % 2)) for n in range(4)}
+            game.send(said)
+            entries = {e.agent: e for e in game.ledger[before:]}
+            assert len(entries) == 4
+            for agent, entry in entries.items():
+                if entry.why.startswith("vote"):
+                    played = next(e for e in entries.values() if e.why == f"errand {number}")
+                    letters = len(said[agent]) - len(said[played.agent])
+                    # the call of the second errand fails, whatever is said
+                    assert entry.value - played.value == pytest.approx(letters / 10 * (number != 1))
+                    differences += 1
+    assert differences == 8 * 3 * 2
+
+
+def test_all_leave_with_the_one_agent_of_the_rules_and_are_paid_before() -> None:
+    scenario = around(Errand, "propose_review")
+    game = Game(scenario, None, 0)
+    for action in ({"proposer": "a"}, {"reviewer_0": "object"}, {"proposer": "leave"}):
+        game.send(action)
+    assert game.over and set(game.left) == set(scenario.agents)
+    assert paid(game, "reviewer_0") == [(1.4, "review: a change for the better")]
+
+
+def test_a_config_by_id_seats_the_team_and_a_choice_is_told_by_its_text_too() -> None:
+    config = load("questions", ["scenario.wrappers=[{teamwork: vote}]"]).config
+    assert sorted(config.agents) == ["voter_0", "voter_1", "voter_2"]
+    scenario = make("questions")
+    task = next(task for task in scenario.tasks("all") if task.choices)
+    letter, text = scenario.answers(random.Random(0), task)
+    assert task.choices[task.letters.index(letter)] == text and leaks(
+        f"Not: {text}", (letter, text)
+    )
 
 
 def test_voters_are_paid_for_their_own_answers_and_a_tie_goes_as_it_is_named() -> None:
@@ -290,7 +341,7 @@ def test_a_debate_is_zero_sum_hides_facts_and_verifies_quotes() -> None:
         heard = words(game, "judge")
         assert "<verified>the SAFE holds</verified>" in heard and "<verified>x" not in heard
         assert "<unverified>13 coins</unverified>" in heard
-        first = "debater_0" if "first, of debater_0: leave" in heard else "debater_1"
+        first = "debater_0" if "first, of debater_0," in heard else "debater_1"
         firsts.add(first)
         game.send({"judge": "first" if first == "debater_0" else "second"})
         assert game.over and scenario.success(recorded(game, seed))
@@ -305,7 +356,7 @@ def test_a_debate_is_zero_sum_hides_facts_and_verifies_quotes() -> None:
     for _ in range(2):
         game.send({"debater_0": "a", "debater_1": "b"})
         game.send({"debater_0": "", "debater_1": ""})
-        orders.append(game.view("judge")[-1].text.split(":")[0:2][1].split("of ")[1])
+        orders.append("first, of debater_0," in game.view("judge")[-1].text)
         game.send({"judge": "neither of them"})
     assert len(set(orders)) == 2 and "found" in words(game, "debater_1")
     assert "found" not in words(game, "judge") and "does not count" in words(game, "judge")
@@ -506,3 +557,35 @@ def test_the_secret_of_a_teacher_is_tested_and_a_leak_is_found() -> None:
 
     with pytest.raises(AssertionError, match="nobody sees another's secret"):
         check_scenario(Leaky(make("guess_number"), "teach"), seeds=range(4))
+
+
+@pytest.mark.parametrize("pattern", ["propose_review", "debate_judge", "vote"])
+def test_other_wrappers_stand_on_either_side(pattern: str) -> None:
+    rules = make("guess_number")
+    inside: list[Any] = [{"reward": {"scale": 2}}, {"retry": 1}]
+    outside: list[Any] = [{"reward": {"scale": 3}}, "hide_names"]
+    made = {"pattern": pattern, "credit": "team"}
+    scenario = wrapped(rules, [*inside, {"teamwork": made}, *outside])
+    won = set()
+    for seed in range(30):
+        game = over(scenario, seed)
+        episode = recorded(game, seed)
+        ruled = episode
+        for layer in layers_of(scenario)[:-1]:
+            ruled = layer.as_ruled(ruled)
+        own = alone(rules, ruled)
+        # by value: the steps of what was tried again stay its own
+        owed = [(entry.value, entry.why) for entry in own.ledger]
+        assert own.over and [(entry.value, entry.why) for entry in ruled.ledger] == owed
+        assert scenario.success(episode) == rules.success(ruled)
+        assert sum(value for value, _ in paid(game, scenario.agents[0])) == pytest.approx(
+            6 * sum(entry.value for entry in own.ledger)
+        )
+        won.add(scenario.success(episode))
+        for agent in scenario.agents:
+            assert all(
+                other == agent or other not in words(game, agent)
+                for other in scenario.agents
+                if "_" in other
+            )
+    assert won == {True, False}
