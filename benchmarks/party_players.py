@@ -23,20 +23,21 @@ from gem_ma.scores.stats import mean_interval
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "parties"
 BEGIN, END = "<!-- players -->", "<!-- end of the players -->"
-RATES = ("network", "negotiation")  # whose returns lie in 0..1
+RATES = ("hidden_profile", "network", "negotiation")  # whose returns lie in 0..1
 HEAD = "| game | all others | weak | middle | strong | in order |\n|---|---|---|---|---|---|"
 
 
 @dataclass(frozen=True)
 class Row:
     """A game, who plays the other seats (None: the mover does, where all are paid alike), and three
-    movers from weak to strong."""
+    movers from weak to strong. The mover takes the seats whose names begin with `seats`."""
 
     game: str
     background: str | None
     movers: tuple[str, str, str]
     plays: int = 400
     options: Mapping[str, Any] = field(default_factory=dict)
+    seats: str = ""
 
 
 def _network(problem: str) -> Row:
@@ -51,6 +52,8 @@ _GOODS = ("goods_selfish", "goods_half", "goods_giver")
 _PARTIES = ("random_legal", "negotiation_simple", "negotiation_strong")
 _WOLVES = ("random_legal", "werewolf_simple", "werewolf_strong")
 _STAG = ("always_defect", "random_legal", "always_cooperate")
+_ASKERS = ("random_legal", "twenty_questions_simple", "twenty_questions_strong")
+_MEMBERS = ("random_legal", "hidden_profile_mixed", "hidden_profile_unshared")
 _HANABI = ("random_legal", "hanabi_simple", "hanabi_strong")
 ROWS: dict[str, tuple[Row, ...]] = {
     "auction": tuple(
@@ -68,6 +71,9 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "commons": tuple(
         Row("known end", others, _FISHERS, 400, {"end": "known"})
         for others in ("commons_half", "commons_share")
+    ),
+    "hidden_profile": tuple(
+        Row(f"hidden: {hidden}", None, _MEMBERS, 600, {"hidden": hidden}) for hidden in (1, 0.5)
     ),
     "market": (Row("call", "market_zero", ("random_legal", "market_zero", "market_patient"), 480),),
     "matrix": (
@@ -87,6 +93,11 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row("fines of 3", "goods_punisher", _GOODS, 40, {"fines": 3}),
         Row("no fines", "goods_giver", _GOODS, 40),
     ),
+    "twenty_questions": (
+        Row("guesser", _ASKERS[2], _ASKERS, seats="guesser"),
+        Row("one of two", _ASKERS[2], _ASKERS, 400, {"guessers": 2, "pay": "all"}, "guesser"),
+        Row("answerer in taboo", _ASKERS[2], _ASKERS, 400, {"form": "taboo"}, "answerer"),
+    ),
     "werewolf": (Row("8 players", "werewolf_simple", _WOLVES, 2400, {"talk": "signals"}),),
     "hanabi": tuple(
         Row(f"{players} players", None, _HANABI, 200, {"players": players})
@@ -99,12 +110,15 @@ def earned(world: str, row: Row, mover: str) -> list[float]:
     """What the mover earned in each play."""
     scenario = make("openspiel:hanabi" if world == "hanabi" else world, **row.options)
     names = scenario.agents
-    places = {seed: names[seed % len(names)] for seed in range(row.plays)}
+    tasks = len(scenario.tasks("train"))
+    movers = [name for name in names if name.startswith(row.seats)]
+    places = {seed: movers[seed % len(movers)] for seed in range(row.plays)}
     plans = [
         Plan(
             scenario,
             {a: Seat(mover if a == place else row.background or mover) for a in names},
-            seed=seed,
+            f"train/{seed % tasks}",
+            seed,
         )
         for seed, place in places.items()
     ]
