@@ -3,9 +3,10 @@ Bradley-Terry ratings with intervals.
 
 Pure functions over records. A *player* is what sat in a seat: its policy, else its behaviour. A
 *match* is two agents of one scored episode with different players; the higher return wins it,
-equal returns are a tie. A *foul* is a turn with a closed choice that could not be read; matches
-with a foul count as the ledger says, and stand apart as a number. Axes: M players, K task keys,
-P pairs of players, B resamples.
+equal returns are a tie. Where there are teams, two players of different teams meet once a play,
+and the higher mean return of a team wins. A *foul* is a turn with a closed choice that could not be
+read; matches with a foul count as the ledger says, and stand apart as a number. Axes: M players, K
+task keys, P pairs of players, B resamples.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import DataError
 from gem_ma.kernel.spelling import decimal
+from gem_ma.scores.together import Group, is_tie
 
 ELO = 400 / math.log(10)  # rating points of a factor e in the odds of winning
 # of the fit: in log strength, and at most
@@ -53,9 +55,14 @@ def player_of(seat: Seat) -> str:
     return seat.policy or seat.behaviour
 
 
-def games(episodes: Iterable[Episode], player: Callable[[Seat], str] = player_of) -> list[Match]:
+def games(
+    episodes: Iterable[Episode],
+    player: Callable[[Seat], str] = player_of,
+    team: Callable[[Episode, str], str] | None = None,
+) -> list[Match]:
     """All games of the scored episodes, in their order; with n agents every pair of them is one.
-    FAILED and INTERRUPTED episodes give none."""
+    FAILED and INTERRUPTED episodes give none. `team` as a scenario has it: members of a team do not
+    meet, and those of others meet as their teams."""
     matches = []
     for episode in episodes:
         if not episode.end.scored:
@@ -66,16 +73,36 @@ def games(episodes: Iterable[Episode], player: Callable[[Seat], str] = player_of
             for turn in episode.turns
             if turn.legal is not None and turn.action.parsed is None
         }
-        for pair in combinations(episode.cast, 2):
-            a, b = pair
-            players = player(episode.cast[a]), player(episode.cast[b])
-            if players[0] == players[1]:  # against itself nobody wins
-                continue
-            returns = paid.get(a, 0.0), paid.get(b, 0.0)
-            fouls = a in fouled, b in fouled
-            key = episode.id[:2]
-            matches.append(Match(key, pair, players, returns, fouls))
+        sides: dict[str, list[str]] = {}
+        for agent in episode.cast:
+            # who has no team is one of its own, which no team's name can be
+            named = team(episode, agent) if team is not None else ""
+            sides.setdefault(named or f"\0{agent}", []).append(agent)
+        for one, other in combinations(sides.values(), 2):
+            mean, against = (
+                Group.of(range(len(side)), [paid.get(agent, 0.0) for agent in side]).mean
+                for side in (one, other)
+            )
+            returns = (mean, mean if is_tie(mean, against) else against)
+            mine, others = (_seated(episode, side, player) for side in (one, other))
+            for first, second in product(mine, others):
+                if first == second:  # against itself nobody wins
+                    continue
+                pair = mine[first], others[second]
+                fouls = not fouled.isdisjoint(pair[0]), not fouled.isdisjoint(pair[1])
+                agents = pair[0][0], pair[1][0]
+                matches.append(Match(episode.id[:2], agents, (first, second), returns, fouls))
     return matches
+
+
+def _seated(
+    episode: Episode, agents: Sequence[str], player: Callable[[Seat], str]
+) -> dict[str, list[str]]:
+    """Player -> the agents of this side that it sits at."""
+    seats: dict[str, list[str]] = {}
+    for agent in agents:
+        seats.setdefault(player(episode.cast[agent]), []).append(agent)
+    return seats
 
 
 @dataclass(frozen=True, slots=True)

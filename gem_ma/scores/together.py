@@ -123,8 +123,18 @@ def won(groups: Groups) -> dict[str, float]:
     if len(teams) < 2:
         return {}
     best = max(teams.values())
-    first = [name for name, mean in teams.items() if mean == best]
+    first = [name for name, mean in teams.items() if is_tie(mean, best)]
     return {name: (1 / len(first) if name in first else 0.0) for name in teams}
+
+
+def is_tie(mean: float, other: float) -> bool:
+    """Whether two means are one, but for rounding: those of teams of two sizes that are all paid
+    alike may differ in the last digit.
+
+    >>> is_tie(sum([0.1] * 6) / 6, sum([0.1] * 2) / 2), is_tie(0.1, 0.2)
+    (True, False)
+    """
+    return math.isclose(mean, other, rel_tol=1e-9, abs_tol=1e-12)
 
 
 def together(returns: Mapping[str, float]) -> dict[str, float]:

@@ -171,3 +171,41 @@ def test_three_agents_make_a_game_of_every_pair():
     cast = {"a": Seat(policy="p"), "b": Seat(policy="q"), "c": Seat(policy="q")}
     played = games([episode(cast, {"a": 1.0, "b": 0.0, "c": 2.0})])
     assert [(g.agents, g.score) for g in played] == [(("a", "b"), 1.0), (("a", "c"), 0.0)]
+
+
+def team(one: Episode, agent: str) -> str:
+    return {"w": "wolves", "v": "village"}.get(agent[0], "")
+
+
+def test_team_mates_do_not_meet_and_teams_win_by_their_means():
+    cast = {
+        "w1": Seat("old"),
+        "w2": Seat("new"),
+        "v1": Seat("old"),
+        "v2": Seat("new"),
+        "v3": Seat("new"),
+    }
+    # the village has the better mean, though a wolf has the best return
+    paid = {"w1": 5.0, "w2": -9.0, "v1": 0.0, "v2": 0.0, "v3": 0.0}
+    found = games([episode(cast, paid)], team=team)
+    # every pair of players of the two teams meets once, however many seats they have
+    assert [(one.players, one.agents) for one in found] == [
+        (("old", "new"), ("w1", "v2")),
+        (("new", "old"), ("w2", "v1")),
+    ]
+    assert all(one.score == 0.0 and one.returns == (-2.0, 0.0) for one in found)
+    assert len(games([episode(cast, paid)])) == 6  # without teams all pairs of players do
+
+
+def test_who_has_no_team_meets_everybody_and_rounding_is_no_win():
+    cast = {f"w{n}": Seat("old") for n in range(6)} | {f"v{n}": Seat("new") for n in range(2)}
+    cast |= {"guest": Seat("third")}
+    found = games([episode(cast, dict.fromkeys(cast, 0.1))], team=team)
+    assert [one.players for one in found] == [("old", "new"), ("old", "third"), ("new", "third")]
+    assert all(one.score == 0.5 for one in found)
+
+
+def test_a_foul_is_that_of_any_seat_of_the_player_in_the_team():
+    cast = {"w1": Seat("old"), "v1": Seat("new"), "v2": Seat("new")}
+    (found,) = games([episode(cast, dict.fromkeys(cast, 0.0), unread=("v2",))], team=team)
+    assert found.fouls == (False, True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -97,8 +97,10 @@ class League(Attendant):
         self.policies = policies
         # who sits where in each world; opponents are drawn for a start of one of them
         self.casts = {"": cast_of(config)}
+        self.team: Callable[[Episode, str], str] | None = None
         if worlds is not None:
             self.casts = {world.name: cast_of(world.config) for world in worlds.played}
+            self.team = worlds.team
         self.pool = settings.pool
         self.shares = settings.opponents or OpponentSettings(latest=1.0)
         self.active = settings.opponents is not None
@@ -277,7 +279,7 @@ class League(Attendant):
         if not self.active:
             return
         self.recent = {pair: value * DECAY for pair, value in self.recent.items()}
-        for game in games(episodes):
+        for game in games(episodes, team=self.team):
             # both ways round: a tie is half a win of each
             for i, j, score in ((*game.players, game.score), (*game.players[::-1], 1 - game.score)):
                 self.won[i, j] = self.won.get((i, j), 0.0) + score
