@@ -12,6 +12,7 @@ from gem_ma.cli.terminal import emit, emit_json, json_option, once
 from gem_ma.config.settings import StudyReportSettings
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.pages.static.report import Section, write_report
+from gem_ma.pages.static.study import write_study
 from gem_ma.runs.stored import record_for_page
 from gem_ma.system.files import damage, read_json
 
@@ -68,9 +69,6 @@ def _is_study(path: Path) -> bool:
 
 
 def _study(path: Path, target: Path | None) -> Path:
-    # late: statistics of a study load numpy, and the page of a run needs none
-    from gem_ma.pages.static.study import write_study
-
     if target is not None:
         raise ConfigError(f"{path}: the page of a study lies in its folder; leave out --out")
     settings = StudyReportSettings()  # a page that is made anew shows all there is

@@ -16,9 +16,15 @@ from typing import Any
 
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.spelling import decimal
-from gem_ma.scores.groups import ONE_PLAY, RETURN, SUCCESS
-from gem_ma.scores.stats import RESAMPLES, holm
-from gem_ma.scores.studies import NO_PAIR, Cell, by_play, one_difference, paired_difference
+from gem_ma.scores.groups import ONE_PLAY, RETURN, SUCCESS, statistics
+from gem_ma.scores.studies import (
+    NO_PAIR,
+    RESAMPLES,
+    Cell,
+    by_play,
+    one_difference,
+    paired_difference,
+)
 from gem_ma.scores.together import WON, is_of_group, shown
 
 PAIRED_BY = ("task", "seed")
@@ -119,7 +125,7 @@ def _rows(
         rows[name] |= paired_difference(pairs, resamples, family, first.kinds.is_rate(name))
     for of_main in () if copied else (True, False):
         tested = [row for name, row in rows.items() if name in moved and families[name] == of_main]
-        for row, p in zip(tested, holm([row["p"] for row in tested]), strict=True):
+        for row, p in zip(tested, statistics().holm([row["p"] for row in tested]), strict=True):
             row["p_adjusted"] = p
     return rows
 

@@ -27,15 +27,16 @@ from gem_ma.scores.groups import (
     Id,
     Kinds,
     as_one_play,
+    statistics,
 )
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.metrics import copied_worlds
 from gem_ma.scores.rows import PlayRow, last_attempts
-from gem_ma.scores.stats import holm, mean_interval, paired
 from gem_ma.scores.together import EQUALITY, MOST_RETURNS, SPREAD, WON, repeated
 
 # -- plays that two runs have in common ------------------------------------------------------------
 
+RESAMPLES = 10_000  # of a test, where nothing else is said
 # A comparison without a shared play.
 NO_PAIR: Mapping[str, Any] = {
     **dict.fromkeys(
@@ -72,7 +73,9 @@ def paired_difference(
     """The second value of each pair less the first, as JSON values; the key of a pair names its
     play. `rate`: as in `gem_ma.scores.stats.paired`."""
     keys, before, after = zip(*pairs, strict=True)
-    result = paired(before, after, _units(keys), resamples=resamples, family=family, rate=rate)
+    result = statistics().paired(
+        before, after, _units(keys), resamples=resamples, family=family, rate=rate
+    )
     return {
         "difference": result.difference,
         "low": finite(result.low),
@@ -213,7 +216,7 @@ def study_summary(
     *,
     paired_by: Sequence[str] = ("task", "seed"),
     measures: Sequence[str] = (),
-    resamples: int = 10_000,
+    resamples: int = RESAMPLES,
     correct: str = "holm",
 ) -> dict[str, Any]:
     """The whole comparison as JSON values. The first score and those of `measures` are compared.
@@ -362,7 +365,7 @@ def _compare(
             )
     tested = [row for row in rows if row["p"] is not None]
     p_values = [row["p"] for row in tested]
-    for row, p in zip(tested, holm(p_values) if adjusts else p_values, strict=True):
+    for row, p in zip(tested, statistics().holm(p_values) if adjusts else p_values, strict=True):
         row["p_adjusted"] = p
     return rows
 
@@ -408,7 +411,7 @@ def _margins(
         margins[axis] = {}
         for name, row in zip(names, marginal, strict=True):
             # a mean of rates may leave 0..1 by rounding
-            interval = mean_interval(row.clip(0.0, 1.0) if rate else row, rate=rate)
+            interval = statistics().mean_interval(row.clip(0.0, 1.0) if rate else row, rate=rate)
             margins[axis][name] = {
                 "mean": interval.mean,
                 "low": finite(interval.low),
@@ -447,7 +450,9 @@ def _interactions(
         entries = []
         for (i, row), (j, column) in itertools.product(enumerate(rows[1]), enumerate(columns[1])):
             # against 0: what is left over in a cell is itself a difference
-            effect = paired(np.zeros(units), beyond[i, j], range(units), resamples=resamples)
+            effect = statistics().paired(
+                np.zeros(units), beyond[i, j], range(units), resamples=resamples
+            )
             entries.append(
                 {
                     "names": {rows[0]: row, columns[0]: column},

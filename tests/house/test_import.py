@@ -78,6 +78,13 @@ def test_the_command_line_shows_its_help_without_loading_anything_heavy() -> Non
     assert loaded == [] and seconds < 0.5
 
 
+@pytest.mark.parametrize("command", ["show", "report", "list"])
+def test_who_looks_at_a_run_waits_for_no_numpy(command: str) -> None:
+    assert not {"numpy", "jinja2", "rich", "aiohttp"} & set(
+        fresh(f"import gem_ma.cli.{command}")["loaded"]
+    )
+
+
 @pytest.mark.long
 def test_the_commands_from_python_load_no_library_of_models() -> None:
     _, loaded = least("from gem_ma import load_config, open_policies, run, train")
