@@ -19,7 +19,8 @@ from gem_ma.cli.trained import show_training
 from gem_ma.kernel.episode import End
 from gem_ma.kernel.errors import GemMaError
 from gem_ma.kernel.scenario import Game
-from gem_ma.runs.store import read_ends, read_manifest, read_summary
+from gem_ma.runs.store import read_manifest, read_summary
+from gem_ma.runs.store.lines import read_places
 from gem_ma.runs.store.summaries import check_training
 from gem_ma.runs.store.used import differing
 from gem_ma.runs.stored import open_record, run_summary
@@ -203,12 +204,12 @@ def show_run(
     if words := differing(path):
         progress_line(f"{words}; what was recorded is shown")
     summary = check_training(trained, path / "summary.json")
-    ends = read_ends(path)
+    places = read_places(path)
     with damage(path / "summary.json"):
         show_training(
             summary,
-            len(ends),
-            sum(end is End.FAILED for end in ends.values()),
+            len(places),
+            places.count([End.FAILED]),
             path,
             as_json,
             report,

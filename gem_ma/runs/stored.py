@@ -17,7 +17,6 @@ from gem_ma.runs.costs import costs_of, other_models
 from gem_ma.runs.open import Opened, world_facts
 from gem_ma.runs.store import (
     older_summary,
-    read_ends,
     read_episodes,
     read_manifest,
     read_rows,
@@ -25,7 +24,7 @@ from gem_ma.runs.store import (
     read_verdicts,
     standing_summary,
 )
-from gem_ma.runs.store.lines import read_resolved
+from gem_ma.runs.store.lines import read_places, read_resolved
 from gem_ma.runs.store.names import with_changes
 from gem_ma.runs.store.used import changed_data, changed_rules, differing
 from gem_ma.runs.worlds import Worlds
@@ -132,7 +131,7 @@ def _recorded_judge(path: Path, count: Callable[[], int] | None) -> tuple[Judge,
     rows = read_verdicts(path)
     with damage(path / "summary.json"):
         stored = read_summary(path)
-        played = len(read_ends(path)) if count is None else count()
+        played = len(read_places(path)) if count is None else count()
         if "judged" not in manifest or not rows:  # of an older version
             return Judge.recorded(stored or {}, played), not played
     with damage(path / "manifest.json"):
@@ -141,7 +140,7 @@ def _recorded_judge(path: Path, count: Callable[[], int] | None) -> tuple[Judge,
         # it was played
         asked = Judge(judge.success) if manifest.get("command") == "train" else judge
         suffices = asked.rows().suffices
-        is_judged = stored is not None or all(suffices(row) for row in rows)
+        is_judged = stored is not None or all(suffices(row) for row in rows.values())
         return judge, is_judged and len(rows) >= played
 
 
@@ -155,7 +154,7 @@ def run_summary(path: Path, record: Recorded, scenario: str | None = None) -> di
     if standing is not None:
         return standing
     older = older_summary(path) if record.worlds is None else None
-    if older is not None and older.get("episodes") == len(read_ends(path)):
+    if older is not None and older.get("episodes") == len(read_places(path)):
         return older  # what was judged when it was played
     return record.summary(anew=False)
 

@@ -129,10 +129,9 @@ def heads_of(judge: Judge) -> dict[str, Any]:
     return {name: _head(one) for name, one in (judge.worlds or {"": judge}).items()}
 
 
-def repeating(rows: Iterable[PlayRow], heads: Mapping[str, Any]) -> Judge:
-    """The judge that says what the rows say, and nothing of other plays. Raises KeyError and
+def repeating(known: Mapping[Id, PlayRow], heads: Mapping[str, Any]) -> Judge:
+    """The judge that says what these rows say, and nothing of other plays. Raises KeyError and
     TypeError where the heads are damaged."""
-    known = {row.id: row for row in rows}
     worlds = {name: _judge(known, head) for name, head in heads.items()}
     if set(worlds) == {""}:
         return worlds[""]

@@ -253,7 +253,7 @@ def test_the_record_of_a_large_file_is_not_believed_within_a_tick(
     monkeypatch.setattr(index.time, "sleep", waited.append)
     monkeypatch.setattr(index, "_END", 10)
     (tmp_path / "episodes.jsonl").write_bytes(b"x" * 100)
-    index._stamp(tmp_path, 0, "", ("", False))
+    index._stamp(tmp_path, 0, "", ("", False), ("", False))
     assert waited and 0 <= waited[0] <= 0.02
 
 

@@ -3,6 +3,7 @@ done to either file or to the record."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -16,7 +17,17 @@ from gem_ma.kernel.errors import StoreError
 from gem_ma.kernel.types import Action, Message, Turn
 from gem_ma.pages.static import report
 from gem_ma.pages.static.report import write_report
-from gem_ma.runs.store import RunFolder, index, lines, places, read_episodes, read_rows
+from gem_ma.runs.store import (
+    RunFolder,
+    index,
+    lines,
+    places,
+    read_ends,
+    read_episodes,
+    read_rows,
+    read_verdicts,
+    verdicts,
+)
 from gem_ma.runs.store.lines import read_places, read_plays
 from gem_ma.runs.store.places import Places
 from gem_ma.scores.judge import Judge
@@ -132,8 +143,7 @@ def test_the_columns_are_what_the_rows_are(run: Path) -> None:
     # a row by its place
     data = (run / "index.jsonl").read_bytes()
     for play in range(len(by_columns)):
-        line = data[by_columns.rows[play] :].split(b"\n", 1)[0] + b"\n"
-        assert places.row_digest(line) == by_columns.digests[play]
+        line = data[by_columns.rows[play] :].split(b"\n", 1)[0]
         assert index.msgspec.json.decode(line, type=PlayRow).id == found[play].id
 
 
@@ -265,3 +275,64 @@ def test_an_index_that_was_edited_under_its_writer_is_not_believed(tmp_path: Pat
         (run / "index.jsonl").write_bytes(data.replace(b'"terminated"', b'"max_steps" ', 1))
     stamp, _ = index.read_stamp(run)
     assert stamp.places == "" and lines.fitting_rows(run / "episodes.jsonl", Head) is None
+
+
+def said(run: Path) -> dict[Any, PlayRow | None]:
+    """What was said of each play when it was played."""
+    verdicts = read_verdicts(run)
+    ids = list(read_ends(run))
+    assert verdicts.get(("", 0, 0)) is None
+    found = {id_: verdicts.get(id_) for id_ in ids}
+    known = {id_: row for id_, row in found.items() if row is not None}
+    assert dict(verdicts) == known and len(verdicts) == len(known)
+    return found
+
+
+def said_by_rows(run: Path) -> dict[Any, PlayRow | None]:
+    (run / "places.bin").rename(run.parent / "away")
+    try:
+        return said(run)
+    finally:
+        (run.parent / "away").rename(run / "places.bin")
+
+
+def test_what_was_said_of_a_play_is_read_by_its_place(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = said_by_rows(run)
+    with monkeypatch.context() as sealed:
+        sealed.setattr(verdicts, "fitting_rows", None)
+        known = read_verdicts(run)
+        assert {id_: known[id_] for id_ in wanted} == wanted and len(known) == len(wanted)
+
+
+def test_what_was_said_is_not_read_of_an_index_that_was_changed(run: Path) -> None:
+    before = said(run)
+    data = (run / "index.jsonl").read_bytes()
+    (run / "index.jsonl").write_bytes(data.replace(b'{"a":1.0}', b'{"a":5.0}'))
+    assert said(run) == said_by_rows(run) != before
+    # of another line of the record: nobody knows what was said of this one
+    row = index.msgspec.json.decode(data.splitlines()[-2], type=Head)
+    (run / "index.jsonl").write_bytes(data.replace(row.digest.encode(), b"0" * 16))
+    assert said(run) == said_by_rows(run)
+    assert said(run)[row.id] != before[row.id]
+
+
+def test_plays_that_nobody_has_judged_and_those_of_older_folders_are_read_as_ever(
+    run: Path,
+) -> None:
+    one = next(iter(said(run)))
+    older = json.dumps({"id": ["older", 0, 0], "success": True})
+    (run / "verdicts.jsonl").write_text(older)
+    assert read_verdicts(run)["older", 0, 0].success and read_verdicts(run)[one].is_whole
+    (run / "verdicts.jsonl").unlink()
+    command = report.manifest(run)["command"]
+    (run / "index.jsonl").unlink()
+    with RunFolder.open(
+        run, config_text="", resolved={"scenario": {"id": "toy"}}, manifest={"command": command}
+    ):
+        pass
+    stamp, _ = index.read_stamp(run)
+    assert stamp.places and not stamp.whole and not any(said(run).values())
+    (run / "verdicts.jsonl").write_text(json.dumps({"id": one, "success": True}) + "\n")
+    assert read_verdicts(run)[one].success is True and len(read_verdicts(run)) == 1

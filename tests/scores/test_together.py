@@ -196,7 +196,7 @@ def test_two_groups_that_are_paid_alike_are_two() -> None:
 
 def test_what_was_told_of_groups_is_repeated_without_the_scenario() -> None:
     rows = [*map(judge().rows().of, plays(9))]
-    told = repeating(rows, json.loads(json.dumps(heads_of(judge()))))
+    told = repeating({row.id: row for row in rows}, json.loads(json.dumps(heads_of(judge()))))
     assert told.summarise(plays(9)) == judge().summarise(plays(9))
     # a row of before there were groups is made again
     rows[0].asked &= 7

@@ -48,12 +48,12 @@ from gem_ma.runs.store.lines import (
     read_rows,
     read_summary,
     read_timings,
-    read_verdicts,
     standing_summary,
 )
 from gem_ma.runs.store.listing import list_runs
 from gem_ma.runs.store.manifest import note_in_manifest
 from gem_ma.runs.store.names import result_digest, result_settings, run_path
+from gem_ma.runs.store.verdicts import read_verdicts
 
 __all__ = [
     "EpisodeId",

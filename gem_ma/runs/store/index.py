@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import os
 import time
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from typing import Any
 import msgspec
 
 from gem_ma.runs.store import places
-from gem_ma.scores.rows import Head, Kind
+from gem_ma.scores.rows import Brief, Head, Kind
 from gem_ma.system.files import is_file, open_file, oserror, replace_file, stream
 
 NAME = "index.jsonl"
@@ -45,6 +47,7 @@ class Stamp(msgspec.Struct, forbid_unknown_fields=True):
     summary: str  # digest of summary.json, "" where plays were added since it was written
     of_all: bool  # whether that is what the plays of the folder come to
     places: str = ""  # digest of places.bin, "" where the run is small
+    whole: bool = False  # whether each of its rows says more than how its play ended
 
 
 _STAMPS = msgspec.json.Decoder(Stamp)
@@ -100,7 +103,7 @@ def _ends(file: Any, size: int) -> str:
 
 
 def _stamp(
-    path: Path, rows: int, digest: str, summary: tuple[str, bool], columns: str = ""
+    path: Path, rows: int, digest: str, summary: tuple[str, bool], columns: tuple[str, bool]
 ) -> Stamp:
     with stream(path / EPISODES, path) as file:
         status = os.fstat(file.fileno())
@@ -110,7 +113,7 @@ def _stamp(
             time.sleep(min(max(0, left), _RACE_NS) / 1e9)
         times = status.st_mtime_ns, status.st_ctime_ns, status.st_ino
         ends = _ends(file, status.st_size)
-        return Stamp(FORM, status.st_size, *times, ends, rows, digest, *summary, columns)
+        return Stamp(FORM, status.st_size, *times, ends, rows, digest, *summary, *columns)
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -165,6 +168,20 @@ def _leading(block: bytes, decoder: msgspec.json.Decoder[Kind]) -> tuple[list[Ki
             break
         size += len(line)
     return rows, block[:size]
+
+
+def holds(path: Path, stamp: Stamp, end: int) -> bool:
+    """Whether the rows, which end at this byte, are those of the stamp."""
+    digest = sha256()
+    with oserror(path / NAME), stream(path / NAME, path, through=True) as file:
+        while end > 0 and (block := file.read(min(end, _BLOCK))):
+            digest.update(block)
+            end -= len(block)
+    return digest.hexdigest() == stamp.digest
+
+
+def _measure(sizes: array[int], block: bytes) -> None:
+    sizes.extend(map(len, block.splitlines(keepends=True)))
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -225,18 +242,18 @@ class IndexWriter:
             os.write(self._descriptor, _ENCODER.encode(stamp) + b"\n")
         self._is_stamped = True
 
-    def _columns(self, digest: str) -> str:
-        """Writes places.bin of a large run, and gives its digest."""
+    def _columns(self, digest: str) -> tuple[str, bool]:
+        """Writes places.bin of a large run; gives its digest, and whether all rows are whole."""
         if self.count < places.LEAST:
-            return ""
-        lines = places.Lines()
+            return "", False
+        sizes = array("Q")
         size = os.lstat(self.path / EPISODES).st_size
-        rows, found = load_rows(self.path, Head, size, lines.take)
-        data = places.packed(rows, lines) if found == digest else b""
+        rows, found = load_rows(self.path, Brief, size, partial(_measure, sizes))
+        data = places.packed(rows, sizes) if found == digest else b""
         if not 0 < len(data) <= places.MOST:
-            return ""
+            return "", False
         replace_file(self.path / places.NAME, data, self.path, synced=False)
-        return places.digest_of(data)
+        return places.digest_of(data), all(row.returns is not None for row in rows)
 
     def told(self, summary: bytes, of_all: bool) -> None:
         """Takes note of what was written into summary.json; the next stamp has it."""

@@ -30,7 +30,7 @@ from gem_ma.runs.store.index import (
 from gem_ma.runs.store.index import NAME as INDEX
 from gem_ma.runs.store.places import Places, load_places
 from gem_ma.runs.store.tables import read_table, table_files
-from gem_ma.scores.rows import Head, Kind, PlayRow, line_digest
+from gem_ma.scores.rows import Head, Kind, line_digest
 from gem_ma.system.files import MOST_JSON, is_file, lines, oserror, read, read_json, stream
 
 # What a recorded play must be beside well-formed: acts and payments of its own cast, at steps that
@@ -114,11 +114,14 @@ def read_places(path: Path) -> Places:
     """Where the plays of a run lie, and how they ended. Raises StoreError with the line number for
     damage."""
     found = read_stamp(path)
-    if found is not None and found[0].places and fits(found[0], path):
-        places = load_places(path, found[0].places)
-        if places is not None:
-            return places
+    if found is not None and (places := stamped_places(path, found[0])) is not None:
+        return places
     return Places.of(read_rows(path, Head))
+
+
+def stamped_places(path: Path, stamp: Stamp) -> Places | None:
+    """Those of a large run that is what its stamp says; else None."""
+    return load_places(path, stamp.places) if stamp.places and fits(stamp, path) else None
 
 
 def read_plays(path: Path, places: Places, plays: Iterable[int]) -> Iterator[tuple[int, Episode]]:
@@ -248,31 +251,6 @@ def read_timings(path: Path) -> dict[int, dict[str, Any]]:
                 if isinstance(row, dict) and type(row.get("step")) is int:
                     timings[row["step"]] = row
     return timings
-
-
-def read_verdicts(path: Path) -> list[PlayRow]:
-    """What was said of each play when it was played: the last row of each id, out of the index or,
-    of a folder of an older version, out of verdicts.jsonl. A line that cannot be read is passed
-    over, since its play can be judged again."""
-    path = Path(path)
-    rows = {row.id: row for row in _old_verdicts(path)}
-    file = path / EPISODES
-    known = fitting_rows(file, PlayRow) if is_file(file, path) else []
-    if known is None:
-        known = scan_episodes(file, known_rows(file, PlayRow), PlayRow).rows
-    rows |= {row.id: row for row in known if row.is_whole}
-    return list(rows.values())
-
-
-def _old_verdicts(path: Path) -> Iterator[PlayRow]:
-    with contextlib.suppress(FileNotFoundError), stream(path / "verdicts.jsonl", path) as file:
-        for line in lines(file, path / "verdicts.jsonl"):
-            with contextlib.suppress(ValueError, RecursionError, TypeError, KeyError):
-                said = json.loads(line)
-                row = PlayRow(0, "", "", *said.pop("id"))
-                for hook, value in said.items():
-                    setattr(row, hook, value)
-                yield row
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

@@ -28,7 +28,7 @@ MOST = 1 << 28  # bytes
 _ENDS = list(End)
 _CODES = {end.value: code for code, end in enumerate(_ENDS)}
 # of `Places` in the order of its fields, as `array` has them
-_COLUMNS: tuple[Literal["B", "I", "Q"], ...] = ("B", "Q", "I", "I", "Q", "Q", "Q")
+_COLUMNS: tuple[Literal["B", "I", "Q"], ...] = ("B", "Q", "I", "I", "Q", "Q")
 _WIDTH = sum(array(letter).itemsize for letter in _COLUMNS)
 # numbers lie as this machine has them, and ends by their place: elsewhere nobody believes them
 _FORM = " ".join(["1", sys.byteorder, str(_WIDTH), *_CODES]).encode()
@@ -37,7 +37,7 @@ _FORM = " ".join(["1", sys.byteorder, str(_WIDTH), *_CODES]).encode()
 @dataclass(frozen=True)
 class Places:
     """The plays of a record, in the order in which their ids came first; `lines` are numbered from
-    0, and of `rows`, where they are known, the first byte and the digest are told."""
+    0; of `rows`, where they are known, the first byte is told."""
 
     ends: bytes
     keys: Sequence[Any]  # what `key` makes of their ids
@@ -45,7 +45,6 @@ class Places:
     sizes: Sequence[int]
     starts: Sequence[int]
     rows: Sequence[int] = ()
-    digests: Sequence[int] = ()
     key: Callable[[Id], Any] = tuple
 
     @classmethod
@@ -95,32 +94,12 @@ def _key(id_: Id) -> int:
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
 
 
-class Lines:
-    """Where the rows of an index lie, and what tells one from another, as they go by."""
-
-    def __init__(self) -> None:
-        self.sizes = array("Q")
-        self.digests = array("Q")
-
-    def take(self, block: bytes) -> None:
-        """Takes in a block of whole lines."""
-        lines = block.splitlines(keepends=True)
-        self.sizes.extend(map(len, lines))
-        self.digests.extend(map(row_digest, lines))
-
-
-def row_digest(line: bytes) -> int:
-    """What tells a row, with its newline, from another one."""
-    return int.from_bytes(sha256(line).digest()[:8], "big")
-
-
-def packed(rows: Sequence[Head], lines: Lines) -> bytes:
-    """The columns of all rows of an index, which are these lines of it."""
+def packed(rows: Sequence[Head], sizes: Iterable[int]) -> bytes:
+    """The columns of all rows of an index, whose lines have these sizes."""
     places = Places.of(rows)
-    starts = list(accumulate(lines.sizes, initial=0))
+    starts = list(accumulate(sizes, initial=0))
     columns: list[Iterable[int]] = [places.ends, map(_key, places.keys), places.lines]
-    columns += [places.sizes, places.starts]
-    columns += [[of[line] for line in places.lines] for of in (starts, lines.digests)]
+    columns += [places.sizes, places.starts, [starts[line] for line in places.lines]]
     made = (array(letter, column) for letter, column in zip(_COLUMNS, columns, strict=True))
     return b"".join(column.tobytes() for column in made)
 
@@ -147,5 +126,5 @@ def load_places(path: Path, digest: str) -> Places | None:
         end = start + count * array(letter).itemsize
         columns.append(memoryview(data)[start:end].cast(letter))
         start = end
-    _, keys, lines, sizes, starts, rows, digests = columns
-    return Places(data[:count], keys, lines, sizes, starts, rows, digests, _key)
+    _, keys, lines, sizes, starts, rows = columns
+    return Places(data[:count], keys, lines, sizes, starts, rows, _key)

@@ -1,0 +1,84 @@
+"""What was said of the plays of a run when they were played: their rows in the index or, of a
+folder of an older version, the lines of verdicts.jsonl."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from gem_ma.runs.store.index import EPISODES, holds, read_stamp
+from gem_ma.runs.store.index import NAME as INDEX
+from gem_ma.runs.store.lines import fitting_rows, known_rows, scan_episodes, stamped_places
+from gem_ma.runs.store.places import Places
+from gem_ma.scores.groups import Id
+from gem_ma.scores.rows import PlayRow
+from gem_ma.system.files import MOST_LINE, is_file, lines, oserror, stream
+
+_OLDER = "verdicts.jsonl"
+_ROWS = msgspec.json.Decoder(PlayRow)
+
+
+def read_verdicts(path: Path) -> Mapping[Id, PlayRow]:
+    """Of each play its last row that says more than how it ended. A line that cannot be read is
+    passed over, since its play can be judged again."""
+    path = Path(path)
+    found = None if is_file(path / _OLDER, path) else read_stamp(path)
+    if found is not None and found[0].whole and holds(path, *found):
+        places = stamped_places(path, found[0])
+        if places is not None:
+            return _Placed(path, places)
+    return _read(path)
+
+
+def _read(path: Path) -> dict[Id, PlayRow]:
+    rows = {row.id: row for row in _older(path)}
+    file = path / EPISODES
+    known = fitting_rows(file, PlayRow) if is_file(file, path) else []
+    if known is None:
+        known = scan_episodes(file, known_rows(file, PlayRow), PlayRow).rows
+    return rows | {row.id: row for row in known if row.is_whole}
+
+
+class _Placed(Mapping[Id, PlayRow]):
+    """Those of a large run that has not changed, each read where it is asked for."""
+
+    def __init__(self, path: Path, places: Places) -> None:
+        self._path = path
+        self._places = places
+
+    def __getitem__(self, id_: Id) -> PlayRow:
+        play = self._places.find(id_)
+        if play is None:
+            raise KeyError(id_)
+        file = self._path / INDEX
+        with oserror(file), stream(file, self._path) as opened:
+            opened.seek(self._places.rows[play])
+            line = opened.readline(MOST_LINE)
+        row = _ROWS.decode(line)
+        return row if row.id == id_ else self._all[id_]  # another id has this key
+
+    def __iter__(self) -> Iterator[Id]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @cached_property
+    def _all(self) -> dict[Id, PlayRow]:
+        return _read(self._path)
+
+
+def _older(path: Path) -> Iterator[PlayRow]:
+    with contextlib.suppress(FileNotFoundError), stream(path / _OLDER, path) as file:
+        for line in lines(file, path / _OLDER):
+            with contextlib.suppress(ValueError, RecursionError, TypeError, KeyError):
+                said = json.loads(line)
+                row = PlayRow(0, "", "", *said.pop("id"))
+                for hook, value in said.items():
+                    setattr(row, hook, value)
+                yield row
