@@ -22,10 +22,25 @@ def quick(cls: type[T]) -> type[T]:
     """
     if reason := _unfit(cls):
         raise TypeError(f"{cls.__qualname__}: no quick constructor, since {reason}")
-    names: dict[str, Any] = {}
+    cls.__init__ = _constructor(cls, "set_{0}(self, {0})")  # type: ignore[method-assign]
+    return cls
+
+
+def maker(cls: type[T]) -> type[T]:
+    """What makes records of a class that is `quick` in two thirds of the time: a class of the same
+    slots, not frozen, whose instances become records of `cls` as soon as they are filled."""
+    twin = type(cls.__name__, (), {"__slots__": cls.__slots__})  # type: ignore[attr-defined]
+    fill = _constructor(cls, "self.{0} = {0}", "self.__class__ = cls")
+    twin.__init__ = fill  # type: ignore[misc]
+    return twin
+
+
+def _constructor(cls: type, line: str, last: str = "pass") -> Any:
+    """The function that does this `line` for each field, then the `last` one."""
+    names: dict[str, Any] = {"cls": cls}
     parameters = ["self"]
     lines = []
-    for field in fields(cls):  # type: ignore[arg-type]
+    for field in fields(cls):
         default = ""
         if field.default is not MISSING:
             names[f"default_{field.name}"] = field.default
@@ -39,17 +54,16 @@ def quick(cls: type[T]) -> type[T]:
             lines.append(f"        {field.name} = make_{field.name}()")
         names[f"set_{field.name}"] = getattr(cls, field.name).__set__  # of the slot
         parameters.append(field.name + default)
-        lines.append(f"    set_{field.name}(self, {field.name})")
+        lines.append("    " + line.format(field.name))
     # the names of our own fields, and nothing else, stand in this source
-    source = f"def __init__({', '.join(parameters)}):\n" + "\n".join(lines)
+    source = f"def __init__({', '.join(parameters)}):\n" + "\n".join([*lines, f"    {last}"])
     exec(source, names)
     made = names["__init__"]
     made.__qualname__ = f"{cls.__qualname__}.__init__"
     made.__module__ = cls.__module__
     # the annotations of the old one, for whoever reads the signature
     made.__annotations__ = cls.__init__.__annotations__
-    cls.__init__ = made  # type: ignore[method-assign]
-    return cls
+    return made
 
 
 def _unfit(cls: type) -> str:

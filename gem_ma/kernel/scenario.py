@@ -20,6 +20,7 @@ from gem_ma.kernel.effect_values import Misfit, Pending, agents_problem, amount,
 from gem_ma.kernel.effects import Ask, Call, Content, Effect, Leave, Play, Reward, Scenario, Tell
 from gem_ma.kernel.episode import CallResult, End, Entry
 from gem_ma.kernel.errors import ActionError, CallError, ReplayError, ScenarioError
+from gem_ma.kernel.fast_dataclass import maker
 from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.types import MAX_SAID, Action, Message, Reply, Turn
 from gem_ma.kernel.views import Transcript, Views, mismatch, private_copy, read
@@ -96,6 +97,8 @@ def difference(
 __all__ = ["Ask", "Call", "Content", "Effect", "Leave", "Play", "Reward", "Scenario", "Tell"]
 __all__ += ["Game", "replay"]
 
+make_turn = maker(Turn)
+make_entry = maker(Entry)
 MAX_EFFECTS = 10_000  # between two Asks; more is an endless loop of the author
 
 
@@ -248,7 +251,9 @@ class Game:
             asked = pending[agent]
             model_calls = tuple(replies.get(agent, ())) if replies else ()
             observed = say(agent, action)
-            turns.append(Turn(step, agent, observed, asked.legal, asked.tools, action, model_calls))
+            turns.append(
+                make_turn(step, agent, observed, asked.legal, asked.tools, action, model_calls)
+            )
         self.step = step + 1
         self._effects = 0
         self._advance(handed)
@@ -391,10 +396,10 @@ class Game:
             if agent not in messages or agent in left:
                 raise views.stranger(agent, "Reward")
             if reward.original is None:
-                ledger.append(Entry(step, agent, amount(value), why))
+                ledger.append(make_entry(step, agent, amount(value), why))
             else:
                 original = amount(reward.original.get(agent, 0.0))
-                ledger.append(Entry(step, agent, amount(value), why, original))
+                ledger.append(make_entry(step, agent, amount(value), why, original))
 
     # -- calls, and the script of a replay --------------------------------------------------------
 

@@ -16,10 +16,13 @@ from typing import Any, overload
 
 from gem_ma.kernel.effect_values import Misfit, Pending, as_messages, closed_choice, offer
 from gem_ma.kernel.errors import ActionError
+from gem_ma.kernel.fast_dataclass import maker
 from gem_ma.kernel.parsing.bounds import bounded
 from gem_ma.kernel.parsing.legal import parse_action, parse_legal
 from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.types import MAX_SAID, Action, Message, ToolCall
+
+make_message = maker(Message)  # a play makes several a turn
 
 # What an agent has seen and said until now, as its behaviour gets it.
 
@@ -65,6 +68,7 @@ class Transcript(Sequence[Message]):
 
 
 _OPEN = Pending()
+_NOTHING = Message("")
 
 
 class Views:
@@ -86,7 +90,7 @@ class Views:
         view = self.messages[agent]
         seen = self.seen
         new = tuple(view[seen[agent] :])
-        view.append(Message(action.text, agent, action.tool_calls))
+        view.append(make_message(action.text, agent, action.tool_calls))
         seen[agent] = len(view)
         return new
 
@@ -96,16 +100,18 @@ class Views:
             raise Misfit(f"{effect} takes {{agent: what it is shown}}; got {to!r}")
         messages = self.messages
         left = self.left
-        text = None
-        message = None
+        text: Any = _OPEN  # nobody shows that
+        message = _NOTHING
         for agent, content in to.items():
             view = messages.get(agent)
-            if view is None or agent in left:
+            if view is None or (left and agent in left):
                 raise self.stranger(agent, effect)
-            if isinstance(content, str):
-                if message is None or content != text:  # one message for all who see the same
+            if content is text:  # one message for all who see the same
+                view.append(message)
+            elif isinstance(content, str):
+                if content != text:
                     text = content
-                    message = Message(content if content.isascii() else clean(content))
+                    message = make_message(content if content.isascii() else clean(content))
                 view.append(message)
             elif (several := as_messages(content)) is not None:
                 view.extend(several)

@@ -83,11 +83,20 @@ class Form:
 
     def read(self, action: Action) -> tuple[str, ...] | None:
         """The parts of the move that an action names; None where it names none, or several."""
-        said = (action.text, action.parsed)
+        text = action.text
+        # of a long answer that ends in a box with a move nothing else counts
+        if len(text) > LONGEST_KNOWN and (box := text[-LONGEST_KNOWN:].rfind("\\boxed{")) >= 0:
+            parts = self._remembered(text[box - LONGEST_KNOWN :], None)
+            if parts is not None:
+                return parts
+        return self._remembered(text, action.parsed)
+
+    def _remembered(self, text: str, parsed: str | None) -> tuple[str, ...] | None:
+        said = (text, parsed)
         if said in self._known:
             return self._known[said]
-        parts = self._read(*said)
-        if len(action.text) <= LONGEST_KNOWN and len(self._known) < MOST_KNOWN:
+        parts = self._read(text, parsed)
+        if len(text) <= LONGEST_KNOWN and len(self._known) < MOST_KNOWN:
             self._known[said] = parts
         return parts
 

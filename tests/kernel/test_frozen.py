@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import pytest
 
 from gem_ma.kernel import episode, types
-from gem_ma.kernel.fast_dataclass import quick
+from gem_ma.kernel.fast_dataclass import maker, quick
 
 
 @quick
@@ -66,9 +66,14 @@ def named(text: object) -> str:
     return str(text).replace("Quick", "Plain")
 
 
+MAKERS = [Quick, maker(Quick)]
+
+
+@pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("call", CALLS)
-def test_it_reads_compares_hashes_and_travels_as_a_dataclass(call):
-    made, plain = call(Quick), call(Plain)
+def test_it_reads_compares_hashes_and_travels_as_a_dataclass(call, make):
+    made, plain = call(make), call(Plain)
+    assert type(made) is Quick
     assert named(repr(made)) == repr(plain)
     assert [getattr(made, each.name) for each in fields(plain)[1:]] == [
         getattr(plain, each.name) for each in fields(plain)[1:]
@@ -87,20 +92,22 @@ def test_it_reads_compares_hashes_and_travels_as_a_dataclass(call):
 @pytest.mark.parametrize("call", WRONG)
 def test_it_refuses_what_a_dataclass_refuses(call):
     words = []
-    for cls in (Quick, Plain):
+    for cls in (*MAKERS, Plain):
         with pytest.raises(TypeError) as caught:
             call(cls)
         words.append(named(caught.value))
-    assert words[0] == words[1]
+    assert words[0] == words[1] == words[2]
 
 
-def test_what_a_factory_makes_is_made_anew():
-    assert Quick("a").made == [] and Quick("a").made is not Quick("a").made
-    assert Quick("a", made=[1]).made == [1]
+@pytest.mark.parametrize("make", MAKERS)
+def test_what_a_factory_makes_is_made_anew(make):
+    assert make("a").made == [] and make("a").made is not make("a").made
+    assert make("a", made=[1]).made == [1]
 
 
-def test_it_is_frozen_and_its_signature_is_that_of_a_dataclass():
-    made = Quick("a")
+@pytest.mark.parametrize("make", MAKERS)
+def test_it_is_frozen_and_its_signature_is_that_of_a_dataclass(make):
+    made = make("a")
     for change in (lambda: setattr(made, "name", "b"), lambda: delattr(made, "name")):
         with pytest.raises(FrozenInstanceError):
             change()

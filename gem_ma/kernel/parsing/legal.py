@@ -8,12 +8,14 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 
+from gem_ma.kernel.fast_dataclass import maker
 from gem_ma.kernel.parsing.calls import json_call
 from gem_ma.kernel.parsing.reasoning import split_reasoning
 from gem_ma.kernel.parsing.strict_json import MAX_TEXT
 from gem_ma.kernel.parsing.text import clean, fold
 from gem_ma.kernel.types import Action, Tool, ToolCall
 
+make_action = maker(Action)
 _MARKS = (
     ("\\boxed{", "}"),
     ("[", "]"),
@@ -122,12 +124,13 @@ def _marked(text: str) -> str | None:
             last = start
             answer = inside.removeprefix("\\text{")
     if answer is not None:
-        before = text[max(0, last - _CLAUSE) : last].rpartition("\n")[2].rstrip()
+        before = text[max(0, last - _CLAUSE) : last]
         # behind nothing, or a clause that is over, nothing is denied; the search takes long
-        if before[-1:] in _STOPS:
+        if before.rstrip()[-1:] in _STOPS:
             return answer
         # "not [bet]" marks what is not meant
-        return None if _DENIES.search(fold(before) + " ") else answer
+        before = fold(before.rpartition("\n")[2])
+        return None if before and _DENIES.search(before + " ") else answer
     stripped = text.strip()
     if stripped.startswith("{"):
         call = json_call(stripped, 0)[0]
@@ -155,4 +158,4 @@ def parse_action(
         rest, calls = parse_tool_calls(text)
         if calls:
             return Action(rest, calls, None)
-    return Action(text, (), parse_legal(text, legal) if legal is not None else None)
+    return make_action(text, (), parse_legal(text, legal) if legal is not None else None)
