@@ -56,7 +56,7 @@ class Kuhn(Scenario):
             history += move[0]
         # who would move next wins against a fold, the higher card wins a showdown
         winner = self.agents[len(history) % 2]
-        if not history.endswith("f"):
-            winner = max(self.agents, key=lambda agent: CARDS.index(cards[agent]))
-        loser = next(agent for agent in self.agents if agent != winner)
+        loser = self.agents[1 - len(history) % 2]
+        if not history.endswith("f") and CARDS.index(cards[winner]) < CARDS.index(cards[loser]):
+            winner, loser = loser, winner
         yield Reward({winner: chips[loser], loser: -chips[loser]}, why=history)

@@ -23,6 +23,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from gem_ma.kernel.episode import CallResult, End, Entry, Episode, Seat
+from gem_ma.kernel.fast_dataclass import maker
 from gem_ma.kernel.types import (
     SCENARIO,
     Action,
@@ -212,6 +213,12 @@ Play = EpisodeRecord[Any, Any, Any, Any]
 Line = EpisodeRecord[Ids, Numbers, tuple[str, ...], tuple[int, ...]]
 
 
+make_message = maker(Message)
+make_action = maker(Action)
+make_reply = maker(Reply)
+make_usage = maker(Usage)
+make_turn = maker(Turn)
+make_entry = maker(Entry)
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Line).decode
 
@@ -434,12 +441,12 @@ def _episode(record: Play) -> Episode:
         if offered is None:
             offered = shared[turn.tools] = _offered(tools, turn.tools)
         act = turn.action
-        action = Action(
+        action = make_action(
             act.text, _calls(act.tool_calls) if act.tool_calls else (), act.parsed, act.cut
         )
         replies = tuple([_reply(reply, turn.agent, chains) for reply in turn.replies])
         observed = _messages(turn.observed)
-        turns.append(Turn(turn.step, turn.agent, observed, lists[-1], offered, action, replies))
+        turns.append(make_turn(turn.step, turn.agent, observed, lists[-1], offered, action, replies))
     episode = Episode(
         record.scenario,
         record.version,
@@ -453,7 +460,7 @@ def _episode(record: Play) -> Episode:
         record.forks,
         {agent: _messages(messages) for agent, messages in record.final.items()},
         tuple(
-            [Entry(one.step, one.agent, one.value, one.why, one.original) for one in record.ledger]
+            [make_entry(one.step, one.agent, one.value, one.why, one.original) for one in record.ledger]
         ),
         record.end,
         record.error,
@@ -477,7 +484,7 @@ def _offered(tools: tuple[Tool, ...], numbers: tuple[int, ...]) -> tuple[Tool, .
 def _messages(messages: tuple[MessageRecord, ...]) -> tuple[Message, ...]:
     return tuple(
         [
-            Message(
+            make_message(
                 one.content if isinstance(one.content, str) else _content(one.content),
                 one.sender,
                 _calls(one.tool_calls) if one.tool_calls else (),
@@ -514,7 +521,7 @@ def _reply(reply: ReplyRecord[Any, Any], agent: str, chains: Chains) -> Reply:
     logprobs = unpacked(reply.logprobs, LOGPROBS)
     _check_finite(logprobs)
     _check_finite([attempt.wait_s for attempt in reply.attempts])
-    return Reply(
+    return make_reply(
         reply.text,
         _calls(reply.tool_calls) if reply.tool_calls else (),
         prompt,
@@ -523,7 +530,7 @@ def _reply(reply: ReplyRecord[Any, Any], agent: str, chains: Chains) -> Reply:
         reply.finish,
         reply.policy,
         reply.version,
-        Usage(*astuple(reply.usage)),
+        make_usage(*astuple(reply.usage)),
         tuple([Attempt(*astuple(attempt)) for attempt in reply.attempts]),
         reply.cut,
         reply.reasoning,

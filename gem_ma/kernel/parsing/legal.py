@@ -50,8 +50,11 @@ def parse_legal(text: str, legal: Sequence[str]) -> str | None:
     >>> parse_legal("check or bet?", ("check", "bet")) is None
     True
     """
-    if text in legal:
-        return text
+    return text if text in legal else _meant(text, legal)
+
+
+def _meant(text: str, legal: Sequence[str]) -> str | None:
+    """The same for a text that is none of the legal strings."""
     # an exact match costs nothing at any length; searching does
     if len(text) > MAX_TEXT:
         return None
@@ -116,7 +119,7 @@ def _marked(text: str) -> str | None:
     opening marks costs no more than its length."""
     last = -1
     answer = None
-    for opening, closing in _MARKS:
+    for opening, closing in _MARKS if ">" in text else _MARKS[:2]:
         end = text.rfind(closing)
         start = text.rfind(opening, 0, end) if end >= 0 else -1
         if start > last:
@@ -145,10 +148,18 @@ _marked_short = lru_cache(maxsize=4096)(_marked)
 
 
 def parse_action(
-    text: str, legal: Sequence[str] | None = None, tools: Sequence[Tool] = ()
+    text: str,
+    legal: Sequence[str] | None = None,
+    tools: Sequence[Tool] = (),
+    *,
+    is_inexact: bool = False,
 ) -> Action:
     """An Action out of plain text: legal strings where a choice is closed, tool calls where
-    tools are offered. What was thought in it (`split_reasoning`) is not a part of the action."""
+    tools are offered. What was thought in it (`split_reasoning`) is not a part of the action.
+
+    `is_inexact`: the text as a whole is no legal string, as has been seen already.
+    """
+    whole = text
     text = split_reasoning(clean(text))[1]
     # tools first: an answer with a call in it is not a choice among legal strings
     if tools:
@@ -158,4 +169,5 @@ def parse_action(
         rest, calls = parse_tool_calls(text)
         if calls:
             return Action(rest, calls, None)
-    return make_action(text, (), parse_legal(text, legal) if legal is not None else None)
+    find = _meant if is_inexact and text is whole else parse_legal
+    return make_action(text, (), find(text, legal) if legal is not None else None)
