@@ -12,6 +12,7 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any
 
+from gem_ma.kernel.fast_dataclass import quick
 from gem_ma.kernel.parsing.legal import parse_action
 from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.types import RESERVED_SENDERS, Action, Image, Message, Tool
@@ -24,6 +25,7 @@ class Misfit(Exception):
     """An effect that breaks a rule; the play says where."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Pending:
     """What an agent is asked for at the open decision point."""

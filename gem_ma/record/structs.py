@@ -446,7 +446,9 @@ def _episode(record: Play) -> Episode:
         )
         replies = tuple([_reply(reply, turn.agent, chains) for reply in turn.replies])
         observed = _messages(turn.observed)
-        turns.append(make_turn(turn.step, turn.agent, observed, lists[-1], offered, action, replies))
+        turns.append(
+            make_turn(turn.step, turn.agent, observed, lists[-1], offered, action, replies)
+        )
     episode = Episode(
         record.scenario,
         record.version,
@@ -460,7 +462,10 @@ def _episode(record: Play) -> Episode:
         record.forks,
         {agent: _messages(messages) for agent, messages in record.final.items()},
         tuple(
-            [make_entry(one.step, one.agent, one.value, one.why, one.original) for one in record.ledger]
+            [
+                make_entry(one.step, one.agent, one.value, one.why, one.original)
+                for one in record.ledger
+            ]
         ),
         record.end,
         record.error,

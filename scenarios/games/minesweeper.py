@@ -114,9 +114,10 @@ class Field(Board):
         command = parts[0].lower()
         row = int(parts[1])
         column = int(parts[2])
-        if row >= self.size.rows or column >= self.size.columns:
+        rows, columns, _, _ = self.size
+        if row >= rows or column >= columns:
             return Outcome(f"{row} {column} is no square of this board.")
-        square = row * self.size.columns + column
+        square = row * columns + column
         if command == "flag":
             return self._flag(square, f"{row} {column}")
         if command != "reveal":
@@ -149,9 +150,8 @@ class Field(Board):
         return Outcome(f"{name} is {'flagged' if flagged else 'no longer flagged'}.")
 
     def _lay(self, square: int) -> None:
-        near = {square, *self.around[square]}
-        room = [other for other in range(len(self.marks)) if other not in near]
-        self.mines = set(self.rng.sample(room, self.size.mines))
+        rows, columns, mines, _ = self.size
+        self.mines = set(self.rng.sample(apart(rows, columns, square), mines))
         for mine in self.mines:
             for other in self.around[mine]:
                 self.counts[other] += 1
@@ -191,6 +191,13 @@ def neighbours(rows: int, columns: int) -> tuple[tuple[int, ...], ...]:
         for row in range(rows)
         for column in range(columns)
     )
+
+
+@lru_cache(maxsize=1024)
+def apart(rows: int, columns: int, square: int) -> tuple[int, ...]:
+    """The squares that are neither this one nor beside it."""
+    near = {square, *neighbours(rows, columns)[square]}
+    return tuple(other for other in range(rows * columns) if other not in near)
 
 
 @lru_cache(maxsize=64)

@@ -84,19 +84,23 @@ class Form:
     def read(self, action: Action) -> tuple[str, ...] | None:
         """The parts of the move that an action names; None where it names none, or several."""
         text = action.text
-        # of a long answer that ends in a box with a move nothing else counts
-        if len(text) > LONGEST_KNOWN and (box := text[-LONGEST_KNOWN:].rfind("\\boxed{")) >= 0:
-            parts = self._remembered(text[box - LONGEST_KNOWN :], None)
-            if parts is not None:
-                return parts
-        return self._remembered(text, action.parsed)
-
-    def _remembered(self, text: str, parsed: str | None) -> tuple[str, ...] | None:
-        said = (text, parsed)
+        said = (text, action.parsed)
         if said in self._known:
             return self._known[said]
-        parts = self._read(text, parsed)
-        if len(text) <= LONGEST_KNOWN and len(self._known) < MOST_KNOWN:
+        if len(text) <= LONGEST_KNOWN:
+            return self._remembered(said)
+        # of a long answer that ends in a box with a move nothing else counts
+        end = text[-LONGEST_KNOWN:]
+        if (box := end.rfind("\\boxed{")) >= 0 and action.parsed != text:
+            tail = (end[box:], None)
+            parts = self._known[tail] if tail in self._known else self._remembered(tail)
+            if parts is not None:
+                return parts
+        return self._read(*said)
+
+    def _remembered(self, said: tuple[str, str | None]) -> tuple[str, ...] | None:
+        parts = self._read(*said)
+        if len(self._known) < MOST_KNOWN:
             self._known[said] = parts
         return parts
 

@@ -11,7 +11,7 @@ import pytest
 from gem_ma.agents.games.fifteen_puzzle import solution
 from gem_ma.agents.games.sudoku import holes
 from gem_ma.scenarios.games import fifteen_puzzle, sokoban, sudoku
-from gem_ma.scenarios.games.solo import FOUL, UNREADABLE, Form
+from gem_ma.scenarios.games.solo import FOUL, LONGEST_KNOWN, UNREADABLE, Form
 
 from gem_ma import Action, Episode, Game, Plan, Seat, config, make
 from gem_ma.kernel.errors import ConfigError
@@ -138,6 +138,30 @@ def test_hard_boards_are_won_too(name):
 def test_moves_are_read_in_every_form(name, text, answer):
     game = after(name, text)
     assert answer in game.view("player")[2].text
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_of_a_long_answer_the_end_is_read_as_the_whole(seed):
+    rng = random.Random(seed)
+    form = Form(r"(\d+)\s+(\d+)", boxed=r"([a-z]+|\d+)\s+(\d+)")
+    pieces = [
+        "\\boxed{1 2}",
+        "\\boxed{ 3 4 }",
+        "\\boxed{",
+        "5 6",
+        "}",
+        "\\boxed{no}",
+        "\\BOXED{7 8}",
+    ]
+    pieces += ["\n", " so ", ". ", "then " * 9, "\\boxed{a 9}", "0" * 70, "[1 2]"]
+    read = set()
+    for _ in range(200):
+        text = "".join(rng.choices(pieces, k=rng.randint(1, 9)))
+        for parsed in (None, "5 6", text):
+            parts = form.read(Action(text, (), parsed))
+            assert parts == form._read(text, parsed), text
+            read.add(parts is not None and len(text) > LONGEST_KNOWN)
+    assert read == {True, False}
 
 
 def test_a_form_reads_in_time_that_grows_with_the_text():

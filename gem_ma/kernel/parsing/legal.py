@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from gem_ma.kernel.fast_dataclass import maker
@@ -81,7 +81,7 @@ def _meant(text: str, legal: Sequence[str]) -> str | None:
     return None
 
 
-def _named(line: str, folded: dict[str, str | None]) -> dict[str, bool]:
+def _named(line: str, folded: Mapping[str, str | None]) -> dict[str, bool]:
     """Folded choice that stands in a folded line -> whether it is only denied there."""
     return {
         key: all(_denied(line, place) for place in places)
@@ -97,13 +97,17 @@ def _denied(line: str, place: re.Match[str]) -> bool:
 
 
 # a list that loses a string with every turn holds the others again and again
-_fold_choice = lru_cache(maxsize=4096)(fold)
+_MOST_KNOWN = 4096
+_fold_choice = lru_cache(maxsize=_MOST_KNOWN)(fold)
+_FOLDED: set[str] = set()  # choices that are their own folded form
 
 
 @lru_cache(maxsize=512)
-def _folded(legal: tuple[str, ...]) -> dict[str, str | None]:
+def _folded(legal: tuple[str, ...]) -> Mapping[str, str | None]:
     """Folded form -> legal string; None where two legal strings share the form, because then it
     names neither."""
+    if _FOLDED.issuperset(legal):
+        return dict(zip(legal, legal, strict=True))
     # a choice that stands twice is still one
     choices = dict.fromkeys(legal)
     folded: dict[str, str | None] = dict(zip(map(_fold_choice, choices), choices, strict=True))
@@ -111,6 +115,8 @@ def _folded(legal: tuple[str, ...]) -> dict[str, str | None]:
         for key, several in Counter(map(_fold_choice, choices)).items():
             if several > 1:
                 folded[key] = None
+    if len(_FOLDED) < _MOST_KNOWN:
+        _FOLDED.update(key for key, choice in folded.items() if key == choice)
     return folded
 
 
