@@ -62,7 +62,7 @@ def _constructor(cls: type, line: str, last: str = "pass") -> Any:
     made.__qualname__ = f"{cls.__qualname__}.__init__"
     made.__module__ = cls.__module__
     # the annotations of the old one, for whoever reads the signature
-    made.__annotations__ = cls.__init__.__annotations__
+    made.__annotations__ = vars(cls)["__init__"].__annotations__
     return made
 
 
