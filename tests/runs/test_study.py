@@ -629,7 +629,7 @@ def test_the_returns_of_who_is_studied_come_first(tmp_path: Path) -> None:
     written(tmp_path, text)
     done = gem_ma("study", "who.yaml", "-n", "6", "--out", "out", "--json", cwd=tmp_path)
     found = json.loads(done.stdout)
-    assert found["compared"] == ["return player_1"] and found["scores"][:2] == [
+    assert found["compared"] == ["return player_1"] and found["scores"][:4] == [
         "return player_1",
         "return player_0",
         "welfare",
