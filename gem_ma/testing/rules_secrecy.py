@@ -8,7 +8,8 @@ Declared hidden: what `deal(rng, task)` gives each agent, and the task's fields 
 - where there are none, and the secrets of every deal are the same ones in another order (roles,
   cards of a small deck): a deal, and the same one with its secret and another agent's exchanged.
   Who took over a secret acts as the one who held it, wherever the two may do different things;
-- else a deal, and the same one with its secret from another deal.
+- else a deal, and the same one with its secret from another deal, or from another task where every
+  deal of a task gives the same.
 
 What a play reveals on its way it says itself: `Tell(..., reveals=(owner,))` to these hearers,
 `reveals_after` = decision points after which nothing is secret any more. The last outcome is not
@@ -90,7 +91,7 @@ def _dealt(kit: Kit, deal: Any) -> None:
     if not any(secrets for _, secrets in deals.values()):
         kit.skip(4, f"{DEALS} deals hide nothing")
     for agent in kit.agents:
-        pairs = _pairs(list(deals.values()), agent)
+        pairs = _pairs(list(deals.values()), agent) or _lent(kit, deal, deals.values(), agent)
         if not pairs:
             if any(agent in secrets for _, secrets in deals.values()):
                 kit.skip(4, f"{DEALS} deals give {agent} one secret, which could not be exchanged")
@@ -163,6 +164,19 @@ def _pairs(
                 pairs.append((seed, secrets, {**secrets, agent: other[agent]}))
     drawn.shuffle(pairs)  # some of all kinds
     return sorted(pairs[: PAIRS * 2], key=lambda pair: pair[0])[:PAIRS]
+
+
+def _lent(
+    kit: Kit, deal: Any, deals: Iterable[tuple[int, dict[str, Any]]], agent: str
+) -> list[tuple[int, dict[str, Any], dict[str, Any]]]:
+    """The same, where the task says the secret: in its place the one of another task."""
+    pairs = []
+    for seed, secrets in itertools.islice(deals, PAIRS):
+        for task in kit.tasks[1:] if agent in secrets else ():
+            lent = deal(random.Random(seed), task).get(agent)
+            if repr(lent) != repr(secrets[agent]):
+                pairs.append((seed, secrets, {**secrets, agent: lent}))
+    return pairs[:PAIRS]
 
 
 def _text(secrets: Mapping[str, Any]) -> str:
