@@ -26,7 +26,7 @@ from gem_ma.kernel.talk import FORMS, ORDERS
 NAMES = "ABCDE"
 NOTHING = "nothing"
 FACT = re.compile(r"\b[A-E][1-9]\d{0,2}\b")
-NUMBERS = range(1, 1000)  # of facts, drawn: a count from 1 would tell how many there are
+NUMBERS = range(1, 1000)  # of facts, whatever they speak for: none tells how many others do
 DRAWN = 100  # sets of shared facts of a split
 MOST_SAID = 400  # characters of free talk that are heard
 SMALL = 16  # unshared facts of a group whose chance is computed where it is made
@@ -115,19 +115,20 @@ class HiddenProfile(Scenario):
 
     def shared(self, task: Any) -> tuple[str, ...]:
         """What all know in this task: one fact for each choice, and the lead."""
-        return _drawn(task["facts"], self.choices, self.lead)[0]
+        return self._of(task)[1]
+
+    def _of(self, task: Any) -> tuple[str, tuple[str, ...], Sequence[int]]:
+        return _of_task(task["facts"], self.choices, self.lead, self.marked)
 
     def deal(self, rng: random.Random, task: Any) -> dict[str, tuple[str, ...]]:
-        shared, numbers = _drawn(task["facts"], self.choices, self.lead)
-        # the first one is of the lead
-        leader = shared[0][0]
+        leader, _, numbers = self._of(task)
         rival = rng.choice([choice for choice in self.choices if choice != leader])
         pool = self.pool(rng.random() < self.hidden)
         kind = {leader: "leader", rival: "rival"}
         names = "".join([choice * pool[kind.get(choice, "others")] for choice in self.choices])
         order = rng.sample(names, len(names))
         # a part of the task's numbers, in its order: one draw in place of one for each fact
-        first = rng.randrange(len(numbers) - len(order) + 1)
+        first = 0 if self.marked else rng.randrange(len(numbers) - len(order) + 1)
         facts = [
             f"{name}{number}"
             for name, number in zip(order, numbers[first : first + len(order)], strict=True)
@@ -235,16 +236,17 @@ class HiddenProfile(Scenario):
 
 
 @lru_cache(maxsize=256)
-def _drawn(
-    seed: str, choices: tuple[str, ...], lead: int
-) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The shared facts of a task, and the numbers that are left for others, in an order by lot."""
+def _of_task(
+    seed: str, choices: tuple[str, ...], lead: int, marked: bool
+) -> tuple[str, tuple[str, ...], Sequence[int]]:
+    """The leader of a task, its shared facts, and numbers for others. Numbers are drawn where they
+    would tell which facts are shared; else they are few, so that a table may learn."""
     rng = random.Random(seed)
     leader = rng.choice(choices)
-    names = [leader] * lead + rng.sample(choices, len(choices))
-    numbers = rng.sample(NUMBERS, len(NUMBERS))
+    names = sorted((*choices, *[leader] * lead))
+    numbers = NUMBERS if marked else rng.sample(NUMBERS, len(NUMBERS))
     shared = tuple(f"{name}{number}" for name, number in zip(names, numbers, strict=False))
-    return shared, tuple(numbers[len(names) :])
+    return leader, shared, numbers[len(names) :]
 
 
 def favoured(facts: Iterable[str], choices: Sequence[str]) -> list[str]:

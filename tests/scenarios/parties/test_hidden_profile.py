@@ -273,17 +273,19 @@ def test_the_kit_finds_nothing(options):
 
 
 class Open(HiddenProfile):
-    """Tells all, before they vote, how many of its own facts a member has for A."""
+    """Tells, before they vote, how many of its own facts a member has for A, or for what its first
+    one speaks."""
 
     def play(self, rng, task):
-        inner = super().play(rng, task)
-        count = [fact[0] for fact in self.deal(random.Random(1), task)["member_1"]].count("A")
-        yield Tell({"member_0": "." * (1 + count)})
-        yield from inner
+        letters = "".join(fact[0] for fact in self.deal(random.Random(1), task)["member_1"])
+        leak = 1 + letters.count("A") if not self.marked else 1 + "ABC".index(letters[0])
+        yield Tell({"member_0": "." * leak})
+        yield from super().play(rng, task)
 
 
 @pytest.mark.long
-def test_a_leak_is_found():
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_leak_is_found(marked):
     with pytest.raises(ConformanceError) as caught:
-        check_scenario(Open(), skip=tuple(set(range(1, 14)) - {4}))
+        check_scenario(Open(marked=marked), skip=tuple(set(range(1, 14)) - {4}))
     assert any("is shown" in finding.message for finding in caught.value.findings)
