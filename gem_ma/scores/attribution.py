@@ -24,7 +24,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -42,8 +42,6 @@ from gem_ma.scores.forked import (
 from gem_ma.scores.forked import (
     Pair,
     Value,
-    apart_of,
-    failed_in,
     mean_of,
     value_of,
 )
@@ -53,7 +51,7 @@ Instead = Literal["silence", "other deal"]
 Outcome = Callable[[Episode], float]
 
 EXACT = 5  # agents up to which all coalitions are played
-DRAWS = 8  # of a bot's act for each pair
+DRAWS = 8  # of a bot's act, for each pair
 TRIES = 1000  # deals that are looked at for each pair of `given="view"`
 
 
@@ -126,107 +124,109 @@ async def turn_values(
         return sorted(found, key=lambda value: value.step)
     values = []
     for turn in forks.turns(agent):
-        # a model is asked no more often than is needed
-        is_bot = instead is not None or not forks.seats[turn.agent].policy
-        worth = _value_by_acts if is_bot else _value_by_pairs
-        value = await worth(forks, turn, plays, instead)
-        values.append(TurnValue(turn.step, turn.agent, value))
+        pairs = await forks.all(_pair_as_it_lay(forks, turn, n, instead) for n in range(plays))
+        values.append(TurnValue(turn.step, turn.agent, value_of(pairs, turn.agent)))
     return values
 
 
-async def _value_by_pairs(forks: Forks, turn: Turn, plays: int, instead: str | None) -> Value:
-    pairs = await forks.all(_pair_as_it_lay(forks, turn, n, instead) for n in range(plays))
-    return value_of(pairs, turn.agent)
+@dataclass(frozen=True)
+class _Arms:
+    """The two forks of a pair at one step, and what they share: `kept`, who does again what it did,
+    and `script`, what the agent does before without being asked. `repeats`: at the step the agent's
+    own player does again what is on record, and no script."""
 
+    forks: Forks
+    turn: Turn
+    step: int
+    seed: str
+    kept: Sequence[str] = ()
+    script: Mapping[int, Action] = field(default_factory=dict)
+    repeats: bool = False
 
-async def _value_by_acts(forks: Forks, turn: Turn, plays: int, instead: str | None) -> Value:
-    """The same where no model acts. How often another act is drawn takes no play to its end, so it
-    is known from N = DRAWS x K draws, and pairs are played of those draws alone that came out
-    otherwise: the value is q D, with the share q of N and the mean difference D of at most K
-    pairs. A behaviour that draws nothing acts once."""
-    first, drew = await _drawn_act(forks, turn, 0, instead)
-    if drew:
-        numbers = range(1, DRAWS * plays)
-        more = await forks.all(_drawn_act(forks, turn, n, instead) for n in numbers)
-        acts = [first, *(act for act, _ in more)]
-    else:
-        acts = [first] * plays
-    known = [n for n, act in enumerate(acts) if act is not None]
-    others = [n for n in known if acts[n] != turn.action]
-    pairs = await forks.all(_pair_as_it_lay(forks, turn, n, instead) for n in others[:plays])
-    apart = {
-        n: found
-        for n, pair in zip(others, pairs, strict=False)
-        if (found := apart_of(pair, turn.agent)) is not None
-    }
-    failed = len(acts) - len(known) + failed_in(pairs)
-    if others and not apart:
-        return mean_of([], 2 * len(pairs), failed)
-    # Numbers whose mean is q D and whose spread is that of both parts (delta method); where a pair
-    # was played of every other act they are the differences themselves.
-    mean = math.fsum(apart.values()) / max(len(apart), 1)
-    weight = len(others) / max(len(apart), 1)
-    values = [mean * (acts[n] != turn.action) + weight * (apart.get(n, mean) - mean) for n in known]
-    return mean_of(values, 2 * len(pairs), failed)
+    async def done(self) -> Episode:
+        """The act was as it is on record."""
+        agent = self.turn.agent
+        if self.repeats:
+            return await self.other({}, kept=(*self.kept, agent))
+        script = {**self.script, self.step: self.turn.action}
+        return await self.other({agent: scripted(self.forks.behaviour(agent), script)})
 
+    async def other(
+        self,
+        behaviours: Mapping[str, Factory],
+        *,
+        kept: Sequence[str] | None = None,
+        watch: Callable[[Game], object] = id,
+    ) -> Episode:
+        kept = self.kept if kept is None else kept
+        return await self.forks.fork(
+            self.step, self.seed, kept=kept, behaviours=behaviours, watch=watch
+        )
 
-async def _drawn_act(
-    forks: Forks, turn: Turn, number: int, instead: str | None
-) -> tuple[Action | None, bool]:
-    """What is drawn at a turn, None where that fails; and whether it drew random numbers."""
-    seed = forks.seed("turn", turn.step, turn.agent, number)
-    stand_in, drawn = _redrawn(forks, turn.agent, {}, turn.step, instead, seed)
+    def act_in(self, episode: Episode) -> Action | None:
+        """What the agent did at the step; None where the play failed before."""
+        at = (self.step, self.turn.agent)
+        return next((turn.action for turn in episode.turns if (turn.step, turn.agent) == at), None)
 
-    def watch(game: Game) -> None:
-        if game.step > turn.step:
+    def until(self, game: Game) -> None:
+        """Ends a play after the step."""
+        if game.step > self.step:
             raise _Seen
 
-    others = [x.agent for x in forks.episode.turns if x.step == turn.step and x is not turn]
-    made = await forks.fork(turn.step, seed, kept=others, behaviours=drawn, watch=watch)
-    return _act_at(made, turn.step, turn.agent), stand_in.drew
 
-
-async def _pair(
-    turn: Turn, step: int, other: Coroutine[Any, Any, Episode], done: Coroutine[Any, Any, Episode]
-) -> Pair:
+async def _pair(arms: _Arms, behaviours: Mapping[str, Factory]) -> Pair:
     """Plays the other fork first. Where the act came out as it was on record, the pair's difference
     has mean 0, and playing it would add noise and cost alone."""
-    made = await other
-    if _act_at(made, step, turn.agent) == turn.action and made.end.scored:
-        done.close()
-        return Pair(None, made)
-    return Pair(await done, made)
+    other = await arms.other(behaviours)
+    if arms.act_in(other) == arms.turn.action and other.end.scored:
+        return Pair(None, other, 0.0)
+    return Pair(await arms.done(), other)
 
 
-def _act_at(episode: Episode, step: int, agent: str) -> Action | None:
-    acts = (turn.action for turn in episode.turns if (turn.step, turn.agent) == (step, agent))
-    return next(acts, None)
+async def _drawn_pair(arms: _Arms, instead: str | None) -> Pair:
+    """The act against one that is drawn.
+
+    Where no model draws it, a draw takes no play to its end. So several are made, and of these a
+    pair is played for the first that comes out otherwise; its difference counts by the share of
+    those that do. A behaviour that takes no random numbers draws once.
+    """
+    agent = arms.turn.agent
+    behaviour = arms.forks.behaviour(agent)
+    is_model = instead is None and arms.forks.seats[agent].policy is not None
+    chosen: dict[str, Factory] = {}
+    differing = drawn = 0
+    for number in range(DRAWS):
+        stand_in = StandIn(arms.step, instead, f"{arms.seed}/{agent}/act {number}")
+        behaviours = {agent: scripted(behaviour, arms.script, stand_in)}
+        if is_model:
+            return await _pair(arms, behaviours)
+        act = arms.act_in(await arms.other(behaviours, watch=arms.until))
+        if act is None:
+            return Pair(None, None, None)
+        drawn += 1
+        if act != arms.turn.action:
+            differing += 1
+            chosen = chosen or behaviours
+        if not stand_in.drew:
+            break
+    if not chosen:
+        return Pair(None, None, 0.0)
+    return Pair(await arms.done(), await arms.other(chosen), differing / drawn)
 
 
 async def _pair_as_it_lay(forks: Forks, turn: Turn, number: int, instead: str | None) -> Pair:
     seed = forks.seed("turn", turn.step, turn.agent, number)
-    everybody = [each.agent for each in forks.episode.turns if each.step == turn.step]
-    others = [agent for agent in everybody if agent != turn.agent]
-    _, drawn = _redrawn(forks, turn.agent, {}, turn.step, instead, seed)
-    return await _pair(
-        turn,
-        turn.step,
-        forks.fork(turn.step, seed, kept=others, behaviours=drawn),
-        forks.fork(turn.step, seed, kept=everybody, behaviours={}),
+    arms = _Arms(forks, turn, turn.step, seed, _beside(forks, turn), repeats=True)
+    return await _drawn_pair(arms, instead)
+
+
+def _beside(forks: Forks, turn: Turn) -> tuple[str, ...]:
+    """Who acts at the same step."""
+    return tuple(
+        other.agent
+        for other in forks.episode.turns
+        if other.step == turn.step and other.agent != turn.agent
     )
-
-
-def _redrawn(
-    forks: Forks,
-    agent: str,
-    script: Mapping[int, Action | str],
-    step: int,
-    instead: str | None,
-    seed: str,
-) -> tuple[StandIn, dict[str, Factory]]:
-    """The agent, whose act at the step is drawn on random numbers apart."""
-    stand_in = StandIn(step, instead, f"{seed}/{agent}/act")
-    return stand_in, {agent: scripted(forks.behaviour(agent), script, stand_in)}
 
 
 class _Seen(Exception):
@@ -340,20 +340,10 @@ class _ByOrder:
 async def _pair_as_seen(
     twin: Forks, turns: Sequence[Turn], reached: Sequence[int], instead: str | None, seed: str
 ) -> Pair:
-    agent = turns[-1].agent
     step = reached[-1]
-    script = {at: turn.action for at, turn in zip(reached, turns, strict=True)}
-    _, drawn = _redrawn(
-        twin, agent, {at: act for at, act in script.items() if at < step}, step, instead, seed
-    )
-    done = {agent: scripted(twin.behaviour(agent), script)}
+    script = {at: turn.action for at, turn in zip(reached[:-1], turns[:-1], strict=True)}
     seed = str(stable_seed(seed, step))
-    return await _pair(
-        turns[-1],
-        step,
-        twin.fork(step, seed, kept=(), behaviours=drawn),
-        twin.fork(step, seed, kept=(), behaviours=done),
-    )
+    return await _drawn_pair(_Arms(twin, turns[-1], step, seed, script=script), instead)
 
 
 # -- messages -------------------------------------------------------------------------------------
@@ -393,20 +383,13 @@ async def _pair_of_message(
     forks: Forks, turn: Turn, place: int, number: int, instead: Instead
 ) -> Pair | None:
     seed = forks.seed("message", turn.step, turn.agent, number)
-    everybody = [each.agent for each in forks.episode.turns if each.step == turn.step]
-    others = [agent for agent in everybody if agent != turn.agent]
     text: str | None = ""
     if instead == "other deal":
         text = await _said_elsewhere(forks, turn.agent, place, seed)
     if text is None:
         return None
-    other = {turn.agent: scripted(forks.behaviour(turn.agent), {turn.step: text})}
-    return await _pair(
-        turn,
-        turn.step,
-        forks.fork(turn.step, seed, kept=others, behaviours=other),
-        forks.fork(turn.step, seed, kept=everybody, behaviours={}),
-    )
+    arms = _Arms(forks, turn, turn.step, seed, _beside(forks, turn), repeats=True)
+    return await _pair(arms, {turn.agent: scripted(forks.behaviour(turn.agent), {turn.step: text})})
 
 
 async def _said_elsewhere(forks: Forks, agent: str, place: int, seed: str) -> str | None:
@@ -457,12 +440,16 @@ async def _wins(
     plays: int,
 ) -> Wins:
     agent = turn.agent
-    others = [x.agent for x in forks.episode.turns if x.step == turn.step and x.agent != agent]
     script = {each.step: each.action for each in forks.turns(agent) if each.step < turn.step}
     seated = replace(forks, cast={**forks.seats, agent: Seat(better)})
     player = {agent: scripted(better, script)}
     work = (
-        seated.fork(turn.step, forks.seed("from", turn.step, n), kept=others, behaviours=player)
+        seated.fork(
+            turn.step,
+            forks.seed("from", turn.step, n),
+            kept=_beside(forks, turn),
+            behaviours=player,
+        )
         for n in range(plays)
     )
     played = await forks.all(work)

@@ -99,7 +99,8 @@ class Forks:
         watch: Callable[[Game], object] = id,
     ) -> Episode:
         made = await play(plan, self.policies, {**self.behaviours, **behaviours}, watch)
-        self.ended(made)
+        if watch is id:
+            self.ended(made)
         return made
 
     async def fork(
@@ -132,31 +133,38 @@ class Forks:
 
 
 class Pair(NamedTuple):
-    """A fork in which a thing was done as on record, and one in which another was; the first is
-    None where both did the same, so that nothing lies between them."""
+    """A fork in which a thing was done as on record, and one in which another was; None where none
+    was needed, or where an act failed. `share`: how often the other thing is drawn, None where that
+    is not known; 0: both did the same, so that nothing lies between them."""
 
     done: Episode | None
-    other: Episode
+    other: Episode | None
+    share: float | None = 1.0
+
+    def apart(self, agent: str) -> float | None:
+        """The difference of an agent's returns; None where something failed."""
+        if self.share is None:
+            return None
+        if not self.share:
+            return 0.0
+        if self.done is None or self.other is None or self.failed:
+            return None
+        return self.share * (self.done.returns()[agent] - self.other.returns()[agent])
+
+    @property
+    def plays(self) -> list[Episode]:
+        return [fork for fork in (self.done, self.other) if fork is not None]
+
+    @property
+    def failed(self) -> int:
+        return sum(not fork.end.scored for fork in self.plays) + (self.share is None)
 
 
 def value_of(pairs: Sequence[Pair], agent: str) -> Value:
-    """The mean difference of an agent's returns over those pairs whose plays both ended."""
-    apart = [apart_of(pair, agent) for pair in pairs]
-    plays = sum(fork is not None for pair in pairs for fork in pair)
-    return mean_of([value for value in apart if value is not None], plays, failed_in(pairs))
-
-
-def apart_of(pair: Pair, agent: str) -> float | None:
-    """The difference of an agent's returns; None where a play of the pair did not end."""
-    if pair.done is None:
-        return 0.0
-    if not (pair.done.end.scored and pair.other.end.scored):
-        return None
-    return pair.done.returns()[agent] - pair.other.returns()[agent]
-
-
-def failed_in(pairs: Sequence[Pair]) -> int:
-    return sum(fork is not None and not fork.end.scored for pair in pairs for fork in pair)
+    """The mean difference of an agent's returns over those pairs of which all ended."""
+    apart = [found for pair in pairs if (found := pair.apart(agent)) is not None]
+    plays = sum(len(pair.plays) for pair in pairs)
+    return mean_of(apart, plays, sum(pair.failed for pair in pairs))
 
 
 def mean_of(values: Sequence[float], plays: int, failed: int) -> Value:
