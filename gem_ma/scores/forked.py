@@ -175,7 +175,7 @@ def mean_of(values: Sequence[float], plays: int, failed: int) -> Value:
         return Value(mean, None, None, None, 1, plays, failed)
     low, high = skewed_t(values)
     squares = [(x - mean) ** 2 for x in values]
-    # The farthest counts twice: what was seen once in K pairs is as well seen never or twice, and
-    # then the plain standard error is off by half.
-    spread = (math.fsum(squares) + max(squares)) / (len(values) - 1)
+    # The farthest counts three times: what was seen once in K pairs is as well seen never or three
+    # times, and then the plain standard error is off by half.
+    spread = (math.fsum(squares) + 2 * max(squares)) / (len(values) - 1)
     return Value(mean, low, high, math.sqrt(spread / len(values)), len(values), plays, failed)

@@ -120,9 +120,9 @@ def test_values_of_turns_are_the_exact_ones(given: attribution.Given) -> None:
     assert abs(statistics.fmean(scores)) < 4 / math.sqrt(len(scores))
 
 
-def test_the_farthest_counts_twice_in_an_error() -> None:
+def test_the_farthest_counts_more_in_an_error() -> None:
     value = mean_of([0.0] * 63 + [1.0], 64, 0)
-    assert value.error == pytest.approx(math.sqrt(2) / 64, rel=0.02)
+    assert value.error == pytest.approx(math.sqrt(3) / 64, rel=0.02)
 
 
 def test_what_lay_and_what_could_be_known_differ() -> None:
