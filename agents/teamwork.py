@@ -58,8 +58,9 @@ class Member:
     privileged = False
 
     async def act(self, asked: Asked) -> Action:
-        is_talk = asked.new[-1].sender == TEAM
-        words = asked.new[-1].text
+        last = asked.new[-1] if asked.new else Message("")
+        is_talk = last.sender == TEAM
+        words = last.text
         if self.slips and self.rng.random() < self.slips:
             choice = self.rng.choice(asked.legal or ("0", "1", "yes", "no"))
             return Action(choice, (), choice if asked.legal else None)

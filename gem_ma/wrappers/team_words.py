@@ -134,11 +134,16 @@ def leaks(text: str, answers: Sequence[str]) -> bool:
                 # part of a longer number is another number
                 said = re.search(rf"(?<!\d){tight}(?!\d)", squeezed) is not None
             elif len(tight) >= 4 and not said:
-                starts = range(max(1, len(tight) - _RUN + 1))
-                said = any(tight[start : start + _RUN] in squeezed for start in starts)
+                size = min(len(tight), _RUN)
+                said = not _runs(tight, size).isdisjoint(_runs(squeezed, size))
         if said:
             return True
     return False
+
+
+def _runs(text: str, size: int) -> set[str]:
+    """Every stretch of so many characters."""
+    return {text[start : start + size] for start in range(len(text) - size + 1)}
 
 
 def _has_words(words: str, answer: str) -> bool:
