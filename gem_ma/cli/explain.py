@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -26,6 +27,7 @@ from gem_ma.cli.terminal import (
 from gem_ma.driver.behaviour import as_factory, needs_policy
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.types import ToolCall, Turn
 from gem_ma.pages.static.notes import EXPLAINED, add_row
 from gem_ma.runs.explaining import (
@@ -36,14 +38,17 @@ from gem_ma.runs.explaining import (
     open_explained,
 )
 from gem_ma.runs.playing import wait
+from gem_ma.runs.store import read_rows
 from gem_ma.runs.stored import open_record
 from gem_ma.scores import attribution
 from gem_ma.scores.attribution import Forks
 from gem_ma.scores.groups import interval_text
+from gem_ma.scores.judge import Judge
+from gem_ma.scores.rows import Brief, last_attempts
 
 ASK = 1_000  # model calls from which on --yes is wanted
 MOST_TEXT = 60  # letters of an act in a table
-MOST_AGENTS = 8  # columns of a table
+MOST_AGENTS = 4  # columns of a table
 GIVEN = {"state": "as it lay", "view": "as the agent could know"}
 EXAMPLE = """\b
 Examples:
@@ -69,10 +74,9 @@ class Wish:
 @click.option(
     "--episode",
     "which",
-    default="lost",
-    show_default=True,
     metavar="WHICH",
-    help="won, lost, failed, cut, a task or a seed, as for gem-ma show.",
+    help="won, lost, failed, cut, a task or a seed, as for gem-ma show; else the first that is lost"
+    ", or the first.",
 )
 @click.option("--turns", "what", flag_value="turns", default="turns", help="Every turn (default).")
 @click.option("--messages", "what", flag_value="messages", help="Every message, against silence.")
@@ -99,7 +103,7 @@ class Wish:
 @quiet_option
 def command(
     run: str,
-    which: str,
+    which: str | None,
     what: str,
     plays: int,
     given: attribution.Given,
@@ -121,7 +125,7 @@ def command(
     _check(wish)
     path = played_run(run, "explained")
     record = open_record(path, progress_line)
-    episode, _ = find(path, which, record.judge)
+    episode, _ = find(path, which or _first(path, record.judge), record.judge)
     explained = open_explained(path, episode)
     cost = _cost(explained, wish)
     _say(cost, yes)
@@ -136,8 +140,18 @@ def command(
         emit_json(row)
         return 0
     head = [("episode", name_of(episode)), *verdict(episode, record.judge)]
-    emit("\n".join([columns(head), "", *_lines(row, episode)]))
+    emit("\n".join([columns(head), "", *_lines(row, episode, explained.world.scenario)]))
     return 0
+
+
+def _first(path: Path, judge: Judge) -> str:
+    """The play that is meant where none is named."""
+    if judge.success is not None:
+        return "lost"
+    rows = last_attempts(read_rows(path, Brief))
+    if not rows:
+        raise ConfigError(f"{path}: it has no plays yet")
+    return name_of(rows[0])
 
 
 def _check(wish: Wish) -> None:
@@ -257,27 +271,30 @@ async def _explain(explained: Explained, forks: Forks, wish: Wish) -> dict[str, 
     return row
 
 
-def _lines(row: Mapping[str, Any], episode: Episode) -> list[str]:
+def _lines(row: Mapping[str, Any], episode: Episode, scenario: Scenario) -> list[str]:
     """The table, what it says in a sentence, and what it does not say."""
+    roles = {agent: scenario.role(episode, agent) for agent in episode.cast}
+    names = {agent: f"{agent} ({role})" if role else agent for agent, role in roles.items()}
     did = {(turn.step, turn.agent): told(turn) for turn in episode.turns}
     failed = _failed(row["values"])
     condition = GIVEN[row["given"]]
     if row["what"] == "agents":
-        rows = [[agent, _text(value)] for agent, value in row["values"].items()]
+        rows = [[names[agent], _text(value)] for agent, value in row["values"].items()]
         rows.append(["all of it", f"{row['everybody'] - row['nobody']:.3g}"])
         lines = [columns(rows, ("agent", f"share, {row['against']} instead"))]
     elif row["what"] == "messages":
-        agents = list(episode.cast)[:MOST_AGENTS]
         rows = [
-            [str(v["step"]), v["agent"], did[v["step"], v["agent"]]]
-            + [_text(v["values"][agent]) for agent in agents]
+            [str(v["step"]), names[v["agent"]], did[v["step"], v["agent"]], *_felt(v, names)]
             for v in row["values"]
         ]
-        lines = [columns(rows, ("step", "agent", "said", *(f"for {agent}" for agent in agents)))]
+        heads = [f"for {agent}" for agent in episode.cast]
+        if len(heads) > MOST_AGENTS:
+            heads = ["for itself", "for whom most", ""]
+        lines = [columns(rows, ("step", "agent", "said", *heads))]
         condition = f"{condition}, against {row['instead']}"
     else:
         rows = [
-            [str(v["step"]), v["agent"], did[v["step"], v["agent"]], _text(v)]
+            [str(v["step"]), names[v["agent"]], did[v["step"], v["agent"]], _text(v)]
             for v in row["values"]
         ]
         lines = [columns(rows, ("step", "agent", "did", "value"))]
@@ -288,6 +305,16 @@ def _lines(row: Mapping[str, Any], episode: Episode) -> list[str]:
     if "decisive" in row:
         lines.append(decided(row["decisive"], row["against"]))
     return lines
+
+
+def _felt(message: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
+    """What a message changed for each agent; of many for itself, and for whom it did most."""
+    values = message["values"]
+    if len(values) <= MOST_AGENTS:
+        return [_text(value) for value in values.values()]
+    others = [agent for agent in values if agent != message["agent"]]
+    most = max(others, key=lambda agent: abs(values[agent]["mean"] or 0.0))
+    return [_text(values[message["agent"]]), names[most], _text(values[most])]
 
 
 def decided(decisive: Mapping[str, Any], better: str) -> str:

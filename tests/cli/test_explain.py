@@ -71,6 +71,29 @@ def test_what_comes_out_is_kept_and_printed_as_json(command: Command, tmp_path: 
     )
 
 
+def test_a_world_without_success_explains_its_first_play_by_roles(command: Command) -> None:
+    assert command("run", "werewolf", "-n", 2, "--out", "out", "--quiet")[0] == 0
+    code, out, err = command("explain", "out", "--messages", "--plays", 2, "--quiet")
+    assert code == 0, err
+    assert re.search(r"^step +agent +said +for itself +for whom most", out, re.M)
+    assert re.search(r"^0 +player_\d \(wolf\) +player_\d ", out, re.M)
+    first = json.loads(command("show", "out", "--episode", "0", "--json")[1])["episode"]
+    assert f"test/0/{first['seed']}" in out
+    shares = command(
+        "explain",
+        "out",
+        "--agents",
+        "--agent",
+        "wolves",
+        "--against",
+        "random_legal",
+        "--plays",
+        2,
+        "--quiet",
+    )
+    assert shares[0] == 0 and "(wolf)" in shares[1] and "villager" not in shares[1]
+
+
 TALK = """
 scenario: {{id: dilemma, rounds: 4, tasks: 2}}
 agents:
