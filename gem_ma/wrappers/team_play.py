@@ -77,6 +77,7 @@ class TeamPlay:
         self.cut = False
         self.knows = ""  # who was told the right answer
         self.right: Sequence[str] = ()  # its forms
+        self.wrong = ""  # what the other debater stands for, where sides are assigned
         self.facts: list[str] = []
         self.counts: Counter[str] = Counter()
         # copies of a stream cost more than many a turn, and only these patterns need one
@@ -101,7 +102,8 @@ class TeamPlay:
         if made.pattern == "teach" and not self.knows:
             self.right = made.right_answers(self._as_begun(), self.task)
         if debaters := made.named("debater"):
-            lots = random.Random(f"teamwork/{self.began[1][:8]}")
+            # apart from the stream of `deal`: who is first tells nothing of who is right
+            lots = random.Random(f"teamwork order/{self.began[1][:8]}")
             self.order = lots.sample(debaters, len(debaters))
         try:
             yield from relay(made.inner.play(self.rng, self.task), self._handled)
@@ -364,8 +366,10 @@ class TeamPlay:
         wrong = [choice for choice in legal if choice not in self.right]
         if not self.knows or len(wrong) == len(legal) or not wrong:
             return (yield question.to(*debaters))
-        other = self.rng.choice(wrong)
-        claims = {x: self.right[0] if x == self.knows else other for x in debaters}
+        if self.wrong not in wrong:
+            # once for all decisions: the claim that comes again would be the right one
+            self.wrong = self.rng.choice(wrong)
+        claims = {x: self.right[0] if x == self.knows else self.wrong for x in debaters}
         for agent, claim in claims.items():
             yield Tell({agent: (*(as_messages(question.shown) or ()), team(f"Yours is: {claim}"))})
         return {x: Action(claim, (), claim) for x, claim in claims.items()}

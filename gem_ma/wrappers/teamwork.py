@@ -186,7 +186,7 @@ class Teamwork(Around):
         if not (self.options.get("knows") or self.options.get("assigned")):
             return {}
         # a stream of its own: the rules draw from `rng` what the answer depends on
-        lots = random.Random(f"teamwork/{rng.getstate()[1][:8]}")
+        lots = random.Random(f"teamwork seat/{rng.getstate()[1][:8]}")
         right = self.right_answers(rng, task)
         if self.pattern == "teach":
             return {"teacher": right}

@@ -381,6 +381,36 @@ def test_assigned_sides_are_dealt_by_lot_and_the_label_tells_which() -> None:
     assert seats == {"debater_0", "debater_1"}
 
 
+def test_neither_seat_nor_place_nor_number_tells_which_side_is_right() -> None:
+    """What the judge sees before it has heard an argument: 5 standard errors of 1,600 plays."""
+    scenario = around(make("guess_number"), "debate_judge", assigned=True, rounds=1)
+    game = Game(scenario, None, 0)
+    asked = []
+    for _ in range(2):
+        asked.append({m.text for m in game.new("judge") if m.sender.startswith("debater")})
+        game.send({"debater_0": "", "debater_1": ""})
+        game.send({"judge": "none"})
+    assert len(asked[0]) == 2 and asked[0] == asked[1] - {"?"}  # a claim that comes again is none
+    signs: dict[str, list[bool]] = {"first": [], "debater_0": [], "larger": []}
+    for seed in range(1_000_000, 1_001_600):
+        game = Game(scenario, None, seed)
+        claims = {
+            m.sender: int(m.text)
+            for m in game.view("judge")
+            if m.sender != "scenario" and m.text.isdecimal()
+        }
+        right = scenario.answers(random.Random(seed), None)[0]
+        seat = next(agent for agent, claim in claims.items() if str(claim) == right)
+        signs["first"].append(next(iter(claims)) == seat)
+        signs["debater_0"].append(seat == "debater_0")
+        signs["larger"].append(claims[seat] == max(claims.values()))
+        game.close()
+    shares = {sign: sum(found) / len(found) for sign, found in signs.items()}
+    assert all(abs(share - 0.5) < 5 * 0.0125 for share in shares.values()), shares
+    both = sum(map(bool.__and__, signs["first"], signs["debater_0"])) / 1_600
+    assert abs(both - 0.25) < 5 * 0.011
+
+
 def test_a_teacher_who_says_the_answer_pays_and_is_not_heard() -> None:
     scenario = around(make("guess_number"), "teach", leak=0.5)
     number = scenario.answers(random.Random(3), None)[0]
