@@ -247,7 +247,7 @@ def _success_curves(paths: Mapping[str, Path], start: Mapping[str, Any], steps: 
 
 def _subsets(kind: str, out: Path, seed: int) -> tuple[dict[str, tuple[str, ...]], dict[str, Path]]:
     """Who learns -> the overrides of that training, and its run folder."""
-    shared = [f"run.seed={seed}"]
+    shared = [f"run.seed={seed}", "evaluate.every=null"]  # it shows the first exam and the last
     shared += [
         f"train.warm_start.{name}.episodes={DEMONSTRATIONS[kind]}"
         for name in ("speaker", "listener")

@@ -131,19 +131,28 @@ def _learning(model: str) -> tuple[str, dict[str, str]]:
     the words of the template. experiments/log.md has the measurements."""
     if model == TABLE:
         # a table takes a value per view and answer, so its steps are far larger
-        return ", optimizer: adam", {"steps": "60", "episodes": "64", "lr": "0.1", "update": ""}
+        return ", optimizer: adam", {
+            "steps": "60",
+            "every": "6",
+            "episodes": "64",
+            "lr": "0.1",
+            "update": "",
+        }
     if _is_large(model):
         # all weights would take three times the memory, and forget what they know at such rates
         keys = ", dtype: auto, lora: {rank: 8}"
         update = "\n  lr_final: 0.3\n  loss: {minibatches: 1, entropy: 0.05}"
-        return keys, {"steps": "20", "episodes": "64", "lr": "6.0e-4", "update": update}
+        # an exam costs as much as four of its steps
+        steps = {"steps": "20", "every": "5", "episodes": "64"}
+        return keys, {**steps, "lr": "6.0e-4", "update": update}
     # random weights hardly read what they are shown: several passes over a step's plays at a high
     # rate wake them, target_kl and the entropy keep what they then learn
     update = (
         "\n  lr_final: 0.2            # share of lr that is left at the last step\n  lr_warmup: 5"
         "\n  loss: {epochs: 3, minibatches: 4, target_kl: 0.02, entropy: 0.03}"
     )
-    return "", {"steps": "100", "episodes": "128", "lr": "2.0e-3", "update": update}
+    steps = {"steps": "100", "every": "10", "episodes": "128"}
+    return "", {**steps, "lr": "2.0e-3", "update": update}
 
 
 def _is_large(model: str) -> bool:

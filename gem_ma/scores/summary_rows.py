@@ -11,7 +11,7 @@ from typing import Any
 from gem_ma.kernel.spelling import decimal
 from gem_ma.scores.columns import column_rows
 from gem_ma.scores.groups import RETURN, group_rows, interval_text
-from gem_ma.scores.together import shown
+from gem_ma.scores.together import MOST_RETURNS, shown
 
 TextRow = tuple[str, str]
 
@@ -82,8 +82,8 @@ def _baseline(baseline: Mapping[str, Any]) -> str:
     ok = baseline["ok"]
     scores = {"": success}
     if success is None:
-        returns = baseline["returns"].items()
-        scores = {f"return {agent} ": interval for agent, interval in returns}
+        returns = list(baseline["returns"].items())
+        scores = {f"return {agent} ": interval for agent, interval in returns[:MOST_RETURNS]}
     text = ", ".join(what + interval_text(interval) for what, interval in scores.items())
     # a baseline always says of how many plays: they are fewer than those of the run
     text += f" of {ok}" if success is None else _unjudged(success["n"], ok) or f" of {ok}"

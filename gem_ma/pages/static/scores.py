@@ -269,7 +269,7 @@ def baselines(before: str, summary: Summary) -> Html:
     judged = any(player["success"] is not None for player in players.values())
     agents = list(
         dict.fromkeys(agent for player in players.values() for agent in player["returns"])
-    )
+    )[:MOST_RETURNS]
     # one axis for the run and all players, so that their marks compare
     axis = axis_of(
         player["returns"].get(agent)
