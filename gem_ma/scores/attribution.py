@@ -171,7 +171,7 @@ class _Arms:
     def until(self, game: Game) -> None:
         """Ends a play after the step."""
         if game.step > self.step:
-            raise _Seen
+            raise Seen
 
 
 async def _pair(arms: _Arms, behaviours: Mapping[str, Factory]) -> Pair:
@@ -229,7 +229,7 @@ def _beside(forks: Forks, turn: Turn) -> tuple[str, ...]:
     )
 
 
-class _Seen(Exception):
+class Seen(Exception):
     """The play was watched for as long as it is needed."""
 
 
@@ -254,7 +254,7 @@ class _Watch:
         if is_same:
             self.reached.append(game.step)
         if not is_same or len(self.reached) == len(self.views):
-            raise _Seen
+            raise Seen
 
 
 async def _seen_values(
@@ -385,19 +385,19 @@ async def _pair_of_message(
     seed = forks.seed("message", turn.step, turn.agent, number)
     text: str | None = ""
     if instead == "other deal":
-        text = await _said_elsewhere(forks, turn.agent, place, seed)
+        text = await said_elsewhere(forks, turn.agent, place, seed)
     if text is None:
         return None
     arms = _Arms(forks, turn, turn.step, seed, _beside(forks, turn), repeats=True)
     return await _pair(arms, {turn.agent: scripted(forks.behaviour(turn.agent), {turn.step: text})})
 
 
-async def _said_elsewhere(forks: Forks, agent: str, place: int, seed: str) -> str | None:
+async def said_elsewhere(forks: Forks, agent: str, place: int, seed: str) -> str | None:
     """What the agent says at its turn of this number in another deal; None where there is none."""
 
     def watch(game: Game) -> None:
         if sum(turn.agent == agent for turn in game.turns) > place:
-            raise _Seen
+            raise Seen
 
     plan = forks.plan(seed, seed=stable_seed(seed, "other deal"))
     made = await forks.play(plan, {}, watch)
