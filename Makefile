@@ -223,6 +223,13 @@ chromium:        ## Chromium, in which the tests of the pages run; Chrome serves
 	.venv-$*/bin/pip $(INSTALL) pytest --editable ".[$(subst _,-,$*)]" || $(call failed,.venv-$*)
 	$(done)
 
+# first GEM, which names an older msgspec than ours; it plays with a newer one as well
+.venv-gem/world.done: pyproject.toml
+	@$(call begin,.venv-gem)
+	.venv-gem/bin/pip $(INSTALL) "gem-llm>=0.1,<0.2" pandas "english-words>=2,<3" || $(call failed,.venv-gem)
+	.venv-gem/bin/pip $(INSTALL) pytest --editable . || $(call failed,.venv-gem)
+	$(done)
+
 .venv-browser/world.done: pyproject.toml
 	@$(call begin,.venv-browser)
 	.venv-browser/bin/pip $(INSTALL) pytest --editable ".[mcp]" || $(call failed,.venv-browser)

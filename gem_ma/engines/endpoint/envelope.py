@@ -25,9 +25,8 @@ SLACK = 1e-3  # nats above 0 that rounding may add to a log-probability
 THOUGHTS = ("thinking", "reasoning", "reasoning_text")  # kinds of parts
 _NESTS = frozenset({dict, list})
 _APART = re.compile(r'"[ \t\r\n]+:')
-# neither takes true, which is an int to isinstance
+_NUMBERS = frozenset({int, float})  # true is an int to isinstance
 _IDS = tuple[Annotated[int, msgspec.Meta(ge=0, lt=MOST_ID)], ...]
-_LOGPROBS = tuple[Annotated[float, msgspec.Meta(gt=-MOST_COUNT, le=SLACK)], ...]
 # a usage of 1e999 carries no answer, and is read as none
 _DECODER = strict_decoder(finite=False)
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -188,12 +187,16 @@ def ids_in(value: Any) -> tuple[int, ...]:
 def logprobs_in(value: Any) -> tuple[float, ...]:
     """Log-probabilities; () where any of them is none: a larger one than 0, or none that is
     finite."""
-    try:
-        found = msgspec.convert(value, _LOGPROBS) if isinstance(value, list) else ()
-    except msgspec.ValidationError:
-        return ()
-    # NaN hides from all comparisons, and a sum with it is NaN
-    return () if math.isnan(sum(found)) else found
+    fits = (
+        isinstance(value, list)
+        and value
+        and _NUMBERS.issuperset(map(type, value))
+        and min(value) > -MOST_COUNT
+        and max(value) <= SLACK
+        # NaN hides from both, and a sum with it is NaN
+        and not math.isnan(sum(value))
+    )
+    return tuple(map(float, value)) if fits else ()
 
 
 def count_in(value: Any) -> int | None:
