@@ -189,6 +189,13 @@ class Scenario:
         "user"}`; scores are counted within each."""
         return {}
 
+    def fault(self, episode: Episode) -> tuple[int | None, str, str] | None:
+        """What lost a lost play, a pure function of the record: `(step, agent, sentence)`, as in
+        `(4, "assistant", "assistant handed over, but the task can be served")`. The step is that
+        of a turn of the agent; None, or "" for the agent, where neither is to blame. None for a
+        play that was not lost, and where the rules cannot say."""
+        return None
+
     def team(self, episode: Episode, agent: str) -> str:
         """The team of an agent in this play, a pure function of the record; "" where it has none.
         The base looks in `teams`; a world that deals teams asks `gem_ma.dealt`."""

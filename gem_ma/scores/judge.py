@@ -15,6 +15,7 @@ from typing import Any
 
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.scenario import Scenario
+from gem_ma.scores.faults import Faults
 from gem_ma.scores.groups import Id, Kinds, Labels, Measures, lost_ids
 from gem_ma.scores.metrics import Success, summary_of
 from gem_ma.scores.rows import Grouping, PlayRow, Rows
@@ -33,6 +34,7 @@ class Judge:
     kinds: Kinds = Kinds()
     worlds: Mapping[str, Judge] = field(default_factory=dict)  # of a run of several scenarios
     groups: Grouping | None = None
+    faults: Faults | None = None  # what lost a play; no record repeats it
 
     @classmethod
     def of(cls, scenario: Scenario) -> Judge:
@@ -49,6 +51,7 @@ class Judge:
             scenario.labels if kind.labels is not Scenario.labels else None,
             Kinds(scenario.rates, scenario.more_is_better, scenario.less_is_better, fixed),
             groups=partial(groups_of, team=team, role=role) if team or role else None,
+            faults=scenario.fault if kind.fault is not Scenario.fault else None,
         )
 
     @classmethod
@@ -67,7 +70,9 @@ class Judge:
             asking("measures", lambda _: {}),
             asking("labels", lambda _: {}),
         )
-        return cls(*hooks, worlds=dict(judges), groups=asking("groups", groups_of))
+        groups = asking("groups", groups_of)
+        faults = asking("faults", lambda _: None)
+        return cls(*hooks, worlds=dict(judges), groups=groups, faults=faults)
 
     @classmethod
     def recorded(cls, summary: Mapping[str, Any], episodes: int) -> Judge:

@@ -108,6 +108,13 @@ class Around(Scenario):
     def labels(self, episode: Episode) -> Mapping[str, str | Sequence[str]]:
         return self.inner.labels(self.as_ruled(episode))
 
+    def fault(self, episode: Episode) -> tuple[int | None, str, str] | None:
+        found = self.inner.fault(self.as_ruled(episode))
+        if found is None or (*found[:2],) in {(turn.step, turn.agent) for turn in episode.turns}:
+            return found
+        # of an agent that this layer made others of: no step is better than a wrong one
+        return None, found[1] if found[1] in episode.cast else "", found[2]
+
     def team(self, episode: Episode, agent: str) -> str:
         return self.inner.team(self.as_ruled(episode), agent)
 

@@ -55,6 +55,7 @@ from gem_ma.scenarios.service_desk.watching.audit import (
 )
 from gem_ma.scenarios.service_desk.watching.blame import Course, blame, upheld
 from gem_ma.scenarios.service_desk.watching.monitor import Monitor
+from gem_ma.scenarios.service_desk.watching.sentences import told
 
 from gem_ma import Action, Episode, Message, Reward, Scenario, task_of
 from gem_ma.kernel.episode import End
@@ -356,6 +357,13 @@ class Retail(Scenario):
             "blame": whose.side,
             "cause": f"{whose.side}: {whose.cause}{'' if whose.sure else ' (unsure)'}",
         }
+
+    def fault(self, episode: Episode) -> tuple[int | None, str, str] | None:
+        """The step, the side and, in a sentence, what `audit(episode).blame` rests on."""
+        if not episode.end.scored or self.success(episode) is not False:
+            return None
+        whose = self.audit(episode).blame
+        return None if whose is None else told(whose, episode)
 
 
 def _generated(source: Source) -> bool:
