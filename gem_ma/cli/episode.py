@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from shutil import get_terminal_size
+from textwrap import wrap
 
 from gem_ma.cli.episode_lanes import Lanes
-from gem_ma.cli.terminal import columns, emit, emit_json
+from gem_ma.cli.terminal import columns, emit, emit_json, plain, progress_line
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.pages.static.explained import Reason, read_explained, reasons
 from gem_ma.runs.store import read_episodes, read_rows
 from gem_ma.runs.stored import rows_by
 from gem_ma.scores.groups import labels_of
@@ -33,10 +35,15 @@ def show_episode(
     """Prints the episode, with `is_full` its long texts too; `anew` as for `find`. Raises
     ConfigError where the run has none like it."""
     episode, same = find(path, which, judge, anew=anew)
+    why: list[Reason] = []
+    if dict(verdict(episode, judge))["verdict"] == "lost":
+        explained = read_explained(path, progress_line).get(episode.id, ())
+        why = reasons(episode, judge.faults, explained)
     if as_json:
         from gem_ma.record.codec import to_json
 
-        emit_json({"verdict": dict(verdict(episode, judge)), "episode": to_json(episode)})
+        told = {"verdict": dict(verdict(episode, judge)), "why": [one.sentence for one in why]}
+        emit_json({**told, "episode": to_json(episode)})
         return
     rows = [
         ("episode", name_of(episode)),
@@ -49,7 +56,9 @@ def show_episode(
     ]
     rows += [(f"more {which}", ", ".join(same))] * bool(same)
     width = get_terminal_size((WIDTH, 0)).columns
-    emit("\n".join([columns(rows), "", *Lanes(episode, width, is_full=is_full).lines()]))
+    first = [line for one in why for line in wrap(plain(one.sentence), width)]
+    lanes = Lanes(episode, width, is_full=is_full, marks=why).lines()
+    emit("\n".join([*first, *([""] if first else []), columns(rows), "", *lanes]))
 
 
 def find(path: Path, which: str, judge: Judge, *, anew: bool = False) -> tuple[Episode, list[str]]:

@@ -6,13 +6,14 @@ Where the columns do not fit, the lanes of a step stand below each other.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, zip_longest
 from typing import Any
 
 from gem_ma.cli.terminal import counted, one_line, plain
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.types import Message, ToolCall, Turn
+from gem_ma.pages.static.explained import Reason
 
 MAX_TEXT = 4_000  # characters of one message on a terminal; --json has all
 LONG_BRIEFING = 60  # words that a text before an agent's first act may have and be printed
@@ -25,12 +26,20 @@ class Lanes:
     """The lines of one play, for a terminal that is `width` letters wide.
 
     `is_full` prints long instructions and long texts too. A wide letter (Chinese, an emoji)
-    takes two places.
+    takes two places. `marks`: why the play was lost, told below the act that did it.
     """
 
-    def __init__(self, episode: Episode, width: int, *, is_full: bool = False) -> None:
+    def __init__(
+        self,
+        episode: Episode,
+        width: int,
+        *,
+        is_full: bool = False,
+        marks: Sequence[Reason] = (),
+    ) -> None:
         self.episode = episode
         self.is_full = is_full
+        self.marks = marks
         self.agents = list(episode.cast)
         lane = (width - STEP) // max(len(self.agents), 1) - 2
         self.is_wide = lane >= NARROWEST and len(self.agents) > 1
@@ -59,6 +68,9 @@ class Lanes:
         words: dict[str, str] = {}
         for turn in turns:
             cells[turn.agent] = [*self._observed(turn.observed), *self._acted(turn)]
+            for mark in self.marks:
+                if mark.step == step and mark.agent in ("", turn.agent):
+                    cells[turn.agent] += self._wrapped(f"^ {mark.head.partition(' ')[0]} here")
             words[turn.agent] = turn.action.text
         self._spoken |= words
         for entry in self.episode.ledger:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from gem_ma.cli.completion import RunName
 from gem_ma.cli.episode import find, name_of, verdict
@@ -29,6 +30,7 @@ from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.types import ToolCall, Turn
+from gem_ma.pages.static.explained import GIVEN, Decisive, decided_at
 from gem_ma.pages.static.notes import EXPLAINED, add_row
 from gem_ma.runs.explaining import (
     Cost,
@@ -49,7 +51,6 @@ from gem_ma.scores.rows import Brief, last_attempts
 ASK = 1_000  # model calls from which on --yes is wanted
 MOST_TEXT = 60  # letters of an act in a table
 MOST_AGENTS = 4  # columns of a table
-GIVEN = {"state": "as it lay", "view": "as the agent could know"}
 EXAMPLE = """\b
 Examples:
   gem-ma explain runs/kuhn_poker-0f2a11c4 --episode lost
@@ -303,7 +304,8 @@ def _lines(row: Mapping[str, Any], episode: Episode, scenario: Scenario) -> list
     if failed:
         lines.append(f"{counted(failed, 'fork')} failed and are left out")
     if "decisive" in row:
-        lines.append(decided(row["decisive"], row["against"]))
+        decisive = msgspec.convert(row["decisive"], Decisive)
+        lines.append("".join(decided_at(decisive, row["against"])))
     return lines
 
 
@@ -315,23 +317,6 @@ def _felt(message: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
     others = [agent for agent in values if agent != message["agent"]]
     most = max(others, key=lambda agent: abs(values[agent]["mean"] or 0.0))
     return [_text(values[message["agent"]]), names[most], _text(values[most])]
-
-
-def decided(decisive: Mapping[str, Any], better: str) -> str:
-    """The decisive turn in a sentence."""
-    agent = decisive["agent"]
-    tried = decisive["tried"]
-    if decisive["step"] is None:
-        return f"from no turn of {agent} on does {better} still win"
-    last = tried[-1]
-    sentence = (
-        f"decided at step {decisive['step']}: with {better} in place of {agent} from there on"
-        f" {last['won']} of {last['plays']} are still won"
-    )
-    if len(tried) > 1:
-        after = tried[-2]
-        sentence += f", from step {after['step']} on {after['won']} of {after['plays']}"
-    return sentence
 
 
 def told(turn: Turn) -> str:

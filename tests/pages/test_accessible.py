@@ -13,7 +13,7 @@ import pytest
 from gem_ma.kernel.episode import End
 from gem_ma.kernel.types import Action, Message, Turn
 from gem_ma.pages.live.site import Site
-from gem_ma.pages.static.notes import Note, write_note
+from gem_ma.pages.static.notes import EXPLAINED, Note, add_row, write_note
 from gem_ma.runs.store import read_episodes
 from tests.browser import Browser
 from tests.command_line import gem_ma
@@ -21,6 +21,7 @@ from tests.hostile import STUDY
 from tests.pages.test_browser import talk
 from tests.pages.test_chosen import episode as plain
 from tests.pages.test_chosen import page_of
+from tests.pages.test_why import agents_row, decisive, messages_row, turns_row
 from tests.served import served
 
 # either: the second brings a newer one, and playwright, which nothing here needs
@@ -69,6 +70,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     turns = (*talk(0, False).turns, Turn(3, "assistant", (long,), None, (), Action("x")))
     talks = [replace(talk(0, False), turns=turns), plain(1, False, End.FAILED), talk(2, True)]
     page_of(home / "runs" / "four", talks)
+    for row in (turns_row("view"), decisive(), messages_row(), agents_row()):
+        add_row(home / "runs" / "four" / EXPLAINED, {**row, "episode": list(talks[0].id)})
     episode = next(iter(read_episodes(home / "runs" / "one")))
     key = "~".join(map(str, episode.id))
     write_note(home / "runs" / "one", key, Note("look again", ("odd",)))

@@ -23,6 +23,7 @@ from gem_ma.pages.live import forks
 from gem_ma.pages.live.forks import REPEATS, Fork, base_of, forked, read_forks, room, write_fork
 from gem_ma.pages.live.index import Entry, EpisodeId, Index
 from gem_ma.pages.static import notes
+from gem_ma.pages.static.explained import Found, read_explained
 from gem_ma.pages.static.folder import (
     Loaded,
     causes_of,
@@ -71,7 +72,8 @@ class Run:
         self.list = PlayList(self, None)
         self.forks: dict[EpisodeId, Fork] = {}
         self.notes: dict[str, Note] = {}
-        self._unread: list[str] = []  # what is damaged in these two
+        self.explained: dict[EpisodeId, list[Found]] = {}
+        self._unread: list[str] = []  # what is damaged in these three
         self._stamps: tuple[object, ...] = ()
         self.learned = manifest(path).get("command") == "train"
         self.several = bool(resolved(path).get("scenarios"))
@@ -85,15 +87,17 @@ class Run:
         return len(read_ends(self.path) if self.index.damaged else self.index.entries)
 
     def refresh(self) -> None:
-        """Reads what was added since, and notes and forks anew where somebody else, or an editor,
-        changed them. Raises StoreError for a damaged record."""
+        """Reads what was added since, and notes, forks and what was explained anew where somebody
+        else, or an editor, changed them. Raises StoreError for a damaged record."""
         self.index.refresh()
-        now = stamp_of(self.path / notes.FILE), stamp_of(self.path / forks.FILE)
+        kept = (notes.FILE, forks.FILE, notes.EXPLAINED)
+        now = tuple(stamp_of(self.path / name) for name in kept)
         if now != self._stamps:
             self._stamps = now
             self._unread = []
             self.forks = read_forks(self.path, self._unread.append)
             self.notes = read_notes(self.path, self._unread.append)
+            self.explained = read_explained(self.path, self._unread.append)
 
     def damage(self) -> list[str]:
         """What of this run cannot be shown, a line each, the first of each kind."""
@@ -194,7 +198,8 @@ class Run:
             stub = self.fork_stub(fork)
             return {**page, **{key: stub[key] for key in ("id", "task", "fork")}}
         played = self.index.episode(id_)
-        page = episode_of(self.path, played, summary, self.judge)
+        why = self.explained.get(id_, ())
+        page = episode_of(self.path, played, summary, self.judge, why)
         taught = self.config.train.policies if self.config and self.config.train else ()
         seats = {seat.policy for seat in played.cast.values()}
         return {**page, "learned": [name for name in taught if self.learned and name in seats]}

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import GemMaError, StoreError
+from gem_ma.pages.static.explained import Found, read_explained, why_of
 from gem_ma.pages.static.notes import read_notes
 from gem_ma.pages.static.transcript import transcript
 from gem_ma.runs.store import (
@@ -261,6 +262,7 @@ def _transcripts(
     order = {play: place for place, play in enumerate(chosen.plays)}
     leading = Leading(room)
     notes = read_notes(path, warn)
+    explained = read_explained(path, warn)
     # The file is in the order of playing: only one episode is decoded at a time, and what the
     # page has no room for is dropped as soon as that is certain.
     for play, episode in read_plays(path, places, chosen.plays):
@@ -269,6 +271,7 @@ def _transcripts(
             continue
         verdict = _verdict(episode, chosen, summary, judge)
         lanes = transcript(episode, verdict, lambda digest: _media(path, digest))
+        lanes |= _why(episode, verdict, judge, explained.get(episode.id, ()))
         if written := notes.get(lanes["key"]):
             # a tag is a chip, as a cause is, and no reason of the verdict
             causes = lanes["causes"]
@@ -278,18 +281,36 @@ def _transcripts(
     return sorted(leading.taken(), key=rank)
 
 
+def _why(
+    episode: Episode, verdict: Mapping[str, Any], judge: Judge, explained: Sequence[Found]
+) -> Any:
+    """Why a play came out so (`gem_ma.pages.static.explained`)."""
+    faults = judge.faults if _characters(episode) <= MOST_JUDGED else None
+    return why_of(episode, "lost" in verdict["kinds"], faults, explained)
+
+
+def _characters(episode: Episode) -> int:
+    return sum(len(turn.action.text) for turn in episode.turns)
+
+
 def episode_of(
-    path: Path, episode: Episode, summary: Mapping[str, Any] | None, judge: Judge
+    path: Path,
+    episode: Episode,
+    summary: Mapping[str, Any] | None,
+    judge: Judge,
+    explained: Sequence[Found] = (),
 ) -> dict[str, Any]:
-    """One episode of a run as the page shows it, whichever others stand there."""
+    """One episode of a run as the page shows it, whichever others stand there. `explained`: what
+    was found of it by forks."""
     stored = (summary or {}).get("lost") or {"episodes": []}
     rows = {(row["task"], row["seed"], row["repeat"]): row for row in stored["episodes"]}
-    characters = sum(len(turn.action.text) for turn in episode.turns)
+    characters = _characters(episode)
     unread = characters > MOST_JUDGED and episode.id not in rows
     verdict = _verdict(episode, Chosen([], {}, rows), summary, Judge() if unread else judge)
     if unread:
         verdict["causes"] = {"not judged": [f"{characters:,} characters were said; {SCORE}"]}
-    return transcript(episode, verdict, lambda digest: _media(path, digest))
+    why = _why(episode, verdict, judge, explained)
+    return transcript(episode, verdict, lambda digest: _media(path, digest)) | why
 
 
 def _verdict(

@@ -209,10 +209,20 @@ def link_to(run: str, key: str) -> str:
     return "#/r/{}/e/{}".format(*(quote(part, safe="", errors="replace") for part in (run, key)))
 
 
+def _reason(run: str, key: str, reason: Mapping[str, Any]) -> Html:
+    """Why it was lost, which begins with the way to the step."""
+    if reason["step"] is None:
+        return text(reason["head"] + reason["rest"])
+    to = f"{link_to(run, key)}/t/{reason['step']}"
+    return Html(f'<a href="{text(to)}">{text(reason["head"])}</a>{text(reason["rest"])}')
+
+
 def _row(run: str, episode: Mapping[str, Any], is_one_task: bool) -> list[object]:
     # the first line of an error says what, those below it say where
     error = episode["error"].split("\n", 1)[:1] if episode["error"] else []
-    why = [*episode["causes"], *error] or ["no cause named"]
+    causes = [*episode["causes"], *error] or ["no cause named"]
+    why = [_reason(run, episode["key"], one) for one in episode.get("why", ())]
+    why += [text(words[:300]) for words in causes]
     measures = [f"{name} {value}" for name, value in episode["measures"]]
     # a cell holds some eight of them; the transcript has all
     more = f" and {len(measures) - 8} more" if len(measures) > 8 else ""
@@ -222,7 +232,7 @@ def _row(run: str, episode: Mapping[str, Any], is_one_task: bool) -> list[object
     shown = f'<a href="{href}" title="{text(episode["id"])}">{text(episode["task"] + seed)}</a>'
     return [
         Html(shown),
-        Html("<br>".join(text(words[:300]) for words in why)),
+        Html("<br>".join(why)),
         text(", ".join(measures[:8]) + more),
         episode["end"],
         _returns(episode["agents"]),

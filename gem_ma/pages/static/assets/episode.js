@@ -7,13 +7,15 @@ const beside = [];  // what a served page puts below an act: functions of episod
 
 function acted(episode, turn, kind, name) {
   const box = message({ sender: turn.agent, parts: [turn.text], calls: turn.calls }, true, kind, false, []);
-  box.prepend(make("span", "speaker", name));
+  const marks = marksAt(episode, turn.step).filter((mark) => !mark.agent || mark.agent === turn.agent);
+  if (marks.length) { box.classList.add("marked"); box.dataset.marked = String(turn.step); }
+  box.prepend(make("span", "speaker", name), ...marks.map((one) => make("div", "bad", one.mark)));
   if (!turn.text && !turn.calls.length) box.append(make("div", "hint", "(said nothing)"));
   if (turn.legal && turn.parsed === null) box.append(make("div", "bad", "named none of: " + turn.legal.join(", ")));
   if (turn.shortened) box.append(make("div", "bad", turn.shortened + " bytes were cut off by run.max_said"));
   const chips = [turn.parsed !== null && turn.parsed !== turn.text && "read as " + turn.parsed, ...(turn.replies.length > 1 ? [] : turn.replies.map(replyLine))];
   const line = chips.filter(Boolean).join(" \u00b7 ");
-  return add(box, line ? make("div", "chips", line) : null, drafts(turn), ...beside.map((more) => more(episode, turn)));
+  return add(box, line ? make("div", "chips", line) : null, drafts(turn), valueOf(episode, turn), ...beside.map((more) => more(episode, turn)));
 }
 
 // Agents by what is said of them, in order; of more than a few that share it their number, and the names on hover.
@@ -66,6 +68,7 @@ function lanes(episode, link) {
   for (const step of steps) {
     const number = stepCell(step, link);
     number.dataset.step = String(step);
+    if (marksAt(episode, step).length) number.classList.add("marked");
     grid.append(number);
     for (const agent of many ? agents.filter((one) => episode.turns.some((turn) => turn.step === step && turn.agent === one)) : agents) {
       const cell = make("div", "cell " + colour(agents, agent));
@@ -103,9 +106,9 @@ function view(episode, agent, link) {
 }
 
 // Verdict, blame and cause, what it was paid and for what, measures and labels, error.
-function verdict(episode) {
+function verdict(episode, link) {
   const kinds = episode.verdict || episode.kinds;
-  const box = make("div", "verdict " + kinds[0]);
+  const box = add(make("div", "verdict " + kinds[0]), ...reasons(episode, link));
   const line = add(make("p", "first"), ...kinds.map((kind) => make("b", "badge " + kind, kind)));
   for (const cause of episode.reasons || episode.causes) line.append(make("span", "cause", cause));
   box.append(line);
@@ -128,4 +131,62 @@ function verdict(episode) {
   row("labels", episode.labels.join("; "));
   row("seed", episode.seed);
   return add(box, list);
+}
+
+// Why a lost play was lost: sentences that begin with the way to their step, whose card is marked.
+const marksAt = (episode, step) => (episode.why || []).filter((one) => one.step === step && one.mark);
+function reasons(episode, link) {
+  return (episode.why || []).map((one) => {
+    const head = make(one.step === null ? "b" : "a", "", one.head);
+    if (one.step !== null) head.href = link + "/t/" + one.step;
+    return add(make("p", "reason"), head, one.rest);
+  });
+}
+
+// What gem-ma explain found: a bar beside each act, under the condition that is chosen; tables of messages and agents.
+const conditionOf = (episode) => episode.values.find((one) => one.name === state.condition) || episode.values[0];
+const minuses = (text) => text.replace(/-(?=\d)/g, "\u2212");
+function valueOf(episode, turn) {
+  const value = episode.values && conditionOf(episode).turns.find((one) => one.step === turn.step && one.agent === turn.agent);
+  if (!value) return null;
+  const box = make("div", value.sure ? "worth" : "worth unsure");
+  if (value.bar) {
+    const draw = (kind, places) => {
+      const shape = document.createElementNS("http://www.w3.org/2000/svg", kind);
+      for (const [name, place] of Object.entries(places)) shape.setAttribute(name, String(place));
+      return shape;
+    };
+    const [low, mean, high] = value.bar.map((place) => 50 * place);
+    const picture = draw("svg", { viewBox: "-52 0 104 14", "aria-hidden": "true" });  // the words beside it say the same
+    picture.append(draw("rect", { x: Math.min(0, mean), y: 3, width: Math.abs(mean), height: 8 }), draw("path", { d: "M0 0V14M" + low + " 7H" + high + "M" + low + " 4V10M" + high + " 4V10" }));
+    box.append(picture);
+  }
+  return add(box, make("span", "", (value.bar ? "value " : "") + minuses(value.text)));
+}
+function foundBox(episode) {
+  const box = make("div", "found");
+  if (episode.values) {
+    const bar = add(make("div", "bar"), make("span", "hint", "value of each act, 95 % interval:"));
+    bar.setAttribute("role", "group");
+    bar.setAttribute("aria-label", "Value of each act");
+    for (const one of episode.values) {
+      const button = make("button", "", one.name);
+      button.type = "button";
+      button.setAttribute("aria-pressed", String(one === conditionOf(episode)));
+      button.addEventListener("click", () => { state.condition = one.name; drawEpisode(); document.querySelector('.found [aria-pressed="true"]').focus(); });
+      bar.append(button);
+    }
+    box.append(bar);
+  }
+  for (const one of episode.tables || []) {
+    const table = make("table", "numbers"), head = make("tr"), scroll = make("div", "scroll");
+    const headed = (scope, words) => { const cell = make("th", "", words); cell.scope = scope; return cell; };
+    table.append(add(make("thead"), add(head, ...one.columns.map((name) => headed("col", name)))));
+    table.append(add(make("tbody"), ...one.rows.map((row) => add(make("tr"), ...row.map((words, at) => (at ? make("td", "", minuses(words)) : headed("row", words)))))));
+    scroll.tabIndex = 0;
+    scroll.setAttribute("role", "region");
+    scroll.setAttribute("aria-label", one.caption);
+    box.append(add(make("details"), make("summary", "", one.caption), add(scroll, table)));
+  }
+  return box.firstChild && box;
 }

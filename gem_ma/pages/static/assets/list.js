@@ -6,7 +6,7 @@ viewer.hidden = false;  // without scripts it would be a search that finds nothi
 const KEYS = [["j", "next episode of the list"], ["k", "previous episode"], ["n", "next lost or failed episode"], ["p", "previous lost or failed one"],
   ["v", "what the next agent saw; then the lanes again"], ["/", "search"], ["?", "these keys"], ["Esc", "leaves the search, closes this"]];
 const KINDS = ["lost", "failed", "cut", "excluded", "won", "ended", "fork"];
-const state = { run: 0, at: 0, eye: "", words: [], chip: "", most: 300 };
+const state = { run: 0, at: 0, eye: "", condition: "", words: [], chip: "", most: 300 };
 const $ = (id) => document.getElementById(id);
 const run = () => data.runs[state.run];
 const isLost = (episode) => episode.kinds.includes("lost") || episode.kinds.includes("failed");
@@ -115,7 +115,7 @@ function drawEpisode() {
   link.href = linkOf(episode);
   const head = make("h3", "", episode.task + " \u00b7 " + episode.scenario + " v" + episode.version + " ");
   head.title = episode.id;
-  box.append(add(head, link), verdict(episode));
+  box.append(add(head, link), verdict(episode, linkOf(episode)));
   const bar = make("div", "bar");
   bar.setAttribute("role", "group");
   bar.setAttribute("aria-label", "Whose view");
@@ -137,6 +137,7 @@ function drawEpisode() {
   if (data.token) box.append(noteBox(episode));
   else if (episode.note) box.append(add(make("p"), make("b", "", "note: "), make("span", "body", episode.note)));
   for (const policy of episode.learned || []) box.append(tokenBox(episode, policy));
+  add(box, foundBox(episode));
   box.append(bar, state.eye ? view(episode, state.eye, linkOf(episode)) : lanes(episode, linkOf(episode)));
   reachable(box);
 }
@@ -213,8 +214,10 @@ function follow(jump) {
   drawList();
   markCurrent(true);
   drawEpisode();
-  const step = link[3] !== undefined && document.querySelector('[data-step="' + link[3] + '"]');
-  if (step) { step.classList.add("here"); show(step); } else if (jump) show(viewer);
+  const stepOf = () => document.querySelector('[data-step="' + link[3] + '"]');
+  if (link[3] !== undefined && state.eye && !stepOf()) { state.eye = ""; drawEpisode(); }  // it is another agent's
+  const step = link[3] !== undefined && stepOf();
+  if (step) { step.classList.add("here"); show(document.querySelector('[data-marked="' + link[3] + '"]') || step); step.querySelector("a")?.focus({ preventScroll: true }); } else if (jump) show(viewer);
   return true;
 }
 
@@ -252,5 +255,6 @@ document.addEventListener("keydown", (event) => {
   } else if (event.key === "/") { event.preventDefault(); search.focus(); }
 });
 addEventListener("hashchange", () => follow(true));
+document.addEventListener("click", (event) => { if (event.target.closest("a")?.getAttribute("href") === location.hash) follow(true); });  // the way back to a step that was left by scrolling
 if (!follow(true)) { drawChips(); drawList(); drawEpisode(); }
 if (data.live && data.finished === false) setTimeout(following, 1000);

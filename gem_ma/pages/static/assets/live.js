@@ -32,3 +32,13 @@ async function following() {
   } catch { $("note").textContent = "the viewer does not answer"; }
   if (!data.finished) setTimeout(following, 2000);
 }
+// What was explained meanwhile, at a terminal, shows when somebody comes back to the page.
+const FOUND = ["why", "values", "tables"];
+if (document.getElementById("viewer")) addEventListener("focus", async () => {
+  const episode = run().episodes[state.at];
+  if (!episode || !episode.turns) return;
+  const whole = await ask("episode?key=" + encoded(episode.key)).catch(() => episode);
+  if (FOUND.every((key) => JSON.stringify(whole[key]) === JSON.stringify(episode[key]))) return;
+  for (const key of FOUND) episode[key] = whole[key];
+  if (run().episodes[state.at] === episode) drawEpisode();
+});

@@ -1,0 +1,257 @@
+"""Why a play came out so, as pages and `gem-ma show` tell it: what the scenario says lost it, and
+what `gem-ma explain` found by forks and keeps in explained.jsonl.
+
+That file may be anybody's: a line is read strictly, and a damaged one is told and passed over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.errors import ScenarioError, StoreError
+from gem_ma.pages.static.notes import EXPLAINED, read_rows
+from gem_ma.scores.faults import Faults, fault_of
+from gem_ma.scores.groups import interval_text
+
+GIVEN = {"state": "as it lay", "view": "as the agent could know"}
+MOST_AGENTS = 8  # columns of a table
+MOST_ROWS = 400  # as many as a page has turns
+MOST_TEXT = 300  # letters of a sentence
+
+Id = tuple[str, int, int]
+
+
+class Estimate(msgspec.Struct):
+    """A mean with its 95 % interval; None where nothing could be measured."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a finite number, with its bounds."""
+        numbers = (self.mean, self.low, self.high)
+        return all(number is not None and math.isfinite(number) for number in numbers)
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether its interval does not hold 0."""
+        return self.is_known and not (self.low or 0.0) <= 0 <= (self.high or 0.0)
+
+    @property
+    def text(self) -> str:
+        """The number as a person reads it; that nothing tells it from 0 is said, not shown by a
+        colour alone."""
+        if not self.is_known:
+            return "no value"
+        if self.low == self.high == 0:
+            return "0, no difference seen"
+        words = interval_text({"mean": self.mean, "low": self.low, "high": self.high})
+        return words + ("" if self.is_sure else ", may be 0")
+
+
+class Turned(Estimate):
+    """The value of a turn."""
+
+    step: int
+    agent: str
+
+
+class Said(msgspec.Struct):
+    """What a message changed for each agent."""
+
+    step: int
+    agent: str
+    values: dict[str, Estimate]
+
+
+class Tried(msgspec.Struct):
+    step: int
+    won: int
+    plays: int
+
+
+class Decisive(msgspec.Struct):
+    """From which turn on another behaviour still wins, and the turns that were tried, the last one
+    first."""
+
+    agent: str
+    step: int | None
+    tried: list[Tried]
+
+
+class _Found(msgspec.Struct):
+    episode: Id
+    given: Literal["state", "view"]
+    against: str | None = None
+    instead: str | None = None
+
+
+class Turns(_Found, tag_field="what", tag="turns", kw_only=True):
+    values: list[Turned]
+    decisive: Decisive | None = None
+
+
+class Messages(_Found, tag_field="what", tag="messages", kw_only=True):
+    values: list[Said]
+
+
+class Agents(_Found, tag_field="what", tag="agents", kw_only=True):
+    values: dict[str, Estimate]
+
+
+Found = Turns | Messages | Agents
+
+
+class Reason(NamedTuple):
+    """A sentence on a lost play: `head` leads to the step, and `mark` stands at its card."""
+
+    step: int | None
+    agent: str
+    head: str
+    rest: str
+    mark: str
+
+    @property
+    def sentence(self) -> str:
+        return self.head + self.rest
+
+
+def read_explained(folder: Path, warn: Callable[[str], None]) -> dict[Id, list[Found]]:
+    """What was found of the plays of a run folder, by their ids; `warn` is told of damage."""
+    found: dict[Id, list[Found]] = {}
+    for row in read_rows(folder / EXPLAINED, _of_row, warn):
+        found.setdefault(row.episode, []).append(row)
+    return found
+
+
+def _of_row(row: Any) -> Found:
+    try:
+        made: Found = msgspec.convert(row, Found)
+    except (msgspec.ValidationError, OverflowError) as error:
+        raise StoreError(f"it is nothing that gem-ma explain found ({error})") from None
+    return made
+
+
+# -- sentences -------------------------------------------------------------------------------------
+
+
+def reasons(episode: Episode, faults: Faults | None, rows: Iterable[Found]) -> list[Reason]:
+    """Why a lost play was lost: by the rules, and by the turn that decided. What the rules cannot
+    say any more is told."""
+    found = []
+    try:
+        fault = fault_of(episode, faults)
+        if fault is not None:
+            at = "" if fault.step is None else f" at step {fault.step}"
+            why = f": {_cut(fault.why)}"
+            found.append(Reason(fault.step, fault.agent, f"lost{at}", why, f"lost here{why}"))
+    except ScenarioError as error:
+        words = str(error).splitlines()[0]
+        found.append(Reason(None, "", "lost", f"; why is not told: {_cut(words)}", ""))
+    decided = [row for row in rows if isinstance(row, Turns) and row.decisive and row.against]
+    for row in decided[-1:]:
+        assert row.decisive is not None
+        head, rest = decided_at(row.decisive, str(row.against))
+        found.append(
+            Reason(row.decisive.step, row.decisive.agent, head, rest, f"decided here{rest}")
+        )
+    return found
+
+
+def decided_at(decisive: Decisive, better: str) -> tuple[str, str]:
+    """The decisive turn in a sentence: where it is, and what shows it."""
+    agent = _cut(decisive.agent)
+    better = _cut(better)
+    if decisive.step is None or not decisive.tried:
+        return f"from no turn of {agent} on does {better} still win", ""
+    last = decisive.tried[-1]
+    rest = (
+        f": with {better} in place of {agent} from there on {last.won} of {last.plays} are still"
+        " won"
+    )
+    if len(decisive.tried) > 1:
+        after = decisive.tried[-2]
+        rest += f", from step {after.step} on {after.won} of {after.plays}"
+    return f"decided at step {decisive.step}", rest
+
+
+# -- for the page ----------------------------------------------------------------------------------
+
+
+def why_of(episode: Episode, is_lost: bool, faults: Faults | None, rows: Sequence[Found]) -> Any:
+    """What the page's scripts take of it, as plain JSON: `why` (reasons), `values` (conditions with
+    a bar for each act) and `tables` (messages, agents); a key only where there is something."""
+    why = reasons(episode, faults, rows) if is_lost else []
+    conditions: dict[str, dict[tuple[int, str], Turned]] = {}
+    tables: dict[str, Any] = {}
+    for row in rows:
+        if isinstance(row, Turns):
+            known = conditions.setdefault(_condition(row), {})
+            known |= {(value.step, value.agent): value for value in row.values[:MOST_ROWS]}
+        else:
+            # asked again, the last answer counts
+            title = "messages" if isinstance(row, Messages) else "agents"
+            caption = f"{title}, {_condition(row)}; 95 % intervals"
+            tables[caption] = _said(row) if isinstance(row, Messages) else _shares(row)
+    made = {
+        "why": [reason._asdict() for reason in why],
+        "values": [{"name": name, "turns": _bars(known)} for name, known in conditions.items()],
+        "tables": [{"caption": caption, **table} for caption, table in tables.items()],
+    }
+    return {key: value for key, value in made.items() if value}
+
+
+def _condition(row: Found) -> str:
+    other = f"{_cut(row.against)} instead" if row.against else f"against {_cut(row.instead or '')}"
+    return GIVEN[row.given] + (f", {other}" if row.against or row.instead else "")
+
+
+def _bars(known: Mapping[tuple[int, str], Turned]) -> list[dict[str, Any]]:
+    """`low mean high` lie in -1..1, of the widest interval of all."""
+    whole = [value for value in known.values() if value.is_known]
+    numbers = [abs(number) for one in whole for number in (one.low, one.mean, one.high) if number]
+    widest = max(numbers, default=1.0)
+
+    def place(value: Turned) -> list[float]:
+        places = (value.low or 0.0, value.mean or 0.0, value.high or 0.0)
+        return [round(number / widest, 4) for number in places]
+
+    return [
+        {
+            "step": value.step,
+            "agent": _cut(value.agent),
+            "text": value.text,
+            "sure": value.is_sure,
+            "bar": place(value) if value.is_known else None,
+        }
+        for value in known.values()
+    ]
+
+
+def _said(row: Messages) -> dict[str, Any]:
+    agents = list(dict.fromkeys(agent for one in row.values for agent in one.values))[:MOST_AGENTS]
+    return {
+        "columns": ["step", "agent", *(f"for {_cut(agent)}" for agent in agents)],
+        "rows": [
+            [str(one.step), _cut(one.agent)]
+            + [one.values[agent].text if agent in one.values else "" for agent in agents]
+            for one in row.values[:MOST_ROWS]
+        ],
+    }
+
+
+def _shares(row: Agents) -> dict[str, Any]:
+    shares = list(row.values.items())[:MOST_ROWS]
+    return {"columns": ["agent", "share"], "rows": [[_cut(name), one.text] for name, one in shares]}
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]} ..."
