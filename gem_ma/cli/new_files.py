@@ -23,6 +23,7 @@ from gem_ma.kernel.scenario import Scenario
 TEMPLATES = Path(__file__).parent / "templates"
 TABLE = "table/softmax"
 LARGE = 64_000_000  # bytes of weights; those of `new model --size small` are far below
+LISTED = 4  # agents that learn and are written one by one
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
@@ -108,14 +109,17 @@ def config(name: str, source: str, learns: tuple[str, ...], model: str, as_json:
     if strange := [learner for learner in learners if learner not in made.agents]:
         names = ", ".join(made.agents)
         raise click.UsageError(f"--learns {strange[0]}: no such agent; its agents are {names}")
-    words = {"scenario": _quoted(source), "file": file, "agents": _seats(made, learners)}
+    is_long = learns == ("all",) and len(learners) > LISTED
+    seats = '  "*": {policy: "{agent}"}' if is_long else _seats(made, learners)
+    words = {"scenario": _quoted(source), "file": file, "agents": seats}
     if learners:
         engine, how = _learning(model)
+        policies = ["{agent}"] if is_long else learners
         words |= {
-            "learners": " and ".join(learners),
-            "learned": ", ".join(learners),
+            "learners": f"all {len(learners)} agents" if is_long else " and ".join(learners),
+            "learned": ", ".join(map(_quoted, policies)),
             "policies": "\n".join(
-                f"  {learner}: {{model: {_quoted(model)}{engine}}}" for learner in learners
+                f"  {_quoted(each)}: {{model: {_quoted(model)}{engine}}}" for each in policies
             ),
             **how,
         }
