@@ -47,6 +47,10 @@ def returned(agent: str) -> Measure:
     return Measure(f"return of {agent}", ("sampled", "return", agent))
 
 
+HEAD = Measure("mean return", ("sampled", "return"))  # of all agents
+ALONE = HEAD._replace(low=True)  # where each does right that makes all worse off
+
+
 def against(anchor: str, side: str) -> Measure:
     return Measure(f"{side} against {anchor}", (f"against {anchor}", "players", "main", side))
 
@@ -54,6 +58,11 @@ def against(anchor: str, side: str) -> Measure:
 RECIPES: dict[str, tuple[Measure, ...]] = {  # the cheapest first
     "stop_or_go": (returned("walker"),),
     "hanoi_table": (SUCCESS,),
+    "commons_selfish": (HEAD, SUCCESS),
+    "public_goods_selfish": (ALONE,),
+    "public_goods_shared": (HEAD,),
+    "public_goods_each": (ALONE,),
+    "hanoi_team": (SUCCESS,),
     "kuhn_offset": (AVERAGED,),
     "referential_table": (SUCCESS,),
     "guess_number_discount": (SUCCESS, Measure("turns", ("sampled", "turns"), low=True)),
@@ -73,9 +82,13 @@ RECIPES: dict[str, tuple[Measure, ...]] = {  # the cheapest first
     "kuhn_deaf": (Measure("averaged exploitability", ("exploitability_averaged",), low=True),),
     "referential": (SUCCESS,),
     "referential_lora": (SUCCESS,),
+    "commons_shared": (HEAD, SUCCESS),
     "kuhn_table": (AVERAGED, LAST),
+    "network_sum": (HEAD, SUCCESS),
+    "public_goods_lora": (ALONE,),
     "kuhn_tiny": (Measure("averaged exploitability", ("exploitability_averaged",), low=True),),
     "kuhn_league": (AVERAGED, LAST),
+    "negotiation": (HEAD, SUCCESS),
     "retail_train": (SUCCESS,),
     "cotrain": (SUCCESS,),
     "guess_number": (SUCCESS,),
@@ -90,7 +103,7 @@ def read(exam: dict[str, Any], path: tuple[str, ...]) -> float:
     value: Any = exam
     for key in path:
         value = value[key]
-    return float(value)
+    return statistics.fmean(value.values()) if isinstance(value, dict) else float(value)
 
 
 def prepare(recipe: Path) -> None:
