@@ -200,7 +200,7 @@ def test_team_mates_do_not_meet_and_teams_win_by_their_means():
 def test_who_has_no_team_meets_everybody_and_rounding_is_no_win():
     cast = {f"w{n}": Seat("old") for n in range(6)} | {f"v{n}": Seat("new") for n in range(2)}
     cast |= {"guest": Seat("third")}
-    found = games([episode(cast, dict.fromkeys(cast, 0.1))], team=team)
+    found = games([episode(cast, dict.fromkeys(cast, 0.9))], team=team)
     assert [one.players for one in found] == [("old", "new"), ("old", "third"), ("new", "third")]
     assert all(one.score == 0.5 for one in found)
 

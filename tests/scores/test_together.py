@@ -98,6 +98,11 @@ def test_teams_that_share_the_first_place_share_the_win() -> None:
         "team c": 0.0,
     }
     assert won({"team a": Group("3", 3.0, 0.0)}) == {}
+    # paid .9 each, which a mean of six says in another last digit
+    sides = {"team a": range(6), "team b": range(6, 8)}
+    alike = {name: Group.of(of, [0.9] * 8) for name, of in sides.items()}
+    assert alike["team a"].mean != alike["team b"].mean
+    assert won(alike) == {"team a": 0.5, "team b": 0.5}
 
 
 # -- a summary -------------------------------------------------------------------------------------
@@ -133,6 +138,8 @@ def test_groups_have_the_intervals_of_one_number_a_play() -> None:
 def test_failed_plays_are_in_no_group_and_a_single_agent_has_none() -> None:
     played = [*plays(6), play(7, [100.0] * 5, End.FAILED), play(8, [100.0] * 5, End.INTERRUPTED)]
     assert judge().summarise(played)["groups"] == judge().summarise(plays(6))["groups"]
+    # a record that broke off may lack what a role is read from
+    assert judge().rows(strict=True).of(played[-2]).groups == {}
     alone = Judge().summarise([play(n, [float(n)]) for n in range(4)])
     assert alone["groups"] == alone["won"] == alone["together"] == {}
 
