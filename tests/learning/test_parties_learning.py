@@ -54,8 +54,8 @@ def test_fishers_learn_restraint_where_they_share_and_ruin_where_they_do_not(see
 def test_each_of_32_agents_learns_with_a_table_of_its_own(tmp_path):
     before, after = trained("public_goods_each", 3000)
     assert before["mean"] == pytest.approx(52, abs=1)
-    # 40 where nobody gives; each of them has learned it
-    assert all(40 <= paid < 41 for paid in after["return"].values())
+    # 40 where nobody gives; each of them has learned it, and a stray gift costs its giver .95 of it
+    assert all(39.5 < paid < 41 for paid in after["return"].values())
 
 
 @pytest.mark.parametrize(
