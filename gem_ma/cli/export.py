@@ -15,13 +15,14 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.export.taus import SIDES
 from gem_ma.runs.export.writing import FORMATS as ENDINGS
 from gem_ma.runs.export.writing import Wish, export, has_images
+from gem_ma.runs.run import Played
 from gem_ma.runs.store import read_manifest
 from gem_ma.runs.store.lines import read_resolved
 from gem_ma.runs.stored import open_record
 from gem_ma.system.files import damage
 
 # as in gem_ma.runs.export.writing, which takes numpy to import
-FORMATS = ("jsonl", "parquet", "hf", "messages", "sft", "preference", "tau1", "tau2")
+FORMATS = ("jsonl", "parquet", "hf", "csv", "messages", "sft", "preference", "tau1", "tau2")
 EXAMPLE = """\b
 Examples:
   gem-ma export runs/dilemma-01616cee --to jsonl
@@ -66,6 +67,7 @@ def command(
 
     \b
     jsonl, parquet, hf   whole episodes, which gem_ma.read_episodes reads back without loss
+    csv                  a row for each play: how it came out, who played, measures, fault, cost
     messages             what one agent saw and said in one play, in the chat form
     sft                  the same of won plays, up to its last word
     preference           one prompt, and two acts of which one led to more
@@ -87,7 +89,9 @@ def command(
     if out and target.is_dir() and not (target / "manifest.json").exists():
         target /= name
     with damage(path / "episodes.jsonl"):
-        made = export(path, target, record.judge, Wish(form, only, agents, _facts(path)))
+        made = export(
+            path, target, record.judge, Wish(form, only, agents, _facts(path), Played(record).row)
+        )
     if has_images(path) and form != "hf":
         progress_line(f"images are named by their digests; their bytes stay in {path / 'media'}")
     if as_json:

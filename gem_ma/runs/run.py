@@ -16,6 +16,7 @@ from gem_ma.runs.store import read_episodes, read_manifest, read_summary, standi
 from gem_ma.runs.store.lines import read_resolved
 from gem_ma.runs.stored import Recorded, open_record, run_summary
 from gem_ma.scores.columns import costs, usages_of
+from gem_ma.scores.faults import fault_of
 from gem_ma.scores.groups import CAUSES, labels_if_any, values_of
 from gem_ma.scores.summary_rows import table
 from gem_ma.system.extras import install
@@ -124,6 +125,9 @@ class Played:
         if self.judge.measures is not None and episode.end.scored:
             for name, value in values_of(episode, self.judge.measures).items():
                 yield f"measure {name}", value
+        if (fault := fault_of(episode, self.judge.faults)) is not None:
+            yield from (("fault step", fault.step), ("fault agent", fault.agent))
+            yield "fault", fault.why
         if self.judge.labels is not None and episode.end is not End.INTERRUPTED:
             for name, values in labels_if_any(episode, self.judge.labels).items():
                 yield name if name in CAUSES else f"label {name}", ", ".join(values)
@@ -192,7 +196,8 @@ class Run(dict[str, Any]):
         Keys of episodes: `task seed repeat scenario version end error success`, for each agent
         `return`, `behaviour`, `policy`, `model` (that of the policy) and, where it called one,
         `tokens` and `cost` (USD, None where it is not known); `turns`; `measure NAME` of those that
-        apply; `blame`, `cause` and `label NAME` of others. Of turns: `task seed repeat scenario
+        apply; `blame`, `cause` and `label NAME` of others; of a lost play whose scenario says why,
+        `fault step`, `fault agent` and `fault`, a sentence. Of turns: `task seed repeat scenario
         success end turn step agent text parsed calls reward policy version tokens`. Raises
         ConfigError for another `of`.
         """

@@ -3,6 +3,7 @@ nothing half-written stays behind."""
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import sys
@@ -15,6 +16,7 @@ import pytest
 import gem_ma
 from gem_ma.cli.export import FORMATS as TYPED
 from gem_ma.cli.main import main
+from gem_ma.runs.export.tables import harmless, write_csv
 from gem_ma.runs.export.writing import FORMATS, pairs
 from tests.hostile import one_line
 
@@ -228,3 +230,33 @@ def test_what_cannot_be_written_is_told_by_the_name_that_was_typed(
     assert main(["export", "game", "--to", "jsonl", "-o", "-"]) == 2
     told = capsys.readouterr().err
     assert f"{tmp_path / 'a.jsonl'}: Is a directory" in told and ".part" not in told
+
+
+def test_a_csv_has_every_row_of_the_frame_and_every_column(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "plays.csv"
+    assert main(["export", str(folder / "shop"), "--to", "csv", "-o", str(out)]) == 0
+    with out.open(encoding="utf-8", newline="") as file:
+        table = list(csv.DictReader(file))
+    rows = list(gem_ma.open_run(folder / "shop").rows())
+    assert len(table) == len(rows) == 8
+    # a play has columns that others have not
+    assert set(table[0]) == set().union(*rows) and any(set(row) != set(table[0]) for row in rows)
+    for cells, row in zip(table, rows, strict=True):
+        known = {name: "" if value is None else str(value) for name, value in row.items()}
+        assert {name: cell for name, cell in cells.items() if cell or name in known} == known
+
+
+FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\uff1d1", '=HYPERLINK("x")')
+
+
+def test_no_cell_of_a_csv_is_a_formula_and_numbers_stay_numbers(tmp_path: Path) -> None:
+    rows = [{"plain": text, text: -0.5} for text in FORMULAS] + [{"plain": "a=1\n=2\r=3"}]
+    assert write_csv(rows, tmp_path / "x.csv") == len(rows)
+    with (tmp_path / "x.csv").open(encoding="utf-8", newline="") as file:
+        head, *table = csv.reader(file)
+    cells = [*head, *(cell for row in table for cell in row)]
+    begun = tuple("=+-@\t\r\uff1d")
+    assert {cell for cell in cells if cell.startswith(begun)} == {"-0.5"}
+    # nothing else is touched
+    assert [row[0] for row in table] == [f"'{text}" for text in FORMULAS] + ["a=1\n=2\r=3"]
+    assert harmless(-1) == -1 and harmless("'=1") == "'=1"

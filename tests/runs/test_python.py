@@ -197,6 +197,10 @@ def test_a_row_of_a_play_says_who_played_what_was_found_and_whose_fault_it_was()
     assert {row["blame"] for row in lost} == {"assistant"}
     assert all(row["cause"].startswith("assistant: ") for row in lost)
     assert "blame" not in next(row for row in rows if row["success"])
+    assert "fault" not in next(row for row in rows if row["success"])
+    for row in lost:
+        assert row["fault agent"] == "assistant" and 0 <= row["fault step"] < row["turns"]
+        assert row["fault"] == "assistant handed over, but the task can be served"
     # a row a turn is as it was
     assert len(list(run.rows("turns"))) == sum(row["turns"] for row in rows)
     with pytest.raises(ConfigError, match="episodes or turns"):

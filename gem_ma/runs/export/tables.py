@@ -3,15 +3,18 @@ and its line of the record, from which `gem_ma.read_episodes` reads it back."""
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from gem_ma.credit import credit
 from gem_ma.kernel.episode import Episode
 from gem_ma.record.codec import dump_episode
+from gem_ma.record.json_text import dump_json
 from gem_ma.runs.export.chats import identity, tokens
 from gem_ma.runs.store.tables import RECORD, arrow
 
@@ -85,6 +88,41 @@ def turn_rows(episode: Episode, won: Won) -> Iterator[Fields]:
             "version": last.get("version"),
             "tokens": sum(len(reply["token_ids"]) for reply in replies),
         }
+
+
+# what a spreadsheet takes for the beginning of a formula, in the wide letters of Asia too
+_FORMULA = tuple("=+-@\t\r\uff1d\uff0b\uff0d\uff20")
+
+
+def write_csv(rows: Iterable[Mapping[str, Any]], out: Path) -> int:
+    """Writes flat rows with all columns that any of them has, and gives their number. A text that
+    a spreadsheet would run as a formula has an apostrophe before it; numbers stay numbers."""
+    names: dict[str, None] = {}
+    count = 0
+    # a play may have measures that the first one has not, and all rows are not held
+    with TemporaryFile("w+", encoding="utf-8") as held:
+        for row in rows:
+            names |= dict.fromkeys(row)
+            held.write(dump_json(row) + "\n")
+            count += 1
+        held.seek(0)
+        with out.open("w", encoding="utf-8", newline="") as file:
+            # with both letters here either of them in a text is quoted, and ends no row
+            table = csv.writer(file, lineterminator="\r\n")
+            table.writerow(map(harmless, names))
+            for line in held:
+                known = json.loads(line)
+                table.writerow([harmless(known.get(name)) for name in names])
+    return count
+
+
+def harmless(value: Any) -> Any:
+    """A cell that no spreadsheet runs.
+
+    >>> harmless("=1+1"), harmless(-0.5), harmless("won"), harmless(None)
+    ("'=1+1", -0.5, 'won', None)
+    """
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 _REPLY = {

@@ -18,7 +18,7 @@ from gem_ma.kernel.types import Turn, spoken
 from gem_ma.record.codec import dump_episode
 from gem_ma.record.json_text import dump_json
 from gem_ma.runs.export.chats import chat, conversation, identity, seen_before, speakers
-from gem_ma.runs.export.tables import write_table
+from gem_ma.runs.export.tables import write_csv, write_table
 from gem_ma.runs.export.taus import tau1, tau2
 from gem_ma.runs.store import read_episodes, read_media
 from gem_ma.runs.store.tables import DATA
@@ -97,6 +97,7 @@ FORMATS = {
     "jsonl": ".jsonl",
     "parquet": ".parquet",
     "hf": "",
+    "csv": ".csv",
     "messages": ".jsonl",
     "sft": ".jsonl",
     "preference": ".jsonl",
@@ -114,6 +115,7 @@ class Wish:
     which: str | None = None
     agents: tuple[str, ...] = ()
     facts: Mapping[str, Any] | None = None  # of the run, for tau2
+    row: Callable[[Episode], Mapping[str, Any]] | None = None  # of one play, for csv
 
 
 def export(run: Path, out: Path, judge: Judge, wish: Wish) -> dict[str, Any]:
@@ -184,6 +186,8 @@ class _Source:
 def _write(source: _Source, out: Path, wish: Wish) -> int:
     if wish.format == "parquet":
         return write_table(source, source.won, out)
+    if wish.format == "csv" and wish.row is not None:
+        return write_csv(map(wish.row, source), out)
     if wish.format == "hf":
         return _write_folder(source, out)
     if wish.format in ("tau1", "tau2"):
