@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import gem_ma
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.types import Action, Message, Reply, ToolCall, Turn
 from gem_ma.pages.static.report import Section, write_report
@@ -349,3 +350,25 @@ def test_a_table_is_sorted_by_a_click_on_its_head_and_back(browser: Browser, los
     ) or len(before) < 3
     browser.click("figure button.sort", "mean")
     assert browser.run(names) == before
+
+
+def test_a_play_of_many_agents_has_no_lane_of_a_few_letters(
+    browser: Browser, tmp_path: Path
+) -> None:
+    gem_ma.run("network", ["scenario.agents=16"], out=tmp_path / "run", n=2)
+    browser.open(write_report(tmp_path / "run"))
+    browser.until("!!document.querySelector('.lanes.many .cell')")
+    cells = "[...document.querySelectorAll('.lanes.many > .cell:not(.stepno):not(.pay)')]"
+    assert min(browser.run(f"{cells}.map((one) => one.clientWidth)")) > 150
+    # whoever is paid alike shares a row, and the list has one number a play
+    assert browser.run("document.querySelectorAll('.verdict dl > div').length") < 10
+    assert "a head" in browser.run("document.querySelector('#list .score').textContent")
+    head = "document.querySelector('#episode h3')"
+    assert "seed" in browser.run(f"{head}.title") and "seed" not in browser.run(
+        f"{head}.textContent"
+    )
+    browser.run(
+        "(() => { const one = document.querySelector('.bar select'); one.value = 'node_3';"
+        " one.dispatchEvent(new Event('change')); })()"
+    )
+    assert browser.run("!!document.querySelector('.private') && !document.querySelector('.lanes')")
