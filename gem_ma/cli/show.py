@@ -221,10 +221,10 @@ def show_played(
 ) -> None:
     """Prints the score of a run that plays, or of the episodes that a training has played so
     far, and its lost plays."""
-    stored = read_summary(path) or {}
     record = open_record(path, progress_line, scenario)
     with damage(path / "episodes.jsonl"):
         summary = run_summary(path, record, scenario)
     with damage(path / "summary.json"):
-        summary = {**summary, "baselines": stored.get("baselines", {})}
+        if "baselines" not in summary:  # those of plays that were scored anew
+            summary |= {"baselines": (read_summary(path) or {}).get("baselines", {})}
         show_summary(summary, path, as_json, report, whole=whole, more=lost_rows(summary, path))

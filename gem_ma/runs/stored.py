@@ -24,7 +24,7 @@ from gem_ma.runs.store import (
     read_verdicts,
     standing_summary,
 )
-from gem_ma.runs.store.lines import read_places, read_resolved
+from gem_ma.runs.store.lines import is_as_written, read_places, read_resolved
 from gem_ma.runs.store.names import with_changes
 from gem_ma.runs.store.used import changed_data, changed_rules, differing
 from gem_ma.runs.worlds import Worlds
@@ -130,17 +130,18 @@ def _recorded_judge(path: Path, count: Callable[[], int] | None) -> tuple[Judge,
     manifest = read_manifest(path)
     rows = read_verdicts(path)
     with damage(path / "summary.json"):
-        stored = read_summary(path)
+        # of fifty thousand lost plays it takes long to read
+        is_summed_up = is_as_written(path) or read_summary(path) is not None
         played = len(read_places(path)) if count is None else count()
         if "judged" not in manifest or not rows:  # of an older version
-            return Judge.recorded(stored or {}, played), not played
+            return Judge.recorded(read_summary(path) or {}, played), not played
     with damage(path / "manifest.json"):
         judge = repeating(rows, manifest["judged"])
         # of a training nobody asks for measures, of an older one nobody was asked for them while
         # it was played
         asked = Judge(judge.success) if manifest.get("command") == "train" else judge
         suffices = asked.rows().suffices
-        is_judged = stored is not None or all(suffices(row) for row in rows.values())
+        is_judged = is_summed_up or all(suffices(row) for row in rows.values())
         return judge, is_judged and len(rows) >= played
 
 

@@ -30,6 +30,7 @@ from gem_ma.runs.store import (
 )
 from gem_ma.runs.store.lines import read_places, read_plays
 from gem_ma.runs.store.places import Places
+from gem_ma.runs.stored import open_record
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.rows import Head, PlayRow
 
@@ -336,3 +337,16 @@ def test_plays_that_nobody_has_judged_and_those_of_older_folders_are_read_as_eve
     assert stamp.places and not stamp.whole and not any(said(run).values())
     (run / "verdicts.jsonl").write_text(json.dumps({"id": one, "success": True}) + "\n")
     assert read_verdicts(run)[one].success is True and len(read_verdicts(run)) == 1
+
+
+def test_a_summary_that_was_edited_does_not_stand_and_one_that_is_broken_is_named(
+    run: Path,
+) -> None:
+    (run / "resolved.yaml").write_text("scenario: {id: gone.py:Gone}\n")
+    data = json.loads((run / "summary.json").read_text())
+    assert lines.standing_summary(run) == data and open_record(run, str).worlds is None
+    (run / "summary.json").write_text(json.dumps({**data, "ok": data["ok"] + 1}))
+    assert lines.standing_summary(run) is None
+    (run / "summary.json").write_text("{")
+    with pytest.raises(StoreError, match=r"summary\.json: not JSON"):
+        open_record(run, str)
