@@ -34,7 +34,7 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM = false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: help demo demo-model model-curves test test-all test-browser test-model test-learning test-sharded test-vllm test-worlds $(WORLDS:%=test-worlds-%) test-trl test-tinker test-serve test-verifiers test-verl test-ray test-sb3 test-rllib test-litellm \
+.PHONY: help demo demo-model model-curves test test-all test-browser test-model test-learning test-sharded test-vllm test-worlds $(WORLDS:%=test-worlds-%) test-trl test-tinker test-serve test-verifiers test-verl test-ray test-sb3 test-rllib test-litellm rankings \
   worlds worlds-reasoning_gym $(TABLES:%=worlds-%) data check docs benchmark benchmark-games benchmark-trl benchmark-gpu gpu sandbox chromium clean
 
 help:            ## what can be made
@@ -94,6 +94,10 @@ $(WORLDS:%=test-worlds-%): test-worlds-%: .venv-%/world.done
 test-worlds-browser: $(MCP_BROWSER) | chromium
 test-worlds-data: .data/done
 test-worlds-data test-worlds-reasoning_gym: | sandbox
+
+rankings: .venv-openspiel/world.done  ## OpenSpiel's alpha-rank and Nash averaging, into tests/scores/rankings.json; a minute
+	.venv-openspiel/bin/pip $(INSTALL) cvxpy matplotlib networkx || $(call failed,.venv-openspiel)
+	.venv-openspiel/bin/python -m tests.worlds.openspiel_rankings
 
 worlds:          ## the tables of docs/worlds.md; minutes. One alone: make worlds-openspiel
 	@$(call each,worlds,reasoning_gym $(TABLES))

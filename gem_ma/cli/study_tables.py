@@ -10,6 +10,7 @@ from typing import Any
 from gem_ma.cli.runs import place_rows
 from gem_ma.cli.terminal import columns, emit, emit_json
 from gem_ma.scores.groups import interval_text
+from gem_ma.scores.standings import seats_text, standing_rows
 from gem_ma.scores.studies import difference_text
 
 MOST_NAMES = 12  # names of scores that are not compared
@@ -35,6 +36,10 @@ def show_study(
             continue
         emit(f"{score}, against {' x '.join(summary['reference'].values())}")
         emit(columns(cell_rows(summary, score), cell_head(summary)) + "\n")
+    # a study from before there were any has none
+    if found := summary.get("population"):
+        lines = [columns(*standing_rows(found)), *filter(None, [seats_text(found)])]
+        emit("\n".join(["who is good in this population", *lines]) + "\n")
     emit(columns([*_other_scores(summary), *place_rows(path, report, "study")]))
 
 

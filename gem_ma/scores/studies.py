@@ -32,6 +32,7 @@ from gem_ma.scores.groups import (
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.metrics import copied_worlds
 from gem_ma.scores.rows import PlayRow, last_attempts
+from gem_ma.scores.standings import standings
 from gem_ma.scores.together import EQUALITY, MOST_RETURNS, SPREAD, WON, repeated
 
 # -- plays that two runs have in common ------------------------------------------------------------
@@ -225,7 +226,8 @@ def study_summary(
     those of the others.
 
     Keys: `axes reference paired_by resamples correct scores compared rates better cells
-    comparisons margins interactions`. Raises ConfigError for a measure that no cell has.
+    comparisons margins interactions population`; the last as `standings` has it, None unless every
+    axis is a seat. Raises ConfigError for a measure that no cell has.
     """
     scores = list(dict.fromkeys(score for cell in cells.values() for score in cell.values))
     studied = [
@@ -263,7 +265,26 @@ def study_summary(
         "interactions": {
             score: _interactions(axes, cells, score, resamples, copied) for score in compared
         },
+        "population": _population(axes, cells, copied),
     }
+
+
+def _population(
+    axes: Mapping[str, Names], cells: Mapping[Names, Cell], copied: bool
+) -> dict[str, Any] | None:
+    """Who is good among those who sit in the seats; None unless two axes or more are seats, all
+    are, and all of them are paid."""
+    seats = {axis.removeprefix("agents."): names for axis, names in axes.items()}
+    if len(seats) < 2 or not all(axis.startswith("agents.") for axis in axes):
+        return None
+    paid = [_tensor(axes, cells, f"return {agent}") for agent in seats]
+    if any(one is None for one in paid) or len({one.shape for one in paid}) > 1:
+        return None
+    returns = {
+        names: {agent: cell.values.get(f"return {agent}", {}) for agent in seats}
+        for names, cell in cells.items()
+    }
+    return standings(seats, paid, returns, copied=copied)
 
 
 def score_of(summary: Mapping[str, Any], score: str) -> Mapping[str, Any] | None:

@@ -701,6 +701,29 @@ def test_a_stopped_or_killed_study_resumes_to_the_same_result(
     assert first["comparisons"] == second["comparisons"] and first["cells"] == second["cells"]
 
 
+def test_a_study_of_seats_says_who_is_good_in_its_population(folder: Path) -> None:
+    text = """\
+scenario: {id: kuhn_poker, tasks: 30}
+cross_play:
+  population:
+    player_0: [random_legal, noisy_kuhn, first_legal]
+    player_1: [noisy_kuhn, random_legal, first_legal]
+"""
+    written(folder, text)
+    done = gem_ma("study", "who.yaml", "--out", "out", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((folder / "out" / "study.json").read_text())
+    found = summary["population"]
+    assert found["players"][0]["name"] == "noisy_kuhn" and found["units"] == 30
+    page = (folder / "out" / "report.html").read_text()
+    for text in (done.stdout, page):
+        assert "Nash weight" in text and "rating (points)" in text
+        assert "player_0 is paid" in text
+    older = {key: value for key, value in summary.items() if key != "population"}
+    kept = write_study(folder / "out", older, tables=[], plots=[]).read_text()
+    assert "Nash weight" not in kept
+
+
 def test_a_fresh_study_puts_the_old_cells_aside(folder: Path) -> None:
     gem_ma("study", "who.yaml", "--out", "out", "-n", "2", cwd=folder)
     assert (
@@ -794,7 +817,10 @@ def summary_of(
     names: tuple[str, ...] = ("a", "b"), others: tuple[str, ...] = ("x", "y")
 ) -> dict[str, Any]:
     cells = {
-        pair: cell({"success": drawn(0.3 + 0.4 * (pair[0] == names[0]), n)})
+        pair: cell(
+            {"success": drawn(0.3 + 0.4 * (pair[0] == names[0]), n)}
+            | {f"return {agent}": drawn(0.5, n + 9) for agent in ("one", "two")}
+        )
         for n, pair in enumerate(itertools.product(names, others))
     }
     made = study_summary(

@@ -22,6 +22,7 @@ from gem_ma.pages.static.report import Section, write_report
 from gem_ma.runs.store import read_manifest, read_resolved, read_summary
 from gem_ma.scores.columns import table_columns
 from gem_ma.scores.groups import SUCCESS, interval_text
+from gem_ma.scores.standings import NOTE, seats_text, standing_rows
 from gem_ma.scores.studies import difference_text
 
 Summary = Mapping[str, Any]
@@ -55,7 +56,17 @@ def study_sections(
     page in its folder."""
     way = way or partial(_link, path)
     compared = [_compared(summary, score, tables, plots, way) for score in summary["compared"]]
-    return [*compared, _everything(summary)]
+    return [*compared, *_population(summary), _everything(summary)]
+
+
+def _population(summary: Summary) -> list[Section]:
+    """Who is good among those who sat in the seats; nothing of an older study, or of other axes."""
+    found = summary.get("population")
+    if not found:
+        return []
+    rows, head = standing_rows(found)
+    note = "\n\n".join(filter(None, (NOTE, seats_text(found))))
+    return [Section("Who is good in this population", note, figures=[table(head, rows)])]
 
 
 def _compared(

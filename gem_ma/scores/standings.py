@@ -1,0 +1,200 @@
+"""Who is good in the population of a study whose axes are seats: alpha-rank, Nash averaging,
+ratings and what a seat is worth.
+
+Where two seats are filled from the same names, a name is one player in both, and its payoff is the
+mean over them. Axes: S_1, ..., S_K names by seat, U units that all cells have played, B resamples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gem_ma.kernel.errors import DataError
+from gem_ma.scores.groups import ONE_PLAY, Id, interval_text, statistics
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Names = tuple[str, ...]
+Returns = Mapping[Names, Mapping[str, Mapping[Id, float]]]  # cell -> agent -> play -> its return
+RESAMPLES = 1000
+_WORK = 5e7  # steps that alpha-rank may take over all resamples: about a second
+_LEAST = 100  # resamples, below which no interval is told
+NOTE = (
+    "alpha-rank: the share of time that a population which imitates what pays more stays at a"
+    " player; it keeps a cycle as a cycle. Nash weight and skill: the equilibrium of largest"
+    " entropy of the table of margins, and the margin against it. A rating counts wins, the others"
+    " count returns. Intervals: percentiles over resampled tasks."
+)
+
+
+def standings(
+    seats: Mapping[str, Names],
+    paid: Sequence[Any],
+    returns: Returns,
+    *,
+    copied: bool,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """As JSON values: `players`, each with `name`, `agent` (None where a name is one player in both
+    seats), `alpha_rank`, and there also `nash`, `skill` and `rating`; `seats`: what the first of
+    two such seats is paid more; `units`; `resamples`, 0 where there are no intervals.
+
+    `seats`: agent -> names; `paid`: the returns [S_1, ..., S_K, U] of each agent; `copied`: all
+    plays of a cell are one play again, so that nothing has an interval.
+    """
+    import numpy as np
+
+    shape, units = paid[0].shape[:-1], paid[0].shape[-1]
+    shape, units = paid[0].shape[:-1], paid[0].shape[-1]
+    (_, names), *others = seats.items()
+    shared = len(seats) == 2 and sorted(others[0][1]) == sorted(names)
+    profiles = len(names) if shared else int(np.prod(shape))
+    count = min(RESAMPLES, int(_WORK / profiles**3))
+    if copied or units < 2 or count < _LEAST:
+        count = 0
+    draws = np.random.default_rng(seed).multinomial(units, np.full(units, 1 / units), count)
+    # the first row is what was played
+    weights = np.vstack([np.ones(units), draws]) / units
+    tables = [np.moveaxis(one @ weights.T, -1, 0) for one in paid]
+    method = ONE_PLAY if copied else "resampled tasks"
+    found: dict[str, Any] = {"units": units, "resamples": count, "seats": None}
+    if not shared:
+        return {**found, "players": _by_seat(seats, tables, method)}
+    order = [others[0][1].index(name) for name in names]
+    table = (tables[0][:, :, order] + np.swapaxes(tables[1][:, :, order], 1, 2)) / 2
+    rated = _rated(list(seats), returns, copied)
+    players = _players(names, table, rated, method)
+    gap = statistics().mean_interval((paid[0] - paid[1]).mean((0, 1)))
+    bounds = (None, None) if copied or units < 2 else (gap.low, gap.high)
+    worth = {"mean": gap.mean, "low": bounds[0], "high": bounds[1]}
+    worth["method"] = ONE_PLAY if copied else gap.method
+    return {**found, "players": players, "seats": {"agents": list(seats), **worth}}
+
+
+def _by_seat(
+    seats: Mapping[str, Names], tables: Sequence[NDArray[Any]], method: str
+) -> list[dict[str, Any]]:
+    """Each name of each seat with its share of the profiles [1 + B, S_1, ..., S_K]."""
+    from gem_ma.scores.populations import alpha_rank
+
+    shares = alpha_rank(tables)
+    rows = []
+    for place, (agent, names) in enumerate(seats.items(), 1):
+        by_name = shares.sum(tuple(axis for axis in range(1, shares.ndim) if axis != place))
+        rows += [
+            {"name": name, "agent": agent, "alpha_rank": _interval(by_name[:, at], method)}
+            for at, name in enumerate(names)
+        ]
+    return rows
+
+
+def _players(
+    names: Names, table: NDArray[Any], rated: Mapping[str, Any], method: str
+) -> list[dict[str, Any]]:
+    """Each name with its numbers from the tables [1 + B, S, S], the best by alpha-rank first."""
+    import numpy as np
+
+    from gem_ma.scores.populations import alpha_rank
+
+    ranks = alpha_rank(table)
+    nash = _nash((table - np.swapaxes(table, 1, 2)) / 2)
+    rows = [
+        {
+            "name": name,
+            "agent": None,
+            "alpha_rank": _interval(ranks[:, at], method),
+            "nash": nash and _interval(nash[0][:, at], method),
+            "skill": nash and _interval(nash[1][:, at], method),
+            "rating": rated.get(name),
+        }
+        for at, name in enumerate(names)
+    ]
+    return sorted(rows, key=lambda row: -row["alpha_rank"]["mean"])
+
+
+def _nash(margins: NDArray[Any]) -> tuple[Any, Any] | None:
+    """Weights and skills [1 + B, S] of tables [1 + B, S, S]; None where rounding decides."""
+    import numpy as np
+
+    from gem_ma.scores.populations import nash_average
+
+    try:
+        weights, skills = zip(*map(nash_average, margins), strict=True)
+    except DataError:
+        return None
+    return np.array(weights), np.array(skills)
+
+
+def _rated(agents: Sequence[str], returns: Returns, copied: bool) -> dict[str, dict[str, Any]]:
+    """Player -> its Bradley-Terry rating; {} where the games do not compare all of them."""
+    from gem_ma.scores.ratings import Match, ratings
+
+    first, second = agents
+    played = [
+        Match(
+            play[:2],
+            (first, second),
+            (names[0], names[1]),
+            (value, paid[second][play]),
+            (False, False),
+        )
+        for names, paid in returns.items()
+        if names[0] != names[1]
+        for play, value in paid.get(first, {}).items()
+        if play in paid.get(second, {})
+    ]
+    try:
+        rated = ratings(played)
+    except DataError:
+        return {}
+    known = not copied and len({game.key for game in played}) > 1
+    return {
+        name: {
+            "mean": one.points,
+            "low": one.low if known else None,
+            "high": one.high if known else None,
+            "method": ONE_PLAY if copied else "resampled tasks",
+        }
+        for name, one in rated.items()
+    }
+
+
+def _interval(values: NDArray[Any], method: str) -> dict[str, Any]:
+    """The first of [1 + B], with percentiles of the rest."""
+    import numpy as np
+
+    low, high = np.quantile(values[1:], (0.025, 0.975)) if len(values) > 1 else (None, None)
+    return {
+        "mean": float(values[0]),
+        "low": None if low is None else float(low),
+        "high": None if high is None else float(high),
+        "method": method,
+    }
+
+
+def standing_rows(found: Mapping[str, Any]) -> tuple[list[list[str]], list[str]]:
+    """Rows and head of a table of the players, as text."""
+    keys = {"alpha_rank": "alpha-rank", "nash": "Nash weight", "skill": "Nash skill"}
+    keys |= {"rating": "rating (points)"}
+    shown = [key for key in keys if any(row.get(key) for row in found["players"])]
+    in_seats = any(row["agent"] for row in found["players"])
+    rows = [
+        [
+            *([row["agent"]] if in_seats else []),
+            row["name"],
+            *(interval_text(row[key]) if row.get(key) else "n/a" for key in shown),
+        ]
+        for row in found["players"]
+    ]
+    return rows, [*(["seat"] if in_seats else []), "player", *(keys[key] for key in shown)]
+
+
+def seats_text(found: Mapping[str, Any]) -> str:
+    """What the first seat is paid more; "" where each seat has players of its own."""
+    gap = found["seats"]
+    if gap is None:
+        return ""
+    first, second = gap["agents"]
+    return f"{first} is paid {interval_text(gap)} more than {second}, over all pairs"
