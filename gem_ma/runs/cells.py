@@ -26,7 +26,7 @@ from gem_ma.runs.worlds import World, Worlds
 from gem_ma.scores.groups import SUCCESS
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.rows import PlayRow
-from gem_ma.scores.studies import Cell, cell_of, scores_of, study_summary
+from gem_ma.scores.studies import Cell, cell_of, scores_of, study_summary, tries_of
 from gem_ma.scores.together import EQUALITY
 from gem_ma.system.files import make_folder
 from gem_ma.wrappers.around import rules_of
@@ -157,7 +157,14 @@ def check_measures(names: Sequence[str], cells: Mapping[Names, Opened]) -> None:
         except Exception:
             # the play itself will say what is wrong; the names are checked again at its end
             return
+    tries = min(cell.loaded.config.run.episodes_per_task for cell in cells.values())
     for name in names:
+        if name not in known and SUCCESS in known and (wanted := tries_of(name)):
+            if wanted <= tries:
+                continue
+            raise ConfigError(
+                f"--measure {name}: a task has {tries} tries; set study.repeats={wanted} or more"
+            )
         if name not in known:
             raise ConfigError(
                 f"--measure {name}: no cell will have such a score{nearest(name, known)}"

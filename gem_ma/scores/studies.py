@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from glob import escape
 from statistics import fmean
@@ -129,7 +129,7 @@ def cell_of(
     *,
     world: str = "",
     run: str = "",
-    measures: Container[str] | None = None,
+    measures: Collection[str] | None = None,
     episodes: Callable[[], Iterable[Episode]] = list,
 ) -> Cell:
     """Summary and scores of the plays of one cell; those that FAILED or were interrupted have no
@@ -140,10 +140,37 @@ def cell_of(
     """
     counted = last_attempts(rows)
     values, named = scores_of(counted, judge, measures)
+    # empty where a task has too few tries: the cell has the score, and no number of it
+    values |= {
+        name: _passed(counted, tries) for name in measures or () if (tries := tries_of(name))
+    }
     copied = copied_worlds(rows, counted, episodes)
     one_play = bool(copied) and len({row.world for row in counted}) == 1
     kinds = kinds_of(judge.kinds, values, named)
     return Cell(judge.summary(rows, episodes), values, world, run, kinds, one_play)
+
+
+def tries_of(score: str) -> int:
+    """The k of a score called `pass^k`; 0 of any other."""
+    count = score.removeprefix("pass^")
+    return int(count) if count != score and count.isdecimal() and len(count) < 9 else 0
+
+
+def _passed(rows: Iterable[PlayRow], k: int) -> dict[Id, float]:
+    """(task, its least seed, 0) -> the chance that k of its tries all succeed; {} where a task has
+    fewer, or there is one alone."""
+    tasks: dict[str, list[PlayRow]] = {}
+    for row in rows:
+        if row.is_scored and row.success is not None:
+            tasks.setdefault(row.task, []).append(row)
+    if len(tasks) < 2 or any(len(tries) < k for tries in tasks.values()):
+        return {}
+    return {
+        (task, min(row.id[1] for row in tries), 0): statistics().pass_hat_k(
+            [sum(bool(row.success) for row in tries)], [len(tries)], k
+        )
+        for task, tries in tasks.items()
+    }
 
 
 def kinds_of(kinds: Kinds, scores: Iterable[str], measures: Container[str]) -> Kinds:
@@ -151,7 +178,8 @@ def kinds_of(kinds: Kinds, scores: Iterable[str], measures: Container[str]) -> K
     shares = [
         score
         for score in scores
-        if score not in measures and (score.startswith(WON) or score.split(" ")[-1] == EQUALITY)
+        if score not in measures
+        and (score.startswith(WON) or score.split(" ")[-1] == EQUALITY or tries_of(score))
     ]
     return replace(kinds, rates=(*kinds.rates, *map(escape, shares)))
 
@@ -294,6 +322,9 @@ def score_of(summary: Mapping[str, Any], score: str) -> Mapping[str, Any] | None
     # a measure may have the name of a return; then it is the measure that was compared
     if (measure := summary["measures"].get(score)) is not None:
         return measure
+    if tries := tries_of(score):
+        # a list that is shorter: some task has fewer tries
+        return dict(enumerate(summary.get("pass_hat_k_intervals", ()), 1)).get(tries)
     if score.startswith(f"{SUCCESS} "):
         world = summary.get("worlds", {}).get(score.removeprefix(f"{SUCCESS} "), {})
         return world.get("success")

@@ -10,6 +10,7 @@ import re
 import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ from gem_ma.runs.store import hold_folder
 from gem_ma.scores.groups import Kinds
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.stats import paired
-from gem_ma.scores.studies import Cell, cell_of, study_summary
+from gem_ma.scores.studies import Cell, _passed, cell_of, score_of, study_summary
 from tests.command_line import SLOWLY, gem_ma, signalled
 from tests.plays import recorded
 
@@ -722,6 +723,49 @@ cross_play:
     older = {key: value for key, value in summary.items() if key != "population"}
     kept = write_study(folder / "out", older, tables=[], plots=[]).read_text()
     assert "Nash weight" not in kept
+
+
+def test_pass_hat_k_is_a_score_of_a_study_where_every_task_has_the_tries(folder: Path) -> None:
+    text = """\
+study: {repeats: 4}
+scenario: {id: retail, data: own, split: test, tasks: 6}
+grid: {agents.assistant: [retail_scripted, retail_wrong_item]}
+agents: {user: retail_user}
+"""
+    written(folder, text)
+    asked = ("study", "who.yaml", "--out", "out", "--measure")
+    done = gem_ma(*asked, "pass^3", "--measure", "pass^1", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((folder / "out" / "study.json").read_text())
+    means = {}
+    for one in found["cells"]:
+        summary = json.loads((folder / "out" / one["run"] / "summary.json").read_text())
+        assert one["scores"]["pass^3"]["mean"] == summary["pass_hat_k"][2]
+        means[one["names"]["agents.assistant"]] = summary["pass_hat_k"]
+    assert 0 < means["retail_wrong_item"][0] < 1
+    for score, k in (("pass^1", 0), ("pass^3", 2)):
+        assert score in found["rates"]
+        for row in found["comparisons"][score]:
+            mine = means[row["names"]["agents.assistant"]][k]
+            assert row["difference"] == pytest.approx(mine - means["retail_scripted"][k])
+            assert row["tasks"] == 6
+    refused = gem_ma(*asked, "pass^5", cwd=folder)
+    assert refused.returncode == 2 and "set study.repeats=5 or more" in refused.stderr
+    assert "no cell will have" in gem_ma(*asked, "pass^0", cwd=folder).stderr
+
+
+def test_a_task_that_lost_a_try_leaves_its_cell_without_a_number() -> None:
+    rows = [
+        SimpleNamespace(id=(task, 5, n), task=task, success=n > 0, is_scored=n > 0 or task == "a")
+        for task in "ab"
+        for n in range(3)
+    ]
+    assert _passed(rows, 3) == {}
+    assert _passed(rows, 2) == {("a", 5, 0): pytest.approx(1 / 3), ("b", 5, 0): 1.0}
+    # one task says nothing of others, as in the summary of a run
+    assert _passed(rows[:3], 2) == {}
+    curve = {"pass_hat_k_intervals": [{"mean": 2 / 3}, {"mean": 1 / 3}], "measures": {}}
+    assert score_of(curve, "pass^2") == {"mean": 1 / 3} and score_of(curve, "pass^3") is None
 
 
 def test_a_fresh_study_puts_the_old_cells_aside(folder: Path) -> None:
