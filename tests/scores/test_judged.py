@@ -21,7 +21,7 @@ from gem_ma.tools.belt import Equipment, Use, WithTools
 
 PAID = ({"reward": {"scale": 0.5}}, {"reward": {"per_step": -0.01}}, {"reward": "final"})
 AGAIN = ({"retry": {"times": 1, "penalty": 0.25}},)
-NO_CHOICE = "no such choice"
+NO_CHOICE = "qqq"
 
 
 class Nothing(Use):
