@@ -10,8 +10,7 @@ from typing import Any
 from gem_ma.cli.runs import place_rows
 from gem_ma.cli.terminal import columns, emit, emit_json
 from gem_ma.scores.groups import interval_text
-from gem_ma.scores.standings import seats_text, standing_rows
-from gem_ma.scores.studies import difference_text
+from gem_ma.scores.studies import difference_text, seats_text, standing_rows
 
 MOST_NAMES = 12  # names of scores that are not compared
 TABLES = ("success_matrix", "paired_diff")

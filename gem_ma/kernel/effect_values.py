@@ -49,7 +49,7 @@ class Pending:
         if (action := self.exact(text)) is not None:
             return action
         action = parse_action(text, self.legal, self.tools, is_inexact=True)
-        # what was thought, or could not be written, is no longer in the text
+        # what was thought, or could not be written, has left the text
         if len(text) <= LONGEST_SAYING and action.text == text and self.legal and not self.tools:
             self._remembered(action)
         return action

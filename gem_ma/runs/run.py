@@ -16,8 +16,8 @@ from gem_ma.runs.store import read_episodes, read_manifest, read_summary, standi
 from gem_ma.runs.store.lines import read_resolved
 from gem_ma.runs.stored import Recorded, open_record, run_summary
 from gem_ma.scores.columns import costs, usages_of
-from gem_ma.scores.faults import fault_of
 from gem_ma.scores.groups import CAUSES, labels_if_any, values_of
+from gem_ma.scores.judge import fault_of
 from gem_ma.scores.summary_rows import table
 from gem_ma.system.extras import install
 

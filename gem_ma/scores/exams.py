@@ -109,7 +109,7 @@ def exam_rows(summary: Mapping[str, Any]) -> list[ExamRow]:
             if score not in chosen:
                 continue
             change = told.get(score, {})
-            # a score that is the same in every play is no test
+            # a score that is the same in every play tests nothing
             is_told = bool(change) and (change["p_adjusted"] or change["method"] == ONE_PLAY)
             rows.append(
                 ExamRow(

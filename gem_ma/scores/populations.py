@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from gem_ma.kernel.errors import DataError
 
 Floats = NDArray[np.float64]
-TIE = 1e-9  # payoffs closer than this share of the largest are equal: rounding is no order
+TIE = 1e-9  # payoffs closer than this share of the largest are equal: rounding orders nothing
 NOISE = 0.01  # of alpha-rank without a finite alpha, as in OpenSpiel
 _GAP = 1e-13  # where the path to an equilibrium ends, in units of the largest payoff
 _STEPS = 500

@@ -8,25 +8,22 @@ mean over them. Axes: S_1, ..., S_K names by seat, U units that all cells have p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gem_ma.kernel.errors import DataError
-from gem_ma.scores.groups import ONE_PLAY, Id, interval_text, statistics
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from gem_ma.scores.groups import ONE_PLAY, Id
+from gem_ma.scores.populations import alpha_rank, nash_average
+from gem_ma.scores.ratings import Match, ratings
+from gem_ma.scores.stats import mean_interval
 
 Names = tuple[str, ...]
 Returns = Mapping[Names, Mapping[str, Mapping[Id, float]]]  # cell -> agent -> play -> its return
 RESAMPLES = 1000
 _WORK = 5e7  # steps that alpha-rank may take over all resamples: about a second
 _LEAST = 100  # resamples, below which no interval is told
-NOTE = (
-    "alpha-rank: the share of time that a population which imitates what pays more stays at a"
-    " player; it keeps a cycle as a cycle. Nash weight and skill: the equilibrium of largest"
-    " entropy of the table of margins, and the margin against it. A rating counts wins, the others"
-    " count returns. Intervals: percentiles over resampled tasks."
-)
 
 
 def standings(
@@ -39,15 +36,12 @@ def standings(
 ) -> dict[str, Any]:
     """As JSON values: `players`, each with `name`, `agent` (None where a name is one player in both
     seats), `alpha_rank`, and there also `nash`, `skill` and `rating`; `seats`: what the first of
-    two such seats is paid more; `units`; `resamples`, 0 where there are no intervals.
+    two such seats is paid more; `units`; `resamples`, 0 where intervals are left out.
 
     `seats`: agent -> names; `paid`: the returns [S_1, ..., S_K, U] of each agent; `copied`: all
     plays of a cell are one play again, so that nothing has an interval.
     """
-    import numpy as np
-
-    shape, units = paid[0].shape[:-1], paid[0].shape[-1]
-    shape, units = paid[0].shape[:-1], paid[0].shape[-1]
+    *shape, units = paid[0].shape
     (_, names), *others = seats.items()
     shared = len(seats) == 2 and sorted(others[0][1]) == sorted(names)
     profiles = len(names) if shared else int(np.prod(shape))
@@ -66,9 +60,9 @@ def standings(
     table = (tables[0][:, :, order] + np.swapaxes(tables[1][:, :, order], 1, 2)) / 2
     rated = _rated(list(seats), returns, copied)
     players = _players(names, table, rated, method)
-    gap = statistics().mean_interval((paid[0] - paid[1]).mean((0, 1)))
+    gap = mean_interval((paid[0] - paid[1]).mean((0, 1)))
     bounds = (None, None) if copied or units < 2 else (gap.low, gap.high)
-    worth = {"mean": gap.mean, "low": bounds[0], "high": bounds[1]}
+    worth: dict[str, Any] = {"mean": gap.mean, "low": bounds[0], "high": bounds[1]}
     worth["method"] = ONE_PLAY if copied else gap.method
     return {**found, "players": players, "seats": {"agents": list(seats), **worth}}
 
@@ -77,8 +71,6 @@ def _by_seat(
     seats: Mapping[str, Names], tables: Sequence[NDArray[Any]], method: str
 ) -> list[dict[str, Any]]:
     """Each name of each seat with its share of the profiles [1 + B, S_1, ..., S_K]."""
-    from gem_ma.scores.populations import alpha_rank
-
     shares = alpha_rank(tables)
     rows = []
     for place, (agent, names) in enumerate(seats.items(), 1):
@@ -94,10 +86,6 @@ def _players(
     names: Names, table: NDArray[Any], rated: Mapping[str, Any], method: str
 ) -> list[dict[str, Any]]:
     """Each name with its numbers from the tables [1 + B, S, S], the best by alpha-rank first."""
-    import numpy as np
-
-    from gem_ma.scores.populations import alpha_rank
-
     ranks = alpha_rank(table)
     nash = _nash((table - np.swapaxes(table, 1, 2)) / 2)
     rows = [
@@ -116,10 +104,6 @@ def _players(
 
 def _nash(margins: NDArray[Any]) -> tuple[Any, Any] | None:
     """Weights and skills [1 + B, S] of tables [1 + B, S, S]; None where rounding decides."""
-    import numpy as np
-
-    from gem_ma.scores.populations import nash_average
-
     try:
         weights, skills = zip(*map(nash_average, margins), strict=True)
     except DataError:
@@ -129,8 +113,6 @@ def _nash(margins: NDArray[Any]) -> tuple[Any, Any] | None:
 
 def _rated(agents: Sequence[str], returns: Returns, copied: bool) -> dict[str, dict[str, Any]]:
     """Player -> its Bradley-Terry rating; {} where the games do not compare all of them."""
-    from gem_ma.scores.ratings import Match, ratings
-
     first, second = agents
     played = [
         Match(
@@ -163,8 +145,6 @@ def _rated(agents: Sequence[str], returns: Returns, copied: bool) -> dict[str, d
 
 def _interval(values: NDArray[Any], method: str) -> dict[str, Any]:
     """The first of [1 + B], with percentiles of the rest."""
-    import numpy as np
-
     low, high = np.quantile(values[1:], (0.025, 0.975)) if len(values) > 1 else (None, None)
     return {
         "mean": float(values[0]),
@@ -172,29 +152,3 @@ def _interval(values: NDArray[Any], method: str) -> dict[str, Any]:
         "high": None if high is None else float(high),
         "method": method,
     }
-
-
-def standing_rows(found: Mapping[str, Any]) -> tuple[list[list[str]], list[str]]:
-    """Rows and head of a table of the players, as text."""
-    keys = {"alpha_rank": "alpha-rank", "nash": "Nash weight", "skill": "Nash skill"}
-    keys |= {"rating": "rating (points)"}
-    shown = [key for key in keys if any(row.get(key) for row in found["players"])]
-    in_seats = any(row["agent"] for row in found["players"])
-    rows = [
-        [
-            *([row["agent"]] if in_seats else []),
-            row["name"],
-            *(interval_text(row[key]) if row.get(key) else "n/a" for key in shown),
-        ]
-        for row in found["players"]
-    ]
-    return rows, [*(["seat"] if in_seats else []), "player", *(keys[key] for key in shown)]
-
-
-def seats_text(found: Mapping[str, Any]) -> str:
-    """What the first seat is paid more; "" where each seat has players of its own."""
-    gap = found["seats"]
-    if gap is None:
-        return ""
-    first, second = gap["agents"]
-    return f"{first} is paid {interval_text(gap)} more than {second}, over all pairs"

@@ -27,12 +27,12 @@ from gem_ma.scores.groups import (
     Id,
     Kinds,
     as_one_play,
+    interval_text,
     statistics,
 )
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.metrics import copied_worlds
 from gem_ma.scores.rows import PlayRow, last_attempts
-from gem_ma.scores.standings import standings
 from gem_ma.scores.together import EQUALITY, MOST_RETURNS, SPREAD, WON, repeated
 
 # -- plays that two runs have in common ------------------------------------------------------------
@@ -312,6 +312,8 @@ def _population(
         names: {agent: cell.values.get(f"return {agent}", {}) for agent in seats}
         for names, cell in cells.items()
     }
+    from gem_ma.scores.standings import standings  # numpy, which who shows a study waits for not
+
     return standings(seats, paid, returns, copied=copied)
 
 
@@ -516,3 +518,39 @@ def _interactions(
             )
         pairs.append({"axes": [rows[0], columns[0]], "units": units, "cells": entries})
     return pairs
+
+
+# What is printed of the population of seats.
+
+STANDINGS_NOTE = (
+    "alpha-rank: the share of time that a population which imitates what pays more stays at a"
+    " player; it keeps a cycle as a cycle. Nash weight and skill: the equilibrium of largest"
+    " entropy of the table of margins, and the margin against it. A rating counts wins, the others"
+    " count returns. Intervals: percentiles over resampled tasks."
+)
+
+
+def standing_rows(found: Mapping[str, Any]) -> tuple[list[list[str]], list[str]]:
+    """Rows and head of a table of the players, as text."""
+    keys = {"alpha_rank": "alpha-rank", "nash": "Nash weight", "skill": "Nash skill"}
+    keys |= {"rating": "rating (points)"}
+    shown = [key for key in keys if any(row.get(key) for row in found["players"])]
+    in_seats = any(row["agent"] for row in found["players"])
+    rows = [
+        [
+            *([row["agent"]] if in_seats else []),
+            row["name"],
+            *(interval_text(row[key]) if row.get(key) else "n/a" for key in shown),
+        ]
+        for row in found["players"]
+    ]
+    return rows, [*(["seat"] if in_seats else []), "player", *(keys[key] for key in shown)]
+
+
+def seats_text(found: Mapping[str, Any]) -> str:
+    """What the first seat is paid more; "" where each seat has players of its own."""
+    gap = found["seats"]
+    if gap is None:
+        return ""
+    first, second = gap["agents"]
+    return f"{first} is paid {interval_text(gap)} more than {second}, over all pairs"

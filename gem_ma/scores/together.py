@@ -10,7 +10,7 @@ Each is one number a play, so that intervals, comparisons and studies take it as
   where k teams share the best one, else 0
 - `welfare`: the sum of all returns
 - `equality`: 1 - Gini: 1 where all have the same, 1/n where one of n has all; none where a return
-  is below 0, since parts of such a sum are no shares, or where nobody has anything
+  is below 0, since parts of such a sum are not shares, or where nobody has anything
 
 Above `MOST_RETURNS` agents those that are called alike but for a number are a group too.
 """

@@ -73,6 +73,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "open": "a file that the user names, and that is new",
     },
     "gem_ma/engines/vllm/replicas.py": {"open": "servers"},
+    "gem_ma/runs/export/tables.py": {"open": "the path beside an export's, which is then renamed"},
     "gem_ma/runs/export/writing.py": dict.fromkeys(
         ("mkdir", "open", "os.replace", "rmtree", "write_bytes", "write_text"),
         "beside the path that the user names for an export, then renamed",

@@ -11,7 +11,7 @@ from gem_ma.scenarios.service_desk.watching.sentences import DID, told
 
 from gem_ma import Action, make
 from gem_ma.kernel.types import Malformed, Message, Turn
-from gem_ma.scores.faults import fault_of
+from gem_ma.scores.judge import fault_of
 from gem_ma.wrappers.around import Around
 from gem_ma.wrappers.retry import UNREADABLE, Retry
 from tests.service_desk.test_service_blame import run, shop

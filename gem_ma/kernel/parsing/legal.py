@@ -163,7 +163,7 @@ def parse_action(
     """An Action out of plain text: legal strings where a choice is closed, tool calls where
     tools are offered. What was thought in it (`split_reasoning`) is not a part of the action.
 
-    `is_inexact`: the text as a whole is no legal string, as has been seen already.
+    `is_inexact`: the text as a whole is not a legal string, as has been seen already.
     """
     whole = text
     text = split_reasoning(clean(text))[1]

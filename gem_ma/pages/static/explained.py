@@ -16,8 +16,8 @@ import msgspec
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ScenarioError, StoreError
 from gem_ma.pages.static.notes import EXPLAINED, read_rows
-from gem_ma.scores.faults import Faults, fault_of
 from gem_ma.scores.groups import interval_text
+from gem_ma.scores.judge import Faults, fault_of
 
 GIVEN = {"state": "as it lay", "view": "as the agent could know"}
 MOST_AGENTS = 8  # columns of a table

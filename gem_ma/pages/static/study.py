@@ -22,8 +22,7 @@ from gem_ma.pages.static.report import Section, write_report
 from gem_ma.runs.store import read_manifest, read_resolved, read_summary
 from gem_ma.scores.columns import table_columns
 from gem_ma.scores.groups import SUCCESS, interval_text
-from gem_ma.scores.standings import NOTE, seats_text, standing_rows
-from gem_ma.scores.studies import difference_text
+from gem_ma.scores.studies import STANDINGS_NOTE, difference_text, seats_text, standing_rows
 
 Summary = Mapping[str, Any]
 Way = Callable[[str], Html]  # the folder of a cell's run -> what leads there
@@ -65,7 +64,7 @@ def _population(summary: Summary) -> list[Section]:
     if not found:
         return []
     rows, head = standing_rows(found)
-    note = "\n\n".join(filter(None, (NOTE, seats_text(found))))
+    note = "\n\n".join(filter(None, (STANDINGS_NOTE, seats_text(found))))
     return [Section("Who is good in this population", note, figures=[table(head, rows)])]
 
 
