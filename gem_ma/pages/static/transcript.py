@@ -120,20 +120,24 @@ def _plays(behaviour: str, policy: str | None) -> str:
 
 def _turn(turn: Turn, media: Media) -> dict[str, Any]:
     several = len(turn.replies) > 1
+    # bytes beyond the driver's limit on what is said
+    shortened = turn.action.cut + sum(reply.cut for reply in turn.replies)
+    replies = [_reply(reply, several or reply.text != turn.action.text) for reply in turn.replies]
     return {
         "step": turn.step,
         "agent": turn.agent,
         "observed": messages_shown(turn.observed, media),
         "text": _cut(turn.action.text),
-        "calls": _calls(turn.action.tool_calls),
         "legal": [_cut(choice) for choice in turn.legal[:20]] if turn.legal is not None else None,
         "parsed": None if turn.action.parsed is None else _cut(turn.action.parsed),
-        # bytes beyond the driver's limit on what is said
-        "shortened": turn.action.cut + sum(reply.cut for reply in turn.replies),
-        "replies": [
-            _reply(reply, several or reply.text != turn.action.text) for reply in turn.replies
-        ],
+        # of a play with many agents most would be empty
+        **_filled(calls=_calls(turn.action.tool_calls), shortened=shortened, replies=replies),
     }
+
+
+def _filled(**values: Any) -> dict[str, Any]:
+    """Those that hold something; a script takes what is absent for empty."""
+    return {key: value for key, value in values.items() if value}
 
 
 def _reply(reply: Reply, whole: bool) -> dict[str, Any]:
@@ -158,8 +162,8 @@ def _reply(reply: Reply, whole: bool) -> dict[str, Any]:
 def messages_shown(
     messages: Iterable[Message], media: Media, most: int = MAX_TEXT
 ) -> list[dict[str, Any]]:
-    """Messages as the scripts of a page take them: `sender parts calls call`. `most`: characters of
-    a text that they show."""
+    """Messages as the scripts of a page take them: `sender parts`, and `calls call` where it has
+    some. `most`: characters of a text that they show."""
     listed = []
     for message in messages:
         # plain text is one part; with images there are several
@@ -169,8 +173,7 @@ def messages_shown(
             {
                 "sender": message.sender,
                 "parts": [_part(part, media, most) for part in parts],
-                "calls": _calls(message.tool_calls),
-                "call": message.call_id,
+                **_filled(calls=_calls(message.tool_calls), call=message.call_id),
             }
         )
     return listed

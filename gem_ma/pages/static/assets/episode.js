@@ -6,14 +6,14 @@ const namesOf = (episode) => episode.agents.map((one) => one.name);
 const beside = [];  // what a served page puts below an act: functions of episode and turn
 
 function acted(episode, turn, kind, name) {
-  const box = message({ sender: turn.agent, parts: [turn.text], calls: turn.calls }, true, kind, false, []);
+  const box = message({ sender: turn.agent, parts: [turn.text], calls: turn.calls || [] }, true, kind, false, []);
   const marks = marksAt(episode, turn.step).filter((mark) => !mark.agent || mark.agent === turn.agent);
   if (marks.length) { box.classList.add("marked"); box.dataset.marked = String(turn.step); }
   box.prepend(make("span", "speaker", name), ...marks.map((one) => make("div", "bad", one.mark)));
-  if (!turn.text && !turn.calls.length) box.append(make("div", "hint", "(said nothing)"));
+  if (!turn.text && !turn.calls) box.append(make("div", "hint", "(said nothing)"));
   if (turn.legal && turn.parsed === null) box.append(make("div", "bad", "named none of: " + turn.legal.join(", ")));
   if (turn.shortened) box.append(make("div", "bad", turn.shortened + " bytes were cut off by run.max_said"));
-  const chips = [turn.parsed !== null && turn.parsed !== turn.text && "read as " + turn.parsed, ...(turn.replies.length > 1 ? [] : turn.replies.map(replyLine))];
+  const chips = [turn.parsed !== null && turn.parsed !== turn.text && "read as " + turn.parsed, ...((turn.replies || []).length > 1 ? [] : (turn.replies || []).map(replyLine))];
   const line = chips.filter(Boolean).join(" \u00b7 ");
   return add(box, line ? make("div", "chips", line) : null, drafts(turn), valueOf(episode, turn), ...beside.map((more) => more(episode, turn)));
 }

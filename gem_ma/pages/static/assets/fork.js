@@ -18,7 +18,7 @@ function forkForm(episode, turn) {
     button.addEventListener("click", () => { typed.value = move; typed.focus(); });
     form.append(button);
   }
-  if (turn.calls.length) form.append(make("p", "hint", "a tool is called by /name key=value"));
+  if (turn.calls) form.append(make("p", "hint", "a tool is called by /name key=value"));
   const others = add(make("details"), make("summary", "", "who plays on")), seats = {};
   for (const one of episode.agents) {
     seats[one.name] = make("input");

@@ -36,7 +36,7 @@ function entry(episode) {
   return [(episode.fork ? episode.fork.came : episode.kinds).join(", "), ...episode.causes, episode.kinds.includes("cut") || episode.end !== "terminated" ? episode.end : "", episode.weights, seed].filter(Boolean).join(", ");
 }
 function readable(episode) {
-  const rest = { ...episode, turns: (episode.turns || []).map((turn) => ({ ...turn, replies: turn.replies.map((reply) => [reply, replyLine(reply)]) })) };
+  const rest = { ...episode, turns: (episode.turns || []).map((turn) => ({ ...turn, replies: (turn.replies || []).map((reply) => [reply, replyLine(reply)]) })) };
   episode.search = [episode.id, score(episode), entry(episode), episode.key, episode.key.replace(/~/g, " "), "seed " + episode.seed, wordsOf(rest), JSON.stringify(episode.key)].join(" ").toLowerCase();
 }
 for (const one of data.runs) one.episodes.forEach(readable);

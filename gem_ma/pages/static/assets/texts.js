@@ -101,10 +101,10 @@ function message(item, own, kind, first, agents) {
   const length = first && !own && !agents.includes(item.sender) && item.sender !== "tool" ? lengthOf(item) : 0;
   if (length > BRIEF) {
     const folded = add(make("details", "briefing"), make("summary", "", "briefing" + (who === "system" ? "" : " of " + who) + ", " + length + " words"));
-    return add(box, add(folded, inside, ...item.calls.map(call)));
+    return add(box, add(folded, inside, ...(item.calls || []).map(call)));
   }
   if (!own) box.append(make("span", "who", who));
-  return add(box, inside, ...item.calls.map(call));
+  return add(box, inside, ...(item.calls || []).map(call));
 }
 
 function replyLine(reply) {
@@ -114,7 +114,7 @@ function replyLine(reply) {
 
 // Model calls of one act whose words are not the act: drafts, judgements, an answer before it was read, thoughts.
 function drafts(turn) {
-  const told = turn.replies.filter((reply) => "text" in reply || reply.thoughts);
+  const told = (turn.replies || []).filter((reply) => "text" in reply || reply.thoughts);
   if (!told.length) return null;
   const several = turn.replies.length > 1;
   const title = several ? turn.replies.length + " replies of the model" : told[0].thoughts ? "thoughts" + ("text" in told[0] ? " and the whole reply" : "") : "the whole reply";
