@@ -39,7 +39,15 @@ def costs_of(
 
 def prices_of(config: Config) -> dict[str, Callable[[Usage], float | None]]:
     """What a reply of each policy with a price cost, in USD."""
-    priced = {name: policy.options.get("price") for name, policy in config.policies.items()}
+    return prices_in({name: policy.options for name, policy in config.policies.items()})
+
+
+def prices_in(
+    policies: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Callable[[Usage], float | None]]:
+    """The same, by the settings of the policies: they are known where the config cannot be made,
+    since its scenario is code of the folder."""
+    priced = {name: settings.get("price") for name, settings in policies.items()}
     prices = {name: Price.of(price, f"policy {name!r}") for name, price in priced.items()}
     return {name: price.of_usage for name, price in prices.items() if price is not None}
 

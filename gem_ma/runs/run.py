@@ -10,7 +10,7 @@ from typing import Any
 
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ConfigError, StoreError
-from gem_ma.runs.costs import prices_of
+from gem_ma.runs.costs import prices_in, prices_of
 from gem_ma.runs.export.tables import flat_row, turn_rows
 from gem_ma.runs.store import read_episodes, read_manifest, read_summary, standing_summary
 from gem_ma.runs.store.lines import read_resolved
@@ -107,8 +107,9 @@ class Played:
     def __init__(self, record: Recorded) -> None:
 
         self.judge = record.judge
-        self.prices = prices_of(record.config) if record.config is not None else {}
         policies = read_resolved(record.path).get("policies") or {}
+        config = record.config
+        self.prices = prices_of(config) if config is not None else prices_in(policies)
         self.models = {name: settings.get("model") for name, settings in policies.items()}
 
     def row(self, episode: Episode) -> dict[str, Any]:
