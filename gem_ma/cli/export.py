@@ -66,7 +66,8 @@ def command(
     """Write the plays of RUN as data. Per-turn rewards and sampled tokens are kept.
 
     \b
-    jsonl, parquet, hf   whole episodes, which gem_ma.read_episodes reads back without loss
+    jsonl, parquet, hf   whole episodes, which gem_ma.read_episodes reads back without loss;
+                         parquet is a folder of plays, turns and calls (NAME.parquet: one file)
     csv                  a row for each play: how it came out, who played, measures, fault, cost
     messages             what one agent saw and said in one play, in the chat form
     sft                  the same of won plays, up to its last word
@@ -89,9 +90,9 @@ def command(
     if out and target.is_dir() and not (target / "manifest.json").exists():
         target /= name
     with damage(path / "episodes.jsonl"):
-        made = export(
-            path, target, record.judge, Wish(form, only, agents, _facts(path), Played(record).row)
-        )
+        played = Played(record)
+        wish = Wish(form, only, agents, _facts(path), played.row, played)
+        made = export(path, target, record.judge, wish)
     if has_images(path) and form != "hf":
         progress_line(f"images are named by their digests; their bytes stay in {path / 'media'}")
     if as_json:

@@ -119,10 +119,10 @@ class Played:
             row[f"model {agent}"] = self.models.get(seat.policy)
         for agent, cost in costs([usages_of(episode)], self.prices).items():
             row |= {f"tokens {agent}": cost["completion"], f"cost {agent}": cost["usd"]}
-        return {**row, **dict(self._findings(episode))}
+        return {**row, **dict(self.findings(episode))}
 
-    def _findings(self, episode: Episode) -> Iterator[tuple[str, Any]]:
-
+    def findings(self, episode: Episode) -> Iterator[tuple[str, Any]]:
+        """The columns of a play that its scenario's hooks give."""
         if self.judge.measures is not None and episode.end.scored:
             for name, value in values_of(episode, self.judge.measures).items():
                 yield f"measure {name}", value

@@ -5,7 +5,8 @@ and plays nothing.
 | --- | --- | --- |
 | jsonl | an episode, as `episodes.jsonl` has it; the last attempt of each | without loss |
 | parquet | an episode with its turns, token rows and rewards as columns | without loss |
-| hf | the same, a file per split, as a folder that `datasets.load_dataset` opens | without loss |
+| | beside it, in a folder: a turn; a model's reply or a call of a tool | |
+| hf | an episode, a file per split, as a folder that `datasets.load_dataset` opens | without loss |
 | messages | what one agent saw and said in one episode, with rewards and tokens by turn | no |
 | sft | the same, of won episodes, up to the agent's last word | no |
 | preference | one view of an agent, and two acts of which one led to more | no |

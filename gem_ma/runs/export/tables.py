@@ -169,13 +169,18 @@ def _type(spelled: Any) -> Any:
     return getattr(pa, spelled)()
 
 
+def schema(columns: Mapping[str, Any]) -> Any:
+    """The schema of a file with these columns. Raises ConfigError where pyarrow is missing."""
+    return arrow().schema([(name, _type(spelled)) for name, spelled in columns.items()])
+
+
 def write_table(episodes: Iterable[Episode], won: Won, out: Path) -> int:
     """Writes a parquet file and gives its number of rows. Raises ConfigError where pyarrow is
     missing."""
     pa = arrow()
     from pyarrow import parquet
 
-    columns = pa.schema([(name, _type(spelled)) for name, spelled in COLUMNS.items()])
+    columns = schema(COLUMNS)
     count = 0
     # an empty run is a file too, whose columns can be read
     with parquet.ParquetWriter(out, columns, compression="zstd") as writer:

@@ -18,6 +18,7 @@ from gem_ma.kernel.types import Turn, spoken
 from gem_ma.record.codec import dump_episode
 from gem_ma.record.json_text import dump_json
 from gem_ma.runs.export.chats import chat, conversation, identity, seen_before, speakers
+from gem_ma.runs.export.frames import Facts, write_tables
 from gem_ma.runs.export.tables import write_csv, write_table
 from gem_ma.runs.export.taus import tau1, tau2
 from gem_ma.runs.store import read_episodes, read_media
@@ -92,10 +93,11 @@ def _same(first: Turn, second: Turn) -> bool:
     return acts[0] == acts[1]
 
 
+ONE_FILE = (".parquet", ".pq")  # a name that ends so wants whole plays in one file
 # format -> how the name of its file ends; "" = a folder
 FORMATS = {
     "jsonl": ".jsonl",
-    "parquet": ".parquet",
+    "parquet": "",
     "hf": "",
     "csv": ".csv",
     "messages": ".jsonl",
@@ -116,6 +118,7 @@ class Wish:
     agents: tuple[str, ...] = ()
     facts: Mapping[str, Any] | None = None  # of the run, for tau2
     row: Callable[[Episode], Mapping[str, Any]] | None = None  # of one play, for csv
+    played: Facts | None = None  # for the three tables of parquet
 
 
 def export(run: Path, out: Path, judge: Judge, wish: Wish) -> dict[str, Any]:
@@ -140,7 +143,11 @@ def export(run: Path, out: Path, judge: Judge, wish: Wish) -> dict[str, Any]:
     with oserror(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         try:
-            rows = _write(source, part, wish)
+            if wish.format == "parquet" and wish.played and out.suffix not in ONE_FILE:
+                name = run.resolve().name
+                rows = write_tables(name, source, won, wish.played, part)
+            else:
+                rows = _write(source, part, wish)
             os.replace(part, out)
         except StoreError:  # it names its own file, the one that was read
             raise

@@ -13,6 +13,7 @@ from gem_ma.record.codec import load_episode
 from gem_ma.system.extras import install
 
 RECORD = "record"  # the column of the lines
+PLAYS = "plays.parquet"  # the file of the plays, where turns and calls stand beside it
 DATA = "data"  # the folder of the files of an export for Hugging Face's datasets
 
 
@@ -32,7 +33,9 @@ def table_files(path: Path) -> list[Path]:
     other path."""
     if path.suffix == ".parquet" or _begins_as_parquet(path):
         return [path]
-    return sorted((path / DATA).glob("*.parquet")) if path.is_dir() else []
+    if not path.is_dir():
+        return []
+    return [path / PLAYS] if (path / PLAYS).is_file() else sorted((path / DATA).glob("*.parquet"))
 
 
 def _begins_as_parquet(path: Path) -> bool:
