@@ -14,7 +14,7 @@ import gem_ma
 from gem_ma.cli.main import main
 from gem_ma.kernel.episode import Episode
 from gem_ma.record.codec import dump_episode
-from gem_ma.runs.export import frames
+from gem_ma.runs.export import frames, tables
 from gem_ma.runs.export.writing import Wish, export
 from gem_ma.scores.judge import Judge
 from tests.documents import ROOT, Page
@@ -180,19 +180,24 @@ class Silent:
 def test_whatever_a_play_holds_is_in_the_tables_and_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(frames, "ROWS", 7 + seed)  # many parts
+    for module in (frames, tables):
+        monkeypatch.setattr(module, "ROWS", 7 + seed)  # many parts
     plays = Drawn(seed).run(30)
     source, out = tmp_path / "run.jsonl", tmp_path / "out"
     source.write_text("".join(dump_episode(one) + "\n" for one in plays), encoding="utf-8")
     export(source, out, Judge(), Wish("parquet", played=Silent()))
     assert parquet.ParquetFile(out / "turns.parquet").num_row_groups > 1
+    export(source, tmp_path / "one.parquet", Judge(), Wish("parquet", played=Silent()))
+    assert parquet.ParquetFile(tmp_path / "one.parquet").num_row_groups == -(
+        -len(plays) // (7 + seed)
+    )
+    one, whole = (list(gem_ma.read_episodes(path)) for path in (tmp_path / "one.parquet", out))
+    assert one == whole
     assert sorted(map(dump_episode, gem_ma.read_episodes(out))) == sorted(map(dump_episode, plays))
-    tables = {
-        name: parquet.read_table(out / f"{name}.parquet").to_pylist() for name in frames.TABLES
-    }
+    made = {name: parquet.read_table(out / f"{name}.parquet").to_pylist() for name in frames.TABLES}
     acts = [turn for episode in gem_ma.read_episodes(out) for turn in episode.turns]
-    assert [row["text"] for row in tables["turns"]] == [turn.action.text for turn in acts]
+    assert [row["text"] for row in made["turns"]] == [turn.action.text for turn in acts]
     spoken = [reply.text for turn in acts for reply in turn.replies]
-    assert [row["text"] for row in tables["calls"] if row["kind"] == "reply"] == spoken
+    assert [row["text"] for row in made["calls"] if row["kind"] == "reply"] == spoken
     called = [call.kind for turn in acts for call in turn.action.tool_calls]
-    assert [row["kind"] for row in tables["calls"] if row["kind"] != "reply"] == called
+    assert [row["kind"] for row in made["calls"] if row["kind"] != "reply"] == called

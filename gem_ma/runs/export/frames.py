@@ -6,22 +6,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.types import TOOL, Malformed, Message, Reply, Usage
 from gem_ma.record.codec import dump_episode
-from gem_ma.runs.export.tables import COLUMNS, Fields, Won, episode_row, schema
+from gem_ma.runs.export.tables import (
+    BYTES,
+    COLUMNS,
+    ROWS,
+    Fields,
+    Won,
+    episode_row,
+    schema,
+    weight,
+)
 from gem_ma.runs.store.tables import PLAYS, RECORD, arrow
 from gem_ma.scores.together import groups_of
-
-# What is held at once: so many rows of all tables, or what so many bytes became. A group of rows
-# in a file is as large, and the list of groups at a file's end grows slowly.
-ROWS = 8_192
-BYTES = 4 << 20
-ID_BYTES = 16  # of a token's id in the columns, beside what it takes in the record
 
 _KEYS = {"run": "string", "task": "string", "seed": "string", "repeat": "int64"}
 _ACT = {**_KEYS, "turn": "int64", "step": "int64", "agent": "string"}
@@ -205,18 +207,15 @@ def _reply(reply: Reply, facts: Facts) -> Fields:
 def _batches(plays: Iterable[dict[str, list[Fields]]]) -> Iterator[dict[str, list[Fields]]]:
     """Rows of several plays, as many as are held at once."""
     held: dict[str, list[Fields]] = {name: [] for name in TABLES}
-    weight = 0
+    bytes_held = 0
     for play in plays:
         for name, rows in play.items():
             held[name] += rows
-        row = play["plays"][0]
-        replies = chain.from_iterable(turn["replies"] for turn in row["turns"])
-        ids = sum(len(reply["prompt_ids"]) + len(reply["token_ids"]) for reply in replies)
-        weight += len(row[RECORD]) + ID_BYTES * ids
-        if weight >= BYTES or sum(map(len, held.values())) >= ROWS:
+        bytes_held += weight(play["plays"][0])
+        if bytes_held >= BYTES or sum(map(len, held.values())) >= ROWS:
             yield held
             held = {name: [] for name in TABLES}
-            weight = 0
+            bytes_held = 0
     yield held
 
 

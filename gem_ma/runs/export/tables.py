@@ -6,7 +6,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -20,7 +20,11 @@ from gem_ma.runs.store.tables import RECORD, arrow
 
 Won = Callable[[Episode], bool | None]
 Fields = dict[str, Any]
-ROWS = 64  # episodes that are held at once: one of a long training talk may be megabytes
+# What is held at once, and a group of rows in a file: so many rows, or about so many bytes, since a
+# long training talk may be megabytes. Groups of few rows make a long list of them, which is held.
+ROWS = 8_192
+BYTES = 4 << 20
+ID_BYTES = 16  # of a token's id in the columns, beside what it takes in the record
 
 
 def episode_row(episode: Episode, won: Won) -> Fields:
@@ -174,6 +178,26 @@ def schema(columns: Mapping[str, Any]) -> Any:
     return arrow().schema([(name, _type(spelled)) for name, spelled in columns.items()])
 
 
+def weight(row: Mapping[str, Any]) -> int:
+    """About how many bytes a row of a whole episode holds."""
+    replies = chain.from_iterable(turn["replies"] for turn in row["turns"])
+    ids = sum(len(reply["prompt_ids"]) + len(reply["token_ids"]) for reply in replies)
+    return len(row[RECORD]) + ID_BYTES * ids
+
+
+def _parts(rows: Iterable[Fields]) -> Iterator[list[Fields]]:
+    held: list[Fields] = []
+    bytes_held = 0
+    for row in rows:
+        held.append(row)
+        bytes_held += weight(row)
+        if bytes_held >= BYTES or len(held) >= ROWS:
+            yield held
+            held, bytes_held = [], 0
+    if held:
+        yield held
+
+
 def write_table(episodes: Iterable[Episode], won: Won, out: Path) -> int:
     """Writes a parquet file and gives its number of rows. Raises ConfigError where pyarrow is
     missing."""
@@ -184,9 +208,8 @@ def write_table(episodes: Iterable[Episode], won: Won, out: Path) -> int:
     count = 0
     # an empty run is a file too, whose columns can be read
     with parquet.ParquetWriter(out, columns, compression="zstd") as writer:
-        source = iter(episodes)
-        while batch := list(islice(source, ROWS)):
-            rows = [{**episode_row(one, won), RECORD: dump_episode(one)} for one in batch]
-            writer.write_table(pa.Table.from_pylist(rows, schema=columns))
-            count += len(rows)
+        rows = ({**episode_row(one, won), RECORD: dump_episode(one)} for one in episodes)
+        for part in _parts(rows):
+            writer.write_table(pa.Table.from_pylist(part, schema=columns))
+            count += len(part)
     return count
