@@ -338,12 +338,13 @@ RESOLVED = {
     },
     "run": {"seed": 11, "episodes_per_task": 2},
 }
+SETTINGS = "sizes Sizes(users=40, held_out=False, repeats=0.05), knobs Knobs(intents=(), ties=0)"
 MANIFEST = {
     "command": "run",
     "overrides": ["run.seed=11", "policies.main.api_key=sk-0123456789abcdef"],
     "seeds": {"run": 11, "evaluate": 1000000},
     "scenario": {"id": "toy", "version": 3},
-    "data": {"name": "shop", "folder": None, "digest": "a" * 64},
+    "data": {"name": "shop", "folder": None, "digest": "a" * 64, "knobs": SETTINGS},
     "models": {"other": {"model": "transformers/small", "digest": "b" * 64}},
 }
 TOLD = (
@@ -392,6 +393,7 @@ def test_the_head_says_what_was_run_and_neither_key_nor_address(tmp_path: Path) 
     assert not [told for told in TOLD if told not in head]
     for hidden in ("secret.example", "MY_KEY", "sk-0123456789abcdef", "base_url"):
         assert hidden not in html
+    assert "Sizes(" not in head and "sizes users 40, repeats 0.05, knobs none" in head
     both = write_report(
         out=tmp_path / "both.html",
         sections=[Section("two", runs={"x": tmp_path / "run", "y": tmp_path / "run"})],

@@ -77,6 +77,10 @@ def command_of(manifest: Facts, path: object) -> str:
     return f"gem-ma {command} {path}/resolved.yaml" if command in ("run", "train") else ""
 
 
+_SETTINGS = re.compile(r"[A-Z]\w{0,40}\(((?:[^()]|\(\)){0,600})\)")
+_NOTHING = ("0", "0.0", "False", "None", "()", "''", "")
+
+
 # -- what was played -----------------------------------------------------------------------------
 
 
@@ -184,11 +188,23 @@ def _data(data: Facts) -> str:
     if data.get("digest"):
         named.append(f"digest {str(data['digest'])[:DIGITS]}")
     rest = {
-        key: value
+        key: _in_words(value)
         for key, value in data.items()
         if key not in ("name", "folder", "digest") and value
     }
     return ", ".join([*named, *([_options(rest)] if rest else [])])
+
+
+def _in_words(value: Any) -> Any:
+    """`sizes Sizes(users=40, repeats=0)`, as a world says its settings, as `sizes users 40`: what
+    is 0, false or empty is left out."""
+    return _SETTINGS.sub(_settings, value) if isinstance(value, str) else value
+
+
+def _settings(found: re.Match[str]) -> str:
+    parts = (part.partition("=") for part in found[1].split(", "))
+    told = [f"{name} {said}" for name, _, said in parts if said not in _NOTHING]
+    return ", ".join(told) or "none"
 
 
 def _cast(seats: Facts) -> Iterator[str]:
