@@ -19,7 +19,7 @@ from gem_ma.engines.endpoint import faults as http_faults
 from gem_ma.engines.endpoint.budget import Budget
 from gem_ma.engines.small.replay import Recorded, Remembered
 from gem_ma.engines.vllm import process as vllm_process
-from gem_ma.engines.vllm.backend import Parameters
+from gem_ma.engines.vllm.backend import Draw, Parameters
 from gem_ma.engines.vllm.engine import VLLM
 from gem_ma.kernel.errors import (
     BudgetError,
@@ -620,6 +620,15 @@ class FakeCore:
     def __init__(self, path: str, options: dict[str, Any], rank: int, where: str) -> None:
         self.rank = rank
         self.llm = SimpleNamespace(model_config=SimpleNamespace(max_model_len=64))
+
+
+def test_what_vllm_is_asked_for_is_of_plain_types_alone() -> None:
+    # its engine sits in a process of its own, and no class of ours travels there
+    asked = Parameters([3], frozenset({2})).of(Draw((1,), Sampling(), 0, 8))
+    plain = (bool, int, float, str, type(None))
+    values = [asked, *asked.values()]
+    held = [one for value in values if isinstance(value, (list, dict)) for one in value]
+    assert {type(one) for one in [*asked.values(), *held]} <= {*plain, list, dict}
 
 
 def test_policies_share_one_vllm_in_process_until_all_weights_of_one_are_to_change(

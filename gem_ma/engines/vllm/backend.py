@@ -59,9 +59,11 @@ class Parameters:
         how = wanted.sampling
         return {
             "max_tokens": wanted.room,
-            "temperature": how.temperature,
-            "top_p": how.top_p,
-            "top_k": how.top_k,
+            # plain numbers: an unset value is of a class of its own, which vLLM cannot hand over to
+            # the process of its engine
+            "temperature": float(how.temperature),
+            "top_p": float(how.top_p),
+            "top_k": int(how.top_k),
             "min_p": 0.0,
             "presence_penalty": 0.0,
             "frequency_penalty": 0.0,

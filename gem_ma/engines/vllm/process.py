@@ -188,8 +188,10 @@ class Process:
                 f"{self.where}: vLLM has died ({first_line(error)}); its log stands above"
             ) from error
         except Exception as error:
+            # its EngineGenerateError says nothing itself
+            cause = error.__cause__ or error
             raise EngineError(
-                f"{self.where}: vLLM refused the request: {first_line(error)}"
+                f"{self.where}: vLLM refused the request: {first_line(cause)}"
             ) from error
         output = last.outputs[0]
         ids = tuple(map(int, output.token_ids))
