@@ -73,6 +73,9 @@ ALLOWED: dict[str, dict[str, str]] = {
         "open": "a file that the user names, and that is new",
     },
     "gem_ma/engines/vllm/replicas.py": {"open": "servers"},
+    "gem_ma/runs/export/frames.py": {
+        "mkdir": "the folder beside an export's, which is then renamed"
+    },
     "gem_ma/runs/export/tables.py": {"open": "the path beside an export's, which is then renamed"},
     "gem_ma/runs/export/writing.py": dict.fromkeys(
         ("mkdir", "open", "os.replace", "rmtree", "write_bytes", "write_text"),
