@@ -191,8 +191,8 @@ def _cost(explained: Explained, wish: Wish) -> Cost:
 
 
 def _loser(explained: Explained, wish: Wish) -> str | None:
-    """Whose decisive turn is looked for: of a lost play, the agent that is named, or else the one
-    to blame or the only one that a policy plays."""
+    """Whose decisive turn is looked for: of a lost play, the agent that is named, or the only one.
+    Raises ConfigError where several act and none is named."""
     episode = explained.episode
     if wish.what != "turns" or wish.against is None:
         return None
@@ -281,7 +281,9 @@ def _lines(row: Mapping[str, Any], episode: Episode, scenario: Scenario) -> list
     condition = GIVEN[row["given"]]
     if row["what"] == "agents":
         rows = [[names[agent], _text(value)] for agent, value in row["values"].items()]
-        rows.append(["all of it", f"{row['everybody'] - row['nobody']:.3g}"])
+        is_known = row["everybody"] is not None
+        whole = f"{row['everybody'] - row['nobody']:.3g}" if is_known else "n/a"
+        rows.append(["all of it", whole])
         lines = [columns(rows, ("agent", f"share, {row['against']} instead"))]
     elif row["what"] == "messages":
         rows = [

@@ -74,8 +74,7 @@ class Explained:
 
     def forks(self, cost: Cost, ended: Callable[[Episode], object] = id) -> Forks:
         """What plays forks of it, at most at this cost; `ended` is told of each. Raises
-        ConfigError for models that are not
-        what they were."""
+        ConfigError for models that are not what they were."""
         config = self.world.config
         calls, tokens = cost.most
         limit = config.limits.tokens

@@ -31,19 +31,20 @@ from typing import Any, Literal, NamedTuple
 from gem_ma.driver.behaviour import Factory
 from gem_ma.driver.forks import StandIn, scripted
 from gem_ma.engines.base import stable_seed
-from gem_ma.kernel.episode import Episode, Seat
+from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Game
 from gem_ma.kernel.types import Action, Message, Turn, spoken
 from gem_ma.registry import task_of
 from gem_ma.scores.forked import (
-    Forks as Forks,
-)
-from gem_ma.scores.forked import (
+    FAILED,
     Pair,
     Value,
     mean_of,
     value_of,
+)
+from gem_ma.scores.forked import (
+    Forks as Forks,
 )
 
 Given = Literal["state", "view"]
@@ -88,11 +89,11 @@ class Wins(NamedTuple):
 class Shares(NamedTuple):
     """Shapley values of agents. `exact`: all coalitions were played, and not only sampled orders of
     agents; `everybody` and `nobody` are the worth of the two ends, whose difference they add up
-    to."""
+    to; None where no play ended."""
 
     shares: Mapping[str, Value]
-    everybody: float
-    nobody: float
+    everybody: float | None
+    nobody: float | None
     exact: bool
 
 
@@ -202,7 +203,7 @@ async def _drawn_pair(arms: _Arms, instead: str | None) -> Pair:
             return await _pair(arms, behaviours)
         act = arms.act_in(await arms.other(behaviours, watch=arms.until))
         if act is None:
-            return Pair(None, None, None)
+            return FAILED
         drawn += 1
         if act != arms.turn.action:
             differing += 1
@@ -231,6 +232,11 @@ def _beside(forks: Forks, turn: Turn) -> tuple[str, ...]:
 
 class Seen(Exception):
     """The play was watched for as long as it is needed."""
+
+
+def is_cut(episode: Episode) -> bool:
+    """Whether whoever watched the play ended it."""
+    return (episode.error or "").startswith(f"{Seen.__name__}:")
 
 
 @dataclass
@@ -273,6 +279,11 @@ async def _seen_values(
         if not _may_be(forks, agent, int(seed), views[0]):
             continue
         twin, reached = await _dealt_anew(forks, agent, turns, views, seed)
+        if twin.episode.end is End.INTERRUPTED:
+            break  # a budget is spent, and every further play would stop at once
+        # a play that broke off would otherwise be taken for one that showed something else
+        if not twin.episode.end.scored and not is_cut(twin.episode):
+            pairs[len(reached)].append(FAILED)
         wanted = [place for place in range(len(reached)) if short[place]]
         work = (
             _pair_as_seen(twin, turns[: place + 1], reached[: place + 1], instead, seed)
@@ -319,8 +330,7 @@ async def _dealt_anew(
     """A play from another seed, in which the agent does what is on record and the others act by
     themselves; and the steps of those of its turns before which it saw what is on record."""
     watch = _Watch(agent, views, [turn.legal for turn in turns])
-    acts = iter([turn.action for turn in turns])
-    player = _ByOrder(acts)
+    player = _ByOrder(turn.action for turn in turns)
     plan = forks.plan(seed, seed=int(seed))
     made = await forks.play(plan, {agent: lambda *_, **__: player}, watch)
     twin = replace(forks, episode=made, cast=forks.seats, first=made.repeat)
@@ -367,7 +377,7 @@ async def message_values(
         if not turn.action.text or turn.action.tool_calls:
             continue
         work = (_pair_of_message(forks, turn, place, n, instead) for n in range(plays))
-        pairs = [pair for pair in await forks.all(work) if pair is not None]
+        pairs = await forks.all(work)
         told = {each: value_of(pairs, each) for each in forks.seats}
         values.append(MessageValue(turn.step, turn.agent, told))
     return values
@@ -381,13 +391,13 @@ def _numbered(turns: Sequence[Turn]) -> list[tuple[int, Turn]]:
 
 async def _pair_of_message(
     forks: Forks, turn: Turn, place: int, number: int, instead: Instead
-) -> Pair | None:
+) -> Pair:
     seed = forks.seed("message", turn.step, turn.agent, number)
     text: str | None = ""
     if instead == "other deal":
         text = await said_elsewhere(forks, turn.agent, place, seed)
-    if text is None:
-        return None
+    if text is None:  # in that deal the agent is not asked so often
+        return FAILED
     arms = _Arms(forks, turn, turn.step, seed, _beside(forks, turn), repeats=True)
     return await _pair(arms, {turn.agent: scripted(forks.behaviour(turn.agent), {turn.step: text})})
 
@@ -501,10 +511,9 @@ async def agent_values(
         rows.append(shapley(players, worths) if exact else _marginals(order, worths))
         ends.append((worths[frozenset(players)], worths[frozenset()]))
     shares = {agent: mean_of([row[agent] for row in rows], plays_made, failed) for agent in players}
-    everybody = [all_ for all_, _ in ends]
-    nobody = [none for _, none in ends]
-    count = max(len(ends), 1)
-    return Shares(shares, math.fsum(everybody) / count, math.fsum(nobody) / count, exact)
+    everybody = mean_of([whole for whole, _ in ends], len(ends), 0).mean
+    nobody = mean_of([none for _, none in ends], len(ends), 0).mean
+    return Shares(shares, everybody, nobody, exact)
 
 
 def shapley(agents: Sequence[str], worth: Mapping[frozenset[str], float]) -> dict[str, float]:

@@ -17,7 +17,7 @@ from gem_ma.driver.forks import Branch
 from gem_ma.driver.limits import NO_LIMITS
 from gem_ma.driver.rollout import Plan, play
 from gem_ma.engines.base import Policy, stable_seed
-from gem_ma.kernel.episode import Episode, Limits, Seat
+from gem_ma.kernel.episode import End, Episode, Limits, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Game, Scenario
 from gem_ma.kernel.types import Turn
@@ -99,7 +99,8 @@ class Forks:
         watch: Callable[[Game], object] = id,
     ) -> Episode:
         made = await play(plan, self.policies, {**self.behaviours, **behaviours}, watch)
-        if watch is id:
+        # one that is watched is cut on purpose, but for a budget that ends it
+        if watch is id or made.end is End.INTERRUPTED:
             self.ended(made)
         return made
 
@@ -165,6 +166,9 @@ def value_of(pairs: Sequence[Pair], agent: str) -> Value:
     apart = [found for pair in pairs if (found := pair.apart(agent)) is not None]
     plays = sum(len(pair.plays) for pair in pairs)
     return mean_of(apart, plays, sum(pair.failed for pair in pairs))
+
+
+FAILED = Pair(None, None, None)
 
 
 def mean_of(values: Sequence[float], plays: int, failed: int) -> Value:

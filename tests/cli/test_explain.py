@@ -144,6 +144,33 @@ def test_it_stops_where_the_cost_that_was_said_is_reached(
         assert re.search(r"about \d+ model calls.*more than 1000 calls; .*--plays, .*--yes", err)
 
 
+def test_deals_that_a_budget_ends_are_told_and_not_looked_for_on_and_on(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gem_ma.runs.explaining.MARGIN", 0.001)
+    with FaultServer(wavering(3)) as server:
+        (tmp_path / "talk.yaml").write_text(TALK.format(url=server.url))
+        assert command("run", "talk.yaml", "--out", "out", "--quiet")[0] == 0
+        before = len(server.asked)
+        code, out, err = command(
+            "explain",
+            "out",
+            "--episode",
+            "0",
+            "--plays",
+            3,
+            "--given",
+            "view",
+            "--agent",
+            "player_0",
+        )
+        said = re.search(r"stops at (\d+) calls", err)
+        assert code == 0 and said is not None
+        assert len(server.asked) - before <= int(said[1])
+        # the first deal is ended by it, and of 3,000 no other one is tried
+        assert "the cost is reached: 1 fork stopped" in err and "n/a" in out
+
+
 def test_a_model_without_a_price_stops_by_its_calls(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -309,6 +309,21 @@ def test_an_agent_that_fails_is_counted_and_left_out() -> None:
     assert value.value.low <= 0.5 <= value.value.high
 
 
+def test_what_breaks_off_in_another_deal_is_counted() -> None:
+    # a play that goes round: its first player acts twice
+    plays = (forks_of(KUHN, KUHN_PLAYERS, seed) for seed in range(99))
+    base = next(forks for forks in plays if len(forks.episode.turns) == 3)
+    breaks = player(lambda messages, legal, rng: str(1 / 0))
+    forks = Forks(KUHN, base.episode, behaviours={**KUHN_PLAYERS, "player_1": breaks})
+    values = asyncio.run(attribution.turn_values(forks, plays=6, given="view", agent="player_0"))
+    assert len(values) == 2
+    assert all(value.value.mean is None and value.value.failed >= 6 for value in values)
+    # in most deals it has no second act to be compared with
+    said = asyncio.run(attribution.message_values(base, plays=20, instead="other deal"))
+    last = said[-1].values["player_0"]
+    assert last.failed > 0 and last.pairs + last.failed == 20
+
+
 # -- agents ----------------------------------------------------------------------------------------
 
 
@@ -347,9 +362,17 @@ def test_shares_of_many_agents_are_sampled_by_orders() -> None:
     assert not shares.exact and {value.mean for value in shares.shares.values()} == {0.0}
     some = asyncio.run(attribution.agent_values(forks, "random_legal", plays=60))
     assert sum(value.mean for value in some.shares.values()) == pytest.approx(
-        some.everybody - some.nobody, abs=1e-9
+        (some.everybody or 0) - (some.nobody or 0), abs=1e-9
     )
     assert all(abs(value.mean - 0.5 / 7) < 4 * value.error for value in some.shares.values())
+
+
+def test_shares_of_plays_that_all_fail_are_not_nothing() -> None:
+    forks = forks_of(Votes(), dict.fromkeys(Votes.agents, often(1.0)), 0)
+    breaks = player(lambda messages, legal, rng: str(1 / 0))
+    shares = asyncio.run(attribution.agent_values(forks, breaks, plays=2))
+    assert (shares.everybody, shares.nobody) == (None, None)
+    assert all(value.mean is None and value.failed for value in shares.shares.values())
 
 
 def test_a_zero_sum_world_asks_whose_return_is_shared_out() -> None:
