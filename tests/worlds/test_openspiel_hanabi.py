@@ -83,27 +83,60 @@ def openspiel(test):
     )
 
 
-@openspiel
-def test_nobody_sees_its_own_cards():
-    """Plays that differ in what the actor holds alone: it is shown the same."""
-    import pyspiel
+COPIES = (3, 2, 2, 2, 1) * 5  # of each card in the deck, by its number in OpenSpiel
 
-    rng = random.Random(3)
-    for players in (2, 4):
-        game = pyspiel.load_game("hanabi", {"players": players})
-        for _ in range(20):
-            state = game.new_initial_state()
-            while state.is_chance_node():
-                state.apply_action(rng.choice(state.legal_actions()))
-            deals = state.history()
-            size = len(deals) // players
-            # the first to act was dealt the first cards; two of them change places
-            own = deals[:size]
-            other = game.new_initial_state()
-            for action in [*own[::-1], *deals[size:]]:
-                other.apply_action(action)
-            assert state.observation_string(0) == other.observation_string(0)
-            assert own == own[::-1] or state.observation_string(1) != other.observation_string(1)
+
+def turns_of(scenario, owner, rng):
+    """What `owner` is shown at each of its turns and may do, in two plays that differ in its own
+    hand alone, until somebody must do what depends on that hand."""
+    deck = [card for card, copies in enumerate(COPIES) for _ in range(copies)]
+    rng.shuffle(deck)
+    size = 5 if len(scenario.agents) < 4 else 4
+    cards = [deck.pop() for _ in range(size * len(scenario.agents))]
+    own = slice(owner * size, (owner + 1) * size)
+    states = [scenario.opened(0), scenario.opened(0)]
+    for state, hand in zip(states, (cards[own], rng.sample(deck, size)), strict=True):
+        for card in [*cards[: own.start], *hand, *cards[own.stop :]]:
+            state.apply_action(card)
+    while not any(state.is_terminal() for state in states):
+        if states[0].is_chance_node():  # a card is drawn that lies in both decks
+            drawn = [dict(state.chance_outcomes()) for state in states]
+            moves = sorted(drawn[0].keys() & drawn[1].keys())
+        else:
+            stops = [scenario.stop(state) for state in states]
+            (agent,) = stops[0].asks
+            seat = scenario.agents.index(agent)
+            if seat == owner:
+                yield [(stop.asks[agent], stop.moves[agent]) for stop in stops]
+            toward = f"+{(owner - seat) % len(scenario.agents)} "
+            common = stops[0].moves[agent].keys() & stops[1].moves[agent].keys()
+            # hints at these cards tell of them, and so does playing them
+            names = [x for x in common if toward not in x and (seat != owner or "+" in x)]
+            moves = [stops[0].moves[agent][name] for name in sorted(names)]
+        if not moves:
+            return
+        move = rng.choice(moves)
+        for state in states:
+            state.apply_action(move)
+
+
+@openspiel
+@pytest.mark.parametrize("players", [2, 3, 4, 5])
+def test_nobody_sees_its_own_cards(players):
+    """The kit's rule of secrecy, for what is hidden from its own holder and from nobody else."""
+    scenario = registry.make("openspiel:hanabi", players=players)
+    for owner in range(players):
+        looks = [look for n in range(5) for look in turns_of(scenario, owner, random.Random(n))]
+        assert len(looks) >= 10
+        assert all(left == right for left, right in looks)
+
+
+@openspiel
+def test_cards_that_are_seen_are_told_apart():
+    """The test above can fail: where all hands lie open, each play shows another one."""
+    scenario = registry.make("openspiel:hanabi", players=3, observation_type="seer")
+    looks = list(turns_of(scenario, 1, random.Random(0)))
+    assert looks and all(left != right for left, right in looks)
 
 
 @openspiel
