@@ -196,6 +196,26 @@ def test_curves_of_a_training_run_have_their_numbers_below(tmp_path: Path) -> No
     assert html.index("<h3>Updates</h3>") < html.index("KL to the old policy")
 
 
+def test_the_intervals_of_exams_stand_in_their_curves(tmp_path: Path) -> None:
+    def exam(step: int, mean: float, ends: Sequence[float | None]) -> dict[str, Any]:
+        numbers = {
+            "success": mean,
+            "return": {"a": mean},
+            "scores": {"welfare": mean, "return a": 9.0},
+            "intervals": {"success": ends, "return a": ends, "welfare": ends},
+        }
+        return {"kind": "evaluation", "step": step, "sampled": numbers}
+
+    exams = [exam(0, 0.25, [0.125, 0.5]), exam(4, 0.75, [None, None])]
+    folder = run_of(tmp_path / "train", [], exams)
+    html = write_report(folder).read_text()
+    assert html.count("points: exams; 95 % intervals") == 3
+    assert html.count('class="leader whiskers') == 3 * 2
+    # an interval that is not known is left out, and a score of the name of a return has none
+    assert html.count(">0.25 [0.125, 0.5]<") == 3
+    assert html.count(">0.75<") == 3 and "9 [" not in html
+
+
 def test_a_training_run_shows_its_scores_before_and_after(tmp_path: Path) -> None:
     run = tmp_path / "run"
     with RunFolder.open(run, config_text="", resolved={}, manifest={"command": "train"}) as folder:

@@ -30,6 +30,7 @@ from gem_ma.pages.static.figures import Curves, chart
 from gem_ma.pages.static.folder import resolved
 from gem_ma.pages.static.learning import (
     GROUPS,
+    exam_intervals,
     exam_keys,
     flat_metrics,
     place_of,
@@ -38,7 +39,7 @@ from gem_ma.pages.static.learning import (
     times_of,
 )
 from gem_ma.pages.static.page import Html, render, text
-from gem_ma.pages.static.svg import CLASSES, Line, Point, line_chart, line_of, marker
+from gem_ma.pages.static.svg import CLASSES, Bounds, Line, Point, line_chart, line_of, marker
 from gem_ma.runs.store import read_timings
 from gem_ma.runs.store.names import changed_keys
 from gem_ma.system.files import damage
@@ -172,6 +173,7 @@ class Training:
     name: str
     numbers: Mapping[str, Sequence[Point]]
     exams: frozenset[str]
+    intervals: Mapping[str, Bounds]  # of the points of exams
     progress: Mapping[str, Progress]  # axis -> where a step lies on it
     settings: Mapping[str, object]
 
@@ -207,7 +209,8 @@ def read_training(name: str, path: Path) -> Training:
     progress: dict[str, Progress] = {"step": lambda step: step}
     progress |= {"tokens": _summed(trained), "time": _summed(seconds)}
     numbers = {**series_of(rows), **times_of(path)}
-    return Training(name, numbers, frozenset(exam_keys(path)), progress, resolved(path))
+    exams = frozenset(exam_keys(path))
+    return Training(name, numbers, exams, exam_intervals(path), progress, resolved(path))
 
 
 def _is_number(value: object) -> bool:
@@ -266,7 +269,8 @@ def _line(group: Sequence[Training], view: View) -> Line:
     is_exam = all(view.key in training.exams for training in group)
     weight = 0.0 if is_exam else view.smoothing
     seeds = [training.numbers.get(view.key, ()) for training in group]
-    line = line_of(_label(group), [smoothed(points, weight) for points in seeds], is_exam)
+    bounds = group[0].intervals.get(view.key)
+    line = line_of(_label(group), [smoothed(points, weight) for points in seeds], is_exam, bounds)
     raw = line_of("", seeds).mean if weight else ()
     # where each seed is at a step: of several seeds it is their mean
     places = [[training.progress[view.axis](step) for training in group] for step in line.x]

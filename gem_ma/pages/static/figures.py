@@ -4,13 +4,14 @@ the table of their numbers. It knows labels and numbers, no runs."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gem_ma.pages.static.page import Html, render, table, text
 from gem_ma.pages.static.svg import (
     BAND_SEEDS,
     CLASSES,
+    Bounds,
     Line,
     Point,
     interval_mark,
@@ -100,13 +101,15 @@ class Curves:
     note: str = ""
     # labels of lines whose points stand alone: nothing is known of what lies between two exams
     exams: Collection[str] = ()
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)  # label -> intervals of its points
 
 
 def chart(curves: Curves, made: Sequence[Line] | None = None) -> Html:
     """The chart; "" without a point. `made`: its lines, where the caller
     has made them already, as of several runs."""
     lines = made or [
-        line_of(label, seeds, label in curves.exams) for label, seeds in curves.lines.items()
+        line_of(label, seeds, label in curves.exams, curves.bounds.get(label))
+        for label, seeds in curves.lines.items()
     ]
     # a page has colours and dashes for CLASSES lines
     surplus = len(lines) - CLASSES
@@ -131,6 +134,7 @@ def chart(curves: Curves, made: Sequence[Line] | None = None) -> Html:
         curves.y_label if curves.y_label != curves.title else "",
         f"{how} ({max(seeds)} seeds)" if how else "",
         "points: exams" if any(line.markers for line in lines if line.x) else "",
+        "95 % intervals" if any(line.has_intervals for line in lines) else "",
         curves.note,
         absent,
         f"{surplus} more lines are left out" if surplus > 0 else "",
@@ -169,5 +173,7 @@ def _numbers(curves: Curves, lines: Sequence[Line]) -> tuple[Html, str]:
 def _value(line: Line, place: int | None) -> str:
     if place is None:
         return ""
-    band = f" [{line.low[place]:.4g}, {line.high[place]:.4g}]" if line.seeds > 1 else ""
+    # of one seed an interval may be known at some points alone
+    has_band = line.seeds > 1 or line.low[place] != line.high[place]
+    band = f" [{line.low[place]:.4g}, {line.high[place]:.4g}]" if has_band else ""
     return f"{line.mean[place]:.4g}{band}"

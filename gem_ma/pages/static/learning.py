@@ -16,7 +16,7 @@ from typing import Any
 
 from gem_ma.pages.static.figures import Curves, chart
 from gem_ma.pages.static.page import Html, text
-from gem_ma.pages.static.svg import Point
+from gem_ma.pages.static.svg import Bounds, Point
 from gem_ma.runs.store import read_metrics, read_timings
 from gem_ma.scores.together import EQUALITY, MOST_RETURNS, WELFARE, WON, is_of_group
 
@@ -78,6 +78,7 @@ class _Chart:
 
     lines: dict[str, tuple[Point, ...]] = field(default_factory=dict)
     exams: set[str] = field(default_factory=set)  # labels of those whose points are exams
+    bounds: dict[str, Bounds] = field(default_factory=dict)  # label -> intervals of its points
 
     @property
     def changes(self) -> bool:
@@ -126,6 +127,7 @@ def _charts(path: Path) -> tuple[dict[tuple[str, str], _Chart], list[str]]:
     """(group, title) -> chart, in the order of the page; and the numbers without a curve."""
     charts: dict[tuple[str, str], _Chart] = {}
     examined = exam_keys(path)
+    intervals = exam_intervals(path)
     constant: list[str] = []
     series = series_of(flat_metrics(path))
     if any(key.startswith("worlds/") for key in series):
@@ -135,6 +137,7 @@ def _charts(path: Path) -> tuple[dict[tuple[str, str], _Chart], list[str]]:
         group, title, line = place_of(key)
         if len(points) > 1:
             charts.setdefault((group, title), _Chart()).lines.setdefault(line, tuple(points))
+            charts[group, title].bounds[line] = intervals.get(key.removeprefix("by agent/"), {})
             made = key not in series and key.removeprefix("by agent/").startswith(EXAMS)
             is_exam = key in examined or (made and bool(examined))
             charts[group, title].exams |= {line} if is_exam else set()
@@ -307,6 +310,22 @@ def exam_keys(path: Path) -> set[str]:
     return keys[True] - keys[False]
 
 
+def exam_intervals(path: Path) -> dict[str, Bounds]:
+    """Flat key of an exam's number -> step -> its 95 % interval, where that is known."""
+    found: dict[str, dict[float, tuple[float, float]]] = {}
+    for row in read_metrics(path):
+        for exam, numbers in row.items():
+            held = numbers.get("intervals") if isinstance(numbers, Mapping) else None
+            for name, ends in held.items() if isinstance(held, Mapping) else ():
+                key = name if name == "success" else f"scores/{name}"
+                if name.startswith("return ") and name[7:] in (numbers.get("return") or {}):
+                    key = f"return/{name[7:]}"
+                if None not in ends:
+                    low, high = ends
+                    found.setdefault(f"{exam}/{key}", {})[float(row["step"])] = (low, high)
+    return dict(found)
+
+
 def _curves(label: str, title: str, held: _Chart) -> Curves:
     """One chart; agents with one and the same curve share a line, and a policy's own curve gives
     way to that of its agent."""
@@ -317,6 +336,7 @@ def _curves(label: str, title: str, held: _Chart) -> Curves:
         same.setdefault(tuple(points), []).append(line)
     exams: set[str] = set()
     drawn: dict[str, list[list[Point]]] = {}
+    bounds: dict[str, Bounds] = {}
     for points, named in same.items():
         apart = [
             line
@@ -327,8 +347,10 @@ def _curves(label: str, title: str, held: _Chart) -> Curves:
         apart = [""] if "" in named else apart
         name = _everyone(apart, lines, title) or ", ".join(apart) or "in training"
         drawn[name] = [list(points)]
+        bounds[name] = held.bounds.get(named[0], {})
         exams |= {name} if held.exams.issuperset(named) else set()
-    return Curves(f"{label}: {title}" if label else title, drawn, y_label=title, exams=exams)
+    name = f"{label}: {title}" if label else title
+    return Curves(name, drawn, y_label=title, exams=exams, bounds=bounds)
 
 
 def _everyone(named: Sequence[str], lines: Mapping[str, Any], title: str) -> str:

@@ -26,11 +26,12 @@ _TOP = 14
 _BOTTOM = 46
 
 Point = tuple[float, float]
+Bounds = Mapping[float, tuple[float, float]]  # x -> the interval of the y there
 
 
 class Line(NamedTuple):
-    """One line of a chart: mean, lowest and highest of the seeds at each x. `low` and `high` equal
-    `mean` for a single seed.
+    """One line of a chart: mean, lowest and highest of the seeds at each x. Of a single seed `low`
+    and `high` are the ends of the intervals that are known, and else equal `mean`.
 
     `markers`: points that stand alone, as those of exams: nothing is known of what lies between
     two of them. `raw`: the means before they were smoothed; empty where they are not.
@@ -45,10 +46,20 @@ class Line(NamedTuple):
     markers: bool = False
     raw: tuple[float, ...] = ()
 
+    @property
+    def has_intervals(self) -> bool:
+        """Whether `low` and `high` are the ends of intervals of one seed."""
+        return self.seeds == 1 and self.low != self.high
 
-def line_of(label: str, seeds: Sequence[Sequence[Point]], markers: bool = False) -> Line:
+
+def line_of(
+    label: str,
+    seeds: Sequence[Sequence[Point]],
+    markers: bool = False,
+    bounds: Bounds | None = None,
+) -> Line:
     """Folds the curves of several seeds into one line, over the x that all of them reach. Points
-    that are not finite are gaps."""
+    that are not finite are gaps. `bounds`: intervals of a single seed's points."""
     curves = [
         {float(x): float(y) for x, y in seed if math.isfinite(x) and math.isfinite(y)}
         for seed in seeds
@@ -59,15 +70,11 @@ def line_of(label: str, seeds: Sequence[Sequence[Point]], markers: bool = False)
     columns = [[seed[x] for seed in curves] for x in shared]
     # exact: the table below prints the same number whatever the order of the seeds
     mean = tuple(math.fsum(column) / len(column) for column in columns)
-    return Line(
-        label,
-        tuple(shared),
-        mean,
-        tuple(map(min, columns)),
-        tuple(map(max, columns)),
-        len(curves),
-        markers,
-    )
+    ends = [(min(column), max(column)) for column in columns]
+    if bounds and len(curves) == 1:
+        ends = [bounds.get(x, end) for x, end in zip(shared, ends, strict=True)]
+    low, high = zip(*ends, strict=True) if ends else ((), ())
+    return Line(label, tuple(shared), mean, low, high, len(curves), markers)
 
 
 class Frame(NamedTuple):
@@ -158,8 +165,9 @@ def line_chart(
 
 
 def _spread(frame: Frame, number: int, line: Line) -> list[str]:
-    """From the lowest to the highest seed: whiskers where points stand alone, else a band."""
-    if line.seeds < BAND_SEEDS:
+    """From the lowest to the highest seed, or over the intervals of one: whiskers where points
+    stand alone, else a band."""
+    if line.seeds < BAND_SEEDS and not line.has_intervals:
         return []
     kind = f"s{number % CLASSES}"
     if line.markers:
