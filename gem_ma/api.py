@@ -155,7 +155,7 @@ def study(
     for cell in loaded.cells.values():
         check_imported(cell.resolved())
     compared = list(dict.fromkeys([*(loaded.sections.report.measures or ()), *measures]))
-    cells.check_measures(compared, opened)
+    cells.check_measures(compared, opened, cells.returns_of_sides(loaded))
     planned = sum(cell.worlds.count() for cell in opened.values())
     # held: a second study in the same folder would play the same cells
     with hold_folder(path):

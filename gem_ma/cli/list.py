@@ -11,6 +11,7 @@ import click
 
 from gem_ma import registry
 from gem_ma.cli.terminal import columns, emit, emit_json, progress_line
+from gem_ma.config.grid import DESIGNS
 from gem_ma.config.sources import shipped_configs
 from gem_ma.driver.behaviour import is_privileged, needs_policy
 from gem_ma.engines.capabilities import CAPABILITIES, Trains, declared, declares
@@ -211,7 +212,7 @@ def configs() -> list[dict[str, Any]]:
         # sections stand at the left edge, so that no YAML needs to be parsed for a list
         sections = {line.partition(":")[0] for line in lines if re.match(r"[a-z_]+:", line)}
         command = "train" if "train" in sections else "run"
-        if sections & {"grid", "cross_play"}:
+        if sections & {*DESIGNS}:
             command = "study"
         summary = re.split(r"(?<=[.:;]) ", opening, maxsplit=1)[0].rstrip(".:;")
         listed.append(

@@ -33,6 +33,7 @@ from gem_ma.runs.cells import (
     keep_comparison,
     keep_config,
     open_cells,
+    returns_of_sides,
     study_path,
 )
 from gem_ma.runs.open import Opened
@@ -76,9 +77,10 @@ def command(
 ) -> int:
     """Play every cell of a study and print one table with intervals and paired differences.
 
-    A study is a config with `grid:` (or `cross_play:`): dotted paths, each with named values
-    that replace what stands there. Every cell is a run folder below the study's. The same
-    command again continues where it stopped, and plays what the grid has gained.
+    A study is a config with `grid:`: dotted paths, each with named values that replace what
+    stands there; or with `cross_play:`, `mix:` or `focal:`, which say who takes the seats.
+    Every cell is a run folder below the study's. The same command again continues where it
+    stopped, and plays what the grid has gained.
     """
     options = {"scenario.tasks": tasks, "run.concurrency": concurrency}
     extra = [f"{key}={value}" for key, value in options.items() if value is not None]
@@ -108,7 +110,7 @@ def study(
     report = loaded.sections.report
     # a score may stand in the config and be typed too
     compared = list(dict.fromkeys([*(report.measures or ()), *measures]))
-    check_measures(compared, opened)
+    check_measures(compared, opened, returns_of_sides(loaded))
     # held: a second command of the same study would play the same cells
     with hold_folder(path):
         keep_config(loaded, path)

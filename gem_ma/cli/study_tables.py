@@ -3,13 +3,15 @@ study alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gem_ma.cli.runs import place_rows
 from gem_ma.cli.terminal import columns, emit, emit_json
 from gem_ma.scores.groups import interval_text
+from gem_ma.scores.sides import mix_rows, two_means, two_returns
 from gem_ma.scores.studies import difference_text, seats_text, standing_rows
 
 MOST_NAMES = 12  # names of scores that are not compared
@@ -27,6 +29,11 @@ def show_study(
     if as_json:
         emit_json({"run": str(path), "report": str(report) if report else None, **summary})
         return
+    if found := summary.get("mix"):
+        emit(columns(*mix_rows(found)) + "\n")
+    if (pair := two_returns(summary)) and "success_matrix" in tables:
+        title = f"{' / '.join(pair)}: {matrix_title(summary)}"
+        emit(f"{title}\n{columns(*_table(summary, partial(two_means, scores=pair)))}\n")
     for score in summary["compared"]:
         if len(summary["axes"]) == 2 and "success_matrix" in tables:
             emit(f"{score}: {matrix_title(summary)}\n{columns(*matrix(summary, score))}\n")
@@ -62,17 +69,20 @@ def matrix_title(summary: Mapping[str, Any]) -> str:
 
 def matrix(summary: Mapping[str, Any], score: str) -> tuple[list[list[str]], list[str]]:
     """Rows and head of a table with one place per cell of two axes."""
-    (rows, row_names), (columns, column_names) = summary["axes"].items()
-    scores = {
-        (cell["names"][rows], cell["names"][columns]): cell["scores"].get(score)
-        for cell in summary["cells"]
-    }
 
-    def text(row: str, column: str) -> str:
-        interval = scores.get((row, column))
+    def text(cell: Mapping[str, Any]) -> str:
+        interval = cell["scores"].get(score)
         return interval_text(interval) if interval else "n/a"
 
-    body = [[row, *(text(row, column) for column in column_names)] for row in row_names]
+    return _table(summary, text)
+
+
+def _table(
+    summary: Mapping[str, Any], text: Callable[[Mapping[str, Any]], str]
+) -> tuple[list[list[str]], list[str]]:
+    (rows, row_names), (columns, column_names) = summary["axes"].items()
+    words = {(cell["names"][rows], cell["names"][columns]): text(cell) for cell in summary["cells"]}
+    body = [[row, *(words.get((row, name), "n/a") for name in column_names)] for row in row_names]
     return body, ["", *column_names]
 
 

@@ -8,14 +8,14 @@ that value stands.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gem_ma.config.document import Document, Keys, Place, dotted
 from gem_ma.config.schema import validate
-from gem_ma.config.seats import give_own_seat, placed_keys
-from gem_ma.config.settings import Config, StudySections
+from gem_ma.config.seats import fits, give_own_seat, placed_keys
+from gem_ma.config.settings import Config, FocalSettings, MixSettings, StudySections
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.spelling import nearest
 
@@ -23,8 +23,17 @@ SECTIONS = tuple(StudySections.model_fields)
 # each is a run folder, checked before the first is played; more is a slip of the hand
 MAX_CELLS = 500
 Names = tuple[str, ...]  # of a cell, one per axis
-# the one axis that is a whole section: its cells set several seats together
+# the one axis of a grid that is a whole section: its cells set several seats together
 SEATS: Keys = ("agents",)
+# so do those of these designs, whose axes are no paths
+MIX: Keys = ("mix",)
+FOCAL: Keys = ("focal",)
+BACKGROUND: Keys = ("background",)
+OF_SEATS = (SEATS, MIX, FOCAL, BACKGROUND)
+DESIGNS = ("grid", "cross_play", "mix", "focal")
+# side -> the agents that it takes; who is alike has one return
+Sides = Mapping[str, Sequence[str]]
+Agents = Callable[[Document], Sequence[str]]  # those of a document's scenario, its faults noted
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +43,7 @@ class Grid:
     sections: StudySections
     values: dict[Keys, dict[str, Document]]
     reference: Names
+    sides: Mapping[Names, Sides] = field(default_factory=dict)  # by cell; {} of other designs
 
     def axes(self) -> dict[str, Names]:
         """Dotted path -> names, in the order written."""
@@ -62,28 +72,24 @@ class Grid:
 
 
 def _replaced(axis: Keys, value: Document) -> list[tuple[Keys, Document]]:
-    """What a cell replaces: the value at the axis; on the axis `agents` the seats that it names."""
-    if axis != SEATS or not isinstance(value.value, dict):
+    """What a cell replaces: the value at the axis; on an axis of seats the seats that it names."""
+    if axis not in OF_SEATS or not isinstance(value.value, dict):
         return [(axis, value)]
     seats = []
     for agent, seat in value.value.items():
         places = {path[1:]: place for path, place in value.places.items() if path[:1] == (agent,)}
         # a document always knows the place of its root
         places.setdefault((), value.place(()))
-        seats.append(((*axis, agent), Document(seat, places)))
+        seats.append(((*SEATS, agent), Document(seat, places)))
     return seats
 
 
-def take_grid(document: Document) -> Grid | None:
+def take_grid(document: Document, agents: Agents) -> Grid | None:
     """Takes the sections of a study out of a document; None where it has none. Raises
     ConfigError where they are wrong."""
     if not any(section in document.value for section in SECTIONS):
         return None
-    if not isinstance(document.value, dict) or not document.value.keys() & {
-        "study",
-        "grid",
-        "cross_play",
-    }:
+    if not isinstance(document.value, dict) or not document.value.keys() & {"study", *DESIGNS}:
         return None  # a lone `report:` is an unknown key, and told so
     parts = Document(
         {key: document.value.pop(key) for key in SECTIONS if key in document.value},
@@ -100,7 +106,7 @@ def take_grid(document: Document) -> Grid | None:
         document.refuse()
         # unreachable while every refusal of the schema makes a fault
         raise ConfigError(f"{document.place(())}: the study is not valid")
-    values = _axes(parts, sections)
+    values, sides = _axes(parts, sections, document, agents)
     for axis in values:
         _check_axis(parts, axis, values, document)
     # counted before any is made: a slip of the hand may ask for millions
@@ -114,21 +120,35 @@ def take_grid(document: Document) -> Grid | None:
     if parts.faults:
         # at once: cells of a wrong grid would repeat the faults, each in its own words
         document.refuse()
-    return Grid(sections, values, reference)
+    return Grid(sections, values, reference, sides)
 
 
-def _axes(parts: Document, sections: StudySections) -> dict[Keys, dict[str, Document]]:
-    design = sections.study.design or ("cross_play" if sections.cross_play is not None else "grid")
-    if sections.grid and sections.cross_play is not None:
+def _axes(
+    parts: Document, sections: StudySections, document: Document, agents: Agents
+) -> tuple[dict[Keys, dict[str, Document]], Mapping[Names, Sides]]:
+    """The values of each axis, and who takes which seats in each cell."""
+    named = [name for name in DESIGNS if getattr(sections, name)]
+    if len(named) > 1:
         parts.fault(
-            ("cross_play",),
-            "a study has a grid or a cross_play, not both; an axis of a grid may be a seat"
+            (named[-1],),
+            f"a study has a {named[0]} or a {named[-1]}, not both; an axis of a grid may be a seat"
             " (agents.X)",
         )
+    design = sections.study.design or (named[-1] if named else "grid")
+    if design in ("mix", "focal"):
+        settings = getattr(sections, design)
+        if settings is None:
+            parts.fault(("study", "design"), f"no section `{design}:`")
+            return {}, {}
+        seats = _alike(parts, design, settings, document, agents)
+        if not seats:
+            return {}, {}
+        make = _mixed if isinstance(settings, MixSettings) else _focal
+        return make(parts, settings, seats)
     if design == "cross_play":
         if sections.cross_play is None:
             parts.fault(("study", "design"), "no section `cross_play:`")
-            return {}
+            return {}, {}
         above: Keys = ("cross_play", "population")
         axes: dict[Keys, dict[str, Document]] = {
             ("agents", agent): _values(parts, (*above, agent))
@@ -139,7 +159,94 @@ def _axes(parts: Document, sections: StudySections) -> dict[Keys, dict[str, Docu
         axes = {tuple(axis.split(".")): _values(parts, ("grid", axis)) for axis in sections.grid}
     if not axes:
         parts.fault(above, "names no axis; the study would be a single run")
-    return axes
+    return axes, {}
+
+
+def _alike(
+    parts: Document,
+    design: str,
+    settings: MixSettings | FocalSettings,
+    document: Document,
+    agents: Agents,
+) -> list[str]:
+    """The agents whose seats are shared out, in the scenario's order; [] after adding a fault."""
+    if document.get("scenarios"):
+        parts.fault((design,), "shares out the seats of one scenario; this config has several")
+        return []
+    everybody = agents(document)
+    if not everybody:  # the scenario is at fault, and told so
+        return []
+    for place, name in enumerate(settings.seats):
+        if not any(fits(agent, name) for agent in everybody):
+            where: Keys = (design, "seats", place)
+            parts.fault(where, f"no agent has this name{nearest(name, everybody)}")
+            return []
+    seats = [agent for agent in everybody if any(fits(agent, name) for name in settings.seats)]
+    if len(seats) < 2:
+        parts.fault((design,), f"wants two seats or more to share out; there is {len(seats)}")
+        return []
+    sides = _values(parts, ("mix", "players")) if isinstance(settings, MixSettings) else FOCAL_SIDES
+    for side in sides:
+        if side in everybody:  # both would have the score `return X`
+            parts.fault((design,), f"an agent is called {side!r}, too; take another name")
+            return []
+    return seats
+
+
+FOCAL_SIDES = ("focal", "background")
+
+
+def _mixed(
+    parts: Document, settings: MixSettings, seats: Sequence[str]
+) -> tuple[dict[Keys, dict[str, Document]], Mapping[Names, Sides]]:
+    """One axis of N + 1 cells: the first player takes the first k seats, the other the rest."""
+    players = _values(parts, ("mix", "players"))
+    if len(players) != 2:
+        parts.fault(("mix", "players"), f"wants two players; got {len(players)}")
+        return {}, {}
+    (first, one), (second, other) = players.items()
+    cells: dict[str, Document] = {}
+    sides: dict[Names, Sides] = {}
+    for count in range(len(seats) + 1):
+        name = f"{count} {first} + {len(seats) - count} {second}"
+        cells[name] = _seated({agent: one if n < count else other for n, agent in enumerate(seats)})
+        sides[name,] = {first: seats[:count], second: seats[count:]}
+    return {MIX: cells}, sides
+
+
+def _focal(
+    parts: Document, settings: FocalSettings, seats: Sequence[str]
+) -> tuple[dict[Keys, dict[str, Document]], Mapping[Names, Sides]]:
+    """Two axes: who takes the first seats, and who all others."""
+    count = settings.visitors
+    if count >= len(seats):
+        parts.fault(
+            ("focal", "visitors"), f"leaves no seat of {len(seats)} to the background; got {count}"
+        )
+        return {}, {}
+    shared = dict(zip(FOCAL_SIDES, (seats[:count], seats[count:]), strict=True))
+    axes: dict[Keys, dict[str, Document]] = {
+        (side,): {
+            name: _seated(dict.fromkeys(agents, value))
+            for name, value in _values(parts, ("focal", side)).items()
+        }
+        for side, agents in shared.items()
+    }
+    names = itertools.product(*axes.values())
+    return axes, dict.fromkeys(names, shared)
+
+
+def _seated(seats: Mapping[str, Document]) -> Document:
+    """A value of an axis of seats: each agent with its seat, and where that is written."""
+    places = {
+        (agent, *path): place
+        for agent, seat in seats.items()
+        for path, place in seat.places.items()
+    }
+    first = next(iter(seats.values()))
+    return Document(
+        {agent: seat.value for agent, seat in seats.items()}, {(): first.place(()), **places}
+    )
 
 
 def _values(parts: Document, path: Keys) -> dict[str, Document]:
@@ -172,13 +279,15 @@ def _yaml_word(value: object) -> str:
 def _check_axis(
     parts: Document, axis: Keys, values: dict[Keys, dict[str, Document]], document: Document
 ) -> None:
-    written: Keys = (
-        ("cross_play", "population", axis[-1])
-        if parts.get("cross_play") is not None
-        else ("grid", dotted(axis))
-    )
+    written: Keys = ("grid", dotted(axis))
+    if parts.get("cross_play") is not None:
+        written = ("cross_play", "population", axis[-1])
+    elif axis in (MIX, FOCAL, BACKGROUND):
+        written = ("mix", "players") if axis == MIX else ("focal", axis[-1])
     sections = [name for name in Config.model_fields if name != "train"]
-    if axis[0] not in sections:
+    if axis in (MIX, FOCAL, BACKGROUND):
+        pass  # its seats are the scenario's own agents
+    elif axis[0] not in sections:
         parts.fault(
             written,
             "an axis is a dotted path into a section of the"

@@ -14,11 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gem_ma import registry
-from gem_ma.config.check import check_fit
+from gem_ma.config.check import agents_of, check_fit
 from gem_ma.config.defaults import (
     engine_defaults,
     name_credited,
@@ -39,7 +40,7 @@ from gem_ma.config.document import (
     refuse,
     write,
 )
-from gem_ma.config.grid import Grid, take_grid
+from gem_ma.config.grid import Grid, Sides, take_grid
 from gem_ma.config.schema import check_removed, validate
 from gem_ma.config.seats import give_own_seat, placed_keys, spell_worlds
 from gem_ma.config.secrets import check_comments, check_secrets
@@ -174,6 +175,8 @@ class LoadedStudy:
     text: str
     path: Path | None
     overrides: tuple[str, ...] = ()
+    # names of a cell -> side -> the agents that it takes; {} but for `mix` and `focal`
+    sides: Mapping[tuple[str, ...], Sides] = field(default_factory=dict)
 
     @property
     def stem(self) -> str:
@@ -219,6 +222,7 @@ def load_study(
         text,
         path,
         tuple(words),
+        grid.sides,
     )
 
 
@@ -254,7 +258,18 @@ def _open(
     spell_seats(document)
     _override_all(document, overrides)
     check_comments(document, text)
-    return path, text, document, take_grid(document)
+    return path, text, document, take_grid(document, partial(_agents, path))
+
+
+def _agents(path: Path | None, document: Document) -> tuple[str, ...]:
+    """The agents of the one scenario; () after adding what is wrong with it."""
+    scratch = Document(deepcopy(document.value), dict(document.places))
+    base = path.parent if path is not None else None
+    if base is not None:
+        _locate_code(scratch.value, base)
+    found = agents_of(scratch, ("scenario",), base) if scratch.get("scenario", "id") else ()
+    document.faults += scratch.faults
+    return found
 
 
 def _finish(document: Document, path: Path | None) -> Config | None:

@@ -33,7 +33,7 @@ class StudySettings(Settings):
     name: str | None = Field(
         None, description="What the folder is called; the name of the file where absent."
     )
-    design: Literal["grid", "cross_play"] | None = Field(
+    design: Literal["grid", "cross_play", "mix", "focal"] | None = Field(
         None, description="Which section names the cells; the one that is there where absent."
     )
     repeats: int | None = Field(None, ge=1, description="run.episodes_per_task of every cell.")
@@ -61,6 +61,24 @@ class CrossPlaySettings(Settings):
     population: dict[str, dict[str, Any] | list[Any]] = Field(
         description="By agent: named seats, or a list of behaviours."
     )
+
+
+class MixSettings(Settings):
+    """Two players share the seats: none of the first to all of them, a cell each."""
+
+    players: dict[str, Any] | list[Any] = Field(
+        description="Two named seats, or two behaviours; the cells count the first."
+    )
+    seats: list[str] = Field(["*"], description="Agents, or patterns of them, that are alike.")
+
+
+class FocalSettings(Settings):
+    """Focal players among a background: visitors among residents."""
+
+    focal: dict[str, Any] | list[Any] = Field(description="Named seats, or a list of behaviours.")
+    background: dict[str, Any] | list[Any] = Field(description="Who takes all other seats.")
+    visitors: int = Field(1, ge=1, description="How many seats the focal player takes.")
+    seats: list[str] = Field(["*"], description="Agents, or patterns of them, that are alike.")
 
 
 class DifferenceSettings(Settings):
@@ -91,6 +109,8 @@ class StudySections(Settings):
         default_factory=dict, description="Dotted path -> name -> value."
     )
     cross_play: CrossPlaySettings | None = None
+    mix: MixSettings | None = None
+    focal: FocalSettings | None = None
     report: StudyReportSettings = StudyReportSettings()
 
 

@@ -23,9 +23,10 @@ from gem_ma.runs.plans import budget_of, evaluation_plans
 from gem_ma.runs.playing import play_into
 from gem_ma.runs.store import run_path, write_file
 from gem_ma.runs.worlds import World, Worlds
-from gem_ma.scores.groups import SUCCESS
+from gem_ma.scores.groups import RETURN, SUCCESS
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.rows import PlayRow
+from gem_ma.scores.sides import mix_table, with_sides
 from gem_ma.scores.studies import Cell, cell_of, scores_of, study_summary, tries_of
 from gem_ma.scores.together import EQUALITY
 from gem_ma.system.files import make_folder
@@ -68,21 +69,33 @@ def keep_comparison(
     """Compares the cells as the sections of the study want them, and writes study.json; `about` are
     the first keys of what it gives."""
     tests = loaded.sections.report.tests
+    sided = {names: with_sides(cell, loaded.sides.get(names, {})) for names, cell in cells.items()}
     compared = study_summary(
         loaded.axes,
-        dict(cells),
+        sided,
         loaded.reference,
+        first=returns_of_sides(loaded),
         paired_by=loaded.sections.study.paired_by,
         measures=measures,
         resamples=tests.n,
         # for many comparisons at once, as in Holm (1979)
         correct=tests.correct,
     )
-    summary = {"schema": 1, "name": loaded.stem, **about, **compared}
+    mixed = None
+    if "mix" in loaded.axes:
+        mixed = mix_table(sided, [*loaded.sides[loaded.reference]], resamples=tests.n)
+    summary = {"schema": 1, "name": loaded.stem, **about, **compared, "mix": mixed}
     # NaN is not JSON, and most readers refuse it
     text = json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     write_file(path / "study.json", text)
     return summary
+
+
+def returns_of_sides(loaded: LoadedStudy) -> list[str]:
+    """The scores of those who share the seats, the one that is compared first; [] of a grid."""
+    returns = [f"{RETURN}{side}" for side in loaded.sides.get(loaded.reference, ())]
+    # the first cell of a mix has nobody of the player that is counted
+    return returns[::-1] if "mix" in loaded.axes else returns
 
 
 class Policies:
@@ -136,15 +149,18 @@ def open_cells(loaded: LoadedStudy, *, offline: bool = False) -> dict[Names, Ope
     }
 
 
-def check_measures(names: Sequence[str], cells: Mapping[Names, Opened]) -> None:
-    """Raises ConfigError, before anything is played, for a score that no cell will have.
+def check_measures(
+    names: Sequence[str], cells: Mapping[Names, Opened], sides: Sequence[str] = ()
+) -> None:
+    """Raises ConfigError, before anything is played, for a score that no cell will have; `sides`
+    are those of `returns_of_sides`.
 
     What a scenario measures is known from a play: one of two decision points, with silent
     agents, which is not kept.
     """
     if not names:
         return
-    known: dict[str, None] = {}
+    known: dict[str, None] = dict.fromkeys(sides)
     # cells that share a scenario have the same scores, so one play of it is enough
     different = {
         tuple(id(rules_of(world.scenario)) for world in opened.worlds.played): at

@@ -75,7 +75,7 @@ def paired_difference(
     play. `rate`: as in `gem_ma.scores.stats.paired`."""
     keys, before, after = zip(*pairs, strict=True)
     result = statistics().paired(
-        before, after, _units(keys), resamples=resamples, family=family, rate=rate
+        before, after, units_of(keys), resamples=resamples, family=family, rate=rate
     )
     return {
         "difference": result.difference,
@@ -95,7 +95,7 @@ def one_difference(pairs: Sequence[tuple[tuple[Any, ...], float, float]]) -> dic
     return {**NO_PAIR, "difference": after - before, "method": ONE_PLAY, "tasks": 1}
 
 
-def _units(keys: Sequence[tuple[Any, ...]]) -> list[Any]:
+def units_of(keys: Sequence[tuple[Any, ...]]) -> list[Any]:
     """The independent unit of each key: its task, or its seed where there is one task only."""
     # with one task its seeds are all that is independent
     single = len({key[0] for key in keys}) == 1
@@ -247,11 +247,12 @@ def study_summary(
     measures: Sequence[str] = (),
     resamples: int = RESAMPLES,
     correct: str = "holm",
+    first: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The whole comparison as JSON values. The first score and those of `measures` are compared.
 
-    Success comes first, then the returns of the agents whose seats are axes, in their order, then
-    those of the others.
+    What is named `first` comes first, then success, then the returns of the agents whose seats are
+    axes, in their order, then those of the others.
 
     Keys: `axes reference paired_by resamples correct scores compared rates better cells
     comparisons margins interactions population`; the last as `standings` has it, None unless every
@@ -262,7 +263,7 @@ def study_summary(
         f"return {axis.removeprefix('agents.')}" for axis in axes if axis.startswith("agents.")
     ]
     # a study of seats asks first how those seats did
-    order = {score: place for place, score in enumerate([SUCCESS, *studied])}
+    order = {score: place for place, score in enumerate([*first, SUCCESS, *studied])}
     scores.sort(key=lambda score: (order.get(score, len(order)), not score.startswith("return ")))
     for name in measures:
         if name not in scores:
@@ -333,7 +334,8 @@ def score_of(summary: Mapping[str, Any], score: str) -> Mapping[str, Any] | None
     begin, _, whose = score.partition(" ")
     groups = summary.get("groups", {})  # an older summary has none
     if begin == "return":
-        return summary["returns"].get(whose) or groups.get(whose)
+        sides = summary.get("sides", {})
+        return summary["returns"].get(whose) or groups.get(whose) or sides.get(whose)
     if begin == "spread":
         return (groups.get(whose) or {}).get("spread")
     if begin == "won":

@@ -22,6 +22,7 @@ from gem_ma.pages.static.report import Section, write_report
 from gem_ma.runs.store import read_manifest, read_resolved, read_summary
 from gem_ma.scores.columns import table_columns
 from gem_ma.scores.groups import SUCCESS, interval_text
+from gem_ma.scores.sides import MIX_NOTE, mix_rows
 from gem_ma.scores.studies import STANDINGS_NOTE, difference_text, seats_text, standing_rows
 
 Summary = Mapping[str, Any]
@@ -55,7 +56,16 @@ def study_sections(
     page in its folder."""
     way = way or partial(_link, path)
     compared = [_compared(summary, score, tables, plots, way) for score in summary["compared"]]
-    return [*compared, *_population(summary), _everything(summary)]
+    return [*_mixed(summary), *compared, *_population(summary), _everything(summary)]
+
+
+def _mixed(summary: Summary) -> list[Section]:
+    """What it pays to be of the counted player of a mix; nothing of other studies."""
+    found = summary.get("mix")
+    if not found:
+        return []
+    rows, head = mix_rows(found)
+    return [Section("What it pays to change sides", MIX_NOTE, figures=[table(head, rows)])]
 
 
 def _population(summary: Summary) -> list[Section]:

@@ -1,0 +1,166 @@
+"""Studies in which players share the seats of one world: what each side is paid a head, what a
+player would gain by changing sides, and two returns of a cell beside each other.
+
+A *side* is the agents that one player takes in a cell: those of a player of a mix, the focal ones
+or the background. Its return in a play is the mean over its agents (per capita, as in Melting Pot,
+Leibo et al. 2021), so that `return SIDE` is a score as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from statistics import fmean
+from typing import Any
+
+from gem_ma.kernel.spelling import decimal
+from gem_ma.scores.groups import RETURN, as_one_play, interval_text, statistics
+from gem_ma.scores.studies import (
+    NO_PAIR,
+    RESAMPLES,
+    Cell,
+    Names,
+    by_play,
+    difference_text,
+    finite,
+    one_difference,
+    paired_difference,
+    units_of,
+)
+
+Sides = Mapping[str, Sequence[str]]  # side -> its agents
+PAIRED_BY = ("task", "seed")
+MIX_NOTE = (
+    "Returns a head, by how many seats the counted player has (a Schelling diagram). The gain is"
+    " what one of the others is paid more as one of it, all else as it is, paired by task and seed."
+    " Stable: both neighbouring changes lose for sure."
+)
+
+
+def with_sides(cell: Cell, sides: Sides) -> Cell:
+    """The cell with the return of each side that takes a seat, in its values and, as `sides`, in
+    its summary."""
+    values: dict[str, Any] = {}
+    told: dict[str, Any] = {}
+    for side, agents in sides.items():
+        paid = [cell.values.get(f"{RETURN}{agent}", {}) for agent in agents]
+        shared = [play for play in paid[0] if all(play in one for one in paid)] if paid else []
+        if not shared:
+            continue
+        means = {play: fmean(one[play] for one in paid) for play in shared}
+        rate = cell.kinds.is_rate(f"{RETURN}{side}")
+        found = statistics().mean_interval([*means.values()], units_of([*means]), rate=rate)
+        values[f"{RETURN}{side}"] = means
+        told[side] = {
+            "mean": found.mean,
+            "low": finite(found.low),
+            "high": finite(found.high),
+            "n": len(means),
+            "method": found.method,
+            "rate": rate,
+        }
+    told = as_one_play(told) if cell.one_play else told
+    return replace(cell, values={**cell.values, **values}, summary={**cell.summary, "sides": told})
+
+
+def mix_table(
+    cells: Mapping[Names, Cell], players: Sequence[str], *, resamples: int = RESAMPLES
+) -> dict[str, Any]:
+    """What it pays to be of the first player, by how many others are (a Schelling diagram), as JSON
+    values.
+
+    `cells`: those of 0, 1, ..., N seats of the first of two `players`, in this order. Keys:
+    `players`; `rows`, each with `count` of the first player, the interval of `first` and of
+    `second` (None where it has no seat), `change`: what one of the second is paid more as one of
+    the first, all others as they are, paired by task and seed (None for the last), and `stable`:
+    whether nobody gains by changing sides, None where the intervals do not tell.
+    """
+    listed = [*cells.values()]
+    first, second = players
+    changes = [
+        _change(before, f"{RETURN}{second}", after, f"{RETURN}{first}", resamples)
+        for before, after in pairwise(listed)
+    ]
+    signs = [_sign(change) for change in changes]
+    rows = []
+    for count, cell in enumerate(listed):
+        # what one of the second gains, and what one of the first would lose by going back
+        gains = [*(signs[count : count + 1]), *(-sign for sign in signs[count - 1 : count][:count])]
+        stable = None if any(sign != sign for sign in gains) else all(sign < 0 for sign in gains)
+        rows.append(
+            {
+                "count": count,
+                "first": cell.summary["sides"].get(first),
+                "second": cell.summary["sides"].get(second),
+                "change": changes[count] if count < len(changes) else None,
+                # one that gains for sure is enough to leave
+                "stable": False if any(sign > 0 for sign in gains) else stable,
+            }
+        )
+    return {"players": list(players), "rows": rows}
+
+
+def _change(before: Cell, of: str, after: Cell, to: str, resamples: int) -> dict[str, Any]:
+    """A score of one cell less another score of the cell before, as in `paired_difference`."""
+    old = by_play(before.values.get(of, {}), PAIRED_BY)
+    new = by_play(after.values.get(to, {}), PAIRED_BY)
+    pairs = [(key, old[key], new[key]) for key in sorted(old.keys() & new.keys())]
+    if not pairs:
+        return {**NO_PAIR, "same_tasks": True}
+    if before.one_play and after.one_play:
+        return {**one_difference(pairs), "same_tasks": True}
+    found = paired_difference(pairs, resamples, 1, before.kinds.is_rate(of))
+    return {**found, "same_tasks": before.world == after.world}
+
+
+def _sign(change: Mapping[str, Any]) -> float:
+    """1 or -1 where the interval leaves 0 out, or where a single play has none; else NaN."""
+    low, high = change["low"], change["high"]
+    if low is None and change["difference"]:
+        low = high = change["difference"] if change["tasks"] == 1 else None
+    if low is None or high is None or low <= 0 <= high:
+        return float("nan")
+    return 1.0 if low > 0 else -1.0
+
+
+def mix_rows(found: Mapping[str, Any]) -> tuple[list[list[str]], list[str]]:
+    """Rows and head of a table of `mix_table`, as text."""
+    first, second = found["players"]
+    words = {True: "stable", False: "", None: "unsure"}
+    rows = [
+        [
+            str(row["count"]),
+            *(interval_text(row[key]) if row[key] else "" for key in ("first", "second")),
+            difference_text(row["change"]) if row["change"] else "",
+            words[row["stable"]],
+        ]
+        for row in found["rows"]
+    ]
+    count = len(found["rows"]) - 1
+    head = [f"{first} of {count}", f"{RETURN}{first}", f"{RETURN}{second}"]
+    return rows, [*head, f"one more {first} gains", "nobody gains"]
+
+
+# -- two returns of a cell -------------------------------------------------------------------------
+
+
+def two_returns(summary: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The scores of a bimatrix: the returns of the two seats, or sides, that are the axes. None of
+    other studies, and where the one follows from the other in each cell."""
+    first, *others = (f"{RETURN}{axis.removeprefix('agents.')}" for axis in summary["axes"])
+    if len(others) != 1 or not {first, *others} <= {*summary["scores"]}:
+        return None
+    pairs = [
+        (cell["scores"].get(first), cell["scores"].get(others[0])) for cell in summary["cells"]
+    ]
+    means = [(one["mean"], other["mean"]) for one, other in pairs if one and other]
+    is_told = any(one != other for one, other in means) and any(a + b for a, b in means)
+    return (first, others[0]) if is_told else None
+
+
+def two_means(cell: Mapping[str, Any], scores: tuple[str, str]) -> str:
+    """Two means of a cell, `30.3 / 9.9`; n/a for one that it has not."""
+    found = [cell["scores"].get(score) for score in scores]
+    known = [one["mean"] for one in found if one and one["mean"] is not None]
+    return " / ".join(decimal(one["mean"], *known) if one else "n/a" for one in found)
