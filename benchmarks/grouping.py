@@ -1,12 +1,13 @@
-"""Groups by (agent, turn) against groups by episode on long plans, at equal sampled turns: paired
-over seeds, on softmax tables.
+"""Estimators at equal sampled turns: by episode, by turn, by forks of one state. Paired over seeds,
+on softmax tables.
 
-    python benchmarks/grouping.py [--seeds 5] [--first 1000] [--worlds hanoi,commons]
+    python benchmarks/grouping.py [--seeds 5] [--first 1000] [--worlds hanoi,guess]
+        [--arms "grpo; c3, forks"]
 
-What is compared is the mean return of an agent in the last tenth of the turns. `episode`: every
-turn is told how its play compares with the others of its start (`grpo`). `agent, turn`: what is
-still paid after the k-th turn of an agent is compared with that of the other k-th turns
-(`turn_grpo`). `one state`: the same of eight rests of a play that go on from one of its turns.
+What is compared is the mean return of an agent in the last tenth of the turns, with that of the
+first arm. Every turn that is sampled counts, those of forks too. `forks`: eight rests of a play that
+go on from one of its turns, of sixteen
+plays a step; else eight plays of one start.
 """
 
 from __future__ import annotations
@@ -23,26 +24,25 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import gem_ma
 from gem_ma.scores.stats import mean_interval, paired
 
+FORKS = ("train.group_size=1", "train.episodes=16", "train.fork={width: 8, at: random}")
 ARMS: dict[str, tuple[str, ...]] = {
-    "episode": ("train.estimator={name: grpo}",),
-    "agent, turn": ("train.estimator={name: turn_grpo}",),
-    "one state": (
-        "train.estimator={name: turn_grpo}",
-        "train.group_size=1",
-        "train.episodes=16",
-        "train.fork={width: 8, at: random}",
-    ),
+    "grpo": ("train.estimator={name: grpo}",),
+    "rloo": ("train.estimator={name: rloo}",),
+    "rebn": ("train.estimator={name: rebn}",),
+    "turn_grpo": ("train.estimator={name: turn_grpo}",),
+    "turn_grpo, forks": ("train.estimator={name: turn_grpo}", *FORKS),
+    "rloo, forks": ("train.estimator={name: rloo}", *FORKS),
+    "magrpo, forks": ("train.estimator={name: magrpo}", *FORKS),
+    "c3, forks": ("train.estimator={name: c3}", *FORKS),
 }
+PLAYS = ("train.group_size=8", "train.episodes=64")
 WORLDS: dict[str, tuple[str, int, tuple[str, ...]]] = {  # config, sampled turns, what else it says
     "hanoi": ("hanoi_team", 25_000, ()),
+    "guess": ("guess_number_forks", 25_000, ("train.fork=null", *PLAYS)),
     "commons": (
         "commons_shared",
         50_000,
-        (
-            "scenario={id: commons, agents: 3, stock: 18, end: known}",
-            "train.group_size=8",
-            "train.episodes=64",
-        ),
+        ("scenario={id: commons, agents: 3, stock: 18, end: known}", *PLAYS),
     ),
 }
 
@@ -80,16 +80,18 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first", type=int, default=1000)
     parser.add_argument("--worlds", default=",".join(WORLDS))
+    parser.add_argument("--arms", default="; ".join(ARMS), help="by semicolons")
     given = parser.parse_args()
     seeds = range(given.first, given.first + given.seeds)
-    print("| world | groups | mean return | by seed | less episode, paired |")
+    arms = given.arms.split("; ")
+    print(f"| world | estimator | mean return | by seed | less {arms[0]}, paired |")
     print("| --- | --- | ---: | --- | ---: |", flush=True)
     for world in given.worlds.split(","):
         base: list[float] = []
-        for arm, words in ARMS.items():
-            found = [trained(world, words, seed) for seed in seeds]
+        for arm in arms:
+            found = [trained(world, ARMS[arm], seed) for seed in seeds]
             base = base or found
-            less = paired(base, found, list(seeds)) if arm != "episode" else None
+            less = paired(base, found, list(seeds)) if arm != arms[0] else None
             apart = f"{less.difference:+.3f} [{less.low:.3f}, {less.high:.3f}]" if less else ""
             print(
                 f"| {world} | {arm} | {mean_interval(found).mean:.3f} |"

@@ -300,6 +300,20 @@ def rest(play: Play, at: int) -> Fraction:
     return sum((Fraction(play.moves[who][turn][1]) for who, turn in play.steps()[at:]), Fraction(0))
 
 
+def slow_c3(plays: Sequence[Play], rows: Sequence[Row]) -> list[Fraction]:
+    """Of plays that nobody forked: their first act against the first acts of the others."""
+    begins = [row for row in rows if plays[row[0]].steps()[0] == (row[1], row[2])]
+    mine = _member(plays)
+    return [
+        _leave_one_out(
+            gain(plays, row), [gain(plays, one) for one in begins if mine(one) == mine(row)]
+        )
+        if row in begins
+        else Fraction(0)
+        for row in rows
+    ]
+
+
 def slow_magrpo(plays: Sequence[Play], rows: Sequence[Row]) -> list[Fraction]:
     """The mean of what the cast is still paid, over the plays that did the same up to and with
     this step, less that over those up to it."""
@@ -376,6 +390,7 @@ SLOW: dict[str, Callable[[Sequence[Play], list[Row], list[float]], list[Fraction
     "at_grpo": lambda plays, rows, _: per_row(
         rows, _member(plays, True), lambda row: paid(plays, row)[row[2]], 1e-6
     ),
+    "c3": lambda plays, rows, _: slow_c3(plays, rows),
     "magrpo": lambda plays, rows, _: slow_magrpo(plays, rows),
     "team_grpo": lambda plays, rows, _: slow_team(plays, rows),
     "turn_credit": lambda plays, rows, _: slow_credit(plays, rows),

@@ -16,6 +16,7 @@ from gem_ma.credit import turns
 from gem_ma.credit.estimators import (
     agent_norm,
     at_grpo,
+    c3,
     estimate,
     gae,
     gigpo,
@@ -245,6 +246,24 @@ def test_a_prefix_that_a_fork_took_over_was_not_sampled_again():
     table = table_of(trunk, replace(branch, forks=((1, 7),)), other)
     assert table.step.tolist() == [0, 1, 1, 0, 1]
     assert magrpo(table) == pytest.approx([0.5, 2.0, -2.0, -0.5, 0.0])
+
+
+def test_only_the_forked_turn_is_told_what_its_forks_came_to():
+    """Two forks of the second turn: x and then 3, y and then 1; the play that was forked has no
+    other of its start."""
+    plays = (
+        {"a": [("x", 0.0), ("x", 0.0), ("x", 2.0)]},
+        {"a": [("x", 5.0), ("x", 0.0), ("x", 3.0)]},
+        {"a": [("x", 5.0), ("y", 0.0), ("x", 1.0)]},
+    )
+    trunk, *branches = (played(moves, seed) for seed, moves in enumerate(plays))
+    forks = [replace(branch, forks=((1, n),), group="g@1") for n, branch in enumerate(branches)]
+    table = table_of(trunk, *forks)
+    assert table.step.tolist() == [0, 1, 2, 1, 2, 1, 2]
+    assert c3(table).tolist() == [0, 0, 0, 2, 0, -2, 0]
+    # a fork of a fork is compared where it was forked last
+    again = [replace(fork, forks=((1, 0), (2, n)), group="g@2") for n, fork in enumerate(branches)]
+    assert c3(table_of(*again)).tolist() == [2, -2]
 
 
 def test_all_agents_of_a_joint_action_share_its_advantage():

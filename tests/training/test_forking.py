@@ -329,7 +329,7 @@ def small(*overrides: str) -> Config:
 
 
 @pytest.mark.parametrize(
-    "name", ["grpo", "rloo", "gigpo", "mt_grpo", "at_grpo", "magrpo", "team_grpo", "rebn"]
+    "name", ["grpo", "rloo", "gigpo", "mt_grpo", "at_grpo", "c3", "magrpo", "team_grpo", "rebn"]
 )
 def test_estimators_learn_from_groups_of_branches(tmp_path, name):
     settings = small(f"train.estimator.name={name}", "train.steps=2")

@@ -21,6 +21,7 @@ from gem_ma.credit.estimators.returns import agent_norm, dr_grpo, grpo, rebn, re
 from gem_ma.credit.estimators.trees import magrpo, team_grpo
 from gem_ma.credit.estimators.turnwise import (
     at_grpo,
+    c3,
     gae,
     gigpo,
     mt_grpo,
@@ -39,6 +40,7 @@ __all__ = [
     "Estimator",
     "agent_norm",
     "at_grpo",
+    "c3",
     "columns",
     "dr_grpo",
     "estimate",
@@ -132,6 +134,8 @@ ESTIMATORS: dict[str, Estimator] = {
     "mt_grpo": Estimator(mt_grpo, ("group", "agent"), offset=True, scale=True, unbiased=False),
     "turn_grpo": Estimator(turn_grpo, ("group", "agent", "k"), "ret", offset=True, scale=True),
     "at_grpo": Estimator(at_grpo, ("group", "agent", "k"), "reward", scale=True, unbiased=False),
+    # not the whole gradient: the turns behind a forked one only tell what it was worth
+    "c3": Estimator(c3, ("group", "agent"), "ret", offset=True, unbiased=False, tree=True),
     # no agent in the key: a joint action has one advantage, for all who took part in it
     "magrpo": Estimator(magrpo, ("group",), ledger=True, tree=True),
     "team_grpo": Estimator(team_grpo, ("group", "agent", "k"), ledger=True),

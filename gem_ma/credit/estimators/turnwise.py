@@ -196,6 +196,27 @@ def _normed(values: Array) -> Array:
     return normalised(values, 1e-6)
 
 
+def c3(table: TurnTable, key: Key = ("group", "agent")) -> Array:
+    """Leave one out among the forks of a turn, for that turn alone:  A = G - mean G of the other
+    forks; 0 at all turns that follow.  (C3, arXiv 2603.06859.) [N] -> [N]
+
+    The forks of a turn (`train.fork`) are other acts in one frozen context; each is played on by the
+    policies as they are, and what follows only tells what the act was worth. `rloo` on the same
+    forks gives their advantage to these later turns too. A play that is not forked counts as a
+    fork of its start.
+    """
+    result = np.zeros(len(table))
+    # the step from which an episode was sampled, and not taken over from the play that was forked
+    first = [max((step for step, _ in play.forks), default=0) for play in table.episodes]
+    forked = np.flatnonzero(table.step == np.array(first, np.int64))
+    result[forked] = by_group(
+        values_of(table, "ret")[forked],
+        groups(table, key)[forked],
+        lambda values: centred(values) * (len(values) / max(1, len(values) - 1)),
+    )
+    return result
+
+
 def turn_credit(
     table: TurnTable, key: Key = (), *, decay: float = 0.5, scores: ArrayLike | None = None
 ) -> Array:
