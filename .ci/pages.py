@@ -1,6 +1,7 @@
 """Writes the pages that are made from the code: docs/reference/config.md out of the settings,
-docs/reference/summary.md out of the columns, docs/reference/api.md out of the public names. With
-`--check` it says what is out of date.
+docs/reference/summary.md out of the columns, docs/reference/api.md out of the public names, and
+docs/paper.md with its pictures out of the records of runs in docs/paper. With `--check` it says
+what is out of date.
 
     python .ci/pages.py [--check]
 """
@@ -22,12 +23,15 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # the code of this checkout, whatever is installed
 
 import gem_ma  # noqa: E402
+from gem_ma.config.figures import load_figure, shipped_figures  # noqa: E402
 from gem_ma.config.settings import Config, StudySections  # noqa: E402
 from gem_ma.engines.api import openai  # noqa: E402
+from gem_ma.pages.static.paper import drawn, paper_markdown  # noqa: E402
 from gem_ma.registry import load  # noqa: E402
+from gem_ma.runs.figures import read_records  # noqa: E402
 from gem_ma.scores.columns import COLUMNS  # noqa: E402
 
-FOLDER = ROOT / "docs" / "reference"
+DOCS = ROOT / "docs"
 MADE = "Made by `python .ci/pages.py` from the code; edit the descriptions there.\n"
 SHORT = {NoneType: "null", bool: "true or false", int: "whole number", float: "number", str: "text"}
 
@@ -187,10 +191,42 @@ def api() -> str:
     return "\n".join(lines) + "\n"
 
 
+PAPER = """# The paper's experiments
+
+`gem-ma paper` repeats in small what the GEM paper (arXiv 2510.01051) shows: what learns in which
+environment, which algorithm is better, what a discount and a tool do. A figure is a file of
+`configs/paper/`, each of its cells an ordinary training with a run folder of its own. Every curve
+and number below is read from `docs/paper/*.jsonl`, one line a training, out of its run folder;
+`gem-ma paper --records docs/paper` makes tables and page of them anew, and trains nothing. A row
+without a training stands there as not yet run.
+
+The paper's Figure 1 is a picture, and its 24 names stand in no text: these 24 are ours. They are of
+the same kinds, small enough for a processor; `--scale gpu` names the paper's models, batch and
+lengths for the same rows. No number here is from a GPU.
+
+A row of (a) rises where the 95 % interval after training lies above the one before it, on every
+seed. Exams ask seeds that are never trained on. *trivial* and *solver* play the same tasks, or are
+known exactly.
+"""
+
+
+def paper() -> dict[str, str]:
+    """docs/paper.md and its pictures: file below docs -> text."""
+    made = []
+    for name, path in shipped_figures().items():
+        figure = load_figure(path)
+        made.append(drawn(figure, read_records(DOCS / "paper" / f"{name}.jsonl")))
+    pictures = {f"pictures/paper_{one.figure.name}.svg": one.chart for one in made}
+    page = f"{PAPER}\nMade by `python .ci/pages.py`.\n\n{paper_markdown(made, 'pictures')}"
+    return {"paper.md": page, **pictures}
+
+
 def main(check: bool) -> int:
     stale = []
-    for name, text in (("config.md", config()), ("summary.md", summary()), ("api.md", api())):
-        page = FOLDER / name
+    made = {"config.md": config(), "summary.md": summary(), "api.md": api()}
+    files = {f"reference/{name}": text for name, text in made.items()}
+    for name, text in {**files, **paper()}.items():
+        page = DOCS / name
         if page.is_file() and page.read_text(encoding="utf-8") == text:
             continue
         stale.append(name)
@@ -198,7 +234,7 @@ def main(check: bool) -> int:
             page.parent.mkdir(parents=True, exist_ok=True)
             page.write_text(text, encoding="utf-8")
     how = "is old; type: python .ci/pages.py" if check else "is written"
-    print("\n".join(f"docs/reference/{name} {how}" for name in stale))
+    print("\n".join(f"docs/{name} {how}" for name in stale))
     return int(check and bool(stale))
 
 

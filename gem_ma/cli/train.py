@@ -4,6 +4,7 @@ takes up again."""
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from gem_ma.cli.live import Live
 from gem_ma.cli.processes import LOST, STARTED, check_ray, follow, joined, spread, worker_options
 from gem_ma.cli.runs import report_of, tell_changes
 from gem_ma.cli.stopping import Stopping
+from gem_ma.cli.sweep import Sweep
 from gem_ma.cli.terminal import fresh_option, json_option, out_option, progress_line, quiet_option
 from gem_ma.cli.trained import show_training, verdict
 from gem_ma.config.loading import Loaded, load
@@ -48,9 +50,19 @@ Example:
     show_default=True,
     help="Processes on this machine that train as one.",
 )
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=2),
+    help="Train on so many seeds, from run.seed on; gives their mean and band.",
+)
 @worker_options
 def command(
-    source: str, overrides: tuple[str, ...], out: str | None, processes: int, **flags: Any
+    source: str,
+    overrides: tuple[str, ...],
+    out: str | None,
+    processes: int,
+    seeds: int | None,
+    **flags: Any,
 ) -> int:
     """Let the policies that `train.policies` names learn; all others stay as they are.
 
@@ -73,6 +85,8 @@ def command(
             f" run {source}{others}"
         )
     path = Path(out) if out else run_path(loaded.stem, loaded.identity())
+    if seeds is not None:
+        return learn_on_seeds(source, overrides, loaded, out, seeds, processes, flags)
     started = launched()  # processes that another launcher has made of this command
     check_ray(flags["ray"], flags["workers"], max(processes, started))
     if processes > 1 and started > 1:
@@ -91,6 +105,50 @@ def command(
     return learn(loaded, path, **flags)
 
 
+def learn_on_seeds(
+    source: str,
+    overrides: tuple[str, ...],
+    loaded: Loaded,
+    out: str | None,
+    number: int,
+    processes: int,
+    flags: Mapping[str, Any],
+) -> int:
+    """Trains the config on several seeds, one after the other, each in a run folder of its own;
+    prints means over them. Raises Interrupted after a signal, with the same command."""
+    alone = {"--processes": processes > 1, "--ray": flags["ray"], "--fresh": flags["fresh"]}
+    for option in (name for name, is_set in alone.items() if is_set):
+        raise ConfigError(f"--seeds {number}: trains in this process; leave out {option}")
+    first = loaded.config.run.seed
+    seeds = {
+        seed: load(source, (*overrides, f"run.seed={seed}"), configs_first=True)
+        for seed in range(first, first + number)
+    }
+    path = Path(out) if out else run_path(f"{loaded.stem}-seeds", loaded.identity())
+    words = ["gem-ma", "train", source, *overrides, "--seeds", str(number)]
+    again = shlex.join(words + (["--out", out] if out else []))
+    sweep = Sweep(path, {seed: path / f"seed-{seed}" for seed in seeds})
+    code = 0
+    for seed, each in seeds.items():
+        done = train_into(each, sweep.folders[seed], resume=again, quiet=flags["quiet"])
+        if isinstance(done, int):
+            return done
+        progress_line(f"seed {seed}: {done.ended} episodes, {done.failed} failed")
+        code |= verdict(done.summary, each, done.failed, done.ended, sweep.folders[seed])
+    sweep.show(flags["as_json"])
+    return code
+
+
+class Trained(NamedTuple):
+    """A training that has ended: its summary, how many episodes it has, how many of them failed,
+    and its page."""
+
+    summary: dict[str, Any]
+    ended: int
+    failed: int
+    report: Path | None
+
+
 def learn(
     loaded: Loaded,
     path: Path,
@@ -104,6 +162,27 @@ def learn(
 ) -> int:
     """Trains in the run folder and prints scores before and after; gives the exit code. `resume`
     is what goes on with it. Raises Interrupted after a signal."""
+    done = train_into(
+        loaded, path, fresh=fresh, resume=resume, quiet=quiet, ray=ray, workers=workers
+    )
+    if isinstance(done, int):
+        return done
+    show_training(done.summary, done.ended, done.failed, path, as_json, done.report)
+    return verdict(done.summary, loaded, done.failed, done.ended, path)
+
+
+def train_into(
+    loaded: Loaded,
+    path: Path,
+    *,
+    fresh: bool = False,
+    resume: str = "",
+    quiet: bool = False,
+    ray: str | None = None,
+    workers: int | None = None,
+) -> Trained | int:
+    """Trains in the run folder and plays the baselines beside it; an exit code where a process of
+    this training is lost. Raises Interrupted after a signal, with what goes on (`resume`)."""
     opened = open_training(loaded)
     worlds = opened.worlds
     # before models are opened: every process takes the device of its rank
@@ -133,8 +212,7 @@ def learn(
     tell_changes(path)
     if stopping.signal:
         raise Interrupted(stopping.code, stopping.resume)
-    show_training(summary, ended, failed, path, as_json, report_of(path, worlds.judge))
-    return verdict(summary, loaded, failed, ended, path)
+    return Trained(summary, ended, failed, report_of(path, worlds.judge))
 
 
 def _is_started_here() -> bool:

@@ -64,6 +64,36 @@ def changes(first: Plays, last: Cell) -> dict[str, Any]:
     return {name: {key: row[key] for key in _KEPT} for name, row in rows.items()}
 
 
+def estimate_in(exams: Mapping[str, Any], exam: str, score: str) -> dict[str, float | None] | None:
+    """`mean low high` of a score in the exams of one step: of an exam such as `sampled`, else what
+    was computed exactly, whose bounds are None. None where there is no such score."""
+    held = exams.get(exam)
+    found = dict(_scores(held)) if isinstance(held, Mapping) else {}
+    bounds = held.get("intervals", {}).get(score) if isinstance(held, Mapping) else None
+    value = found.get(score)
+    if value is None and isinstance(held, Mapping) and score in held:
+        value = held[score]  # such as `turns`, a mean without an interval
+    value = exams.get(score) if value is None else value
+    if not isinstance(value, (int, float)):
+        return None
+    low, high = bounds or (None, None)
+    return {"mean": float(value), "low": low, "high": high}
+
+
+def measured_in(exams: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Name -> (exam, score) of what a training is judged by in these exams, as `estimate_in` takes
+    them: success and returns of every sampled exam, and what was computed exactly."""
+    found: dict[str, tuple[str, str]] = {}
+    for exam, held in exams.items():
+        if not isinstance(held, Mapping):
+            found[exam] = ("", exam)
+        elif exam.startswith("sampled"):
+            world = exam.removeprefix("sampled").strip()
+            listed = [name for name, _ in _scores(held) if name == SUCCESS or _is_of_agent(name)]
+            found |= {f"{world} {name}".strip(): (exam, name) for name in listed}
+    return found
+
+
 def _names(cell: Cell) -> list[str]:
     return few([*cell.values], cell.summary["measures"])
 

@@ -1,0 +1,140 @@
+"""What the records of a figure say: does a row rise, which rate is chosen, which column is better.
+It knows records (`gem_ma.runs.figures`) and no runs.
+
+A row rises where, on every seed, the interval of the last exam lies beyond that of the first. A
+score that is computed exactly has no interval: it rises by being better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from gem_ma.scores.stats import Comparison, Estimate, holm, mean_interval, paired
+
+Record = Mapping[str, Any]
+Key = tuple[str, str]  # row, column
+
+
+class ExamScore(NamedTuple):
+    """The score of one exam; bounds are None where it is exact."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+
+def first_of(record: Record) -> ExamScore:
+    """The exam before the first update."""
+    return ExamScore(*record["curve"][0][2:])
+
+
+def last_of(record: Record, turns: float | None = None) -> ExamScore:
+    """The last exam, or the last one up to so many sampled turns."""
+    held = [point for point in record["curve"] if turns is None or point[1] <= turns]
+    return ExamScore(*(held or record["curve"][:1])[-1][2:])
+
+
+def rises(record: Record, less: bool = False) -> bool:
+    """Whether the last exam is better than the first, beyond both of their intervals."""
+    before = first_of(record)
+    after = last_of(record)
+    if less:
+        before, after = after, before
+    low = after.mean if after.low is None else after.low
+    high = before.mean if before.high is None else before.high
+    return low > high
+
+
+def by_cell(records: Iterable[Record], *, tries: bool = False) -> dict[Key, list[Record]]:
+    """The records of each row and column, by seed; those of trials or the others."""
+    found: dict[Key, list[Record]] = {}
+    for record in sorted(records, key=lambda record: record["seed"]):
+        if record["tries"] == tries:
+            found.setdefault((record["row"], record["column"]), []).append(record)
+    return found
+
+
+def best_rates(
+    records: Iterable[Record], less: Mapping[str, bool], trials: int
+) -> dict[Key, float]:
+    """The rate of each row and column whose trials are all done (so many): the best mean over their
+    seeds of the last exam; of equal ones the first."""
+    chosen = {}
+    for key, tried in by_cell(records, tries=True).items():
+        if len(tried) < trials:
+            continue
+        ends: dict[float, list[float]] = {}
+        for record in sorted(tried, key=lambda record: record["rate"]):
+            ends.setdefault(record["rate"], []).append(last_of(record).mean)
+        sign = -1.0 if less[key[0]] else 1.0
+        chosen[key] = max(ends, key=lambda rate: sign * fmean(ends[rate]))
+    return chosen
+
+
+def shared_turns(records: Iterable[Record]) -> float:
+    """The turns that every one of these trainings has sampled."""
+    return min((record["curve"][-1][1] for record in records), default=0.0)
+
+
+def over_seeds(records: Sequence[Record], turns: float | None = None) -> Estimate:
+    """The mean over seeds of the last exam, with Student's interval over seeds."""
+    return mean_interval([last_of(record, turns).mean for record in records])
+
+
+class Against(NamedTuple):
+    """A column against the first one: over the seeds of one row, or of all rows of a kind. `p_holm`
+    counts all comparisons of the figure."""
+
+    what: str
+    column: str
+    seeds: int
+    compared: Comparison
+    p_holm: float
+
+
+def against_first(
+    records: Iterable[Record], columns: Sequence[str], kinds: Mapping[str, str], less: set[str]
+) -> list[Against]:
+    """Each column less the first, paired by row and seed, at equal sampled turns: by row, by kind
+    and of all rows together. Less is better in the rows of `less`, whose sign is turned."""
+    found = by_cell(records)
+    rows = list(dict.fromkeys(row for row, _ in found))
+    groups = {row: [row] for row in rows}
+    for kind in dict.fromkeys(kinds[row] for row in rows):
+        groups[f"all of {kind}"] = [row for row in rows if kinds[row] == kind]
+    groups["all"] = rows
+    plain = []
+    for what, members in groups.items():
+        for column in columns[1:]:
+            pairs = [
+                pair for row in members for pair in _pairs(found, row, columns[0], column, less)
+            ]
+            if len(pairs) > 1:
+                first, second, units = zip(*pairs, strict=True)
+                plain.append((what, column, len(pairs), paired(first, second, units)))
+    adjusted = holm([compared.p for *_, compared in plain])
+    return [Against(*about, p) for about, p in zip(plain, adjusted, strict=True)]
+
+
+def _pairs(
+    found: Mapping[Key, Sequence[Record]], row: str, first: str, second: str, less: set[str]
+) -> list[tuple[float, float, str]]:
+    """(score of the first, score of the second, unit) for each seed that both have."""
+    one, other = (
+        {record["seed"]: record for record in found.get((row, column), ())}
+        for column in (first, second)
+    )
+    both = [record for held in (one, other) for record in held.values()]
+    turns = shared_turns(both)
+    sign = -1.0 if row in less else 1.0
+    return [
+        (
+            sign * last_of(one[seed], turns).mean,
+            sign * last_of(other[seed], turns).mean,
+            f"{row} {seed}",
+        )
+        for seed in one
+        if seed in other
+    ]

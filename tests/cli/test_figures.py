@@ -1,0 +1,244 @@
+"""Figures of the paper: cells that are trained once, records that tables and curves are made of,
+and the shipped files."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gem_ma.cli.paper as paper_command
+from gem_ma.cli.main import main
+from gem_ma.config.figures import Cell, Figure, load_figure, shipped_figures
+from gem_ma.kernel.errors import ConfigError, StoreError
+from gem_ma.pages.static.paper import drawn, paper_markdown
+from gem_ma.runs.figures import cell_path, read_records
+from gem_ma.scores.figures import against_first, best_rates, last_of, rises
+from gem_ma.training.schedule.checks import open_training
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+# written down before the first run; no row ever leaves it
+ENVIRONMENTS = """guess_number mastermind minesweeper sudoku fifteen_puzzle hanoi game2048 wordle
+    sokoban chain_sum letter_counting number_sorting spell_backward arithmetic arithmetic_python
+    questions questions_search code shapes referential dilemma kuhn_poker negotiation
+    retail_one_order"""
+SMALL = """
+title: Two ways over a bridge
+seeds: [0, 1]
+set:
+  train: {policies: [walker], steps: 2, episodes: 8, estimator: {name: rebn}}
+  evaluate: {episodes: 8, every: 1}
+rows:
+  walk: {kind: small, config: stop_or_go, score: return walker, trivial: 0.0, minutes: 0.01}
+  far: {kind: small, config: nowhere, minutes: 0.01}
+"""
+RATED = """
+title: Which rate
+seeds: [0]
+columns: {rebn: {train.estimator.name: rebn}, reinforce: {train.estimator.name: reinforce}}
+rates: {factors: [0.5, 1.0], seeds: [7]}
+set: {train.steps: 1, train.episodes: 8, train.group_size: 1, evaluate: {episodes: 8}}
+rows:
+  walk: {kind: small, config: stop_or_go, score: return walker, minutes: 0.01}
+"""
+
+
+def record(**changed: Any) -> dict[str, Any]:
+    """The record of a training that rose from .2 to .8 in 100 turns."""
+    whole = {"row": "a", "column": "", "seed": 0, "rate": 1.0, "tries": False, "scale": "cpu"}
+    curve = [[0, 0, 0.2, 0.1, 0.3], [1, 50, 0.5, 0.4, 0.6], [2, 100, 0.8, 0.7, 0.9]]
+    return {**whole, "run": "a-0", "score": "success", "curve": curve, **changed}
+
+
+@pytest.fixture
+def figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A figure of two rows, one of which names a config that is not there, in place of ours."""
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    monkeypatch.setattr(paper_command, "shipped_figures", lambda: {"small": path})
+    monkeypatch.chdir(tmp_path)
+    return path
+
+
+def test_a_cell_is_trained_once_and_its_record_outlives_its_run_folder(
+    figure: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["paper", "--out", "out", "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)["figures"]
+    folders = sorted((tmp_path / "out" / "small").iterdir())
+    assert [folder.name[:6] for folder in folders] == ["walk-0", "walk-1"]
+    rows = {row[0]: row for row in first["small"]["tables"][0]["rows"]}
+    assert "→" in rows["walk"][4] and "nowhere" in rows["far"][-2]
+    # without plays and models the records still say all of it, and nothing is trained
+    for folder in folders:
+        folder.rename(tmp_path / folder.name)
+    for words in ([], ["--records", "out"]):
+        assert main(["paper", "--out", "out", "--json", *words]) == 0
+        told = json.loads(capsys.readouterr().out)["figures"]
+        again = {row[0]: row for row in told["small"]["tables"][0]["rows"]}
+        assert again["walk"] == rows["walk"]
+        assert not list((tmp_path / "out" / "small").iterdir())
+    assert "<svg" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_setting_that_changes_is_another_training(figure: Path, tmp_path: Path) -> None:
+    assert main(["paper", "--only", "small/walk", "--out", "out"]) == 0
+    figure.write_text(SMALL.replace("steps: 2", "steps: 1"))
+    assert main(["paper", "--only", "small/walk", "--out", "out"]) == 0
+    assert len(list((tmp_path / "out" / "small").iterdir())) == 4
+    assert len(read_records(tmp_path / "out" / "small.jsonl")) == 2
+
+
+def test_long_work_is_told_before_it_is_begun(
+    figure: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figure.write_text(SMALL.replace("minutes: 0.01", "minutes: 30"))
+    assert main(["paper", "--out", "out"]) == 0
+    printed = capsys.readouterr()
+    assert "2:00:00" in printed.err and "--yes" in printed.err
+    assert "not yet run" in printed.out and not (tmp_path / "out" / "small").exists()
+
+
+def test_a_rate_is_chosen_on_other_seeds(figure: Path, tmp_path: Path) -> None:
+    figure.write_text(RATED)
+    assert main(["paper", "--out", "out"]) == 0
+    records = read_records(tmp_path / "out" / "small.jsonl")
+    tried = {(one["column"], one["rate"]) for one in records if one["tries"]}
+    assert len(tried) == 4 and {one["seed"] for one in records if one["tries"]} == {7}
+    assert [(one["column"], one["seed"]) for one in records if not one["tries"]] == [
+        ("rebn", 0),
+        ("reinforce", 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--only", "smal"], "did you mean 'small'"),
+        (["--only", "small/wlak"], "did you mean 'walk'"),
+    ],
+)
+def test_a_figure_that_is_not_there_is_one_line(
+    figure: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    assert main(["paper", *words]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_wrong_figure_is_refused_with_its_line(figure: Path) -> None:
+    figure.write_text(SMALL.replace("seeds:", "seed:"))
+    with pytest.raises(ConfigError, match=r"small.yaml:3: seed: unknown key .*'seeds'"):
+        load_figure(figure)
+    figure.write_text(SMALL + "  near: {kind: small, config: stop_or_go, of: far_off}\n")
+    with pytest.raises(ConfigError, match=r"rows\.near\.of"):
+        load_figure(figure)
+
+
+def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"row": "walk"}\n')
+    with pytest.raises(StoreError, match=r"a\.jsonl:1: a record without 'column'"):
+        read_records(file)
+
+
+def test_a_row_rises_beyond_both_intervals() -> None:
+    assert rises(record())
+    assert not rises(record(), less=True)
+    near = [[0, 0, 0.2, 0.1, 0.3], [1, 50, 0.35, 0.29, 0.4]]
+    assert not rises(record(curve=near))
+    exact = [[0, 0, 0.9, None, None], [1, 50, 0.1, None, None]]
+    assert rises(record(curve=exact), less=True) and not rises(record(curve=exact))
+
+
+def test_columns_are_compared_at_equal_turns() -> None:
+    """The longer training of the second column may not count beyond the turns of the first."""
+    longer = [*record()["curve"][:2], [2, 90, 0.7, 0.6, 0.8], [3, 300, 1.0, 0.9, 1.0]]
+    records = [
+        record(column=column, seed=seed, curve=curve)
+        for column, curve in (("rebn", record()["curve"]), ("ppo", longer))
+        for seed in range(5)
+    ]
+    assert last_of(records[-1], 100).mean == 0.7
+    (row, kind, every) = against_first(records, ["rebn", "ppo"], {"a": "several turns"}, set())
+    assert (row.what, kind.what, every.what) == ("a", "all of several turns", "all")
+    assert row.compared.difference == pytest.approx(-0.1) and row.seeds == 5
+    (turned, *_) = against_first(records, ["rebn", "ppo"], {"a": "several turns"}, {"a"})
+    assert turned.compared.difference == pytest.approx(0.1)
+
+
+def test_a_rate_wins_by_the_mean_of_its_trials() -> None:
+    def trial(rate: float, seed: int, end: float) -> dict[str, Any]:
+        return record(rate=rate, seed=seed, tries=True, curve=[[0, 0, 0, 0, 0], [1, 9, end, 0, 1]])
+
+    trials = [trial(0.5, 7, 0.9), trial(0.5, 8, 0.0), trial(1.0, 7, 0.5), trial(1.0, 8, 0.6)]
+    assert best_rates(trials, {"a": False}, 4) == {("a", ""): 1.0}
+    assert best_rates(trials, {"a": True}, 4) == {("a", ""): 0.5}
+    assert best_rates(trials[:3], {"a": False}, 4) == {}  # not before all are there
+
+
+# -- what is shipped -------------------------------------------------------------------------------
+
+
+def test_no_row_leaves_the_list_of_environments() -> None:
+    assert [*load_figure(shipped_figures()["a"]).settings.rows] == ENVIRONMENTS.split()
+
+
+def one_seed(figure: Figure) -> list[Cell]:
+    return [cell for cell in figure.cells() if cell.seed == figure.settings.seeds[0]]
+
+
+def is_playable(config: str) -> bool:
+    library, colon, _ = config.partition(":")
+    return not colon or importlib.util.find_spec(library) is not None
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scale", ["cpu", "gpu"])
+@pytest.mark.parametrize("name", sorted(shipped_figures()))
+def test_every_cell_opens(name: str, scale: str) -> None:
+    figure = load_figure(shipped_figures()[name])
+    for cell in one_seed(figure):
+        if is_playable(figure.settings.rows[cell.row].config):
+            assert open_training(figure.load(cell, scale)).worlds.played
+
+
+@pytest.mark.parametrize("name", sorted(shipped_figures()))
+def test_records_are_of_the_settings_that_are_shipped(name: str, tmp_path: Path) -> None:
+    """Else a cell that is set otherwise today would have numbers of another setting."""
+    figure = load_figure(shipped_figures()[name])
+    for one in read_records(DOCS / "paper" / f"{name}.jsonl"):
+        if one["scale"] == "cpu" and is_playable(figure.settings.rows[one["row"]].config):
+            cell = Cell(*(one[key] for key in Cell._fields))
+            path = cell_path(tmp_path, figure, cell, figure.load(cell))
+            assert path.name == one["run"]
+
+
+def test_page_and_pictures_of_the_docs_are_made_of_their_records() -> None:
+    made = [
+        drawn(load_figure(path), read_records(DOCS / "paper" / f"{name}.jsonl"))
+        for name, path in shipped_figures().items()
+    ]
+    assert paper_markdown(made, "pictures") in (DOCS / "paper.md").read_text("utf-8")
+    for one in made:
+        picture = DOCS / "pictures" / f"paper_{one.figure.name}.svg"
+        assert picture.read_text("utf-8") == one.chart
+
+
+def test_several_seeds_in_one_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["train", "stop_or_go", "train.steps=2", "evaluate.episodes=8", "--quiet"]
+    assert main([*words, "--seeds", "2", "--out", "out", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["seeds"] == [0, 1] and len(told["after"]["return walker"]) == 2
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "seed-0",
+        "seed-1",
+        "report.html",
+    }
+    assert main([*words, "--seeds", "2", "--processes", "2"]) == 2
+    assert "--processes" in capsys.readouterr().err
