@@ -95,9 +95,10 @@ test-worlds-browser: $(MCP_BROWSER) | chromium
 test-worlds-data: .data/done
 test-worlds-data test-worlds-reasoning_gym: | sandbox
 
-rankings: .venv-openspiel/world.done  ## OpenSpiel's alpha-rank and Nash averaging, into tests/scores/rankings.json; a minute
-	.venv-openspiel/bin/pip $(INSTALL) cvxpy matplotlib networkx || $(call failed,.venv-openspiel)
+rankings: .venv-openspiel/world.done  ## alpha-rank and Nash averaging of OpenSpiel, ratings of openskill, into tests/scores; a minute
+	.venv-openspiel/bin/pip $(INSTALL) cvxpy matplotlib networkx openskill==6.2.0 || $(call failed,.venv-openspiel)
 	.venv-openspiel/bin/python -m tests.worlds.openspiel_rankings
+	.venv-openspiel/bin/python -m tests.worlds.openskill_ratings
 
 worlds:          ## the tables of docs/worlds.md; minutes. One alone: make worlds-openspiel
 	@$(call each,worlds,reasoning_gym $(TABLES))

@@ -161,7 +161,7 @@ def study(
     with hold_folder(path):
         cells.keep_config(loaded, path)
         playing = cells.Playing(Silent(), Silent(), compared, fresh)
-        wait(playing.all(opened, path))
+        wait(playing.all(opened, path, loaded))
         about = {"command": f"gem_ma.study({str(source)!r})", "planned": planned}
         summary = cells.keep_comparison(loaded, playing.made, compared, path, about)
     heads = {f"cell {' x '.join(at)}: ": cell.summary for at, cell in playing.made.items()}

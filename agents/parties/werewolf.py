@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gem_ma import Action, Asked
+from gem_ma.kernel.errors import ConfigError
 
 _ROLE = re.compile(r"You are (\w+), role: (\w+)\.")
 _OUT = re.compile(r"\b(\w{1,40}) was [^;]{1,100}; role: (\w{1,40})\.")
@@ -85,6 +86,28 @@ class Simple:
 class Strong(Simple):
     """Tells as a seer which wolf it saw; believes nobody who called one of the village a wolf. As a
     wolf it kills who has named one of its own, and calls others wolves."""
+
+    def __init__(
+        self,
+        agent: str,
+        sample: Any,
+        rng: random.Random,
+        task: Any = None,
+        at_random: float = 0.0,
+    ) -> None:
+        """`at_random`: the share of its acts that are any legal one, 0 to 1."""
+        super().__init__(agent, sample, rng, task)
+        if not 0 <= at_random <= 1:
+            raise ConfigError(f"at_random lies between 0 and 1; got {at_random!r}")
+        self.at_random = at_random
+
+    async def act(self, asked: Asked) -> Action:
+        action = await super().act(asked)
+        # nothing is drawn for a share of 0: its plays are those that they were
+        if self.at_random and asked.legal and self.rng.random() < self.at_random:
+            choice = self.rng.choice(asked.legal)
+            return Action(choice, (), choice)
+        return action
 
     def night(self, legal: Sequence[str]) -> str:
         if self.role == "wolf":

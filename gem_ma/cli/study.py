@@ -116,7 +116,10 @@ def study(
         keep_config(loaded, path)
         stopping = Stopping(again)
         total = sum(planned.values())
-        cells = _play(opened, path, stopping, total, compared, fresh, quiet)
+        tournament = loaded.sections.tournament
+        if tournament is not None and tournament.plays is not None:
+            total = min(total, tournament.plays)
+        cells = _play(loaded, opened, path, stopping, total, compared, fresh, quiet)
         if stopping.signal:
             played = sum(cell.summary["episodes"] for cell in cells.values())
             progress_line(f"{played} of {total} episodes have been played")
@@ -130,6 +133,7 @@ def study(
 
 
 def _play(
+    loaded: LoadedStudy,
     opened: Mapping[Names, Opened],
     path: Path,
     stopping: Any,
@@ -143,7 +147,7 @@ def _play(
     with stopping, Progress(total, quiet=quiet) as progress:
         playing = Playing(stopping, progress, measures, fresh, report_of)
         try:
-            stopping.run(playing.all(opened, path))
+            stopping.run(playing.all(opened, path, loaded))
         except (BudgetError, EndpointError) as error:
             # the same class, since the exit code follows from it
             raise type(error)(f"{error}\n{stopping.resume}") from None

@@ -15,7 +15,13 @@ from dataclasses import dataclass, field
 from gem_ma.config.document import Document, Keys, Place, dotted
 from gem_ma.config.schema import validate
 from gem_ma.config.seats import fits, give_own_seat, placed_keys
-from gem_ma.config.settings import Config, FocalSettings, MixSettings, StudySections
+from gem_ma.config.settings import (
+    Config,
+    FocalSettings,
+    MixSettings,
+    StudySections,
+    TournamentSettings,
+)
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.spelling import nearest
 
@@ -29,8 +35,11 @@ SEATS: Keys = ("agents",)
 MIX: Keys = ("mix",)
 FOCAL: Keys = ("focal",)
 BACKGROUND: Keys = ("background",)
-OF_SEATS = (SEATS, MIX, FOCAL, BACKGROUND)
-DESIGNS = ("grid", "cross_play", "mix", "focal")
+PLAYER: Keys = ("player",)
+OPPONENT: Keys = ("opponent",)
+SHARED_OUT = (MIX, FOCAL, BACKGROUND, PLAYER, OPPONENT)
+OF_SEATS = (SEATS, *SHARED_OUT)
+DESIGNS = ("grid", "cross_play", "mix", "focal", "tournament")
 # side -> the agents that it takes; who is alike has one return
 Sides = Mapping[str, Sequence[str]]
 Agents = Callable[[Document], Sequence[str]]  # those of a document's scenario, its faults noted
@@ -50,8 +59,10 @@ class Grid:
         return {dotted(axis): tuple(values) for axis, values in self.values.items()}
 
     def cells(self) -> Iterator[Names]:
-        """Every combination of names; the last axis changes first."""
-        return itertools.product(*self.values.values())
+        """Every combination of names; the last axis changes first. Nobody plays a tournament
+        against itself."""
+        cells = itertools.product(*self.values.values())
+        return (names for names in cells if PLAYER not in self.values or names[0] != names[1])
 
     def filled(self, document: Document, names: Names) -> Document:
         """A copy of the document with this cell's value at every axis."""
@@ -135,7 +146,7 @@ def _axes(
             " (agents.X)",
         )
     design = sections.study.design or (named[-1] if named else "grid")
-    if design in ("mix", "focal"):
+    if design in ("mix", "focal", "tournament"):
         settings = getattr(sections, design)
         if settings is None:
             parts.fault(("study", "design"), f"no section `{design}:`")
@@ -143,8 +154,9 @@ def _axes(
         seats = _alike(parts, design, settings, document, agents)
         if not seats:
             return {}, {}
-        make = _mixed if isinstance(settings, MixSettings) else _focal
-        return make(parts, settings, seats)
+        if isinstance(settings, MixSettings):
+            return _mixed(parts, seats)
+        return _in_two(parts, settings, seats)
     if design == "cross_play":
         if sections.cross_play is None:
             parts.fault(("study", "design"), "no section `cross_play:`")
@@ -165,7 +177,7 @@ def _axes(
 def _alike(
     parts: Document,
     design: str,
-    settings: MixSettings | FocalSettings,
+    settings: MixSettings | FocalSettings | TournamentSettings,
     document: Document,
     agents: Agents,
 ) -> list[str]:
@@ -185,19 +197,18 @@ def _alike(
     if len(seats) < 2:
         parts.fault((design,), f"wants two seats or more to share out; there is {len(seats)}")
         return []
-    sides = _values(parts, ("mix", "players")) if isinstance(settings, MixSettings) else FOCAL_SIDES
-    for side in sides:
+    for side in _values(parts, ("mix", "players")) if design == "mix" else SIDES[design]:
         if side in everybody:  # both would have the score `return X`
             parts.fault((design,), f"an agent is called {side!r}, too; take another name")
             return []
     return seats
 
 
-FOCAL_SIDES = ("focal", "background")
+SIDES = {"focal": ("focal", "background"), "tournament": ("player", "opponent")}
 
 
 def _mixed(
-    parts: Document, settings: MixSettings, seats: Sequence[str]
+    parts: Document, seats: Sequence[str]
 ) -> tuple[dict[Keys, dict[str, Document]], Mapping[Names, Sides]]:
     """One axis of N + 1 cells: the first player takes the first k seats, the other the rest."""
     players = _values(parts, ("mix", "players"))
@@ -214,23 +225,30 @@ def _mixed(
     return {MIX: cells}, sides
 
 
-def _focal(
-    parts: Document, settings: FocalSettings, seats: Sequence[str]
+def _in_two(
+    parts: Document, settings: FocalSettings | TournamentSettings, seats: Sequence[str]
 ) -> tuple[dict[Keys, dict[str, Document]], Mapping[Names, Sides]]:
     """Two axes: who takes the first seats, and who all others."""
-    count = settings.visitors
+    if isinstance(settings, TournamentSettings):
+        count, sides = len(seats) // 2, SIDES["tournament"]
+        named = dict.fromkeys(sides, _values(parts, ("tournament", "players")))
+        if len(named[sides[0]]) < 2:
+            parts.fault(("tournament", "players"), "wants two players or more; there is one")
+            return {}, {}
+    else:
+        count, sides = settings.visitors, SIDES["focal"]
+        named = {side: _values(parts, ("focal", side)) for side in sides}
     if count >= len(seats):
         parts.fault(
             ("focal", "visitors"), f"leaves no seat of {len(seats)} to the background; got {count}"
         )
         return {}, {}
-    shared = dict(zip(FOCAL_SIDES, (seats[:count], seats[count:]), strict=True))
+    shared = dict(zip(sides, (seats[:count], seats[count:]), strict=True))
     axes: dict[Keys, dict[str, Document]] = {
         (side,): {
-            name: _seated(dict.fromkeys(agents, value))
-            for name, value in _values(parts, ("focal", side)).items()
+            name: _seated(dict.fromkeys(shared[side], value)) for name, value in values.items()
         }
-        for side, agents in shared.items()
+        for side, values in named.items()
     }
     names = itertools.product(*axes.values())
     return axes, dict.fromkeys(names, shared)
@@ -282,10 +300,11 @@ def _check_axis(
     written: Keys = ("grid", dotted(axis))
     if parts.get("cross_play") is not None:
         written = ("cross_play", "population", axis[-1])
-    elif axis in (MIX, FOCAL, BACKGROUND):
-        written = ("mix", "players") if axis == MIX else ("focal", axis[-1])
+    elif axis in SHARED_OUT:
+        design = {MIX: "mix", PLAYER: "tournament", OPPONENT: "tournament"}.get(axis)
+        written = (design, "players") if design else ("focal", axis[-1])
     sections = [name for name in Config.model_fields if name != "train"]
-    if axis in (MIX, FOCAL, BACKGROUND):
+    if axis in SHARED_OUT:
         pass  # its seats are the scenario's own agents
     elif axis[0] not in sections:
         parts.fault(
@@ -342,4 +361,9 @@ def _reference(
             parts.fault(where, f"no cell of {meant} is called {name!r}{nearest(name, axes[meant])}")
         else:
             chosen[meant] = name
+    if PLAYER in values:
+        player = chosen.setdefault("player", next(iter(values[PLAYER])))
+        chosen.setdefault("opponent", next(name for name in values[OPPONENT] if name != player))
+        if chosen["opponent"] == player:
+            parts.fault(("study", "reference"), f"{player!r} does not play against itself")
     return tuple(chosen.get(axis, names[0] if names else "") for axis, names in axes.items())

@@ -33,7 +33,7 @@ class StudySettings(Settings):
     name: str | None = Field(
         None, description="What the folder is called; the name of the file where absent."
     )
-    design: Literal["grid", "cross_play", "mix", "focal"] | None = Field(
+    design: Literal["grid", "cross_play", "mix", "focal", "tournament"] | None = Field(
         None, description="Which section names the cells; the one that is there where absent."
     )
     repeats: int | None = Field(None, ge=1, description="run.episodes_per_task of every cell.")
@@ -81,6 +81,22 @@ class FocalSettings(Settings):
     seats: list[str] = Field(["*"], description="Agents, or patterns of them, that are alike.")
 
 
+class TournamentSettings(Settings):
+    """Everybody against everybody: one takes the first half of the seats, the other the rest, and
+    the other way round."""
+
+    players: dict[str, Any] | list[Any] = Field(description="Named seats, or a list of behaviours.")
+    seats: list[str] = Field(["*"], description="Agents, or patterns of them, that are shared out.")
+    plays: int | None = Field(
+        None,
+        ge=2,
+        description="Plays in all, for the pairs that tell most; all of each pair where absent.",
+    )
+    batch: int = Field(
+        10, ge=1, description="Tasks of a pair, in both orders, before the next one is chosen."
+    )
+
+
 class DifferenceSettings(Settings):
     """How differences are tested."""
 
@@ -111,6 +127,7 @@ class StudySections(Settings):
     cross_play: CrossPlaySettings | None = None
     mix: MixSettings | None = None
     focal: FocalSettings | None = None
+    tournament: TournamentSettings | None = None
     report: StudyReportSettings = StudyReportSettings()
 
 

@@ -21,14 +21,22 @@ from gem_ma.runs.costs import costs_of, other_models
 from gem_ma.runs.open import Opened, open_config
 from gem_ma.runs.plans import budget_of, evaluation_plans
 from gem_ma.runs.playing import play_into
-from gem_ma.runs.store import run_path, write_file
+from gem_ma.runs.store import RunFolder, run_path, write_file
 from gem_ma.runs.worlds import World, Worlds
 from gem_ma.scores.groups import RETURN, SUCCESS
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.rows import PlayRow
-from gem_ma.scores.sides import mix_table, with_sides
+from gem_ma.scores.sides import Sides, mix_table, with_sides
 from gem_ma.scores.studies import Cell, cell_of, scores_of, study_summary, tries_of
 from gem_ma.scores.together import EQUALITY
+from gem_ma.scores.tournaments import (
+    matches_of,
+    next_pair,
+    played,
+    results_of,
+    tournament_table,
+    wins_of,
+)
 from gem_ma.system.files import make_folder
 from gem_ma.wrappers.around import rules_of
 
@@ -84,7 +92,13 @@ def keep_comparison(
     mixed = None
     if "mix" in loaded.axes:
         mixed = mix_table(sided, [*loaded.sides[loaded.reference]], resamples=tests.n)
+    rated = None
+    if "player" in loaded.axes:
+        seats = {names: seated(names, loaded.sides[names]) for names in cells}
+        found = {names: played(cell.results, seats[names]) for names, cell in cells.items()}
+        rated = tournament_table(found, all(cell.one_play for cell in cells.values()))
     summary = {"schema": 1, "name": loaded.stem, **about, **compared, "mix": mixed}
+    summary["tournament"] = rated
     # NaN is not JSON, and most readers refuse it
     text = json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     write_file(path / "study.json", text)
@@ -225,32 +239,93 @@ class Playing:
         self.fresh = fresh
         self.page = page
         self.made: dict[Names, Cell] = {}
+        self.is_tournament = False
 
-    async def all(self, opened: Mapping[Names, Opened], path: Path) -> None:
+    async def all(self, opened: Mapping[Names, Opened], path: Path, study: LoadedStudy) -> None:
         """Plays the cells one after the other, all on one loop, since they share engines; what came
-        of each goes into `made`, up to a signal."""
-        policies = Policies([each.loaded for each in opened.values()])
+        of each goes into `made`, up to a signal. Of a tournament with a number of plays the pairs
+        that tell most play on."""
+        self.is_tournament = "player" in study.axes
+        cells = [each.loaded for each in opened.values()]
+        counts: dict[Names, int] = {}
+        tournament = study.sections.tournament
+        if self.is_tournament and tournament is not None and tournament.plays is not None:
+            # twice, so that all stay open: any pair may be the next one
+            policies = Policies([*cells, *cells])
+            for each in opened.values():
+                each.policies = policies.of(each)
+            counts = await self._unsure_first(opened, path, study, tournament.plays)
+        policies = Policies(cells)
         for names, each in opened.items():
-            each.policies = policies.of(each)
-            place = cell_path(path, names, each.loaded)
-            self.made[names] = await self.cell(each, place)
             if self.stopping.signal:
                 return
+            if not counts:
+                each.policies = policies.of(each)
+            place = cell_path(path, names, each.loaded)
+            self.made[names] = await self.cell(each, place, counts.get(names))
 
-    async def cell(self, opened: Opened, path: Path) -> Cell:
-        """Plays what this cell's run folder lacks and gives what came of it."""
+    async def _unsure_first(
+        self, opened: Mapping[Names, Opened], path: Path, study: LoadedStudy, plays: int
+    ) -> dict[Names, int]:
+        """Plays a batch of each pair, then of the pair that tells most, and so on; gives how many
+        plays each cell has. Each choice follows from the plays before it alone, so that a study
+        which is taken up makes the same ones."""
+        batch = study.sections.tournament.batch if study.sections.tournament is not None else 1
+        counts = dict.fromkeys(opened, 0)
+        won: dict[Names, Mapping[Names, float]] = {}
+        pairs = [names for names in opened if [*opened].index(names) < [*opened].index(names[::-1])]
+        waiting = list(pairs)
+        while not self.stopping.signal:
+            pairs = [pair for pair in pairs if counts[pair] < opened[pair].worlds.count()]
+            left = plays - sum(counts.values())
+            if not pairs or left < 2:
+                break
+            pair = waiting.pop(0) if waiting else next_pair(won.values(), pairs)
+            more = batch * opened[pair].loaded.config.run.episodes_per_task
+            for names in (pair, pair[::-1]):
+                cell = opened[names]
+                most = min(counts[names] + min(more, left // 2), cell.worlds.count())
+                place = cell_path(path, names, cell.loaded)
+                rows = await self._more(cell, place, counts[names], most)
+                counts[names] = most
+                found = played(results_of(rows), seated(names, study.sides[names]))
+                won[names] = wins_of(
+                    match
+                    for play in cell.worlds.ids(most)
+                    for match in matches_of(play, found.get(play, ()))
+                )
+        return counts
+
+    async def _more(self, opened: Opened, path: Path, since: int, most: int) -> list[PlayRow]:
+        """Plays what a cell's run folder lacks of its first `most` plays; gives all of its rows.
+        `since`: how many of them are there."""
+        make_folder(path, path.parent)
+        with opened.folder(path, self.fresh and not since) as folder:
+            left = await self._played(opened, folder, most)
+            self.progress.skip(most - since - left)
+            return folder.scored(opened.worlds.judge)
+
+    async def _played(self, opened: Opened, folder: RunFolder, most: int | None) -> int:
+        """Plays what the folder lacks of the first `most` plays; gives how many that were."""
+        left, plans = opened.worlds.left(folder.done(), most)
+        if left:
+            going: Iterable[Plan] = self.stopping.until_stopped(plans)
+            concurrency = min(opened.loaded.config.run.concurrency, left)
+            await play_into(folder, going, opened.policies, concurrency, self.progress)
+        return left
+
+    async def cell(self, opened: Opened, path: Path, most: int | None = None) -> Cell:
+        """Plays what this cell's run folder lacks and gives what came of it; `most`: how many of
+        its plays have been played already, and are all."""
         loaded = opened.loaded
         worlds = opened.worlds
-        policies = opened.policies
         make_folder(path, path.parent)  # no link below the study's folder
-        with opened.folder(path, self.fresh) as folder:
-            planned = worlds.count()
-            left, plans = worlds.left(folder.done())
-            self.progress.skip(planned - left)
-            if left:
-                going: Iterable[Plan] = self.stopping.until_stopped(plans)
-                concurrency = min(loaded.config.run.concurrency, left)
-                await play_into(folder, going, policies, concurrency, self.progress)
+        with opened.folder(path, self.fresh and most is None) as folder:
+            planned = worlds.count() if most is None else most
+            left = 0
+            if most is None:
+                left = await self._played(opened, folder, None)
+                self.progress.skip(planned - left)
             # from the folder, since earlier commands have played some of it
             rows = folder.scored(worlds.judge)
             cell = cell_of(
@@ -261,8 +336,11 @@ class Playing:
                 measures=self.measures,
                 episodes=folder.episodes,
             )
-            # a cell that was finished before keeps its page: a large study is taken up in seconds
-            is_new = left or not (path / "summary.json").exists()
+            if self.is_tournament:
+                cell = replace(cell, results=results_of(rows))
+            # a cell that was finished before keeps its page: a large study is taken up in seconds;
+            # of one that has grown nobody knows whether its page has seen all plays
+            is_new = left or most is not None or not (path / "summary.json").exists()
             no_page = self.page is not None and not (path / "report.html").exists()
             if not self.stopping.signal and (is_new or no_page):
                 planned = max(planned, len(folder.done()))
@@ -270,6 +348,15 @@ class Playing:
                 if self.page is not None:
                     self.page(path, worlds.judge)
         return cell
+
+
+def seated(names: Names, sides: Sides) -> dict[str, str]:
+    """Agent -> the player that has its seat, of those who share the seats."""
+    return {
+        agent: player
+        for player, agents in zip(names, sides.values(), strict=True)
+        for agent in agents
+    }
 
 
 def _world(worlds: Worlds) -> str:

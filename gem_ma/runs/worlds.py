@@ -11,7 +11,7 @@ import json
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import compress, cycle
+from itertools import compress, cycle, islice
 from math import floor, gcd, lcm
 from pathlib import Path
 from typing import NamedTuple
@@ -108,11 +108,16 @@ class Worlds:
         weights, so that a run that was stopped holds a share of each."""
         return (plans.plan(number) for plans, number in self._turns())
 
-    def left(self, done: Container[Id]) -> tuple[int, Iterator[Plan]]:
-        """How many of these plans are not done, and those; none is made before it is asked for."""
-        lacks = bytes(plans.id(number) not in done for plans, number in self._turns())
+    def left(self, done: Container[Id], most: int | None = None) -> tuple[int, Iterator[Plan]]:
+        """How many of these plans, or of the first `most`, are not done, and those; none is made
+        before it is asked for."""
+        lacks = bytes(id_ not in done for id_ in self.ids(most))
         turns = compress(self._turns(), lacks)
         return lacks.count(1), (plans.plan(number) for plans, number in turns)
+
+    def ids(self, most: int | None = None) -> Iterator[Id]:
+        """The ids of these plans, or of the first `most`."""
+        return (plans.id(number) for plans, number in islice(self._turns(), most))
 
     def _turns(self) -> Iterator[tuple[Plans, int]]:
         """Whose turn it is, and which of its plans that is."""

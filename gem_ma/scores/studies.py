@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from glob import escape
 from statistics import fmean
 from typing import Any
@@ -121,6 +121,8 @@ class Cell:
     run: str = ""
     kinds: Kinds = Kinds()
     one_play: bool = False
+    # play -> its sides, each agents and their mean return; of a tournament alone
+    results: Mapping[Id, Sequence[tuple[tuple[str, ...], float]]] = field(default_factory=dict)
 
 
 def cell_of(

@@ -237,3 +237,66 @@ def test_two_seats_have_a_bimatrix_unless_one_return_follows_from_the_other(
         ["=row", "2.000 [0.000, 9.000]", "2.500 [0.000, 9.000]"]
     ]
     assert two_returns(study(0.0, -1.0)) is None and two_returns(study(0.0, 1.0)) is None
+
+
+# -- tournaments -----------------------------------------------------------------------------------
+
+TOURNAMENT = """\
+scenario: {id: werewolf, talk: signals, tasks: 40}
+tournament: {players: [werewolf_strong, werewolf_simple, random_legal], plays: 40, batch: 3}
+"""
+
+
+def test_everybody_plays_everybody_from_both_halves_and_nobody_itself(tmp_path: Path) -> None:
+    text = "scenario: {id: dilemma}\ntournament: {players: [first_legal, random_legal]}\n"
+    study = load_study(written(tmp_path, text))
+    assert study.axes["player"] == study.axes["opponent"] == ("first_legal", "random_legal")
+    assert [*study.cells] == [("first_legal", "random_legal"), ("random_legal", "first_legal")]
+    assert study.reference == ("first_legal", "random_legal")
+    seats = study.cells["random_legal", "first_legal"].config.agents
+    assert [seat.behaviour for seat in seats.values()] == ["random_legal", "first_legal"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("werewolf_strong, werewolf_simple, ", "", "tournament.players: wants two players or more"),
+        ("plays: 40", "plays: 1", "tournament.plays: should be greater than or equal to 2; got 1"),
+        (
+            "tournament",
+            "study: {reference: {player: random_legal, opponent: random_legal}}\ntournament",
+            "study.reference: 'random_legal' does not play against itself",
+        ),
+    ],
+)
+def test_a_tournament_that_cannot_be_is_refused(
+    tmp_path: Path, old: str, new: str, line: str
+) -> None:
+    assert line in refused(tmp_path, TOURNAMENT.replace(old, new, 1))
+
+
+@pytest.mark.long
+def test_a_tournament_that_is_taken_up_chooses_the_same_pairs(tmp_path: Path) -> None:
+    written(tmp_path, TOURNAMENT)
+
+    def study(out: str, *more: str) -> dict[str, Any]:
+        done = gem_ma("study", "who.yaml", "--out", out, *more, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "Plackett-Luce" in done.stdout
+        return json.loads((tmp_path / out / "study.json").read_text())
+
+    whole = study("whole")
+    assert whole["tournament"]["plays"] == 40
+    first = study("parts", "tournament.plays=20")
+    assert first["tournament"]["plays"] == 20
+    assert {pair["plays"] for pair in first["tournament"]["pairs"]} <= {3, 4, 6}
+    later = study("parts")
+    assert later["tournament"] == whole["tournament"] and later["cells"] == whole["cells"]
+    lines = [*(tmp_path / "parts").glob("*/episodes.jsonl")]
+    assert len(lines) == 6 and sum(len(one.read_text().splitlines()) for one in lines) == 40
+    for cell in later["cells"]:
+        kept = json.loads((tmp_path / "parts" / cell["run"] / "summary.json").read_text())
+        assert kept["episodes"] == cell["episodes"] == kept["planned"]
+    assert study("parts")["tournament"] == whole["tournament"]
+    again = study("parts", "--fresh")
+    assert again["tournament"] == whole["tournament"]

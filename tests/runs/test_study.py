@@ -205,7 +205,7 @@ def test_the_shipped_matrix_is_a_study_of_the_careful_assistant_against_weaker_o
         ),
         (
             ("{repeats: 2}", "{design: gird}"),
-            "who.yaml:2: study.design: wants 'grid', 'cross_play', 'mix', 'focal' or null; got 'gird'",
+            "who.yaml:2: study.design: wants 'grid', 'cross_play', 'mix', 'focal', 'tournament' or null; got 'gird'",
         ),
         (
             ("{repeats: 2}", "{design: cross_play}"),
