@@ -216,7 +216,7 @@ def paper() -> dict[str, str]:
     for name, path in shipped_figures().items():
         figure = load_figure(path)
         made.append(drawn(figure, read_records(DOCS / "paper" / f"{name}.jsonl")))
-    pictures = {f"pictures/paper_{one.figure.name}.svg": one.chart for one in made}
+    pictures = {f"pictures/paper_{one.figure.name}.svg": one.chart for one in made if one.chart}
     page = f"{PAPER}\nMade by `python .ci/pages.py`.\n\n{paper_markdown(made, 'pictures')}"
     return {"paper.md": page, **pictures}
 

@@ -1,6 +1,6 @@
-"""`gem-ma paper`: trains every cell of the figures of configs/paper, and writes one page of what
-came out. A cell is an ordinary run folder of `gem-ma train`; one that has ended is never trained
-again, and what is not run yet stays in the tables."""
+"""`gem-ma paper`: runs every cell of the figures of configs/paper, and writes one page of what came
+out. A cell is an ordinary run folder of `gem-ma train` (or `gem-ma run`, where its config learns
+nothing); one that has ended is never begun again, and what is not run yet stays in the tables."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from gem_ma.cli.new import command as new
+from gem_ma.cli.run import play
 from gem_ma.cli.stopping import Stopping
 from gem_ma.cli.terminal import (
     clock,
@@ -38,6 +39,7 @@ from gem_ma.runs.figures import (
     record_of,
     write_records,
 )
+from gem_ma.runs.open import Opened, open_config
 from gem_ma.scores.figures import best_rates, first_of, last_of
 from gem_ma.training.schedule.checks import open_training
 
@@ -163,7 +165,8 @@ class _State:
             try:
                 loaded = self.figure.load(cell, self.scale)
                 if (cell.row, cell.column) not in tried and self.scale == "gpu":
-                    open_training(loaded)
+                    # whatever would stop it is found here, where no GPU is at hand, too
+                    open_cell(loaded)
                 tried.add((cell.row, cell.column))
                 yield cell, loaded
             except GemMaError as error:
@@ -205,7 +208,11 @@ class _State:
             if record_of(row, cell, path, self.scale) is None:
                 progress_line(f"{what} ...")
                 _make_model(row.first)
-                train_into(loaded, path, resume=Stopping.latest, quiet=True)
+                # a page for each of hundreds would cost as much as a short training
+                if loaded.config.train is None:
+                    play(loaded, path, quiet=True, say_score=False)
+                else:
+                    train_into(loaded, path, resume=Stopping.latest, quiet=True, page=False)
             record = record_of(row, cell, path, self.scale)
         except GemMaError as error:
             self.lost[cell.row] = _reason(error)
@@ -215,7 +222,15 @@ class _State:
             self.records.append(record)
             ways = f"{first_of(record).mean:.3f} -> {last_of(record).mean:.3f}"
             progress_line(f"{what}: {row.score} {ways}, {record['seconds']:.0f} s")
-        write_records(self.out / f"{self.figure.name}.jsonl", self.records)
+        # those of rows that were not asked for stay
+        file = self.out / f"{self.figure.name}.jsonl"
+        others = [one for one in read_records(file) if one["row"] not in self.figure.settings.rows]
+        write_records(file, [*others, *self.records])
+
+
+def open_cell(loaded: Loaded) -> Opened:
+    """A cell that learns or one that only plays, opened but for its models."""
+    return open_config(loaded) if loaded.config.train is None else open_training(loaded)
 
 
 def _reason(error: GemMaError) -> str:

@@ -180,9 +180,11 @@ def train_into(
     quiet: bool = False,
     ray: str | None = None,
     workers: int | None = None,
+    page: bool = True,
 ) -> Trained | int:
     """Trains in the run folder and plays the baselines beside it; an exit code where a process of
-    this training is lost. Raises Interrupted after a signal, with what goes on (`resume`)."""
+    this training is lost. `page`: whether its page is written. Raises Interrupted after a signal,
+    with what goes on (`resume`)."""
     opened = open_training(loaded)
     worlds = opened.worlds
     # before models are opened: every process takes the device of its rank
@@ -212,7 +214,7 @@ def train_into(
     tell_changes(path)
     if stopping.signal:
         raise Interrupted(stopping.code, stopping.resume)
-    return Trained(summary, ended, failed, report_of(path, worlds.judge))
+    return Trained(summary, ended, failed, report_of(path, worlds.judge) if page else None)
 
 
 def _is_started_here() -> bool:

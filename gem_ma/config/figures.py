@@ -60,6 +60,9 @@ class GpuSettings(Settings):
 
     policy: dict[str, Any] = Field(default_factory=dict, description="Each policy that learns.")
     set: Overrides = Field(default_factory=dict)
+    columns: dict[str, Overrides] = Field(
+        default_factory=dict, description="In place of those of a processor."
+    )
 
 
 class FigureSettings(Settings):
@@ -129,7 +132,8 @@ class Figure:
             learners = learning.policies if learning is not None else []
             words |= {f"policies.{name}": settings.gpu.policy for name in learners}
             words |= {**settings.gpu.set, **row.gpu}
-        words |= settings.columns.get(cell.column, {})
+        of_gpu = settings.gpu.columns if scale == "gpu" else {}
+        words |= of_gpu.get(cell.column, settings.columns.get(cell.column, {}))
         words["run.seed"] = cell.seed
         if cell.rate != 1:
             learning = load(row.config, words, configs_first=True).config.train

@@ -1,4 +1,4 @@
-"""The numbers of a figure out of its run folders: one record a training, a line of JSON, which is
+"""The numbers of a figure out of its run folders: one record a run, a line of JSON, which is
 all that tables and curves are made of. Whoever reads records needs neither models nor plays.
 
 A record: `row column seed rate tries` of its cell, `scale`, `run` (the folder's name, which holds a
@@ -35,11 +35,15 @@ def cell_path(root: Path, figure: Figure, cell: Cell, loaded: Loaded) -> Path:
 
 
 def record_of(row: RowSettings, cell: Cell, path: Path, scale: str) -> Record | None:
-    """The record of a training that has ended, else None. Raises StoreError where its folder is
-    damaged, or it has no such score."""
+    """The record of a run that has ended, else None; of one that learns nothing the curve is one
+    point. Raises StoreError where its folder is damaged, or it has no such score."""
     summary = read_summary(path)
-    if summary is None or "after" not in summary:
+    if summary is None:
         return None
+    about = {**cell._asdict(), "scale": scale, "run": path.name, "score": row.score}
+    if "after" not in summary:
+        whole = summary["episodes"] >= summary.get("planned", 0)
+        return {**about, **_played(summary, row.score)} if whole else None
     metrics = list(read_metrics(path))
     curve = _curve(metrics, row)
     if not curve:
@@ -49,19 +53,33 @@ def record_of(row: RowSettings, cell: Cell, path: Path, scale: str) -> Record | 
     spent = [line.get("step_s", 0.0) for line in read_timings(path).values()]
     change = summary.get("changes", {}).get(row.exam, {}).get(row.score)
     return {
-        **cell._asdict(),
-        "scale": scale,
-        "run": path.name,
+        **about,
         "steps": summary["steps"],
         "episodes": sum(line["episodes"] for line in trained),
         "failed": sum(line["failed"] for line in trained),
         "seconds": round(sum(spent), 1),
-        "score": row.score,
         "curve": curve,
         "change": [_short(change[key]) for key in ("difference", "low", "high")] if change else [],
         "also": _also(summary, row.exam),
         "baselines": _baselines(summary, row.score),
         "alarms": _alarms(metrics),
+    }
+
+
+def _played(summary: Mapping[str, Any], score: str) -> Record:
+    """What a run says that learns nothing."""
+    agent = score.removeprefix(RETURN)
+    estimate = summary["success"] if score == SUCCESS else summary["returns"][agent]
+    return {
+        "steps": 0,
+        "episodes": summary["episodes"],
+        "failed": summary["failed"],
+        "seconds": 0.0,
+        "curve": [[0, 0.0, *(_short(estimate[key]) for key in ("mean", "low", "high"))]],
+        "change": [],
+        "also": {},
+        "baselines": _baselines(summary, score),
+        "alarms": [],
     }
 
 

@@ -48,9 +48,11 @@ def drawn(figure: Figure, records: Records, lost: Mapping[str, str] | None = Non
     """A figure out of the records of its trainings; `lost`: row -> why it could not be run."""
     wanted = sum(1 for _ in figure.cells())
     there = [record for record in records if not record["tries"]]
-    state = f"{len(there)} of {wanted} trainings have been run."
+    state = f"{len(there)} of {wanted} runs are done."
+    # plays that learn nothing have no curves
+    learns = not there or any(len(record["curve"]) > 1 for record in there)
     tables = (
-        [_columns_table(figure, there, lost or {}), *_tests(figure, there)]
+        [_columns_table(figure, there, lost or {}, learns), *_tests(figure, there)]
         if figure.settings.columns
         else [_rows_table(figure, there, lost or {})]
     )
@@ -58,7 +60,7 @@ def drawn(figure: Figure, records: Records, lost: Mapping[str, str] | None = Non
         risen = [row for row, _, *rest in tables[0].rows if rest[-2] == "yes"]
         state += f" {len(risen)} of {len(tables[0].rows)} rows rise on every seed."
     tables += _rates(figure, records)
-    return Drawn(figure, state, tables, _chart(figure, there))
+    return Drawn(figure, state, tables, _chart(figure, there) if learns else "")
 
 
 # -- tables ----------------------------------------------------------------------------------------
@@ -125,7 +127,9 @@ def _verdict(row: RowSettings, records: Records, seeds: int, lost: str) -> str:
     return "yes" if risen == seeds else "no" if not risen else f"{risen} of {seeds}"
 
 
-def _columns_table(figure: Figure, records: Records, lost: Mapping[str, str]) -> Table:
+def _columns_table(
+    figure: Figure, records: Records, lost: Mapping[str, str], learns: bool
+) -> Table:
     """Rows against columns: the mean over seeds at the turns that all of a row have sampled."""
     found = by_cell(records)
     rows = []
@@ -135,24 +139,31 @@ def _columns_table(figure: Figure, records: Records, lost: Mapping[str, str]) ->
         cells = []
         for column in figure.settings.columns:
             group = found.get((name, column), [])
-            estimate = over_seeds(group, turns)._asdict() if group else None
-            alone = len(group) == 1
-            told = f"{estimate['mean']:.3f} (1 seed)" if estimate and alone else ""
-            cells.append(told or (interval_text(estimate) if estimate else lost.get(name, MISSING)))
+            cells.append(_mean(group, turns) if group else lost.get(name, MISSING))
         start = f"{first_of(of_row[0]).mean:.3f}" if of_row else ""
         score = row.score + (", less is better" if row.less else "")
-        rows.append([name, row.kind, score, start, *cells, f"{turns:.0f}" if of_row else ""])
-    head = ["environment", "kind", "score", "before", *figure.settings.columns, "turns"]
+        known = [start, f"{turns:.0f}" if of_row else ""] if learns else []
+        rows.append([name, row.kind, score, *known, *cells])
     seeds = len(figure.settings.seeds)
-    caption = (
-        f"Mean over {seeds} seeds after equal sampled turns, with its 95 % interval over seeds."
-    )
-    return Table(caption, head, rows)
+    caption = f"Mean over {seeds} seeds at equal sampled turns, with its 95 % interval over them."
+    if seeds == 1:
+        caption = "With its 95 % interval over plays."
+    known = ["before", "turns"] if learns else []
+    return Table(caption, ["row", "kind", "score", *known, *figure.settings.columns], rows)
+
+
+def _mean(records: Records, turns: float) -> str:
+    """The mean over seeds with its interval; of one seed its own."""
+    if len(records) == 1:
+        return _score(last_of(records[0], turns))
+    return interval_text(over_seeds(records, turns)._asdict())
 
 
 def _tests(figure: Figure, records: Records) -> list[Table]:
-    """Each column against the first one."""
+    """Each column against the first one; of one seed there is nothing to pair."""
     settings = figure.settings
+    if len(settings.seeds) < 2:
+        return []
     kinds = {name: row.kind for name, row in settings.rows.items()}
     less = {name for name, row in settings.rows.items() if row.less}
     rows = [
@@ -243,7 +254,7 @@ def sections_of(figures: Sequence[Drawn]) -> list[Section]:
             f"({one.figure.name}) {one.figure.settings.title}",
             text=f"{one.figure.settings.about}\n\n{one.state}",
             tables=[PlainTable(made.columns, made.rows, made.caption) for made in one.tables],
-            figures=[scrolled(one.chart, one.figure.settings.title)],
+            figures=[scrolled(one.chart, one.figure.settings.title)] if one.chart else [],
             command=f"gem-ma paper --only {one.figure.name}",
         )
         for one in figures
@@ -257,7 +268,8 @@ def paper_markdown(figures: Sequence[Drawn], pictures: str) -> str:
         settings = one.figure.settings
         parts += [f"## ({one.figure.name}) {settings.title}", settings.about, one.state]
         parts.append(f"`gem-ma paper --only {one.figure.name}`")
-        parts.append(f"![{settings.title}]({pictures}/paper_{one.figure.name}.svg)")
+        picture = f"![{settings.title}]({pictures}/paper_{one.figure.name}.svg)"
+        parts.append(picture if one.chart else "")
         for made in one.tables:
             rows = [made.columns, ["---"] * len(made.columns), *made.rows]
             lines = [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
