@@ -19,7 +19,7 @@ from gem_ma.config.document import COMMAND_LINE, Document, Keys, dotted, section
 from gem_ma.config.learning import SCHEDULE
 from gem_ma.config.playing import PolicySettings, ScenarioSettings, WorldSettings
 from gem_ma.config.seats import SECTIONS, fits, key_of, keys_of, letters, seats, worlds
-from gem_ma.config.sources import locate_files
+from gem_ma.config.sources import FILES, locate_files
 from gem_ma.driver.behaviour import is_privileged, needs_policy
 from gem_ma.engines.capabilities import Pins, Trains, declares
 from gem_ma.kernel.errors import ConfigError, DataError
@@ -338,9 +338,9 @@ def _make(document: Document, world: Keys, base: Path | None) -> Scenario | None
     # what is not a list the schema refuses
     if isinstance(values.get("wrappers"), list):
         options["wrappers"] = values["wrappers"]
-    # the one option that is a path, by convention of all scenarios
-    if "data" in options:
-        options["data"] = locate_files(options["data"], base)
+    for key in FILES:
+        if key in options:
+            options[key] = locate_files(options[key], base)
     try:
         return registry.make(values["id"], **options)
     except DataError as error:

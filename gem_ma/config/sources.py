@@ -158,6 +158,7 @@ def extend(document: Document, path: Path | None, file: str) -> None:
     document.faults += below.faults
 
 
+FILES = ("data", "words")  # options of scenarios that are paths, by convention of all of them
 Block = TypeVar("Block", bound=ScenarioSettings)
 
 
@@ -218,7 +219,7 @@ def located(config: Config, base: Path | None) -> Config:
 def _scenario(block: Block, base: Path | None) -> Block:
     """The block with its files, and those of its seats, as seen from the working folder."""
     changed: dict[str, Any] = {}
-    for key in ("data", "words"):
+    for key in FILES:
         if isinstance(path := block.options.get(key), (str, dict)):
             changed[key] = locate_files(path, base)
     if isinstance(block, ExamSettings):

@@ -456,6 +456,13 @@ def test_data_beside_the_config_is_found_from_any_working_folder(
     )
 
 
+def test_words_beside_the_config_are_found_from_any_working_folder(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("cat\ndog\n", encoding="utf-8")
+    text = "scenario: {id: wordle, length: 3, words: list.txt}\nagents: {player: wordle_simple}\n"
+    loaded = load(written(tmp_path, text))
+    assert loaded.resolved()["scenario"]["words"] == str(tmp_path / "list.txt")
+
+
 def test_tasks_beyond_a_split_and_empty_splits_are_refused(tmp_path: Path) -> None:
     assert refused(tmp_path, SHELF % "tasks: [2, 3]") == [
         "run.yaml:1: scenario.tasks[1]: no task 3; split 'test' has 3 (0 to 2)"
