@@ -63,10 +63,12 @@ def branched_game(scenario: Scenario, branch: Branch, task: Any) -> Game:
     return game
 
 
-async def take_over(seats: Seats, turns: Sequence[Turn], branch: Branch) -> None:
+async def take_over(
+    seats: Seats, turns: Sequence[Turn], branch: Branch
+) -> dict[str, list[Message]]:
     """Brings the behaviours to where the recorded ones stood, by letting them act again on
-    recorded replies, at the branch too where their act is kept; then reseeds them. Raises
-    ReplayError where one acts otherwise."""
+    recorded replies, at the branch too where their act is kept; then reseeds them. Gives what each
+    has seen. Raises ReplayError where one acts otherwise."""
     views: dict[str, list[Message]] = {agent: [] for agent in seats.players}
     reseedings = dict(branch.of.forks)
     kept = [turn for turn in branch.of.turns if turn.step == branch.step]
@@ -74,6 +76,8 @@ async def take_over(seats: Seats, turns: Sequence[Turn], branch: Branch) -> None
     if len(kept) < len(branch.kept):
         raise ReplayError(f"step {branch.step}: not all of {', '.join(branch.kept)} act there")
     for place, turn in enumerate((*turns, *kept)):
+        if turn.agent not in views:
+            continue
         # a recorded play may itself be a branch: it was reseeded on its way
         _reseed(seats, reseedings, turn.step)
         view = views[turn.agent]
@@ -93,6 +97,24 @@ async def take_over(seats: Seats, turns: Sequence[Turn], branch: Branch) -> None
         view.append(spoken(turn.agent, turn.action))
     seats.kept = {turn.agent: (turn.action, turn.replies) for turn in kept}
     _reseed(seats, {**reseedings, branch.step: branch.seed}, branch.step)
+    return views
+
+
+async def act_again(seats: Seats, branch: Branch, turn: Turn) -> Action:
+    """What an agent that sits `alone` does at the branch, where it is asked as in this turn. The
+    rules and the others are not needed for it, so it costs a small part of a play."""
+    before = [each for each in branch.of.turns if each.step < branch.step]
+    views = await take_over(seats, before, branch)
+    asked = Asked(
+        turn.observed,
+        Transcript([*views[turn.agent], *turn.observed]),
+        turn.legal,
+        turn.tools,
+        branch.step,
+        before if seats.cast[turn.agent].privileged else (),
+    )
+    answer = await seats.repeat(turn.agent, asked, turn.replies)
+    return read(answer, Pending(turn.legal, turn.tools), seats.max_said)
 
 
 def _without_thought(action: Action, parsed: str | None) -> Action:

@@ -119,9 +119,11 @@ class Seats:
         id_: tuple[str, int, int],
         first: int,
         max_said: int | None,
+        alone: str | None = None,
     ) -> None:
         """`id_` is the episode's; `first` the repeat that its behaviours draw for, which differs
-        from the episode's own in a branch. `max_said`: as in Limits."""
+        from the episode's own in a branch. `max_said`: as in Limits. `alone`: the only agent whose
+        behaviour is made."""
         agents = scenario.agents
         unknown = sorted(set(cast) - set(agents))
         empty = [agent for agent in agents if agent not in cast]
@@ -148,13 +150,18 @@ class Seats:
         self._cut: End | None = None
         self._stop: ConfigError | EndpointError | BudgetError | None = None
         for agent, taken in cast.items():
+            if alone not in (None, agent):
+                continue
             factory = behaviours.get(agent) or as_factory(taken.behaviour)
             if waits(factory):
                 self._waiting.add(agent)
             sample = self._sample_of(agent, taken, policies)
             rng = random.Random(f"{id_[0]}/{id_[1]}/{first}/{agent}")
             self.rngs[agent] = rng
-            self.cast[agent] = replace(taken, privileged=is_privileged(factory))
+            privileged = is_privileged(factory)
+            if privileged != taken.privileged:
+                taken = replace(taken, privileged=privileged)
+            self.cast[agent] = taken
             player = seat(factory, agent, sample, rng, task, **taken.options)
             self.players[agent] = begun(player, policies.get(taken.policy or ""))
 

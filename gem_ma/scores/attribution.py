@@ -35,9 +35,9 @@ from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Game
 from gem_ma.kernel.types import Action, Message, Turn, spoken
-from gem_ma.registry import task_of
 from gem_ma.scores.forked import (
     FAILED,
+    Openings,
     Pair,
     Value,
     mean_of,
@@ -157,22 +157,14 @@ class _Arms:
         behaviours: Mapping[str, Factory],
         *,
         kept: Sequence[str] | None = None,
-        watch: Callable[[Game], object] = id,
     ) -> Episode:
         kept = self.kept if kept is None else kept
-        return await self.forks.fork(
-            self.step, self.seed, kept=kept, behaviours=behaviours, watch=watch
-        )
+        return await self.forks.fork(self.step, self.seed, kept=kept, behaviours=behaviours)
 
     def act_in(self, episode: Episode) -> Action | None:
         """What the agent did at the step; None where the play failed before."""
         at = (self.step, self.turn.agent)
         return next((turn.action for turn in episode.turns if (turn.step, turn.agent) == at), None)
-
-    def until(self, game: Game) -> None:
-        """Ends a play after the step."""
-        if game.step > self.step:
-            raise Seen
 
 
 async def _pair(arms: _Arms, behaviours: Mapping[str, Factory]) -> Pair:
@@ -187,9 +179,9 @@ async def _pair(arms: _Arms, behaviours: Mapping[str, Factory]) -> Pair:
 async def _drawn_pair(arms: _Arms, instead: str | None) -> Pair:
     """The act against one that is drawn.
 
-    Where no model draws it, a draw takes no play to its end. So several are made, and of these a
-    pair is played for the first that comes out otherwise; its difference counts by the share of
-    those that do. A behaviour that takes no random numbers draws once.
+    Where no model draws it, a draw takes no play. So several are made, and of these a pair is
+    played for the first that comes out otherwise; its difference counts by the share of those that
+    do. A behaviour that takes no random numbers draws once.
     """
     agent = arms.turn.agent
     behaviour = arms.forks.behaviour(agent)
@@ -201,7 +193,7 @@ async def _drawn_pair(arms: _Arms, instead: str | None) -> Pair:
         behaviours = {agent: scripted(behaviour, arms.script, stand_in)}
         if is_model:
             return await _pair(arms, behaviours)
-        act = arms.act_in(await arms.other(behaviours, watch=arms.until))
+        act = await arms.forks.act(arms.step, arms.seed, arms.turn, behaviours[agent])
         if act is None:
             return FAILED
         drawn += 1
@@ -271,12 +263,13 @@ async def _seen_values(
     turns = forks.turns(agent)
     views = _views(turns)
     pairs: list[list[Pair]] = [[] for _ in turns]
+    openings = Openings(forks, agent, views[0])
     for number in range(tries * plays):
         short = [len(found) < plays for found in pairs]
         if not any(short):
             break
         seed = forks.seed("deal", agent, number)
-        if not _may_be(forks, agent, int(seed), views[0]):
+        if not openings.may_be(int(seed)):
             continue
         twin, reached = await _dealt_anew(forks, agent, turns, views, seed)
         if twin.episode.end is End.INTERRUPTED:
@@ -308,18 +301,6 @@ def _views(turns: Sequence[Turn]) -> list[tuple[Message, ...]]:
     return views
 
 
-def _may_be(forks: Forks, agent: str, seed: int, view: Sequence[Message]) -> bool:
-    """Whether a deal shows the agent at its beginning what it saw first: most do not, and this
-    costs a tenth of a play. A world that calls outside first is not asked."""
-    task = task_of(forks.scenario, forks.episode.task)
-    game = Game(forks.scenario, task, seed, defer_calls=True)
-    try:
-        shown = game.view(agent)
-        return len(shown) <= len(view) and tuple(view[: len(shown)]) == tuple(shown)
-    finally:
-        game.close()
-
-
 async def _dealt_anew(
     forks: Forks,
     agent: str,
@@ -332,16 +313,21 @@ async def _dealt_anew(
     watch = _Watch(agent, views, [turn.legal for turn in turns])
     player = _ByOrder(turn.action for turn in turns)
     plan = forks.plan(seed, seed=int(seed))
-    made = await forks.play(plan, {agent: lambda *_, **__: player}, watch)
+    made = await forks.play(plan, {agent: player}, watch)
     twin = replace(forks, episode=made, cast=forks.seats, first=made.repeat)
     return twin, watch.reached
 
 
 class _ByOrder:
-    """A behaviour that does one thing after the other."""
+    """A behaviour that does one thing after the other, and its own factory."""
+
+    waits = False
 
     def __init__(self, acts: Iterable[Action]) -> None:
         self.acts = iter(acts)
+
+    def __call__(self, *_: Any, **options: Any) -> _ByOrder:
+        return self
 
     async def act(self, asked: Any) -> Action:
         return next(self.acts)

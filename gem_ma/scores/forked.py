@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 from gem_ma.driver.behaviour import Factory
-from gem_ma.driver.forks import Branch
+from gem_ma.driver.forks import Branch, act_again
 from gem_ma.driver.limits import NO_LIMITS
 from gem_ma.driver.rollout import Plan, play
+from gem_ma.driver.seats import Seats, ended
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.kernel.episode import End, Episode, Limits, Seat
-from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError, DataError, EndpointError
 from gem_ma.kernel.scenario import Game, Scenario
-from gem_ma.kernel.types import Turn
+from gem_ma.kernel.types import Action, Message, Turn
+from gem_ma.registry import task_of
 from gem_ma.scores.intervals import skewed_t
 
 Result = TypeVar("Result")
@@ -118,6 +121,33 @@ class Forks:
         branch = Branch(self.episode, step, seed, first, tuple(kept))
         return await self.play(self.plan(seed, branch=branch), behaviours, watch)
 
+    async def act(self, step: int, seed: str, turn: Turn, player: Factory) -> Action | None:
+        """What the agent of a turn does where this player takes it from a step on, asked as in the
+        turn; None where it fails."""
+        task = task_of(self.scenario, self.episode.task)
+        first = self.episode.repeat if self.first is None else self.first
+        plan = self.plan(seed)
+        seats = Seats(
+            self.scenario,
+            plan.cast,
+            self.policies,
+            {turn.agent: player},
+            task=task,
+            id_=plan.id,
+            first=first,
+            max_said=self.limits.max_said,
+            alone=turn.agent,
+        )
+        try:
+            async with asyncio.timeout(self.limits.timeout_s):
+                return await act_again(seats, Branch(self.episode, step, seed, first), turn)
+        except (ConfigError, DataError, EndpointError):
+            raise
+        except Exception:
+            return None
+        finally:
+            ended(seats.players.values(), self.episode)
+
     def behaviour(self, agent: str) -> Any:
         """Who plays an agent: an id or a factory."""
         return self.behaviours.get(agent) or self.seats[agent].behaviour
@@ -131,6 +161,36 @@ class Forks:
                 return await each
 
         return list(await asyncio.gather(*map(one, work)))
+
+
+class Openings:
+    """Which deals show an agent at the beginning what it saw first: most do not, and to look costs
+    a tenth of a play. A world that calls outside first is not asked."""
+
+    def __init__(self, forks: Forks, agent: str, view: Sequence[Message]) -> None:
+        self.scenario = forks.scenario
+        self.task = task_of(forks.scenario, forks.episode.task)
+        self.agent = agent
+        self.view = view
+        # by deal; the deal too, or another one may get its address, and so its `repr`
+        self.known: dict[str, tuple[bool, object]] = {}
+
+    def may_be(self, seed: int) -> bool:
+        rng = random.Random(seed)
+        dealt = self.scenario.deal(rng, self.task)
+        key = repr(dealt)
+        if key in self.known:
+            return self.known[key][0]
+        game = Game(self.scenario, self.task, seed, defer_calls=True)
+        try:
+            shown = game.view(self.agent)
+            is_same = len(shown) <= len(self.view) and shown == tuple(self.view[: len(shown)])
+            # where nothing but the deal was drawn, it decides what is shown
+            if game.rng.getstate() == rng.getstate():
+                self.known[key] = is_same, dealt
+            return is_same
+        finally:
+            game.close()
 
 
 class Pair(NamedTuple):

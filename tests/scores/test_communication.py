@@ -11,7 +11,7 @@ import pytest
 from gem_ma import Plan, Seat, play
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.scores.communication import influences, mutual_information, speaker_consistency
-from tests.scores.test_attribution import KUHN, KUHN_PLAYERS, REFERENTIAL, forks_of, language
+from tests.scores.exact_values import KUHN, KUHN_PLAYERS, REFERENTIAL, forks_of, language
 
 
 def plays(speaker: float, listener: float, count: int) -> list:
