@@ -11,7 +11,12 @@ from gem_ma.cli.completion import RunName
 from gem_ma.cli.processes import check_ray, spread, worker_options
 from gem_ma.cli.run import play
 from gem_ma.cli.runs import run_folder
-from gem_ma.cli.terminal import concurrency_option, json_option, quiet_option
+from gem_ma.cli.terminal import (
+    concurrency_option,
+    json_option,
+    processes_option,
+    quiet_option,
+)
 from gem_ma.cli.train import learn
 from gem_ma.config.loading import load
 from gem_ma.kernel.errors import ConfigError
@@ -33,13 +38,7 @@ Example:
 @concurrency_option
 @json_option
 @quiet_option
-@click.option(
-    "--processes",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Of a training: processes that go on with it as one.",
-)
+@processes_option("Processes that go on with it: of a training as one, of a run beside each other.")
 @worker_options
 def command(
     run: str,
@@ -48,7 +47,7 @@ def command(
     concurrency: int | None,
     as_json: bool,
     quiet: bool,
-    processes: int,
+    processes: int | None,
     ray: str | None,
     workers: int | None,
 ) -> int:
@@ -63,9 +62,12 @@ def command(
     # it has every default written out, so that a version with other defaults goes on alike
     source = path / "resolved.yaml"
     typed = [*overrides, *[f"run.concurrency={concurrency}"] * (concurrency is not None)]
+    is_training = manifest.get("command") == "train"
+    typed += [f"run.processes={processes}"] * (processes is not None and not is_training)
     changes = [*_earlier(manifest, typed), *typed]
     loaded = load(source, changes, typed=True)
-    if manifest.get("command") == "train":
+    if is_training:
+        processes = processes or 1
         check_ray(ray, workers, processes)
         if retry_failed:
             raise ConfigError(
@@ -78,12 +80,7 @@ def command(
         # a checkpoint knows the number of steps done, so that nothing more is handed over
         return learn(loaded, path, as_json=as_json, quiet=quiet, ray=ray, workers=workers)
     if ray is not None:
-        raise ConfigError(f"{path}: this run only plays, which one process does; leave out --ray")
-    if processes > 1:
-        raise ConfigError(
-            f"{path}: this run only plays, which one process does; leave out"
-            f" --processes {processes}"
-        )
+        raise ConfigError(f"{path}: this run only plays; leave out --ray, or type --processes N")
     return play(loaded, path, retry_failed=retry_failed, as_json=as_json, quiet=quiet)
 
 

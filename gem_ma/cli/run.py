@@ -21,6 +21,7 @@ from gem_ma.cli.terminal import (
     fresh_option,
     json_option,
     out_option,
+    processes_option,
     progress_line,
     quiet_option,
     tasks_option,
@@ -45,6 +46,7 @@ Examples:
 @base_url_option
 @tasks_option
 @concurrency_option
+@processes_option("Play in so many processes, one a core at most.")
 @click.option(
     "--budget-usd",
     type=click.FloatRange(min=0, min_open=True),
@@ -60,6 +62,7 @@ def command(
     base_urls: tuple[str, ...],
     tasks: int | None,
     concurrency: int | None,
+    processes: int | None,
     budget_usd: float | None,
     out: str | None,
     **flags: Any,
@@ -76,6 +79,7 @@ def command(
 
     # options are nothing but overrides, so that the run's digest knows them
     options = {"scenario.tasks": tasks, "run.concurrency": concurrency, "limits.usd": budget_usd}
+    options["run.processes"] = processes
     extra = [f"{key}={value}" for key, value in options.items() if value is not None]
     source, overrides = seated(source, overrides, base_urls)
     loaded = load(source, (*overrides, *extra), typed=True).without_training()

@@ -26,6 +26,13 @@ json_option = click.option(
     "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
 )
 quiet_option = click.option("--quiet", is_flag=True, envvar="GEM_MA_QUIET", help="No progress.")
+
+
+def processes_option(told: str) -> Any:
+    """The option, with what its command says of it."""
+    return click.option("--processes", type=click.IntRange(min=1), help=told)
+
+
 concurrency_option = click.option(
     "-j", "--concurrency", type=click.IntRange(min=1), help="Episodes at once."
 )

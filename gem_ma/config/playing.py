@@ -295,6 +295,15 @@ class RunSettings(Settings):
     # plays of one process wait for models most of the time; above this their book-keeping costs
     # more than it gains
     concurrency: int = Field(64, ge=1, le=10_000, description="Episodes at once.")
+    processes: int = Field(
+        1,
+        ge=1,
+        le=1024,
+        description=(
+            "Processes that play, one a core at most: together they play run.concurrency episodes"
+            " at once. Of runs alone, and of models at an address or none."
+        ),
+    )
     max_steps: int | None = Field(
         None, ge=1, description="Decision points of an episode; then it is cut."
     )

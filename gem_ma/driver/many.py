@@ -11,7 +11,7 @@ import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gem_ma.driver.behaviour import Factory
 from gem_ma.driver.rollout import Plan, play
@@ -177,12 +177,13 @@ async def play_many(
     behaviours: Mapping[str, Factory] | None = None,
     deterministic: bool = False,
     started: Callable[[Plan], None] | None = None,
+    player: Callable[[Plan], Awaitable[Any]] | None = None,
 ) -> AsyncIterator[Episode]:
     """Plays the plans, at most `concurrency` at once, and gives each episode as it ends.
 
     `deterministic` (training): batches are released only when every live episode waits, so their
     composition does not depend on timing. Closing the iterator cancels what still runs and closes
-    those plays.
+    those plays. `player`: what plays a plan in place of this process; what it gives is given.
     """
     if concurrency < 1:
         raise ConfigError(f"concurrency must be at least 1; got {concurrency}")
@@ -192,10 +193,10 @@ async def play_many(
     if deterministic:
         _forget(policies or {})
     # a list of plans may be endless or made as it is read, so no task is made ahead of it
-    crew = Crew(plans, lambda plan: play(plan, policies, behaviours), started)
+    crew = Crew(plans, player or (lambda plan: play(plan, policies, behaviours)), started)
     crew.start(concurrency, gate)
     try:
-        with _seldom_collecting():
+        with seldom_collecting():
             while (episode := await crew.next()) is not None:
                 yield episode
     finally:
@@ -207,7 +208,7 @@ async def play_many(
 
 
 @contextmanager
-def _seldom_collecting() -> Iterator[None]:
+def seldom_collecting() -> Iterator[None]:
     """Garbage in cycles is looked for less often, as nearly all goes without: each look reads the
     token ids of all replies that came since the last one, one by one."""
     most, *older = gc.get_threshold()

@@ -18,7 +18,7 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.spelling import nearest
 from gem_ma.runs.costs import costs_of, other_models
-from gem_ma.runs.open import Opened, open_config
+from gem_ma.runs.open import Opened, one_process, open_config
 from gem_ma.runs.plans import budget_of, evaluation_plans
 from gem_ma.runs.playing import play_into
 from gem_ma.runs.store import RunFolder, run_path, write_file
@@ -157,6 +157,8 @@ class Policies:
 def open_cells(loaded: LoadedStudy, *, offline: bool = False) -> dict[Names, Opened]:
     """Every cell, opened; cells with the same options share one scenario, and its data."""
     made: dict[str, Scenario] = {}
+    for cell in loaded.cells.values():
+        one_process(cell, "a study plays its cells in one process")
     return {
         names: open_config(cell, seats=False, offline=offline, made=made)
         for names, cell in loaded.cells.items()

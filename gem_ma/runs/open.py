@@ -17,6 +17,7 @@ from gem_ma.config.settings import Config
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Weighs
 from gem_ma.engines.endpoint.budget import Budget
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.runs.plans import open_policies, try_seats
 from gem_ma.runs.store import RunFolder
@@ -78,6 +79,8 @@ def open_config(
     """
     with loaded.placing():
         worlds = worlds_of(loaded.config, base=loaded.base, made=made)
+        if command == "train":
+            one_process(loaded, "a training shares its plays by gem-ma train --processes N")
         if check is not None:
             check(worlds)
         for world in (worlds.examined if command == "train" else worlds.played) if seats else ():
@@ -86,6 +89,12 @@ def open_config(
 
 
 def open_folder(
+def one_process(loaded: Loaded, why: str) -> None:
+    """Raises ConfigError where a config asks for several processes, and its command has one."""
+    if loaded.config.run.processes > 1:
+        raise ConfigError(f"run.processes: {why}; leave it at 1")
+
+
     command: str,
     loaded: Loaded,
     worlds: Worlds,

@@ -221,6 +221,10 @@ class Plans:
         """The plan of this number, from 0."""
         return self._plan(*self._start(number))
 
+    def again(self, task: str, seed: int, repeat: int) -> Plan:
+        """The plan that began so."""
+        return self._plan(task, seed, repeat)
+
     def id(self, number: int) -> Id:
         """Its id."""
         task, seed, repeat = self._start(number)

@@ -17,7 +17,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import ExitStack, aclosing, contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
@@ -41,6 +41,7 @@ from gem_ma.record.json_text import dump_json, load_json
 from gem_ma.runs.costs import costs_of, other_models
 from gem_ma.runs.open import Opened
 from gem_ma.runs.plans import scenario_of
+from gem_ma.runs.processes import Ended, Processes, check_processes
 from gem_ma.runs.store import RunFolder
 from gem_ma.runs.worlds import Worlds
 from gem_ma.system.files import MOST_LINE, append, is_file, read, remove
@@ -211,6 +212,8 @@ def play_run(
 ) -> Played:
     """Plays what the run folder lacks and scores all that it holds: the body of `gem-ma run` and of
     `gem_ma.run`. `watch` is a `Silent` or as one."""
+    if opened.loaded.config.run.processes > 1:
+        check_processes(opened.policies)
     with opened.folder(path, fresh) as folder:
         watch.started(path)
         limit: GemMaError | None = None
@@ -241,10 +244,19 @@ def _play_rest(opened: Opened, folder: RunFolder, retry_failed: bool, watch: Any
     # plans are made as they are played: a large run would hold all of them in memory
     left, plans = worlds.left(done) if done else (planned, worlds.plans())
     if left:
-        concurrency = min(opened.loaded.config.run.concurrency, left)
-        with watch.playing(planned, planned - left) as progress:
+        run = opened.loaded.config.run
+        concurrency = min(run.concurrency, left)
+        number = min(run.processes, concurrency)
+        remember = partial(_remembering, folder)
+        with ExitStack() as stack:
+            # before the progress line, which may have a thread
+            others = None if number < 2 else Processes(opened, folder, number, remember)
+            if others is not None:
+                stack.enter_context(others)
+            progress = stack.enter_context(watch.playing(planned, planned - left))
             going = watch.until_stopped(plans)
-            watch.run(play_into(folder, going, opened.policies, concurrency, progress))
+            policies = opened.policies
+            watch.run(play_into(folder, going, policies, concurrency, progress, others))
 
 
 async def play_into(
@@ -253,8 +265,9 @@ async def play_into(
     policies: Mapping[str, Policy],
     concurrency: int,
     progress: Any,
+    others: Processes | None = None,
 ) -> None:
-    """Plays the plans and appends every episode as it ends.
+    """Plays the plans, in `others` where there are some, and appends every episode as it ends.
 
     Raises EndpointError where a model cannot be reached. Once `limits:` are reached no plan is
     begun, what runs may end, and BudgetError follows. Replies of an endpoint are kept as they
@@ -267,52 +280,59 @@ async def play_into(
         # would mix on one screen
         progress.hide()
         concurrency = 1
-    paid = _paid(policies)
-    players = {**policies, **_remembering(folder, paid)}
+    play = partial(play_many, started=progress.start, concurrency=concurrency)
+    if others is None:
+        play = partial(play, policies=_remembering(folder, policies))
+    else:
+        play = partial(play, player=others.play)
     # while one long play runs no play ends, and the line would look stuck
     ticking = asyncio.ensure_future(_tick(progress))
     try:
-        refusal = await _record(folder, plans, players, concurrency, progress, people, bool(paid))
+        refusal = await _record(folder, plans, play, progress, people, is_paid(policies))
     finally:
         ticking.cancel()
+        if others is not None:
+            others.close()
     if refusal:
         raise BudgetError(refusal)
     # every play has ended, so nothing is left that a later command could buy twice
     remove_replies(folder.path)
 
 
-def outcome(episode: Episode) -> str:
+def outcome(episode: Episode | Ended) -> str:
     """What the progress line counts an episode as: ok, failed or excluded."""
     if episode.end.value == "failed":
         return "failed"
     return "ok" if episode.end.scored else "excluded"
 
 
-def _paid(policies: Mapping[str, Policy]) -> dict[str, Policy]:
-    """The policies whose replies cost something: those at an endpoint."""
-    return {name: policy for name, policy in policies.items() if isinstance(policy.engine, Priced)}
+def is_paid(policies: Mapping[str, Policy]) -> bool:
+    """Whether replies of one of them cost something: of one at an endpoint."""
+    return any(isinstance(policy.engine, Priced) for policy in policies.values())
 
 
-def _remembering(folder: RunFolder, paid: Mapping[str, Policy]) -> dict[str, Policy]:
-    """The policies, with engines that write each reply down and answer from what is written."""
-    if not paid:
-        return {}
+def _remembering(folder: RunFolder, policies: Mapping[str, Policy]) -> Mapping[str, Policy]:
+    """The policies, those that are paid with engines that write each reply down and answer from
+    what is written."""
+    if not is_paid(policies):
+        return policies
     bought = read_replies(folder.path)
     keep = partial(keep_reply, folder.path)
     return {
         name: replace(policy, engine=Remembered(policy.engine, bought, keep))
-        for name, policy in paid.items()
+        if isinstance(policy.engine, Priced)
+        else policy
+        for name, policy in policies.items()
     }
 
 
 async def _record(
     folder: RunFolder,
     plans: Iterable[Plan],
-    policies: Mapping[str, Policy],
-    concurrency: int,
+    play: Callable[[Iterable[Plan]], AsyncIterator[Any]],
     progress: Any,
     people: Sequence[Any],
-    is_paid: bool,
+    paid: bool,
 ) -> str:
     """Appends the episodes as they end; gives why the budget refused one, or ""."""
     refusal = ""
@@ -320,14 +340,16 @@ async def _record(
     allowed = takewhile(lambda _: not refusal, plans)
     # a person reads how a play ended before the next one asks
     batches = ([plan] for plan in allowed) if people else [allowed]
-    play = partial(play_many, policies=policies, concurrency=concurrency, started=progress.start)
     async with aclosing(_one_after_another(play, batches)) as episodes:
         async for episode in episodes:
             if episode.end is End.INTERRUPTED:  # by the budget: it is played again
                 refusal = refusal or str(episode.error).removeprefix("BudgetError: ")
                 continue
-            folder.append([episode])
-            if is_paid:  # after the append: a kill between the two buys nothing twice
+            if isinstance(episode, Ended):
+                folder.add([episode])
+            else:
+                folder.append([episode])
+            if paid:  # after the append: a kill between the two buys nothing twice
                 forget_replies(folder.path, episode.id)
             for person in people:
                 person.show_end(episode)

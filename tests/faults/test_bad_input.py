@@ -189,12 +189,12 @@ def test_a_torn_last_line_is_played_again(played: Path) -> None:
     assert (played / "episodes.jsonl").read_bytes() == whole and (played / "episodes.torn").exists()
 
 
-def test_a_run_that_only_plays_goes_on_in_one_process(played: Path) -> None:
+def test_a_run_that_only_plays_asks_no_cluster(played: Path) -> None:
     before = contents(played)
     one_line(
-        gem_ma("resume", "out", "--processes", "2", cwd=played.parent),
+        gem_ma("resume", "out", "--ray", "local", cwd=played.parent),
         2,
-        "out: this run only plays, which one process does",
+        "out: this run only plays; leave out --ray, or type --processes N",
     )
     assert contents(played) == before
 

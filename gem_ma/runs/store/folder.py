@@ -16,7 +16,7 @@ from typing import Any
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import StoreError
 from gem_ma.kernel.types import Image
-from gem_ma.record.codec import dump_episode, schema_of
+from gem_ma.record.codec import ENDS, dump_episode, schema_of
 from gem_ma.record.json_text import dump_json
 from gem_ma.record.shapes import shown_in
 from gem_ma.runs.store.disk import media_file, move_aside, take_lock
@@ -158,20 +158,29 @@ class RunFolder:
     def append(self, episodes: Sequence[Episode], *, fsync: bool = False) -> None:
         """Appends whole lines in one write. Raises StoreError; the file then holds all of these
         episodes or none."""
+        self.add([self.made(episode) for episode in episodes], fsync=fsync)
+
+    def made(self, episode: Episode) -> tuple[PlayRow, bytes]:
+        """The row and the line of a play, for `add`. It stores the images that the play shows and
+        writes nothing else, so that another process may make them. Raises StoreError."""
+        line = (dump_episode(episode, self._schema) + "\n").encode()
+        # first: a line never names an image that is not there
+        self.keep_images([episode])
+        row = self.rows.of(episode)
+        row.size = len(line)
+        row.digest = line_digest(line)
+        return row, line
+
+    def add(self, plays: Sequence[tuple[PlayRow, bytes]], *, fsync: bool = False) -> None:
+        """Appends what `made` gave, as `append` does. Raises StoreError."""
         if self.before_append is not None:
             self.before_append(self)
-        lines = [(dump_episode(episode, self._schema) + "\n").encode() for episode in episodes]
-        # first: a line never names an image that is not there
-        self.keep_images(episodes)
-        self._write("episodes.jsonl", b"".join(lines))
+        rows = [row for row, _ in plays]
+        self._write("episodes.jsonl", b"".join([line for _, line in plays]))
         # only now: what failed to be written is not done
-        self._ends.update((episode.id, episode.end) for episode in episodes)
-        rows = [self.rows.of(episode) for episode in episodes]
-        for row, line in zip(rows, lines, strict=True):
-            row.size = len(line)
-            row.digest = line_digest(line)
+        self._ends.update((row.id, ENDS[row.end]) for row in rows)
         self._index.add(rows)
-        self._sync_when_due(len(episodes), fsync)
+        self._sync_when_due(len(rows), fsync)
 
     def keep_images(self, episodes: Iterable[Episode]) -> None:
         """Stores the images that these episodes show, before their lines are written. Raises
@@ -390,7 +399,9 @@ class RunFolder:
             return
         with oserror(target):
             make_folder(target.parent, self.path)
-            replace_file(target, image.data, self.path)
+            # of another name in each process that plays: two may see the same image
+            aside = f".{image.digest}.{os.getpid()}.tmp"
+            replace_file(target, image.data, self.path, aside=aside)
 
 
 _HELP = "free some space or fix the disk, then type the same command again"

@@ -21,6 +21,7 @@ from gem_ma.record.json_text import dump_json, load_json
 # `*` stands for any name.
 FREE_KEYS = (
     "run.concurrency",
+    "run.processes",
     "run.max_failed",
     "run.baselines",
     "limits",
