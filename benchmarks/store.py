@@ -46,6 +46,7 @@ from gem_ma.runs.playing import Silent, play_run, score_of
 from gem_ma.runs.store import RunFolder, read_episodes, read_rows
 from gem_ma.runs.store.index import IndexWriter
 from gem_ma.scores.rows import PlayRow, line_digest
+from gem_ma.system.parts import PART, close_part
 
 TOOLS = tuple(
     Tool(
@@ -244,15 +245,21 @@ def grown(path: Path, count: int) -> None:
     play_run(few, path, watch=Silent())
     lines = (path / "episodes.jsonl").read_bytes().splitlines(keepends=True)
     rows = read_rows(path, PlayRow)
-    with open(path / "episodes.jsonl", "ab") as file:
-        for number, plan in enumerate(all_.worlds.plans()):
-            if number < FEW:
-                continue
-            row = rows[number % FEW]
-            line = lines[number % FEW].replace(str(row.seed).encode(), str(plan.seed).encode())
-            file.write(line)
-            told = {"seed": plan.seed, "size": len(line), "digest": line_digest(line), "copy": None}
-            rows.append(msgspec.structs.replace(row, **told))
+    record = path / "episodes.jsonl"
+    part = bytearray(record.read_bytes())
+    for number, plan in enumerate(all_.worlds.plans()):
+        if number < FEW:
+            continue
+        row = rows[number % FEW]
+        line = lines[number % FEW].replace(str(row.seed).encode(), str(plan.seed).encode())
+        if len(part) + len(line) > PART:  # as a writer does
+            record.write_bytes(part)
+            close_part(record, path)
+            part = bytearray()
+        part += line
+        told = {"seed": plan.seed, "size": len(line), "digest": line_digest(line), "copy": None}
+        rows.append(msgspec.structs.replace(row, **told))
+    record.write_bytes(part)
     index = IndexWriter(path)
     index.replace(rows)
     index.stamp()

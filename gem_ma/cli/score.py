@@ -16,6 +16,7 @@ from gem_ma.runs.store.names import finite
 from gem_ma.runs.stored import Recorded, changes, open_record
 from gem_ma.scores.rows import Head
 from gem_ma.system.files import damage
+from gem_ma.system.parts import size_of
 
 _JUDGED = ("labels", "measures")  # of summary.json
 LARGE = 50_000_000  # bytes of a record, from which on the time is told first
@@ -45,7 +46,7 @@ def command(run: str, scenario: str | None, whole: bool, as_json: bool) -> int:
     path = played_run(run, "scored")
     record = open_record(path, progress_line, scenario)
     with damage(path / "episodes.jsonl"):
-        if (path / "episodes.jsonl").stat().st_size > LARGE:
+        if size_of(path / "episodes.jsonl", path) > LARGE:
             progress_line(duration(path, record))
         summary = record.summary()
     stored = read_summary(path)

@@ -304,6 +304,9 @@ class RunSettings(Settings):
             " at once. Of runs alone, and of models at an address or none."
         ),
     )
+    zstd: bool = Field(
+        False, description="Parts of the record that are full (128 MiB each) are put in zstd."
+    )
     max_steps: int | None = Field(
         None, ge=1, description="Decision points of an episode; then it is cut."
     )

@@ -24,6 +24,7 @@ from gem_ma.runs.store import RunFolder
 from gem_ma.runs.used import files_used
 from gem_ma.runs.worlds import Worlds, worlds_of
 from gem_ma.scores.judge import Judge, heads_of
+from gem_ma.system.parts import zstd
 
 
 @dataclass
@@ -78,9 +79,9 @@ def open_config(
     Raises ConfigError with file and line, DataError where data of a scenario is missing or damaged.
     """
     with loaded.placing():
-        worlds = worlds_of(loaded.config, base=loaded.base, made=made)
         if command == "train":
             one_process(loaded, "a training shares its plays by gem-ma train --processes N")
+        worlds = worlds_of(loaded.config, base=loaded.base, made=made)
         if check is not None:
             check(worlds)
         for world in (worlds.examined if command == "train" else worlds.played) if seats else ():
@@ -88,13 +89,13 @@ def open_config(
     return Opened(loaded, worlds, command, offline)
 
 
-def open_folder(
 def one_process(loaded: Loaded, why: str) -> None:
     """Raises ConfigError where a config asks for several processes, and its command has one."""
     if loaded.config.run.processes > 1:
         raise ConfigError(f"run.processes: {why}; leave it at 1")
 
 
+def open_folder(
     command: str,
     loaded: Loaded,
     worlds: Worlds,
@@ -105,6 +106,8 @@ def one_process(loaded: Loaded, why: str) -> None:
     """The run folder, made or taken up. Its manifest holds digests of data and weights: a run
     may not go on with others."""
     config = loaded.config
+    if config.run.zstd:
+        zstd()
     resolved = loaded.resolved()
     used = files_used(resolved, policies)
     facts: dict[str, Any] = {
@@ -136,6 +139,7 @@ def one_process(loaded: Loaded, why: str) -> None:
         resuming=resuming,
     )
     folder.before_append = used.note_more
+    folder.packs = config.run.zstd
     judge = worlds.judge
     # of a training nobody asks for more, and the rest costs more
     folder.rows = (Judge(judge.success) if command == "train" else judge).rows(

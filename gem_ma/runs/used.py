@@ -26,6 +26,7 @@ from gem_ma.engines.capabilities import Weighs
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.store import RunFolder
 from gem_ma.system.files import digest_of
+from gem_ma.system.parts import RECORD, closed_parts
 from gem_ma.system.used import (
     begin,
     count,
@@ -130,9 +131,9 @@ def _take(used: UsedFiles, keys: tuple[str, ...], text: str, resolved: Any) -> N
     elif keys[-2:] == ("loss", "surrogate"):
         _take_surrogate(used, text)
     elif _is_path(text, keys[-1]) and not _is_provenance(keys, resolved):
-        path = _plays_of(os.path.abspath(Path(text).expanduser()))
-        if (digest := digest_of(path)) is not None:
-            used.data[path] = digest
+        for path in _plays_of(os.path.abspath(Path(text).expanduser())):
+            if (digest := digest_of(path)) is not None:
+                used.data[path] = digest
 
 
 def _take_module(used: UsedFiles, name: str, module: ModuleType) -> None:
@@ -202,8 +203,8 @@ def _take_model(used: UsedFiles, model: str, policy: Policy) -> None:
         used.code[file] = None
     if not name or not os.path.exists(name):
         return
-    folder = Path(_plays_of(os.path.abspath(name)))
-    paths = [folder]
+    folder = Path(os.path.abspath(name))
+    paths = [*map(Path, _plays_of(str(folder)))]
     if isinstance(policy.core, Weighs):
         beside = folder.glob("*") if folder.is_dir() else ()
         paths = [path for path in beside if path.suffix in _BESIDE_WEIGHTS and path.is_file()]
@@ -272,10 +273,12 @@ def _is_path(text: str, key: str) -> bool:
     return "." in text and os.path.isfile(path)
 
 
-def _plays_of(path: str) -> str:
+def _plays_of(path: str) -> list[str]:
     """Of a run folder its plays, since pages and notes beside them decide nothing."""
-    names = [os.path.join(path, name) for name in ("episodes.jsonl", "manifest.json")]
-    return names[0] if all(map(os.path.isfile, names)) else path
+    names = [os.path.join(path, name) for name in (RECORD, "manifest.json")]
+    if not all(map(os.path.isfile, names)):
+        return [path]
+    return [*map(str, closed_parts(Path(names[0]))), names[0]]
 
 
 def _is_provenance(keys: tuple[str, ...], resolved: Any) -> bool:

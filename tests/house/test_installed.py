@@ -63,6 +63,7 @@ MISSING: dict[str, list[tuple[str, tuple[str, ...]]]] = {
     ],
     "view": [(name, ("view", "{folder}")) for name in ("starlette", "uvicorn")],
     "serve": [(name, SERVE) for name in ("starlette", "uvicorn")],
+    "zstd": [("zstandard", (*KUHN, "agents.player_0=first_legal", "run.zstd=true"))],
     "ray": [("ray", ("train", "kuhn_table", "train.chunk=16", "--ray", "local"))],
     "mcp": [("mcp", (*KUHN, "agents.player_0.behaviour=random_legal", MCP))],
     **{

@@ -23,9 +23,7 @@ from gem_ma.kernel.errors import DataError, EngineError, GemMaError
 from gem_ma.kernel.types import Reply, Request
 from gem_ma.record.choices import mark
 from gem_ma.record.codec import load_episode
-from gem_ma.system.files import stream
-
-EPISODES = "episodes.jsonl"
+from gem_ma.system.parts import RECORD, open_parts
 
 
 class Recorded(NamedTuple):
@@ -135,10 +133,10 @@ def answers(
 def read(path: Path) -> list[Episode]:
     """The episodes of a run folder or file. A last line without its line end was cut by a crash
     and is left out."""
-    # the library's own view of a run folder stands floors above: a replay reads one file of it
-    file = path / EPISODES if path.is_dir() else path
+    # the library's own view of a run folder stands floors above: a replay reads its lines
+    file = path / RECORD if path.is_dir() else path
     try:
-        with stream(file, file.parent) as opened:
+        with open_parts(file, file.parent) as opened:
             lines = opened.read().split(b"\n")
     except OSError as error:
         raise DataError(f"{file}: cannot be replayed: {error.strerror or error}") from error

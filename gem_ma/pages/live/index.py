@@ -5,7 +5,6 @@ growing: `Index.refresh` reads on.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +17,8 @@ from gem_ma.kernel.errors import StoreError
 from gem_ma.record.codec import ENDS, load_episode
 from gem_ma.runs.store.lines import fitting_rows, known_rows
 from gem_ma.scores.rows import Brief
-from gem_ma.system.files import lines, oserror, stream
+from gem_ma.system.files import lines, oserror
+from gem_ma.system.parts import open_parts, parts_of
 
 EpisodeId = tuple[str, int, int]
 DAMAGED = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)  # of a line
@@ -74,12 +74,14 @@ class Index:
     def refresh(self) -> None:
         """Reads what was added. A damaged line costs its episode; raises StoreError where the
         file cannot be read."""
-        with oserror(self.file), stream(self.file, self.folder, through=True) as opened:
-            now = os.fstat(opened.fileno())
-            stamp = now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
+        with oserror(self.file), open_parts(self.file, self.folder, through=True) as opened:
+            parts = parts_of(self.file, self.folder)
+            size = sum(part.size for part in parts)
+            # the first part keeps its inode when it is closed, and grows by those behind it
+            stamp = parts[0].state[3], size, *parts[-1].state
             if stamp == self._stamp:
                 return
-            grown = self._stamp[:1] == stamp[:1] and now.st_size > self._read and not self.damaged
+            grown = self._stamp[:1] == stamp[:1] and size > self._read and not self.damaged
             self._stamp = stamp
             if not grown:  # new, cut, exchanged or mended: from the beginning
                 self.entries = {}
@@ -105,7 +107,7 @@ class Index:
 
     def _take(self, row: Brief) -> None:
         if row.returns is None or not row.end:  # nobody has read its play
-            with oserror(self.file), stream(self.file, self.folder) as opened:
+            with oserror(self.file), open_parts(self.file, self.folder) as opened:
                 opened.seek(self._read)
                 self._look(opened.read(row.size))
             return
@@ -129,7 +131,7 @@ class Index:
         """The whole of one. Raises StoreError where there is none, or for damage."""
         if (entry := self.entries.get(id_)) is None:
             raise StoreError("there is no such episode")
-        with oserror(self.file), stream(self.file, self.folder) as opened:
+        with oserror(self.file), open_parts(self.file, self.folder) as opened:
             opened.seek(entry.start)
             line = opened.read(entry.size)
         episode = load_episode(line)

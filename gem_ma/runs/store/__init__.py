@@ -5,7 +5,8 @@ files, ids and lines; not how to play.
       config.yaml        as written
       resolved.yaml      complete, playable again
       manifest.json      versions, seeds, commit, digests of data and models
-      episodes.jsonl     the truth: one line per ended episode, FAILED ones too
+      episodes.jsonl     the truth: one line per ended episode, FAILED ones too; of a large run
+                         its end, behind episodes-0001.jsonl ... (`gem_ma.system.parts`)
       metrics.jsonl      scalars by step
       interrupted.jsonl  replies of an endpoint to plays that were stopped in the middle, so that
                          a resumed run buys none twice

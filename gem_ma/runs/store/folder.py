@@ -28,6 +28,7 @@ from gem_ma.runs.store.lines import (
     fitting_rows,
     known_rows,
     read_episodes,
+    read_manifest,
     read_media,
     read_metrics,
     read_rows,
@@ -45,10 +46,10 @@ from gem_ma.system.files import (
     open_file,
     oserror,
     replace_file,
-    stream,
     sync_folder,
 )
 from gem_ma.system.folders import check_run
+from gem_ma.system.parts import close_part, closed_parts, cut_parts, open_parts, pack, size_of
 
 # what a power cut may cost; a sync takes milliseconds, which a table's play does not
 SYNC_EPISODES = 32
@@ -69,6 +70,8 @@ class RunFolder:
         self._synced_at = time.monotonic()
         self._ends: dict[EpisodeId, End] = {}
         self._schema = 0
+        self._part = 0  # bytes of a part of the record; 0: it stays one file
+        self.packs = False  # whether parts that are closed are put in zstd
         # asked before plays are written: what they have used is written down first
         self.before_append: Callable[[RunFolder], None] | None = None
         # what judges a play that has just ended, for its row in the index
@@ -176,7 +179,10 @@ class RunFolder:
         if self.before_append is not None:
             self.before_append(self)
         rows = [row for row, _ in plays]
-        self._write("episodes.jsonl", b"".join([line for _, line in plays]))
+        data = b"".join([line for _, line in plays])
+        if self._part and self._files and not self._broken:
+            self._close_part(len(data))
+        self._write("episodes.jsonl", data)
         # only now: what failed to be written is not done
         self._ends.update((row.id, ENDS[row.end]) for row in rows)
         self._index.add(rows)
@@ -210,10 +216,7 @@ class RunFolder:
     def mark(self) -> dict[str, int]:
         """Where the files end now, for a checkpoint; what lies before the mark is on the disk."""
         self.sync()
-        return {
-            name.split(".")[0]: os.fstat(descriptor).st_size
-            for name, descriptor in sorted(self._files.items())
-        }
+        return {name.split(".")[0]: self._size(name) for name in sorted(self._files)}
 
     def rewind(self, mark: Mapping[str, int]) -> None:
         """Takes the folder back to a `mark`: the lines after it move to `episodes.torn` and
@@ -298,8 +301,32 @@ class RunFolder:
             self._cut("metrics.jsonl", scanned.end)
         self._take_rows()
         # a folder stays in the schema in which it was begun
-        self._schema = schema_of(os.pread(self._files["episodes.jsonl"], 16, 0))
+        with open_parts(self.path / "episodes.jsonl", self.path) as record:
+            self._schema = schema_of(record.read(16))
+        part = read_manifest(self.path).get("part_bytes")
+        self._part = part if type(part) is int else 0
         sync_folder(self.path)
+
+    def _close_part(self, more: int) -> None:
+        """Ends the last part of the record where it has no room for so many bytes more."""
+        file = self.path / "episodes.jsonl"
+        size = os.fstat(self._files["episodes.jsonl"]).st_size
+        if not size or size + more <= self._part:
+            return
+        with oserror(file):
+            self.sync()
+            self._broken = "a part of the record could not be closed"
+            os.close(self._files.pop("episodes.jsonl"))
+            close_part(file, self.path)
+            self._create("episodes.jsonl")
+            sync_folder(self.path)
+            self._broken = ""
+            for path in closed_parts(file) if self.packs else ():
+                if path.suffix != ".zst":
+                    pack(path, self.path)
+
+    def _size(self, name: str) -> int:
+        return size_of(self.path / name, self.path)
 
     def _take_rows(self) -> None:
         """Takes over the index where it fits; else makes rows of the lines that it lacks."""
@@ -355,26 +382,26 @@ class RunFolder:
             self.sync()
 
     def _check_mark(self, name: str, offset: int) -> None:
-        descriptor = self._files[name]
-        size = os.fstat(descriptor).st_size
+        size = self._size(name)
         if offset > size:
             raise StoreError(
                 f"{self.path / name}: has {size} bytes, the checkpoint was written at {offset}; the"
                 " file lost lines"
             )
-        if offset and os.pread(descriptor, 1, offset - 1) != b"\n":
+        with open_parts(self.path / name, self.path) as opened:
+            opened.seek(max(0, offset - 1))
+            before = opened.read(1)
+        if offset and before != b"\n":
             raise StoreError(
                 f"{self.path / name}: byte {offset} is not the end of a line; the checkpoint"
                 " belongs to another file"
             )
 
     def _cut(self, name: str, end: int) -> None:
-        descriptor = self._files[name]
-        size = os.fstat(descriptor).st_size
-        if size == end:
+        if self._size(name) == end:
             return
         torn = self.path / f"{name.split('.')[0]}.torn"
-        with stream(self.path / name, self.path) as source:
+        with open_parts(self.path / name, self.path) as source:
             source.seek(end)
             last = b""
             # in pieces, since hours of play may lie after the mark
@@ -384,8 +411,9 @@ class RunFolder:
         # the torn file keeps whole lines, so that it can be read
         append(torn, b"" if last.endswith(b"\n") else b"\n", self.path, sync=True)
         sync_folder(self.path)  # kept before it is cut: a kill in between only keeps it twice
-        os.ftruncate(descriptor, end)
-        os.fsync(descriptor)
+        os.close(self._files.pop(name))
+        cut_parts(self.path / name, self.path, end)
+        self._create(name)
 
     def _keep_images(self, episode: Episode) -> None:
         for image in shown_in(episode):

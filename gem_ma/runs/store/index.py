@@ -23,9 +23,10 @@ import msgspec
 from gem_ma.runs.store import places
 from gem_ma.scores.rows import Brief, Head, Kind
 from gem_ma.system.files import is_file, open_file, oserror, replace_file, stream
+from gem_ma.system.parts import RECORD, Part, open_parts, parts_of, size_of
 
 NAME = "index.jsonl"
-EPISODES = "episodes.jsonl"
+EPISODES = RECORD
 FORM = 1  # of rows, and of the summaries that are made of them: another one is not believed
 _END = 1 << 20  # bytes at both ends of the record that a stamp has digests of
 _BLOCK = 1 << 22
@@ -33,11 +34,14 @@ _RACE_NS = 20_000_000  # a file may be written twice within one tick of the cloc
 _ENCODER = msgspec.json.Encoder()
 
 
-class Stamp(msgspec.Struct, forbid_unknown_fields=True):
+State = tuple[int, int, int, int]
+
+
+class Stamp(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """What a record was, and its index, when a writer closed them."""
 
     form: int
-    size: int  # of episodes.jsonl, with its times and inode
+    size: int  # of the record, all parts together; times and inode of the last one
     mtime: int
     ctime: int
     inode: int
@@ -48,6 +52,7 @@ class Stamp(msgspec.Struct, forbid_unknown_fields=True):
     of_all: bool  # whether that is what the plays of the folder come to
     places: str = ""  # digest of places.bin, "" where the run is small
     whole: bool = False  # whether each of its rows says more than how its play ended
+    parts: list[State] = []  # bytes, times and inode of each part that is closed
 
 
 _STAMPS = msgspec.json.Decoder(Stamp)
@@ -83,15 +88,24 @@ def read_stamp(path: Path) -> tuple[Stamp, int] | None:
 
 
 def fits(stamp: Stamp, path: Path) -> bool:
-    """Whether episodes.jsonl of a folder is what it was, by all that can be told without reading
+    """Whether the record of a folder is what it was, by all that can be told without reading
     it."""
-    if not is_file(path / EPISODES, path):
+    file = path / EPISODES
+    if not is_file(file, path):
         return False
-    with oserror(path / EPISODES), stream(path / EPISODES, path) as file:
-        status = os.fstat(file.fileno())
-        now = status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
-        was = stamp.size, stamp.mtime, stamp.ctime, stamp.inode
-        return now == was and _ends(file, stamp.size) == stamp.ends
+    with oserror(file):
+        parts = parts_of(file, path)
+        was = stamp.size, stamp.parts, (stamp.mtime, stamp.ctime, stamp.inode)
+        if was != _told(parts):
+            return False
+        with open_parts(file, path) as opened:
+            return _ends(opened, stamp.size) == stamp.ends
+
+
+def _told(parts: Sequence[Part]) -> tuple[int, list[State], tuple[int, int, int]]:
+    """Bytes of the record, the states of its closed parts, times and inode of the last one."""
+    *closed, last = [part.state for part in parts]
+    return sum(part.size for part in parts), closed, last[1:]
 
 
 def _ends(file: Any, size: int) -> str:
@@ -105,15 +119,15 @@ def _ends(file: Any, size: int) -> str:
 def _stamp(
     path: Path, rows: int, digest: str, summary: tuple[str, bool], columns: tuple[str, bool]
 ) -> Stamp:
-    with stream(path / EPISODES, path) as file:
-        status = os.fstat(file.fileno())
-        # what is changed within the same tick is not seen by its time, nor in the middle otherwise
-        if status.st_size > 2 * _END:
-            left = status.st_ctime_ns + _RACE_NS - time.time_ns()
-            time.sleep(min(max(0, left), _RACE_NS) / 1e9)
-        times = status.st_mtime_ns, status.st_ctime_ns, status.st_ino
-        ends = _ends(file, status.st_size)
-        return Stamp(FORM, status.st_size, *times, ends, rows, digest, *summary, *columns)
+    file = path / EPISODES
+    size, closed, times = _told(parts_of(file, path))
+    # what is changed within the same tick is not seen by its time, nor in the middle otherwise
+    if size > 2 * _END:
+        left = times[1] + _RACE_NS - time.time_ns()
+        time.sleep(min(max(0, left), _RACE_NS) / 1e9)
+    with open_parts(file, path) as opened:
+        ends = _ends(opened, size)
+    return Stamp(FORM, size, *times, ends, rows, digest, *summary, *columns, closed)
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -247,7 +261,7 @@ class IndexWriter:
         if self.count < places.LEAST:
             return "", False
         sizes = array("Q")
-        size = os.lstat(self.path / EPISODES).st_size
+        size = size_of(self.path / EPISODES, self.path)
         rows, found = load_rows(self.path, Brief, size, partial(_measure, sizes))
         data = places.packed(rows, sizes) if found == digest else b""
         if not 0 < len(data) <= places.MOST:

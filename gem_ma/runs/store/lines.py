@@ -32,6 +32,7 @@ from gem_ma.runs.store.places import Places, load_places
 from gem_ma.runs.store.tables import read_table, table_files
 from gem_ma.scores.rows import Head, Kind, line_digest
 from gem_ma.system.files import MOST_JSON, is_file, lines, oserror, read, read_json, stream
+from gem_ma.system.parts import open_parts, size_of, where
 
 # What a recorded play must be beside well-formed: acts and payments of its own cast, at steps that
 # a play can have.
@@ -128,13 +129,13 @@ def read_plays(path: Path, places: Places, plays: Iterable[int]) -> Iterator[tup
     """Some plays of a run, by their number in its places, in the order of the file. Raises
     StoreError as `read_episodes`."""
     file = path / EPISODES
-    with oserror(file), stream(file, path) as opened:
+    with oserror(file), open_parts(file, path) as opened:
         for play in sorted(plays, key=places.lines.__getitem__):
             number = places.lines[play] + 1
             opened.seek(places.starts[play])
             episode = _episode(file, number, opened.read(places.sizes[play]))
             if places.key(episode.id) != places.keys[play]:
-                raise StoreError(f"{file}:{number}: {_OTHER}")
+                raise StoreError(f"{where(file, number)}: {_OTHER}")
             yield play, episode
 
 
@@ -163,7 +164,8 @@ def fitting_rows(file: Path, kind: type[Kind]) -> list[Kind] | None:
 
 def known_rows(file: Path, kind: type[Kind]) -> list[Kind]:
     """The rows of the index beside a record, whatever they are of."""
-    return load_rows(file.parent, kind, file.stat().st_size)[0] if file.name == EPISODES else []
+    folder = file.parent
+    return load_rows(folder, kind, size_of(file, folder))[0] if file.name == EPISODES else []
 
 
 def standing_summary(path: Path, *, of_all: bool = True) -> dict[str, Any] | None:
@@ -189,7 +191,7 @@ def is_as_written(path: Path) -> bool:
 def _is_copy(stamp: Stamp, path: Path) -> bool:
     """Whether a record of other times holds the lines that its index was made of."""
     file = _lines_file(path, EPISODES)
-    if file.stat().st_size != stamp.size:
+    if size_of(file, path) != stamp.size:
         return False
     known, digest = load_rows(path, Head, stamp.size)
     return digest == stamp.digest and scan_episodes(file, known).is_known
@@ -215,12 +217,12 @@ def _decoded(file: Path, places: Mapping[EpisodeId, Place]) -> Iterator[Episode]
 
 
 def _sought(file: Path, places: Mapping[EpisodeId, Place]) -> Iterator[Episode]:
-    with oserror(file), stream(file, file.parent) as opened:
+    with oserror(file), open_parts(file, file.parent) as opened:
         for id_, (number, start, size) in sorted(places.items(), key=lambda pair: pair[1]):
             opened.seek(start)
             episode = _episode(file, number, opened.read(size))
             if episode.id != id_:
-                raise StoreError(f"{file}:{number}: {_OTHER}")
+                raise StoreError(f"{where(file, number)}: {_OTHER}")
             yield episode
 
 
@@ -233,7 +235,7 @@ def _episode(file: Path, number: int, line: bytes) -> Episode:
         check_play(episode)
     except StoreError as error:
         # of its own class: a newer schema has another exit code
-        raise type(error)(f"{file}:{number}: {error}") from None
+        raise type(error)(f"{where(file, number)}: {error}") from None
     return episode
 
 
@@ -315,7 +317,7 @@ def _whole_lines(file: Path) -> Iterator[tuple[int, bytes]]:
     being written, or was torn by a crash."""
     if not is_file(file, file.parent):
         return
-    with oserror(file), stream(file, file.parent, through=True) as opened:
+    with oserror(file), open_parts(file, file.parent, through=True) as opened:
         # JSON escapes every newline inside of a value, so that a line is a record
         for number, line in enumerate(lines(opened, file), 1):
             # the last one may be half written at this moment
@@ -336,7 +338,7 @@ def _identity(file: Path, number: int, line: bytes) -> EpisodeId:
             return (task, seed, repeat)
         return _checked(load_json(line))[0]
     except StoreError as error:
-        raise type(error)(f"{file}:{number}: {error}") from None
+        raise type(error)(f"{where(file, number)}: {error}") from None
 
 
 def _checked(data: Any) -> tuple[EpisodeId, End]:
@@ -362,7 +364,7 @@ def _metrics_line(file: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         values = load_json(line, bounded=True)
     except StoreError as error:
-        raise StoreError(f"{file}:{number}: {error}") from None
+        raise StoreError(f"{where(file, number)}: {error}") from None
     if not isinstance(values, dict):
         raise StoreError(f"{file}:{number}: expected an object, got {type(values).__name__}")
     return values
@@ -392,7 +394,7 @@ def scan_episodes(file: Path, known: Sequence[Kind] = (), kind: type[Kind] = Hea
             try:
                 id_, end = _head(line)
             except StoreError as error:
-                raise type(error)(f"{file}:{number}: {error}") from None
+                raise type(error)(f"{where(file, number)}: {error}") from None
             row = kind(len(line), line_digest(line), end.value, *id_)
         scanned.rows.append(row)
 
@@ -431,7 +433,7 @@ def _scan(file: Path, scanned: Scan, take: Callable[[int, bytes], Any]) -> Scan:
     # one line is held back: only the last one may be torn
     number = 0
     last = b""
-    with oserror(file), stream(file, file.parent, through=True) as opened:
+    with oserror(file), open_parts(file, file.parent, through=True) as opened:
         for line in lines(opened, file):
             if last:
                 _take_inner(number, last, take)
@@ -470,7 +472,7 @@ def _check_strict(file: Path, number: int, line: bytes) -> None:
     try:
         load_json(line)
     except StoreError as error:
-        raise StoreError(f"{file}:{number}: {error}") from None
+        raise StoreError(f"{where(file, number)}: {error}") from None
 
 
 # the fast decoder: on opening, every line of a long run is read once

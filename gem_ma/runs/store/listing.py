@@ -22,7 +22,8 @@ from gem_ma.runs.store.lines import (
     read_resolved,
     standing_summary,
 )
-from gem_ma.system.files import MOST_JSON, MOST_LINE, is_file, oserror, read, stream
+from gem_ma.system.files import MOST_JSON, MOST_LINE, is_file, oserror, read
+from gem_ma.system.parts import open_parts
 
 MOST_FLOAT = sys.float_info.max
 
@@ -192,7 +193,7 @@ def _count_lines(file: Path) -> int:
     """Raises StoreError where a line is longer than any that is written, as soon as that is so."""
     count = 0
     open_line = 0
-    with oserror(file), stream(file, file.parent) as opened:
+    with oserror(file), open_parts(file, file.parent, through=True) as opened:
         for block in iter(lambda: opened.read(1 << 17), b""):
             # counted by blocks: an episode may be megabytes long
             count += block.count(b"\n")

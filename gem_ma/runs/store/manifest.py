@@ -32,6 +32,7 @@ from gem_ma.runs.store.names import (
 )
 from gem_ma.runs.store.used import changed_data, changed_files, changed_rules, with_more
 from gem_ma.system.files import is_file, oserror, replace_file, sync_folder
+from gem_ma.system.parts import PART, size_of
 
 SCHEMA = 1
 EDITED = (
@@ -53,7 +54,7 @@ def create_or_check(
         return
     lines = path / "episodes.jsonl"
     # a manifest that was lost: nobody knows with which settings these were played
-    if is_file(lines, path) and lines.stat().st_size:
+    if is_file(lines, path) and size_of(lines, path):
         raise StoreError(
             f"{path}: holds episodes but no manifest.json, so it cannot be taken up; use another"
             " folder or --fresh"
@@ -65,6 +66,8 @@ def create_or_check(
         "schema": SCHEMA,
         "created": now(),
         "resolved": settings_digest(resolved),
+        # a run that was begun in one file goes on in it
+        "part_bytes": PART,
         **versions(),
         **facts,
     }

@@ -22,6 +22,7 @@ from gem_ma.record.json_text import dump_json, load_json
 FREE_KEYS = (
     "run.concurrency",
     "run.processes",
+    "run.zstd",
     "run.max_failed",
     "run.baselines",
     "limits",
