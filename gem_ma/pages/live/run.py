@@ -34,6 +34,7 @@ from gem_ma.pages.static.folder import (
     stored_summary,
     summary_file,
 )
+from gem_ma.pages.static.learning import TrainingSteps, training_steps
 from gem_ma.pages.static.notes import Note, note_of, read_notes, write_note
 from gem_ma.pages.static.transcript import key_of, number
 from gem_ma.runs.store import read_ends, read_rows
@@ -118,7 +119,11 @@ class Run:
         if summary is None and not was_learned and self._is_small(count):
             summary = judge.summarise(self._readable())
         self.list = PlayList(self, summary)
+        if was_learned:
+            self.list.steps = training_steps(path, count, has_ended=self.finished())
+            self.list.places = {id_: at for at, id_ in enumerate(self.index.entries)}
         listed = {"name": name, "note": "", "totals": {}, **self.list.beginning()}
+        listed["steps"] = len(self.list.steps.ends)
         if summary is None:
             ok = sum(entry.end.scored for entry in self.index)
             summary = {"ok": ok, "failed": count - ok, "excluded": 0}
@@ -242,6 +247,8 @@ class PlayList:
         self._kinds: dict[tuple[int, bool | None], list[str]] = {}
         self._order: tuple[int, list[Entry]] = (-1, [])
         self._rest: dict[tuple[object, ...], str] = {}
+        self.steps = TrainingSteps([], [], [])
+        self.places: dict[EpisodeId, int] = {}
 
     def kinds(self, entry: Entry) -> list[str]:
         """The chips that find an episode, less its causes."""
@@ -268,7 +275,12 @@ class PlayList:
         """What the list tells of an episode."""
         row = self._lost.get(entry.id)
         causes = causes_of(row["labels"], self.summary)[0] if row else {}
-        return self.run.noted(_stub(entry, self.kinds(entry), causes, row or {}))
+        stub = _stub(entry, self.kinds(entry), causes, row or {})
+        return self.run.noted(stub | self._step(entry))
+
+    def _step(self, entry: Entry) -> dict[str, str]:
+        """The step of a training that it belongs to, and the weights that played it."""
+        return self.steps.of(self.places[entry.id]) if entry.id in self.places else {}
 
     def ordered(self) -> list[Entry]:
         """All episodes in the order of the list."""
@@ -322,7 +334,12 @@ class PlayList:
         if entry.id in self._lost or self.run.notes:
             error = (self._lost.get(entry.id) or {}).get("error") or ""
             text = " ".join((text, *self.causes(entry), error)).lower()
-        return all(word in text for word in words)
+        # `step=4` is a word of its own, or it would find step 40
+        named = {f"{name}={value}".lower() for name, value in self._step(entry).items()}
+        return all(
+            word in named if word.startswith(("step=", "weights=")) else word in text
+            for word in words
+        )
 
 
 def _stub(

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import GemMaError, StoreError
 from gem_ma.pages.static.explained import Found, read_explained, why_of
+from gem_ma.pages.static.learning import training_steps
 from gem_ma.pages.static.notes import read_notes
 from gem_ma.pages.static.transcript import transcript
 from gem_ma.runs.store import (
@@ -263,6 +264,8 @@ def _transcripts(
     leading = Leading(room)
     notes = read_notes(path, warn)
     explained = read_explained(path, warn)
+    # what is not judged here was played while something learned
+    steps = training_steps(path, len(places), has_ended=bool(summary_file(path)))
     # The file is in the order of playing: only one episode is decoded at a time, and what the
     # page has no room for is dropped as soon as that is certain.
     for play, episode in read_plays(path, places, chosen.plays):
@@ -271,7 +274,7 @@ def _transcripts(
             continue
         verdict = _verdict(episode, chosen, summary, judge)
         lanes = transcript(episode, verdict, lambda digest: _media(path, digest))
-        lanes |= _why(episode, verdict, judge, explained.get(episode.id, ()))
+        lanes |= steps.of(play) | _why(episode, verdict, judge, explained.get(episode.id, ()))
         if written := notes.get(lanes["key"]):
             # a tag is a chip, as a cause is, and no reason of the verdict
             causes = lanes["causes"]

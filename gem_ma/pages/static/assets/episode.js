@@ -105,7 +105,7 @@ function view(episode, agent, link) {
   return box;
 }
 
-// Verdict, blame and cause, what it was paid and for what, measures and labels, error.
+// Verdict and cause, how it ended, what each agent was paid and for what, error; all else that is known of it is folded.
 function verdict(episode, link) {
   const kinds = episode.verdict || episode.kinds;
   const box = add(make("div", "verdict " + kinds[0]), ...reasons(episode, link));
@@ -114,7 +114,7 @@ function verdict(episode, link) {
   box.append(line);
   if (episode.error) box.append(make("p", "bad", episode.error));
   const list = make("dl", "facts");
-  const row = (name, text) => { if (text) list.append(add(make("div"), make("dt", "", name), make("dd", "", text))); };
+  const row = (name, text) => list.append(add(make("div"), make("dt", "", name), make("dd", "", text)));
   row("end", episode.end + (episode.cut ? " (" + episode.cut + ")" : ""));
   const paid = (one) => one.paid.map(([why, value]) => minus(value) + (why ? " " + why : "")).join(", ");
   const returns = episode.agents.map((one) => [one.name, minus(one.total) + (paid(one) ? " = " + paid(one) : "")]);
@@ -127,10 +127,20 @@ function verdict(episode, link) {
     if (one) row("return " + one.name, one.words);
     else row("", "\u2026 " + (rows.length - MANY) + " between them");
   }
-  row("measures", episode.measures.map(([name, value]) => name + " " + minus(value)).join(", "));
-  row("labels", episode.labels.join("; "));
-  row("seed", episode.seed);
-  return add(box, list);
+  return add(box, list, measured(episode));
+}
+
+// Its measures, labels and seed, in a grid; open for the next play, too, where it was opened.
+function measured(episode) {
+  const grid = make("dl", "grid");
+  const pairs = [...episode.measures.map(([name, value]) => [name, minus(value)]), ...episode.labels.map((label) => label.split(/: (.*)/s)), ["seed", episode.seed]];
+  for (const [name, words] of pairs) grid.append(add(make("div"), make("dt", "", name), make("dd", "", words)));
+  const count = (list, word) => list.length && list.length + " " + word + (list.length > 1 ? "s" : "");
+  const words = [count(episode.measures, "measure"), count(episode.labels, "label"), "seed"].filter(Boolean);
+  const box = add(make("details"), make("summary", "", words.join(", ")), grid);
+  box.open = state.measured;
+  box.addEventListener("toggle", () => { state.measured = box.open; });
+  return box;
 }
 
 // Why a lost play was lost: sentences that begin with the way to their step, whose card is marked.

@@ -6,7 +6,7 @@ viewer.hidden = false;  // without scripts it would be a search that finds nothi
 const KEYS = [["j", "next episode of the list"], ["k", "previous episode"], ["n", "next lost or failed episode"], ["p", "previous lost or failed one"],
   ["v", "what the next agent saw; then the lanes again"], ["/", "search"], ["?", "these keys"], ["Esc", "leaves the search, closes this"]];
 const KINDS = ["lost", "failed", "cut", "excluded", "won", "ended", "fork"];
-const state = { run: 0, at: 0, eye: "", condition: "", words: [], chip: "", most: 300 };
+const state = { run: 0, at: 0, eye: "", condition: "", measured: false, words: [], chip: "", most: 300 };
 const $ = (id) => document.getElementById(id);
 const run = () => data.runs[state.run];
 const isLost = (episode) => episode.kinds.includes("lost") || episode.kinds.includes("failed");
@@ -31,21 +31,27 @@ function wordsOf(value) {
 }
 // A seed tells plays of one task apart, and says nothing else: it stands on hover, but where all are of one task.
 const tasks = data.runs.map((one) => new Set(one.episodes.map((episode) => episode.task)).size);
+const taskOf = (episode) => (tasks[state.run] < 2 && episode.step ? "step " + episode.step : episode.task);
+const verdictOf = (episode) => (episode.fork ? episode.fork.came : episode.kinds).join(", ");
+let shared = new Set();  // causes of every lost play of the list: their chips say so
 function entry(episode) {
   const seed = tasks[state.run] > 1 ? "" : "seed " + (episode.seed.length > 8 ? episode.seed.slice(0, 6) + "\u2026" : episode.seed);
-  return [(episode.fork ? episode.fork.came : episode.kinds).join(", "), ...episode.causes, episode.kinds.includes("cut") || episode.end !== "terminated" ? episode.end : "", episode.weights, seed].filter(Boolean).join(", ");
+  const told = episode.causes.filter((cause) => !shared.has(cause));
+  return [...told, episode.kinds.includes("cut") || episode.end !== "terminated" ? episode.end : "", episode.weights, seed].filter(Boolean).join(", ");
 }
 function readable(episode) {
   const rest = { ...episode, turns: (episode.turns || []).map((turn) => ({ ...turn, replies: (turn.replies || []).map((reply) => [reply, replyLine(reply)]) })) };
-  episode.search = [episode.id, score(episode), entry(episode), episode.key, episode.key.replace(/~/g, " "), "seed " + episode.seed, wordsOf(rest), JSON.stringify(episode.key)].join(" ").toLowerCase();
+  episode.search = [episode.id, score(episode), verdictOf(episode), entry(episode), episode.step && "step=" + episode.step, episode.weights && "weights=" + episode.weights, episode.key, episode.key.replace(/~/g, " "), "seed " + episode.seed, wordsOf(rest), JSON.stringify(episode.key)].join(" ").toLowerCase();
 }
 for (const one of data.runs) one.episodes.forEach(readable);
 const SHOWN = 300;  // entries of the list at once: a browser lays out thousands of them slowly
 
 // A fork is not a play of the run: it is found under its own chip, and counted there alone.
 const chipsOf = (episode) => (episode.fork ? episode.kinds : ["", ...episode.kinds, ...episode.causes]);
+// `step=4` is a word of its own, or it would find step 40.
+const holds = (text, word) => (/^(step|weights)=/.test(word) ? (" " + text + " ").includes(" " + word + " ") : text.includes(word));
 const among = () => run().episodes.filter((episode) => Boolean(episode.fork) === (state.chip === "fork"));
-const shown = () => run().episodes.map((episode, at) => [episode, at]).filter(([episode]) => chipsOf(episode).includes(state.chip) && state.words.every((word) => episode.search.includes(word)));
+const shown = () => run().episodes.map((episode, at) => [episode, at]).filter(([episode]) => chipsOf(episode).includes(state.chip) && state.words.every((word) => holds(episode.search, word)));
 
 function drawChips() {
   const counts = new Map();
@@ -63,16 +69,29 @@ function drawChips() {
     button.addEventListener("click", () => { state.chip = state.chip === chip ? "" : chip; drawChips(); drawList(); openFirst(); lookFurther(); box.querySelector('[aria-pressed="true"]').focus(); });
     box.append(button);
   }
+  const steps = run().steps;
+  if (!steps) return;
+  const choice = make("select");
+  choice.setAttribute("aria-label", "Step of the training");
+  choice.append(new Option("every step", ""), ...Array.from({ length: steps }, (_, at) => new Option("step " + (at + 1), "step=" + (at + 1))));
+  choice.value = state.words.find((word) => word.startsWith("step=")) || "";
+  choice.addEventListener("change", () => {
+    search.value = [choice.value, ...search.value.split(/\s+/).filter((word) => word && !word.startsWith("step="))].join(" ").trim();
+    search.dispatchEvent(new Event("input"));
+  });
+  box.append(choice);
 }
 
 function drawList() {
-  const list = $("list"), found = shown();
+  const list = $("list"), found = shown(), lost = among().filter(isLost);
+  shared = new Set(lost.length > 1 ? lost[0].causes.filter((cause) => lost.every((one) => one.causes.includes(cause))) : []);
   list.replaceChildren();
   for (const [episode, at] of found.slice(0, state.most)) {
     const button = make("button");
     button.type = "button";
     button.dataset.at = String(at);
-    add(button, make("span", "id", episode.task), make("span", "score", score(episode)), make("span", "how " + episode.kinds[0], entry(episode)));
+    const how = add(make("span", "how"), make("span", episode.kinds[0], verdictOf(episode)), entry(episode) && " " + entry(episode));
+    add(button, make("span", "id", taskOf(episode)), make("span", "score", score(episode)), how);
     button.title = episode.id;
     button.addEventListener("click", () => open(at));
     list.append(add(make("li"), button));
