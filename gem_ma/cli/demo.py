@@ -33,8 +33,8 @@ from gem_ma.scores.groups import interval_text
 from gem_ma.scores.intervals import wilson
 
 ASSISTANTS = {
-    "oracle": "retail_oracle",
-    "scripted": "retail_scripted",
+    "careful": "retail_scripted",
+    "hasty": "retail_transfers_early",
     "do-nothing": "retail_nothing",
 }
 # the longest training first
@@ -152,7 +152,7 @@ def _retail(out: Path, tasks: int, seed: int, quiet: bool) -> tuple[dict[str, An
     source = scenario.provenance().get("name", "") if scenario is not None else ""
     heading = f"retail, {source}: three assistants, one scripted customer"
     head = ["assistant", "success (95 % interval)", "judged", "turns", "ok / failed / excluded"]
-    made = "gem-ma run retail_scripted agents.assistant.behaviour=" + "|".join(ASSISTANTS.values())
+    made = "\n".join(f"gem-ma run {path}/resolved.yaml" for path in paths.values())
     section = Section(
         heading,
         runs=paths,
@@ -192,8 +192,7 @@ def _referential(kind: str, out: Path, seed: int, quiet: bool) -> tuple[dict[str
     ]
     rows = [_score_row(name, score) for name, score in scores.items()]
     engine = "softmax tables" if kind == "table" else "tiny language models"
-    few = f"train.warm_start.{{speaker,listener}}.episodes={DEMONSTRATIONS[kind]}"
-    made = f"gem-ma train {config} {few} train.policies=[speaker]|[listener]|[speaker,listener]"
+    made = "\n".join(f"gem-ma train {path}/resolved.yaml" for path in paths.values())
     section = Section(
         f"referential, {engine}: who learns, from the same start (chance 0.0625)",
         "Every pair starts from the same noisy demonstrations (none: as it stood there); a policy"

@@ -216,7 +216,7 @@ def test_every_setting_of_the_demo_has_folders_of_its_own(tmp_path: Path) -> Non
         for tasks, seed in ((1, 0), (2, 0), (1, 0), (1, 1))
     ]
     assert [row[2] for row in rows] == ["1", "2", "1", "1"]
-    assert len(list(tmp_path.glob("retail-oracle-*"))) == 3
+    assert len(list(tmp_path.glob("retail-careful-*"))) == 3
 
 
 @pytest.mark.long

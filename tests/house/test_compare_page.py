@@ -72,8 +72,8 @@ def test_the_page_says_what_the_command_says_and_links_both_plays(runs: Path) ->
 
 
 def test_the_run_that_was_begun_first_is_a_where_the_list_asks(runs: Path) -> None:
-    assert "<h1>Compared with a</h1>" in shown(Site(runs), "b", "a", order="begun")
-    assert "<h1>Compared with b</h1>" in shown(Site(runs), "b", "a")
+    assert "<h1>a and b</h1>" in shown(Site(runs), "b", "a", order="begun")
+    assert "<h1>b and a</h1>" in shown(Site(runs), "b", "a")
     boxes = re.findall(r'type="checkbox" name="run" value="(\w+)"', _list(runs))
     assert sorted(boxes) == ["a", "b", "learned", "other"]
 

@@ -95,7 +95,7 @@ def test_one_click_from_the_opened_page_to_a_lost_episode_and_its_reason(
     assert (
         "lost" in browser.text(".verdict")
         and "blame: a" in browser.text(".verdict")
-        and "faults 2" in browser.text(".verdict")
+        and "faults2" in browser.text(".verdict")
     )
     top, height = browser.run(
         "[document.querySelector('.verdict').getBoundingClientRect().top, innerHeight]"

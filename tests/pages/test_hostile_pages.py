@@ -264,7 +264,7 @@ def test_a_study_and_a_league_with_hostile_names(
 ) -> None:
     site = gathered[0]
     browser.visit(site)
-    browser.click("header a", "study")
+    browser.click("main a", "study")
     browser.until("location.pathname.startsWith('/study/') && document.readyState === 'complete'")
     seen = browser.run(LOOK)
     harmless(browser, seen, site)

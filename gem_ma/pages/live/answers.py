@@ -22,11 +22,12 @@ class Answer(NamedTuple):
 
 class Asked(NamedTuple):
     """What a page is asked for: its path below its own name, the fields of the address, and the
-    runs that it names, in their order."""
+    runs and columns that it names, in their order."""
 
     rest: list[str]
     query: Mapping[str, str]
     runs: list[str]
+    columns: Sequence[str] = ()
 
 
 def html(text_: str) -> Answer:

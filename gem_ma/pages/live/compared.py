@@ -63,7 +63,8 @@ def compare_page(site: Site, asked: Asked) -> Answer:
         for name, run, cell in zip(names[1:], runs[1:], cells[1:], strict=True)
     ]
     body = render("compare", runs=found)
-    return served(f"Compared with {names[0]}", body, links)
+    others = names[1] if len(names) == 2 else f"{len(names) - 1} other runs"
+    return served(f"{names[0]} and {others}", body, links)
 
 
 def _opened(site: Site, name: str) -> Run:

@@ -36,9 +36,9 @@ STATE = "trainer.json"  # of a checkpoint: its entry `league` holds members and 
 
 
 def run_links(path: Path, name: str) -> dict[str, str]:
-    """What leads from the page of a run to others of it: curves where it learned, its league
-    where it had one."""
-    links = {}
+    """What leads from the page of a run to others of it: its plays as a table, curves where it
+    learned, its league where it had one."""
+    links = {"Plays as a table": page_address("plays", [name])}
     if manifest(path).get("command") == "train":
         links["Curves"] = page_address("curves", [name])
     if has_league(resolved(path)):
@@ -70,7 +70,7 @@ def league_page(site: Site, asked: Asked) -> Answer:
             body = _body(facts)
     except GemMaError as error:
         return refused("League", error)
-    return served(f"League of {name}", body, {"Its run": run_address(name)})
+    return served(f"{name}: league", body, {"Its run": run_address(name)})
 
 
 def _body(facts: LeagueFacts) -> Html:

@@ -120,7 +120,7 @@ class Run:
             summary = judge.summarise(self._readable())
         self.list = PlayList(self, summary)
         if was_learned:
-            self.list.steps = training_steps(path, count, has_ended=self.finished())
+            self.list.steps = self.steps(count)
             self.list.places = {id_: at for at, id_ in enumerate(self.index.entries)}
         listed = {"name": name, "note": "", "totals": {}, **self.list.beginning()}
         listed["steps"] = len(self.list.steps.ends)
@@ -128,6 +128,12 @@ class Run:
             ok = sum(entry.end.scored for entry in self.index)
             summary = {"ok": ok, "failed": count - ok, "excluded": 0}
         return Loaded(summary, listed)
+
+    def steps(self, plays: int) -> TrainingSteps:
+        """The steps of a training with so many plays; none of another run."""
+        if not self.learned:
+            return TrainingSteps([], [], [])
+        return training_steps(self.path, plays, has_ended=self.finished())
 
     def _summary(self, judge: Judge, count: int) -> dict[str, Any] | None:
         """What the plays come to, where that is known without reading them."""

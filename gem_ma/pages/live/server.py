@@ -120,7 +120,8 @@ def app(site: Site, port: int) -> Starlette:
             return answered(_words(403, refused))
         # as it was decoded: `url.path` quotes ? # and \ again, and a folder may be called so
         asked = request.query_params
-        return answered(site.answer(request.scope["path"], dict(asked), asked.getlist("run")))
+        several = asked.getlist("run"), asked.getlist("column")
+        return answered(site.answer(request.scope["path"], dict(asked), *several))
 
     async def change(request: Request) -> Response:
         if refused := refusal(request, port, site.token):

@@ -33,6 +33,7 @@ from gem_ma.pages.live.overlays import curves_page
 from gem_ma.pages.live.plays import Plays
 from gem_ma.pages.live.run import Run, id_of, stamp_of
 from gem_ma.pages.live.studied import studies, study_address, study_page
+from gem_ma.pages.live.table import plays_page
 from gem_ma.pages.static.page import Html, page, render, table, text
 from gem_ma.pages.static.report import run_page
 from gem_ma.pages.static.transcript import number
@@ -69,11 +70,17 @@ class Site:
         """Ends the plays that wait for somebody."""
         self.plays.close()
 
-    def answer(self, path: str, query: Mapping[str, str], runs: Sequence[str] = ()) -> Answer:
+    def answer(
+        self,
+        path: str,
+        query: Mapping[str, str],
+        runs: Sequence[str] = (),
+        columns: Sequence[str] = (),
+    ) -> Answer:
         """What stands at a path: `/`, `/run/NAME`, `/run/NAME/episode?key=`,
         `/run/NAME/tokens?key=&policy=`, `/run/NAME/since?from=`,
-        `/run/NAME/list?chip=&words=&from=`, and what `PAGES` names. `runs`: every `run=` of the
-        address."""
+        `/run/NAME/list?chip=&words=&from=`, and what `PAGES` names. `runs`, `columns`: every
+        `run=` and `column=` of the address."""
         try:
             parts = [part for part in path.split("/") if part]
             if not parts:
@@ -82,7 +89,7 @@ class Site:
                 made = self.plays.answer(parts[1:], query, self.token)
                 return html(made) if isinstance(made, str) else json(made)
             if parts[0] in PAGES:
-                return PAGES[parts[0]](self, Asked(parts[1:], query, list(runs)))
+                return PAGES[parts[0]](self, Asked(parts[1:], query, list(runs), columns))
             if parts[0] != "run" or len(parts) < 2:
                 return missing("there is no such page")
             run, what = self.run(parts[1:])
@@ -200,6 +207,7 @@ PAGES: dict[str, Callable[[Site, Asked], Answer]] = {
     "compare": compare_page,
     "curves": curves_page,
     "league": league_page,
+    "plays": plays_page,
     "study": study_page,
 }
 
@@ -212,13 +220,28 @@ HEAD = ("run", "scenario", "score", "episodes", "cast", "models", "begun", "stat
 
 def list_page(root: Path, only: tuple[str, ...] = (), earlier: Listing | None = None) -> str:
     """The page; `only`: the names of the runs that are offered, all where empty; `earlier`: what
-    was read for it before."""
-    rows = [_row(run, path) for path, run in _listed(root, only, earlier)]
-    runs = table(HEAD, rows) if rows else Html("<p>There is no run here.</p>")
-    title = f"Runs in {root}"
-    named = {name or root.resolve().name: study_address(name) for name in studies(root, only)}
-    body = render("list", title=title, studies=named, count=len(rows), runs=runs)
-    return page(title, body, {"runs": []}, live=True)
+    was read for it before. The cells of a study are folded under its name."""
+    there = studies(root, only)
+    rows: dict[str, list[list[object]]] = {name: [] for name in there}
+    others: list[list[object]] = []
+    for path, run in _listed(root, only, earlier):
+        study = next((name for name in there if name and path.startswith(f"{name}/")), None)
+        (others if study is None else rows[study]).append(_row(run, path, study))
+    grouped = [
+        (name or root.resolve().name, study_address(name), len(cells), _table(cells))
+        for name, cells in rows.items()
+    ]
+    count = len(others) + sum(map(len, rows.values()))
+    body = render("list", root=root, studies=grouped, count=count, runs=_table(others))
+    return page("Runs", body, {"runs": []}, live=True)
+
+
+def _table(rows: list[list[object]]) -> Html:
+    """The table of some runs, less the columns in which none of them has anything; "" of none."""
+    if not rows:
+        return Html("")
+    kept = [at for at in range(len(HEAD)) if any(row[at] for row in rows)]
+    return table([HEAD[at] for at in kept], [[row[at] for at in kept] for row in rows])
 
 
 def _listed(
@@ -232,15 +255,16 @@ def _listed(
                 yield Path(run["run"]).relative_to(root).as_posix(), run
 
 
-def _row(run: Mapping[str, Any], path: str) -> list[object]:
+def _row(run: Mapping[str, Any], path: str, study: str | None = None) -> list[object]:
     if run["error"]:
         return [text(path), "", "", "", "", "", "", run["error"]]
     pairs = {key: _pairs(run[key]) for key in ("cast", "models")}
     score = ", ".join(f"{key} {number(round(value, 3))}" for key, value in run["score"].items())
-    state = "ended" if run["finished"] else "not ended"
+    state = "" if run["finished"] else "not ended"
     begun = Html(f"<time>{text(run['created'][:16].replace('T', ' '))}</time>")
     box = f'<input type="checkbox" name="run" value="{text(path)}" aria-label="{text(path)}">'
-    name = Html(f"{box} {link(path, run_address(path))}")
+    told = path if study is None else path.removeprefix(f"{study}/")
+    name = Html(f"{box} {link(told, run_address(path))}")
     return [name, run["scenario"], score, run["episodes"], *pairs.values(), begun, state]
 
 

@@ -20,9 +20,9 @@ from gem_ma.pages.live.answers import (
     refused,
     run_address,
 )
-from gem_ma.pages.static.page import Html, render, table
-from gem_ma.pages.static.report import Section, sections_page
-from gem_ma.pages.static.study import short_axis, study_facts, study_sections
+from gem_ma.pages.static.page import Html, render
+from gem_ma.pages.static.report import sections_page
+from gem_ma.pages.static.study import study_facts, study_lead, study_sections
 from gem_ma.system import files
 
 if TYPE_CHECKING:
@@ -88,11 +88,7 @@ def _page(place: Path, name: str, stored: Mapping[str, Any]) -> str:
 
     settings = StudyReportSettings()  # all there is
     sections = study_sections(place, summary, settings.tables, settings.plots, way)
-    # the table of a comparison has them, too, in its last column, which a narrow page hides
-    axes = [*map(short_axis, summary["axes"]), "run"]
-    rows = [[*cell["names"].values(), way(cell["run"])] for cell in summary["cells"]]
-    sections.append(Section("Runs of the cells", figures=[table(axes, rows)]))
-    links = render("ways", links={}, warnings=[])
-    head = Html(f"{links}{study_facts(place, summary)}")
+    head = Html(render("ways", links={}, warnings=[]) + study_lead(summary))
     foot = "Read by gem-ma view as it stands now."
-    return sections_page(str(summary["name"]), sections, head, foot)
+    facts = study_facts(place, summary)
+    return sections_page(str(summary["name"]), sections, head, foot, facts)

@@ -81,31 +81,35 @@ def heatmap(
     title: str,
     rate: bool = False,
     better: str = "",
+    axes: tuple[str, str] = ("", ""),
 ) -> str:
     """One cell per (row, column), on 0 to 1 for a rate, else from the lowest to the highest. Absent
-    = empty.
+    = empty. `axes`: what rows and columns are; then the scale of the shades stands below.
 
     `better`: `more` or `less`, what is darker in the page's own colour; "" where nobody said:
     grey, darker where the mean is higher.
     """
     if not values:
         return ""
-    # few columns share the width of a page; many keep room for their numbers and are scrolled
-    room = max(86, min(150, 620 // max(1, len(columns))))
+    # two of four columns fit beside each other; many keep room for their numbers and are scrolled
+    room = max(86, min(106, 620 // max(1, len(columns))))
     # a letter is 7 pixels wide
     wide = max(room, min(190, 7 * max(map(len, columns)) + 14))
     # pixels: names of rows, a row, names of columns
     left = 150
     high = 44
-    top = 40
+    top = 40 + 16 * bool(axes[1])
     low, most = (0.0, 1.0) if rate else span([mark.mean for mark in values.values()])
     width = left + wide * len(columns) + 2
-    height = top + high * len(rows) + 6
+    height = top + high * len(rows) + 6 + 28 * any(axes)
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     parts = [
         f'<svg class="heatmap" {size} role="img" aria-label="{text(title)}; numbers in the table">'
     ]
     parts.append(f"<title>{text(title)}</title>")
+    if any(axes):
+        parts.append(_name("tick", left - 10, top - 10, axes[0], 22, "end"))
+        parts.append(_name("tick", left + wide * len(columns) / 2, 14, axes[1], 60))
     for number, column in enumerate(columns):
         parts.append(_name("name", left + wide * (number + 0.5), top - 10, column, wide // 7))
     for i, row in enumerate(rows):
@@ -120,7 +124,29 @@ def heatmap(
             share = 0.0 if mark is None else min(max((mark.mean - low) / (most - low), 0.0), 1.0)
             shade = 1.0 - share if better == "less" else share
             parts += _cell(mark, (left + wide * j, y), (wide, high), shade, neutral=not better)
+    parts += _scale((left, height - 14), (low, most), better) if any(axes) else []
     return "".join([*parts, "</svg>"])
+
+
+_SHADES = 6  # of a scale
+
+
+def _scale(corner: tuple[int, int], ends: tuple[float, float], better: str) -> list[str]:
+    """The shades of a heatmap from its lowest to its highest value."""
+    (x, y) = corner
+    parts = [_name("tick", x - 10, y + 10, _value(ends[0]), 12, "end")]
+    for number in range(_SHADES):
+        share = number / (_SHADES - 1)
+        shade = 1.0 - share if better == "less" else share
+        parts.append(_patch((x + 22 * number, y), (22, 12), shade, neutral=not better))
+    return [*parts, _name("tick", x + 22 * _SHADES + 8, y + 10, _value(ends[1]), 12, "start")]
+
+
+def _patch(corner: tuple[int, int], size: tuple[int, int], shade: float, *, neutral: bool) -> str:
+    """A shaded box, no more than half opaque: numbers must be read on it in light and dark."""
+    place = f'x="{corner[0]}" y="{corner[1]}" width="{size[0]}" height="{size[1]}"'
+    kind = "heat neutral" if neutral else "heat"
+    return f'<rect class="{kind}" fill-opacity="{0.05 + 0.45 * shade:.3f}" {place}/>'
 
 
 def _cell(
@@ -130,16 +156,14 @@ def _cell(
     known."""
     (x, y) = corner
     (wide, high) = size
-    place = f'x="{x + 1}" y="{y + 1}" width="{wide - 2}" height="{high - 2}"'
     if mark is None:
+        place = f'x="{x + 1}" y="{y + 1}" width="{wide - 2}" height="{high - 2}"'
         return [f'<rect class="rest" {place}/>']
-    kind = "heat neutral" if neutral else "heat"
     bounds = "" if mark.low is None or mark.high is None else _bounds(mark.low, mark.high)
     # without bounds the number stands in the middle of its cell
     middle = y + high / 2 + (1 if bounds else 5)
     parts = [
-        # no more than half opaque: the numbers must be read in light and dark
-        f'<rect class="{kind}" fill-opacity="{0.05 + 0.45 * shade:.3f}" {place}/>',
+        _patch((x + 1, y + 1), (wide - 2, high - 2), shade, neutral=neutral),
         f'<text class="value" text-anchor="middle" x="{x + wide / 2:.1f}"'
         f' y="{middle:.1f}">{_value(mark.mean)}</text>',
     ]

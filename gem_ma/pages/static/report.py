@@ -83,13 +83,14 @@ def write_report(
     success: Success | None = None,
     judge: Judge | None = None,
     head: Html = Html(""),  # noqa: B008 (a constant)
+    facts: Html = Html(""),  # noqa: B008 (a constant)
 ) -> Path:
     """Writes the page and gives its path: `out`, else `report.html` in the (first) run folder. A
     page that stood there is replaced in one step.
 
     Each run becomes a section of its own, judged by `judge` (or `success` alone); `sections`
-    follow; `head` stands below the title. Raises StoreError where a run cannot be read or the
-    page cannot be written.
+    follow; `head` stands below the title, `facts` of what was run at the end. Raises StoreError
+    where a run cannot be read or the page cannot be written.
     """
     runs = [Path(path) for path in ([run] if isinstance(run, (str, Path)) else run)]
     alone = len(runs) == 1 and not sections
@@ -109,7 +110,7 @@ def write_report(
         # a summary of another shape, or a sum that is not finite
         with damage(next(iter(_named(section.runs).values()), target)):
             parts.append(_section(number, section, made))
-    facts = made.facts.get(runs[0].resolve().name, Html("")) if alone else Html("")
+    facts = made.facts.get(runs[0].resolve().name, facts) if alone else facts
     head = head or (made.lead if alone else head)
     html = page(name, _body(name, head, whole, parts, made.data, facts=facts), {"runs": made.data})
     try:
@@ -137,11 +138,13 @@ def run_page(path: Path, judge: Judge, loader: Load, live: Mapping[str, Any], li
     return page(name, body, {"runs": made.data, **live}, live=True)
 
 
-def sections_page(title: str, sections: Sequence[Section], head: Html, foot: str) -> str:
-    """A page of sections without runs, for a server."""
+def sections_page(
+    title: str, sections: Sequence[Section], head: Html, foot: str, facts: Html
+) -> str:
+    """A page of sections without runs, for a server; `facts` of what was run end it."""
     made = _Page(False, MAX_BYTES)
     parts = [_section(number, section, made) for number, section in enumerate(sections)]
-    body = _body(title, head, sections, parts, made.data, foot)
+    body = _body(title, head, sections, parts, made.data, foot, facts)
     return page(title, body, {"runs": made.data}, live=True)
 
 

@@ -170,6 +170,7 @@ def before_and_after(label: str, stored: Mapping[str, Any]) -> Html:
 OPEN = 10
 OPEN_EACH = 3
 SEED = 6  # digits of a seed in a list
+FEW_FOUND = 3  # measures of a lost play in its row
 FEW_RETURNS = 4  # of a lost play that are named one by one
 
 
@@ -224,8 +225,8 @@ def _row(run: str, episode: Mapping[str, Any], is_one_task: bool) -> list[object
     why = [_reason(run, episode["key"], one) for one in episode.get("why", ())]
     why += [text(words[:300]) for words in causes]
     measures = [f"{name} {value}" for name, value in episode["measures"]]
-    # a cell holds some eight of them; the transcript has all
-    more = f" and {len(measures) - 8} more" if len(measures) > 8 else ""
+    # those against it stand first; the transcript has all
+    more = f" and {len(measures) - FEW_FOUND} more" if len(measures) > FEW_FOUND else ""
     href = text(link_to(run, episode["key"]))
     # a seed of 19 digits says nothing but which play of a task it is: all of it stands on hover
     seed = f", seed {episode['seed'][:SEED]}" if is_one_task else ""
@@ -233,7 +234,7 @@ def _row(run: str, episode: Mapping[str, Any], is_one_task: bool) -> list[object
     return [
         Html(shown),
         Html("<br>".join(why)),
-        text(", ".join(measures[:8]) + more),
+        text(", ".join(measures[:FEW_FOUND]) + more),
         episode["end"],
         _returns(episode["agents"]),
     ]

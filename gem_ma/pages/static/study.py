@@ -22,7 +22,7 @@ from gem_ma.pages.static.report import Section, write_report
 from gem_ma.runs.store import read_manifest, read_resolved, read_summary
 from gem_ma.scores.columns import table_columns
 from gem_ma.scores.groups import SUCCESS, interval_text
-from gem_ma.scores.sides import MIX_NOTE, mix_rows
+from gem_ma.scores.sides import MIX_NOTE, mix_rows, two_means, two_returns
 from gem_ma.scores.studies import STANDINGS_NOTE, difference_text, seats_text, standing_rows
 
 Summary = Mapping[str, Any]
@@ -41,7 +41,8 @@ def write_study(
         out=path / "report.html",
         title=summary["name"],
         sections=study_sections(path, summary, tables, plots),
-        head=study_facts(path, summary),
+        head=study_lead(summary),
+        facts=study_facts(path, summary),
     )
 
 
@@ -56,7 +57,28 @@ def study_sections(
     page in its folder."""
     way = way or partial(_link, path)
     compared = [_compared(summary, score, tables, plots, way) for score in summary["compared"]]
-    return [*_mixed(summary), *compared, *_population(summary), _everything(summary)]
+    beside = _beside(summary) if "heatmap" in plots else []
+    return [*_mixed(summary), *beside, *compared, *_population(summary), *_others(summary)]
+
+
+def _beside(summary: Summary) -> list[Section]:
+    """The heatmaps of several compared scores as small multiples, above them both returns of each
+    cell where the axes are the two that are paid. Nothing of a single score."""
+    figures: list[Html] = []
+    if pair := two_returns(summary):
+        rows, columns = summary["axes"]
+        told = {tuple(cell["names"].values()): two_means(cell, pair) for cell in summary["cells"]}
+        names = summary["axes"][columns]
+        body = [
+            [row, *(told.get((row, name), "n/a") for name in names)]
+            for row in summary["axes"][rows]
+        ]
+        head = f"{short_axis(rows)} \\ {short_axis(columns)}"
+        figures.append(table([head, *names], body, caption=" / ".join(pair)))
+    if len(summary["compared"]) > 1:
+        drawn = "".join(heat(summary, score) for score in summary["compared"])
+        figures.append(Html(f'<div class="charts">{drawn}</div>'))
+    return [Section("Side by side", figures=figures)] if figures else []
 
 
 def _mixed(summary: Summary) -> list[Section]:
@@ -86,61 +108,78 @@ def _compared(
     # neither the reference nor a cell without common plays is a comparison
     family = sum(row["p"] is not None for row in summary["comparisons"][score])
     adjusted = (
-        f"The two columns called adjusted are right for all {family} comparisons at once: that"
-        " interval is Bonferroni's, that p is Holm's; the first interval and the first p are those"
-        " of one comparison alone. Holm's test is the sharper of the two: its p may be below 0.05"
-        " where Bonferroni's interval still holds 0."
-        if summary["correct"] == "holm"
+        f"What is called adjusted is right for all {family} comparisons at once: that interval is"
+        " Bonferroni's, that p is Holm's; the first interval and the first p are those of one"
+        " comparison alone. Holm's test is the sharper of the two: its p may be below 0.05 where"
+        " Bonferroni's interval still holds 0."
+        if summary["correct"] == "holm" and family
         else "Nothing is adjusted for the number of comparisons."
     )
     note = (
         f"Every cell against {reference}, on plays of the same {paired}. Intervals are 95 % over"
         f" tasks, p is of {summary['resamples']} sign flips over tasks.\n\n{adjusted}"
     )
-    figures = [heat(summary, score)] if "heatmap" in plots else []
+    is_first = score == summary["compared"][0]
+    # of several scores the heatmaps stand together, above all of their tables
+    figures = [heat(summary, score)] if "heatmap" in plots and len(summary["compared"]) < 2 else []
     figures += [_cells(summary, score, way)] if "paired_diff" in tables else []
     if "interaction" in plots:
-        figures += [
+        together = [
             interaction(pair, score, is_rate(summary, score))
             for pair in summary["interactions"][score]
         ]
-        figures += [margins(summary, score)] if len(summary["axes"]) > 1 else []
-    return Section(score, note, figures=[*filter(None, figures)], command=summary["command"])
+        together += [margins(summary, score)] if len(summary["axes"]) > 1 else []
+        words = f"How {' and '.join(map(short_axis, summary['axes']))} work together: {score}"
+        inside = "".join(together)
+        folded = f"<details><summary>{text(words)}</summary>{inside}</details>"
+        figures.append(Html(folded if inside else ""))
+    command = summary["command"] if is_first else ""
+    return Section(
+        score, note if is_first else "", figures=[*filter(None, figures)], command=command
+    )
 
 
 def _cells(summary: Summary, score: str, way: Way) -> Html:
     differences = {tuple(row["names"].values()): row for row in summary["comparisons"][score]}
     estimates = [cell["scores"].get(score) for cell in summary["cells"]]
     axis = RATE if is_rate(summary, score) else axis_of(estimates)
-    adjusts = summary["correct"] == "holm"
+    # plays that are one play again are compared without any p
+    is_tested = any(row["p"] is not None for row in differences.values())
+    adjusts = summary["correct"] == "holm" and is_tested
     rows: list[list[object]] = []
     for cell in summary["cells"]:
         names = tuple(cell["names"].values())
         against = differences.get(names)
         entries: list[object] = [
             interval_cell(cell["scores"].get(score), axis),
-            f"{cell['ok']} / {cell['failed']} / {cell['excluded']}",
+            _unbroken(difference_text(against)),
+            *([_p(against, "p", bold=not adjusts)] if is_tested else []),
         ]
-        entries += [_unbroken(difference_text(against)), _p(against, "p", bold=not adjusts)]
         if adjusts:
-            entries += [_unbroken(_adjusted(against)), _p(against, "p_adjusted", bold=True)]
-        entries += ["" if against is None else against["pairs"], way(cell["run"])]
-        rows.append([*names, *entries])
-    family = sum(row["p"] is not None for row in differences.values())
+            entries += [_p(against, "p_adjusted", bold=True), _unbroken(_adjusted(against))]
+        entries += [
+            f"{cell['ok']} / {cell['failed']} / {cell['excluded']}",
+            "" if against is None else against["pairs"],
+        ]
+        rows.append([*names, *entries, way(cell["run"])])
     head: list[object] = [
         *map(short_axis, summary["axes"]),
         axis_name("mean", axis),
-        "ok / failed / excluded",
         "difference [95 %]",
-        "p",
+        *(["p"] if is_tested else []),
     ]
-    if adjusts:
-        head += [f"adjusted interval (Bonferroni, {family})", f"adjusted p (Holm, {family})"]
-    return table(
-        [*head, "pairs", "run"],
-        rows,
-        caption=f"{score}, every cell against {' x '.join(summary['reference'].values())}",
-    )
+    head += ["adjusted p", "adjusted interval"] if adjusts else []
+    caption = f"{score}, every cell against {' x '.join(summary['reference'].values())}"
+    # counts without a failure, and pairs that are the same of all, are one sentence
+    counts, pairs = ({row[at] for row in rows} - {""} for at in (-3, -2))
+    played = {f"{cell['ok']} / 0 / 0" for cell in summary["cells"]}
+    if counts == played and len(counts) == 1 and len(pairs) < 2:
+        rows = [[*row[:-3], row[-1]] for row in rows]
+        caption += f"; {summary['cells'][0]['ok']} plays of each cell, none of them failed"
+        caption += "".join(f", {count} pairs each" for count in pairs)
+    else:
+        head += ["ok / failed / excluded", "pairs"]
+    return table([*head, "run"], rows, caption=caption)
 
 
 def _adjusted(against: Mapping[str, Any] | None) -> str:
@@ -159,19 +198,21 @@ def _p(against: Mapping[str, Any] | None, key: str, *, bold: bool) -> Html:
     return Html(f"<strong>{words}</strong>" if bold and against[key] < CLEAR else words)
 
 
-def _everything(summary: Summary) -> Section:
-    """Every score of every cell, whether it is compared or not."""
+def _others(summary: Summary) -> list[Section]:
+    """The scores of every cell that are not compared, and its columns; nothing where there are
+    none of either."""
     shared = table_columns(summary["cells"])
-    head = [*map(short_axis, summary["axes"]), *summary["scores"], *(one.name for one in shared)]
+    # those that are compared stand above with all of their numbers
+    rest = [score for score in summary["scores"] if score not in summary["compared"]]
+    if not rest and not shared:
+        return []
+    head = [*map(short_axis, summary["axes"]), *rest, *(one.name for one in shared)]
     rows: list[list[object]] = []
     for cell in summary["cells"]:
         means = [
-            interval_text(one) if (one := cell["scores"].get(score)) else "n/a"
-            for score in summary["scores"]
+            interval_text(one) if (one := cell["scores"].get(score)) else "n/a" for score in rest
         ]
         rows.append([*cell["names"].values(), *means, *(one.cell(cell) for one in shared)])
-    # those that are compared have heatmaps of their own above
-    rest = [score for score in summary["scores"] if score not in summary["compared"]]
     folded = "".join(heat(summary, score) for score in rest) if len(summary["axes"]) == 2 else ""
     figures = [table(head, rows, numbers=True)]
     if folded:
@@ -181,11 +222,13 @@ def _everything(summary: Summary) -> Section:
                 f' class="charts">{folded}</div></details>'
             )
         )
-    return Section(
-        "Every score",
-        "Mean with 95 % interval; to compare another one: --measure NAME.",
-        figures=figures,
-    )
+    return [
+        Section(
+            "Every other score",
+            "Mean with 95 % interval; to compare another one: --measure NAME.",
+            figures=figures,
+        )
+    ]
 
 
 def _link(path: Path, run: str) -> Html:
@@ -239,11 +282,12 @@ def heat(summary: Summary, score: str) -> Html:
     }
     title = f"{score}: {short_axis(rows)} (rows) x {short_axis(columns)} (columns)"
     known = {key: mark for key, mark in values.items() if mark is not None}
+    both = short_axis(rows), short_axis(columns)
     return _shaded(
         summary,
         score,
         title,
-        heatmap(row_names, column_names, known, title=title, **_look(summary, score)),
+        heatmap(row_names, column_names, known, title=title, axes=both, **_look(summary, score)),
     )
 
 
@@ -257,15 +301,13 @@ def _pair(summary: Summary, pair: Mapping[str, Any], score: str) -> Html:
     values = {
         (cell["names"][rows], cell["names"][columns]): Mark(cell["mean"]) for cell in pair["cells"]
     }
-    title = (
-        f"{score}: {short_axis(rows)} (rows) x {short_axis(columns)} (columns), mean over the other"
-        " axes"
-    )
+    both = short_axis(rows), short_axis(columns)
+    title = f"{score}: {' (rows) x '.join(both)} (columns), mean over the other axes"
     return _shaded(
         summary,
         score,
         title,
-        heatmap(names[0], names[1], values, title=title, **_look(summary, score)),
+        heatmap(names[0], names[1], values, title=title, axes=both, **_look(summary, score)),
     )
 
 
@@ -361,6 +403,16 @@ def _mark(one: Mapping[str, Any] | None) -> Mark | None:
 
 
 # -- what was run ----------------------------------------------------------------------------------
+
+
+def study_lead(summary: Summary) -> Html:
+    """What was crossed and how it ended, in one line below the title."""
+    ended = " / ".join(
+        f"{sum(cell[key] for cell in summary['cells'])} {key}"
+        for key in ("ok", "failed", "excluded")
+    )
+    axes = " x ".join(f"{len(names)} {short_axis(axis)}" for axis, names in summary["axes"].items())
+    return Html(f'<p class="hint">{text(axes)} · {text(ended)}</p>')
 
 
 def study_facts(path: Path, summary: Summary) -> Html:

@@ -40,4 +40,19 @@ for (const table of document.querySelectorAll(".scroll table")) {
     });
   });
 }
+// The filter of the list of runs: rows that hold all words; a folded study that has one opens.
+const find = document.getElementById("find");
+if (find) {
+  find.hidden = false;
+  find.addEventListener("keydown", (event) => { if (event.key === "Enter") event.preventDefault(); });  // it compares nothing
+  find.addEventListener("input", () => {
+    const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
+    for (const row of document.querySelectorAll(".scroll tbody tr")) row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
+    for (const study of document.querySelectorAll("details.study")) {
+      const any = Boolean(study.querySelector("tbody tr:not([hidden])"));
+      study.hidden = !any;
+      study.open = any && words.length > 0;
+    }
+  });
+}
 fit();

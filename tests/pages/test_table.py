@@ -1,0 +1,132 @@
+"""The table of plays of the viewer, steps of a training in its lists, and the way from a list of 200
+plays to why one was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+import gem_ma
+from gem_ma.kernel.errors import ConfigError
+from gem_ma.pages.live.run import Run
+from gem_ma.pages.live.site import Site
+from gem_ma.pages.live.table import Play, ordered, parsed
+from gem_ma.pages.static.learning import training_steps
+from tests.browser import Browser
+from tests.pages.test_hostile_pages import served
+
+LOST = {"verdict": "lost, cut", "turns": 9, "hard violations": 1.0, "cause": "a: TRANSFER"}
+
+
+@pytest.mark.parametrize(
+    ("where", "holds"),
+    [
+        ("", True),
+        ("verdict=lost", True),
+        ("verdict=cut", True),
+        ("verdict!=lost", False),
+        ("verdict=won", False),
+        ("turns>8 turns<=9", True),
+        ("turns>8 turns<9", False),
+        ('"hard violations">=1', True),
+        ('cause="a: TRANSFER"', True),
+        ("transfer", True),
+        ("9", False),  # a word alone is sought in texts
+        ("absent=1", False),
+        ("absent!=1", True),
+        ("turns=many", False),
+        ("turns>nan", False),
+    ],
+)
+def test_a_filter_in_words(where: str, holds: bool) -> None:
+    assert all(is_so(LOST) for is_so in parsed(where)) is holds
+
+
+def test_a_quote_without_an_end_is_refused() -> None:
+    with pytest.raises(ConfigError, match="spaces"):
+        parsed('"hard violations>1')
+
+
+def test_plays_without_a_number_come_last_in_either_order() -> None:
+    plays = [Play(name, {"x": x} if x else {}) for name, x in (("a", 2), ("b", None), ("c", 10))]
+    assert "".join(play.address for play in ordered(plays, "x")) == "acb"
+    assert "".join(play.address for play in ordered(plays, "-x")) == "cab"
+    assert "".join(play.address for play in ordered(plays, "")) == "abc"
+
+
+# -- a training ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("trained") / "runs"
+    settings = ["train.steps=12", "train.episodes=4", "evaluate.every=null", "evaluate.episodes=2"]
+    gem_ma.train("referential_table", settings, out=root / "t")
+    return root
+
+
+@pytest.mark.long
+def test_a_play_of_a_training_says_its_step_and_its_weights(trained: Path) -> None:
+    run = Run(trained / "t")
+    run.index.refresh()
+    run.load("t", run.path, run.judge, run.learned, 0)
+    for entry in run.index:
+        stub = run.list.stub(entry)
+        played = run.index.episode(entry.id)
+        (version,) = {reply.version for turn in played.turns for reply in turn.replies}
+        assert stub["weights"] == f"v{version}"
+    found = [run.list.found("", [f"step={step}"], 0)["matching"] for step in (1, 11, 12, 13)]
+    assert found == [4, 4, 4, 0]
+
+
+@pytest.mark.long
+def test_steps_are_not_told_where_rows_and_plays_do_not_agree(trained: Path) -> None:
+    assert training_steps(trained / "t", 48, has_ended=True).of(47)["step"] == "12"
+    assert training_steps(trained / "t", 47, has_ended=True).ends == []
+    going = training_steps(trained / "t", 50, has_ended=False)
+    assert going.of(47)["step"] == "12" and going.of(48) == {}
+
+
+# -- in a browser ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    root = tmp_path_factory.mktemp("lost") / "runs"
+    hasty = ["agents.assistant=retail_transfers_early"]
+    gem_ma.run("retail_scripted", hasty, out=root / "hasty", n=200)
+    with served(Site(root)) as port:
+        yield f"http://127.0.0.1:{port}/"
+
+
+@pytest.mark.long
+def test_who_lost_one_of_200_plays_at_which_step_and_why_is_two_clicks_away(
+    browser: Browser, site: str
+) -> None:
+    browser.visit(site)
+    browser.click("th a", "hasty")
+    browser.until("location.pathname === '/run/hasty' && !!document.querySelector('.lost a')")
+    browser.click(".lost th a")
+    browser.until("document.querySelector('.verdict')?.textContent.includes('lost at step')")
+    told = browser.text(".verdict .reason")
+    assert told == "lost at step 4: assistant handed over, but the task can be served"
+    assert browser.run(
+        "document.querySelector('.verdict').getBoundingClientRect().top < innerHeight"
+    )
+
+
+@pytest.mark.long
+def test_the_table_filters_sorts_and_leads_to_a_play(browser: Browser, site: str) -> None:
+    fields = {"run": "hasty", "where": "verdict=lost turns>4", "sort": "-turns", "column": "turns"}
+    browser.visit(f"{site}plays?{urlencode(fields)}")
+    turns = browser.run("[...document.querySelectorAll('tbody td')].map((one) => +one.textContent)")
+    assert len(turns) > 20 and turns == sorted(turns, reverse=True) and turns[-1] > 4
+    heads = browser.run("[...document.querySelectorAll('thead th')].map((one) => one.textContent)")
+    assert heads == ["play", "turns"]
+    browser.click("tbody th a")
+    browser.until("document.querySelector('.verdict')?.textContent.includes('lost at step')")
+    browser.visit(site + "plays?run=hasty&where=%22never")
+    assert "spaces" in browser.text(".warn")
