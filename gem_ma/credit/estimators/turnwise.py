@@ -200,8 +200,8 @@ def c3(table: TurnTable, key: Key = ("group", "agent")) -> Array:
     """Leave one out among the forks of a turn, for that turn alone:  A = G - mean G of the other
     forks; 0 at all turns that follow.  (C3, arXiv 2603.06859.) [N] -> [N]
 
-    The forks of a turn (`train.fork`) are other acts in one frozen context; each is played on by the
-    policies as they are, and what follows only tells what the act was worth. `rloo` on the same
+    The forks of a turn (`train.fork`) are other acts in one frozen context; each is played on by
+    the policies as they are, and what follows only tells what the act was worth. `rloo` on the same
     forks gives their advantage to these later turns too. A play that is not forked counts as a
     fork of its start.
     """
