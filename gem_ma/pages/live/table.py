@@ -182,7 +182,7 @@ def parsed(where: str) -> list[Callable[[Fields], bool]]:
     """
     if where.count('"') % 2:
         raise ConfigError('a name or value with spaces stands between two "')
-    found = []
+    found: list[Callable[[Fields], bool]] = []
     for name, sign, value, quoted, word in _PART.findall(where):
         if sign:
             found.append(partial(_compared, name.strip('"'), sign, value.strip('"')))
@@ -221,7 +221,7 @@ def ordered(plays: Sequence[Play], sort: str) -> Sequence[Play]:
     numbers = [play for play in having if not isinstance(play.fields[name], str)]
     words = [play for play in having if isinstance(play.fields[name], str)]
     for some in (numbers, words):
-        some.sort(key=lambda play: play.fields[name], reverse=sort.startswith("-"))  # type: ignore[arg-type, return-value]
+        some.sort(key=lambda play: play.fields[name], reverse=sort.startswith("-"))
     return [*numbers, *words, *(play for play in plays if name not in play.fields)]
 
 
