@@ -294,7 +294,8 @@ async def play_into(
         if others is not None:
             others.close()
     if refusal:
-        raise BudgetError(refusal)
+        shared = "" if others is None else f" (a share of it: {others.number} processes play)"
+        raise BudgetError(refusal + shared)
     # every play has ended, so nothing is left that a later command could buy twice
     remove_replies(folder.path)
 

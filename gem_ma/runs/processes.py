@@ -2,9 +2,9 @@
 
 The process that holds the folder's lock stays its one writer. It makes the plans, hands each to the
 process with the fewest plays, and appends the lines that come back, so the record is a file like
-any other. The others are copies of it (`os.fork`), each with worlds and engines of its own; they write no file
-but images and replies that were paid for, and end where their end of the line is closed, as it is
-when the writer dies.
+any other. The others are copies of it (`os.fork`), each with worlds and engines of its own; they
+write no file but images and replies that were paid for, and end where their end of the line is
+closed, as it is when the writer dies.
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ class Processes:
         number: int,
         remember: Callable[[Policies], Policies],
     ) -> None:
+        self.number = number
         self._others: list[_Process] = []
         for rank in range(number):
             mine, theirs = socket.socketpair()
@@ -210,7 +211,7 @@ class _Process:
 _KEPT = "what was played is kept, type the same command again to go on"
 
 
-# -- in the copies -----------------------------------------------------------------------------------
+# -- in the copies ---------------------------------------------------------------------------------
 
 
 def _play_for(
