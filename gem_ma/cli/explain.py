@@ -50,6 +50,7 @@ from gem_ma.scores.rows import Brief, last_attempts
 
 ASK = 1_000  # model calls from which on --yes is wanted
 MOST_TEXT = 60  # letters of an act in a table
+MOST_ACTS = 200  # of the fork that was won
 MOST_AGENTS = 4  # columns of a table
 EXAMPLE = """\b
 Examples:
@@ -268,8 +269,18 @@ async def _explain(explained: Explained, forks: Forks, wish: Wish) -> dict[str, 
             "tried": [
                 {"step": w.step, "won": w.won, "plays": w.plays, "failed": w.failed} for w in tried
             ],
+            "fork": _acts_since(tried[-1]) if turn is not None else [],
         }
     return row
+
+
+def _acts_since(wins: attribution.Wins) -> list[dict[str, Any]]:
+    """What was done in a fork that was won, from where the other behaviour took over."""
+    turns = [turn for turn in wins.best.turns if turn.step >= wins.step] if wins.best else []
+    return [
+        {"step": turn.step, "agent": turn.agent, "text": told(turn, 5 * MOST_TEXT)}
+        for turn in turns[:MOST_ACTS]
+    ]
 
 
 def _lines(row: Mapping[str, Any], episode: Episode, scenario: Scenario) -> list[str]:
@@ -308,6 +319,9 @@ def _lines(row: Mapping[str, Any], episode: Episode, scenario: Scenario) -> list
     if "decisive" in row:
         decisive = msgspec.convert(row["decisive"], Decisive)
         lines.append("".join(decided_at(decisive, row["against"])))
+        if decisive.fork:
+            acts = [[str(a.step), a.agent, one_line(a.text, MOST_TEXT)] for a in decisive.fork]
+            lines.append("\n" + columns(acts, ("step", "agent", "a fork from there that is won")))
     return lines
 
 
@@ -321,11 +335,11 @@ def _felt(message: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
     return [_text(values[message["agent"]]), names[most], _text(values[most])]
 
 
-def told(turn: Turn) -> str:
+def told(turn: Turn, most: int = MOST_TEXT) -> str:
     """What was done, in one line."""
     calls = [call.name for call in turn.action.tool_calls if isinstance(call, ToolCall)]
     words = " ".join([turn.action.text, *(f"{name}()" for name in calls)]).strip()
-    return one_line(words or "(nothing)", MOST_TEXT)
+    return one_line(words or "(nothing)", most)
 
 
 def _text(value: Mapping[str, Any]) -> str:

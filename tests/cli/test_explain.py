@@ -42,6 +42,9 @@ def test_a_lost_talk_names_the_turn_that_decided_it(command: Command) -> None:
     assert found is not None
     assert f"decided at step {found[1]}: with retail_scripted in place of assistant" in out
     assert "2 of 2 are still won" in out and "as it lay, against retail_scripted" in out
+    # and how: the better one takes over at that step
+    fork = out.split("a fork from there that is won")[1].splitlines()
+    assert fork[1].split()[:2] == [found[1], "assistant"] and "transfer_to" not in fork[1]
     # nobody counts the forks among the plays
     assert json.loads(command("show", "out", "--json")[1])["ok"] == 6
 

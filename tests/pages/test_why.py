@@ -65,7 +65,8 @@ def turns_row(given: str = "state", scale: float = 1.0, **more: Any) -> dict[str
 
 def decisive(**more: Any) -> dict[str, Any]:
     tried = [{"step": 4, "won": 1, "plays": 8}, {"step": 2, "won": 7, "plays": 8}]
-    found = {"agent": "a", "step": 2, "tried": tried, **more}
+    fork = [{"step": 2, "agent": "a", "text": "a <b>better</b> word"}]
+    found = {"agent": "a", "step": 2, "tried": tried, "fork": fork, **more}
     return turns_row(against="better", decisive=found)
 
 
@@ -138,6 +139,7 @@ def test_the_decisive_turn_is_a_second_sentence_and_the_last_answer_counts(run: 
         " step 4 on 1 of 8"
     )
     assert len(told) == 2 and found["why"][1]["step"] == 2
+    assert found["why"][1]["fork"] == [["2", "a", "a <b>better</b> word"]]
 
 
 def test_values_of_both_conditions_are_scaled_each_by_its_widest(run: Path) -> None:
@@ -330,6 +332,7 @@ def test_bars_and_toggles_by_keys_and_in_words(browser: Browser, run: Path) -> N
         " getComputedStyle(one).fill === getComputedStyle(one.closest('.worth')).color])"
     ) == [["0", True], ["-31.25", False]]
     assert browser.text(".act.marked .bad").startswith("decided here: with better")
+    assert browser.text(".act.marked .won-fork div") == "2 a a <b>better</b> word"
     browser.run("document.querySelectorAll('.found .bar button')[1].focus()")
     browser.press("Enter")
     browser.until(f"{shown}[0] === 'value 0.500 [0.200, 0.800]'")

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from gem_ma import Ask, Episode, Plan, Reward, Scenario, Seat, Tell, attribution, play
+from benchmarks.planted import FAULTS, found
+from gem_ma import Ask, Episode, Plan, Reward, Scenario, Seat, Tell, attribution, make, play
 from gem_ma.driver.behaviour import Factory, FromFunction
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Game
@@ -366,6 +367,12 @@ def test_the_decisive_turn_is_where_the_fault_was_planted(at: int) -> None:
     best = tried[-1].best
     # what was done before the better player took over stands
     assert best is not None and len(best.turns) == 5 and forks.scenario.success(best)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_decisive_turn_of_a_talk_is_the_act_that_loses_it(fault: str) -> None:
+    row = found(make("retail"), fault, talks=1, plays=2)
+    assert (row.lost, row.right) == (1, 1)
 
 
 def test_where_nothing_helps_no_turn_is_decisive() -> None:

@@ -78,13 +78,20 @@ class Tried(msgspec.Struct):
     plays: int
 
 
+class Act(msgspec.Struct):
+    step: int
+    agent: str
+    text: str
+
+
 class Decisive(msgspec.Struct):
-    """From which turn on another behaviour still wins, and the turns that were tried, the last one
-    first."""
+    """From which turn on another behaviour still wins, the turns that were tried, the last one
+    first, and what was done from there on in a fork that was won."""
 
     agent: str
     step: int | None
     tried: list[Tried]
+    fork: list[Act] = []
 
 
 class _Found(msgspec.Struct):
@@ -111,13 +118,15 @@ Found = Turns | Messages | Agents
 
 
 class Reason(NamedTuple):
-    """A sentence on a lost play: `head` leads to the step, and `mark` stands at its card."""
+    """A sentence on a lost play: `head` leads to the step, and `mark` stands at its card, with the
+    acts of a `fork` (step, agent, text) that shows it."""
 
     step: int | None
     agent: str
     head: str
     rest: str
     mark: str
+    fork: Sequence[tuple[str, str, str]] = ()
 
     @property
     def sentence(self) -> str:
@@ -160,8 +169,9 @@ def reasons(episode: Episode, faults: Faults | None, rows: Iterable[Found]) -> l
     for row in decided[-1:]:
         assert row.decisive is not None
         head, rest = decided_at(row.decisive, str(row.against))
+        fork = [(str(a.step), _cut(a.agent), _cut(a.text)) for a in row.decisive.fork[:MOST_ROWS]]
         found.append(
-            Reason(row.decisive.step, row.decisive.agent, head, rest, f"decided here{rest}")
+            Reason(row.decisive.step, row.decisive.agent, head, rest, f"decided here{rest}", fork)
         )
     return found
 

@@ -15,7 +15,7 @@ function acted(episode, turn, kind, name) {
   if (turn.shortened) box.append(make("div", "bad", turn.shortened + " bytes were cut off by run.max_said"));
   const chips = [turn.parsed !== null && turn.parsed !== turn.text && "read as " + turn.parsed, ...((turn.replies || []).length > 1 ? [] : (turn.replies || []).map(replyLine))];
   const line = chips.filter(Boolean).join(" \u00b7 ");
-  return add(box, line ? make("div", "chips", line) : null, drafts(turn), valueOf(episode, turn), ...beside.map((more) => more(episode, turn)));
+  return add(box, line ? make("div", "chips", line) : null, drafts(turn), valueOf(episode, turn), ...marks.filter((one) => one.fork.length).map(wonFork), ...beside.map((more) => more(episode, turn)));
 }
 
 // Agents by what is said of them, in order; of more than a few that share it their number, and the names on hover.
@@ -151,6 +151,11 @@ function reasons(episode, link) {
     if (one.step !== null) head.href = link + "/t/" + one.step;
     return add(make("p", "reason"), head, one.rest);
   });
+}
+
+function wonFork(one) {
+  const acts = one.fork.map(([step, agent, text]) => add(make("div"), make("span", "hint", step + " "), make("b", "", agent), " " + text));
+  return add(make("details", "won-fork"), make("summary", "", "a fork from here that is won"), ...acts);
 }
 
 // What gem-ma explain found: a bar beside each act, under the condition that is chosen; tables of messages and agents.
