@@ -316,6 +316,13 @@ def _lines(row: Mapping[str, Any], episode: Episode, scenario: Scenario) -> list
     lines.append(f"\n{condition}; 95 % intervals")
     if failed:
         lines.append(f"{counted(failed, 'fork')} failed and are left out")
+    if row["given"] == "view" and row["what"] == "turns":
+        unseen = sum(value["mean"] is None and not value["failed"] for value in row["values"])
+        if unseen:
+            lines.append(
+                f"{counted(unseen, 'turn')} without a value: hardly any deal that was looked at"
+                " showed the agent what it had seen"
+            )
     if "decisive" in row:
         decisive = msgspec.convert(row["decisive"], Decisive)
         lines.append("".join(decided_at(decisive, row["against"])))

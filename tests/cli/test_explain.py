@@ -12,7 +12,9 @@ import pytest
 
 from gem_ma.cli.main import main
 from gem_ma.pages.static.notes import EXPLAINED
-from tests.fault_server import Answer, Asked, FaultServer, says
+from gem_ma.runs.store import read_rows
+from gem_ma.scores.rows import Brief
+from tests.fault_server import Answer, Asked, FaultServer, says, status
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -72,6 +74,14 @@ def test_what_comes_out_is_kept_and_printed_as_json(command: Command, tmp_path: 
     assert sum(value["mean"] for value in shares["values"].values()) == pytest.approx(
         shares["everybody"] - shares["nobody"], abs=1e-9
     )
+
+
+def test_turns_without_a_value_say_why(command: Command) -> None:
+    assert command("run", "public_goods", "-n", 1, "--out", "out", "--quiet")[0] == 0
+    few = ("--plays", 2, "--given", "view", "--agent", "player_0", "--quiet")
+    code, out, _ = command("explain", "out", *few)
+    # contributions of others are hardly ever the same again
+    assert code == 0 and re.search(r"^\d+ turns without a value: hardly any deal", out, re.M)
 
 
 def test_a_world_without_success_explains_its_first_play_by_roles(command: Command) -> None:
@@ -221,3 +231,40 @@ def test_what_does_not_go_is_one_line(
     assert (code, out) == (2, "")
     assert words in err
     assert not (tmp_path / "out" / EXPLAINED).exists()
+
+
+@pytest.mark.parametrize("hostile", [False, True])
+def test_five_talks_cost_what_was_said_and_never_more_than_the_most(
+    hostile: bool, command: Command, tmp_path: Path
+) -> None:
+    is_explained = False
+    answered: list[int] = []
+
+    def answer(asked: Asked) -> Answer:
+        # then it fails at times, and thinks as long as it may
+        if hostile and is_explained and asked.number % 4 == 0:
+            return status(500, retry_after=0)
+        used = (100, 20 if hostile and is_explained else 10)
+        answered.append(sum(used))
+        # by the request's own seed: the same in every order of the requests
+        act = random.Random(asked.body["seed"]).choice(["cooperate", "defect"])
+        return says(act, usage=used)
+
+    about = asked = 0
+    with FaultServer(answer) as server:
+        (tmp_path / "talk.yaml").write_text(TALK.format(url=server.url))
+        assert command("run", "talk.yaml", "-n", 5, "--out", "out", "--quiet")[0] == 0
+        seeds = [row.seed for row in read_rows(tmp_path / "out", Brief)]
+        is_explained = True
+        assert len(seeds) == 5
+        for seed in seeds:
+            answered.clear()
+            which = ("--episode", seed, "--plays", 2, "--agent", "player_0")
+            code, _, err = command("explain", "out", *which, "--json")
+            said = re.search(r"about (\d+) model calls,.*; it stops at (\d+) calls or (\d+)", err)
+            assert code == 0 and said is not None, err
+            assert len(answered) <= int(said[2])
+            assert sum(answered) <= int(said[3])
+            about += int(said[1])
+            asked += len(answered)
+    assert 0.75 * about < asked < 1.25 * about

@@ -97,6 +97,26 @@ def test_common_random_numbers_leave_a_fraction_of_the_variance() -> None:
     assert statistics.variance(together) < 0.4 * statistics.variance(apart)
 
 
+class Echo(Scenario):
+    """Pays where a player draws the very number that the world drew."""
+
+    agents = ("ann",)
+    ends_within = 1
+
+    def play(self, rng: random.Random, task: Any) -> Any:
+        drawn = rng.random()
+        said = yield Ask({"ann": "A number?"})
+        yield Reward({"ann": float(said["ann"].text == str(drawn))})
+
+
+def test_players_never_draw_what_their_world_draws() -> None:
+    numbers = player(lambda messages, legal, rng: str(rng.random()))
+    forks = forks_of(Echo(), {"ann": numbers}, 0)
+    for given in ("state", "view"):
+        shares = asyncio.run(attribution.agent_values(forks, numbers, plays=20, given=given))
+        assert (shares.everybody, shares.nobody) == (0.0, 0.0)
+
+
 def test_forks_of_different_plays_draw_apart() -> None:
     # the same seeds in all plays would make their errors dependent
     seeds = {forks_of(KUHN, KUHN_PLAYERS, seed).seed("turn", 0, "player_0", 0) for seed in range(5)}
