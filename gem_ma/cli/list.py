@@ -95,7 +95,7 @@ def _row(kind: str, entry: dict[str, Any]) -> tuple[str, ...]:
         return (entry["id"], ", ".join(entry["options"]), entry["summary"])
     if kind == "engines":
         return (entry["id"], "yes" if entry["trainable"] else "no", entry["summary"])
-    state = "finished" if entry["finished"] else "open"
+    state = ", ".join(["finished" if entry["finished"] else "open", *entry["tags"]])
     # three digits: a run of some hundred plays knows no more
     score = ", ".join(f"{name} {decimal(value)}" for name, value in entry["score"].items())
     return (

@@ -24,6 +24,8 @@ from gem_ma.cli.terminal import (
     processes_option,
     progress_line,
     quiet_option,
+    tag_option,
+    tagged,
     tasks_option,
 )
 from gem_ma.kernel.errors import ConfigError
@@ -52,6 +54,7 @@ Examples:
     type=click.FloatRange(min=0, min_open=True),
     help="Stop when models behind endpoints have cost so much.",
 )
+@tag_option
 @out_option
 @fresh_option
 @json_option
@@ -64,6 +67,7 @@ def command(
     concurrency: int | None,
     processes: int | None,
     budget_usd: float | None,
+    tags: tuple[str, ...],
     out: str | None,
     **flags: Any,
 ) -> int:
@@ -81,6 +85,7 @@ def command(
     options = {"scenario.tasks": tasks, "run.concurrency": concurrency, "limits.usd": budget_usd}
     options["run.processes"] = processes
     extra = [f"{key}={value}" for key, value in options.items() if value is not None]
+    extra += tagged(tags)
     source, overrides = seated(source, overrides, base_urls)
     loaded = load(source, (*overrides, *extra), typed=True).without_training()
     if loaded.study:

@@ -42,6 +42,13 @@ tasks_option = click.option(
     type=click.IntRange(min=1),
     help="How many tasks (or seeds, where the scenario has one task).",
 )
+tag_option = click.option(
+    "--tag",
+    "tags",
+    multiple=True,
+    metavar="WORD",
+    help="Written into the run, for lists to find it; may be given several times.",
+)
 base_url_option = click.option(
     "--base-url",
     "base_urls",
@@ -164,6 +171,11 @@ class Screen:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def tagged(tags: Sequence[str]) -> list[str]:
+    """`--tag` as an override of a config."""
+    return [f"run.tags={json.dumps(list(tags))}"] if tags else []
 
 
 def once() -> Callable[[str], None]:

@@ -19,7 +19,15 @@ from gem_ma.cli.processes import LOST, STARTED, check_ray, follow, joined, sprea
 from gem_ma.cli.runs import report_of, tell_changes
 from gem_ma.cli.stopping import Stopping
 from gem_ma.cli.sweep import Sweep
-from gem_ma.cli.terminal import fresh_option, json_option, out_option, progress_line, quiet_option
+from gem_ma.cli.terminal import (
+    fresh_option,
+    json_option,
+    out_option,
+    progress_line,
+    quiet_option,
+    tag_option,
+    tagged,
+)
 from gem_ma.cli.trained import show_training, verdict
 from gem_ma.config.loading import Loaded, load
 from gem_ma.config.sources import trained_by
@@ -39,6 +47,7 @@ Example:
 @click.command(epilog=EXAMPLE)
 @click.argument("source", type=Source(), metavar="CONFIG")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@tag_option
 @out_option
 @fresh_option
 @json_option
@@ -59,6 +68,7 @@ Example:
 def command(
     source: str,
     overrides: tuple[str, ...],
+    tags: tuple[str, ...],
     out: str | None,
     processes: int,
     seeds: int | None,
@@ -71,6 +81,7 @@ def command(
     --multi_gpu --num_processes 8 -m gem_ma train CONFIG`, whose machines must all see the run
     folder.
     """
+    overrides = (*overrides, *tagged(tags))
     loaded = load(source, overrides, configs_first=True, typed=True)
     if loaded.study:
         raise ConfigError(

@@ -341,6 +341,10 @@ class RunSettings(Settings):
         description="Failed episodes that still give exit code 0: a number, or a share such as 2%.",
     )
 
+    tags: list[str] = Field(
+        default_factory=list, description="Words by which lists of runs find this one; no result."
+    )
+
     @field_validator("baselines")
     @classmethod
     def _none_or_some(cls, value: bool | int) -> bool | int:

@@ -3,19 +3,22 @@ plays to why one was lost."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 import pytest
 
 import gem_ma
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.pages.live.run import Run
-from gem_ma.pages.live.site import Site
+from gem_ma.pages.live.site import Site, list_page, write_bundle
 from gem_ma.pages.live.table import Play, ordered, parsed
 from gem_ma.pages.static.learning import training_steps
+from gem_ma.runs.store import list_runs
 from tests.browser import Browser
+from tests.command_line import gem_ma as gem_ma_command
 from tests.pages.test_hostile_pages import served
 
 LOST = {"verdict": "lost, cut", "turns": 9, "hard violations": 1.0, "cause": "a: TRANSFER"}
@@ -88,6 +91,35 @@ def test_steps_are_not_told_where_rows_and_plays_do_not_agree(trained: Path) -> 
     assert training_steps(trained / "t", 47, has_ended=True).ends == []
     going = training_steps(trained / "t", 50, has_ended=False)
     assert going.of(47)["step"] == "12" and going.of(48) == {}
+
+
+# -- tags, and a bundle ----------------------------------------------------------------------------
+
+
+def test_a_tag_is_found_by_lists_and_changes_no_run(tmp_path: Path) -> None:
+    tagged = ("run", "dilemma", "-n", "2", "--quiet", "--tag", "pilot", "--tag", "a, b", "--out")
+    assert gem_ma_command(*tagged, "runs/one", cwd=tmp_path).returncode == 0
+    (one,) = list_runs(tmp_path / "runs")
+    assert one["tags"] == ["pilot", "a, b"]
+    assert "finished, pilot, a, b" in gem_ma_command("list", "runs", cwd=tmp_path).stdout
+    assert "<td>pilot, a, b</td>" in list_page(tmp_path / "runs")
+    # another tag is the same run, which goes on
+    again = gem_ma_command(*tagged[:5], "--tag", "other", "--out", "runs/one", cwd=tmp_path)
+    assert again.returncode == 0 and list_runs(tmp_path / "runs")[0]["tags"] == ["pilot", "a, b"]
+
+
+def test_a_bundle_is_a_folder_of_pages_that_lead_to_each_other(tmp_path: Path) -> None:
+    gem_ma.run("dilemma", out=tmp_path / "runs" / "a #1", n=2)
+    (tmp_path / "runs" / "broken").mkdir()
+    (tmp_path / "runs" / "broken" / "manifest.json").write_text("{")
+    said: list[str] = []
+    index = write_bundle(tmp_path / "runs", tmp_path / "out", said.append)
+    page = index.read_text()
+    (to,) = re.findall(r'<a href="(\./[^"]*)"', page)
+    assert (tmp_path / "out" / unquote(to)).is_file() and "<form" not in page
+    assert "manifest.json" in page and any("manifest.json" in line for line in said)
+    with pytest.raises(ConfigError, match="lies in"):
+        write_bundle(tmp_path / "runs", tmp_path / "runs" / "out", said.append)
 
 
 # -- in a browser ----------------------------------------------------------------------------------

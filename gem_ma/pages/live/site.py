@@ -14,7 +14,8 @@ from threading import Lock
 from typing import Any
 from urllib.parse import quote
 
-from gem_ma.kernel.errors import GemMaError, StoreError
+from gem_ma.config.settings import StudyReportSettings
+from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
 from gem_ma.pages.live.answers import (
     Answer,
     Asked,
@@ -32,12 +33,14 @@ from gem_ma.pages.live.leagues import league_page, run_links
 from gem_ma.pages.live.overlays import curves_page
 from gem_ma.pages.live.plays import Plays
 from gem_ma.pages.live.run import Run, id_of, stamp_of
-from gem_ma.pages.live.studied import studies, study_address, study_page
+from gem_ma.pages.live.studied import FILE, studies, study_address, study_page
 from gem_ma.pages.live.table import plays_page
 from gem_ma.pages.static.page import Html, page, render, table, text
-from gem_ma.pages.static.report import run_page
+from gem_ma.pages.static.report import run_page, write_report
+from gem_ma.pages.static.study import write_study
 from gem_ma.pages.static.transcript import number
 from gem_ma.runs.store.listing import Listing, list_runs
+from gem_ma.runs.stored import record_for_page
 from gem_ma.system import files
 
 
@@ -215,25 +218,40 @@ PAGES: dict[str, Callable[[Site, Asked], Answer]] = {
 # -- the list of runs, each with a box to choose it for a page of several --------------------------
 
 
-HEAD = ("run", "scenario", "score", "episodes", "cast", "models", "begun", "state")
+HEAD = ("run", "scenario", "score", "episodes", "cast", "models", "begun", "tags", "state")
 
 
-def list_page(root: Path, only: tuple[str, ...] = (), earlier: Listing | None = None) -> str:
+def list_page(
+    root: Path,
+    only: tuple[str, ...] = (),
+    earlier: Listing | None = None,
+    *,
+    bundled: bool = False,
+) -> str:
     """The page; `only`: the names of the runs that are offered, all where empty; `earlier`: what
-    was read for it before. The cells of a study are folded under its name."""
+    was read for it before; `bundled`: it leads to files beside it, and has no form. The cells of a
+    study are folded under its name."""
     there = studies(root, only)
     rows: dict[str, list[list[object]]] = {name: [] for name in there}
     others: list[list[object]] = []
     for path, run in _listed(root, only, earlier):
         study = next((name for name in there if name and path.startswith(f"{name}/")), None)
-        (others if study is None else rows[study]).append(_row(run, path, study))
+        row = _row(run, path, study, bundled)
+        (others if study is None else rows[study]).append(row)
     grouped = [
-        (name or root.resolve().name, study_address(name), len(cells), _table(cells))
+        (
+            name or root.resolve().name,
+            _file(name) if bundled else study_address(name),
+            len(cells),
+            _table(cells),
+        )
         for name, cells in rows.items()
     ]
     count = len(others) + sum(map(len, rows.values()))
-    body = render("list", root=root, studies=grouped, count=count, runs=_table(others))
-    return page("Runs", body, {"runs": []}, live=True)
+    # with a single run there is nothing to choose, and a bundle compares none
+    fields = {"count": count, "chooses": count > 1 and not bundled, "bundled": bundled}
+    body = render("list", root=root, studies=grouped, runs=_table(others), **fields)
+    return page("Runs", body, {"runs": []}, live=not bundled)
 
 
 def _table(rows: list[list[object]]) -> Html:
@@ -255,18 +273,56 @@ def _listed(
                 yield Path(run["run"]).relative_to(root).as_posix(), run
 
 
-def _row(run: Mapping[str, Any], path: str, study: str | None = None) -> list[object]:
+def _file(path: str) -> str:
+    """Where a bundle has the page of a run or study, by its path below the folder."""
+    return f"./{quote(path, errors='replace')}/report.html"
+
+
+def _row(
+    run: Mapping[str, Any], path: str, study: str | None = None, bundled: bool = False
+) -> list[object]:
     if run["error"]:
-        return [text(path), "", "", "", "", "", "", run["error"]]
+        return [text(path), *[""] * (len(HEAD) - 2), run["error"]]
     pairs = {key: _pairs(run[key]) for key in ("cast", "models")}
     score = ", ".join(f"{key} {number(round(value, 3))}" for key, value in run["score"].items())
+    tags = ", ".join(run["tags"])
     state = "" if run["finished"] else "not ended"
     begun = Html(f"<time>{text(run['created'][:16].replace('T', ' '))}</time>")
     box = f'<input type="checkbox" name="run" value="{text(path)}" aria-label="{text(path)}">'
     told = path if study is None else path.removeprefix(f"{study}/")
     name = Html(f"{box} {link(told, run_address(path))}")
-    return [name, run["scenario"], score, run["episodes"], *pairs.values(), begun, state]
+    name = link(told, _file(path)) if bundled else name
+    return [name, run["scenario"], score, run["episodes"], *pairs.values(), begun, tags, state]
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}: {value}" for key, value in values.items())
+
+
+def write_bundle(root: Path, to: Path, say: Callable[[str], None]) -> Path:
+    """Writes a folder of pages that need no server, and gives its first one: the list of the runs
+    below `root`, and the report of each run and study. `say` is told what of a run differs from
+    what it was, or cannot be shown. Raises ConfigError where it would lie among the runs,
+    StoreError where a page cannot be written."""
+    if to.resolve().is_relative_to(root.resolve()):
+        raise ConfigError(f"{to}: lies in {root}, whose own pages it would replace")
+    for path, run in _listed(root, (), None):
+        try:
+            if run["error"]:
+                raise StoreError(str(run["error"]))
+            place = root / path
+            judge = record_for_page(place, say, say).judge
+            write_report(place, to / path / "report.html", judge=judge)
+        except GemMaError as error:  # one broken run may not keep the others from being shown
+            say(str(error))
+    settings = StudyReportSettings()  # all there is
+    for name, place in studies(root).items():
+        with files.damage(place / FILE):
+            summary = files.read_json(place / FILE, root)
+            out = to / (name or ".") / "report.html"
+            write_study(place, summary, tables=settings.tables, plots=settings.plots, out=out)
+    index = to / "index.html"
+    with files.oserror(index):
+        to.mkdir(parents=True, exist_ok=True)
+        files.replace_file(index, list_page(root, bundled=True).encode(), to, synced=False)
+    return index

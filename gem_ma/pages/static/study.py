@@ -33,12 +33,17 @@ CLEAR = 0.05  # an adjusted p below it is printed bold
 
 
 def write_study(
-    path: Path, summary: Summary, *, tables: Sequence[str], plots: Sequence[str]
+    path: Path,
+    summary: Summary,
+    *,
+    tables: Sequence[str],
+    plots: Sequence[str],
+    out: Path | None = None,
 ) -> Path:
-    """Writes report.html into the study's folder and gives its path. Raises StoreError where it
-    cannot be written."""
+    """Writes the page, report.html in the study's folder where `out` names no other file, and gives
+    its path. Raises StoreError where it cannot be written."""
     return write_report(
-        out=path / "report.html",
+        out=out or path / "report.html",
         title=summary["name"],
         sections=study_sections(path, summary, tables, plots),
         head=study_lead(summary),

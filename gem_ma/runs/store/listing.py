@@ -34,8 +34,8 @@ Listing = dict[str, tuple[object, dict[str, Any]]]
 def list_runs(root: Path = Path("runs"), earlier: Listing | None = None) -> list[dict[str, Any]]:
     """Run folders below `root`, newest first.
 
-    Keys: `name run created scenario episodes cast models score finished error`. `cast`: agent ->
-    its policy, or its behaviour where it has none. `models`: policy -> model. `score`: name ->
+    Keys: `name run created scenario episodes cast models score tags finished error`. `cast`: agent
+    -> its policy, or its behaviour where it has none. `models`: policy -> model. `score`: name ->
     mean, success where it was judged, else every return; of a training those after it. An
     unreadable folder has `name`, `run` and its `error`. `earlier`: a dict that the caller hands
     over each time; only folders whose files have changed are read again.
@@ -77,7 +77,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 def _listed(folder: Path) -> dict[str, Any]:
     """Raises StoreError, OSError."""
     manifest = read_manifest(folder)
-    named, cast, models = _played(folder)
+    named, cast, models, tags = _played(folder)
     return {
         "name": folder.name,
         "run": str(folder),
@@ -87,28 +87,36 @@ def _listed(folder: Path) -> dict[str, Any]:
         "cast": cast,
         "models": models,
         "score": _score(folder),
+        "tags": tags,
         "finished": is_file(folder / "summary.json", folder),
         "error": None,
     }
 
 
-Played = tuple[str, dict[str, str], dict[str, str]]
+Facts = tuple[str, dict[str, str], dict[str, str]]
+Played = tuple[str, dict[str, str], dict[str, str], list[str]]
+# a run without any, and one of an older version, need no parsing of this section
+_TAGS = re.compile(r"^  tags: (?!\[\]$)|^  tags:$", re.MULTILINE)
 
 
 def _played(folder: Path) -> Played:
-    """What resolved.yaml says of the scenario, the cast and the models. Raises StoreError."""
+    """What resolved.yaml says of the scenario, the cast, the models and the tags. Raises
+    StoreError."""
     file = folder / "resolved.yaml"
     text = read(file, folder, MOST_JSON).decode("utf-8-sig", "surrogateescape")
     # We write these sections before `run:`, so that the head is enough, and often equals that of
     # the run before. A file in which one of them stands elsewhere is read whole.
     head, _, tail = text.partition("\nrun:")
-    if tail and not _ELSEWHERE.search(tail):
+    if tail and not _ELSEWHERE.search(tail) and not _TAGS.search(tail):
         try:
             named, cast, models = _facts_of(head)
-            return named, dict(cast), dict(models)
+            return named, dict(cast), dict(models), []
         except ConfigError:
             pass  # told below, with the file
-    return _facts(read_resolved(folder))
+    resolved = read_resolved(folder)
+    run = resolved.get("run") if isinstance(resolved, Mapping) else None
+    tags = run.get("tags") if isinstance(run, Mapping) else None
+    return *_facts(resolved), [str(tag) for tag in tags] if isinstance(tags, list) else []
 
 
 # in the tail: one of these sections, or a key that is written otherwise
@@ -116,7 +124,7 @@ _ELSEWHERE = re.compile(r"^(?:(?:scenarios?|agents|policies)\b|[^\sa-z#-])", re.
 
 
 @lru_cache(maxsize=256)
-def _facts_of(text: str) -> Played:
+def _facts_of(text: str) -> Facts:
 
     document = read_yaml(text, "resolved.yaml")
     document.refuse()
@@ -125,7 +133,7 @@ def _facts_of(text: str) -> Played:
     return _facts(document.value)
 
 
-def _facts(resolved: Any) -> Played:
+def _facts(resolved: Any) -> Facts:
     scenario = resolved.get("scenario", {}) if isinstance(resolved, Mapping) else {}
     named = scenario.get("id") if isinstance(scenario, dict) else scenario
     # several by their names, which say more than ids that may be equal

@@ -25,6 +25,7 @@ FREE_KEYS = (
     "run.zstd",
     "run.max_failed",
     "run.baselines",
+    "run.tags",
     "limits",
     "retry",
     "report",
