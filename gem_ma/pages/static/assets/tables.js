@@ -48,10 +48,10 @@ if (find) {
   find.addEventListener("input", () => {
     const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
     for (const row of document.querySelectorAll(".scroll tbody tr")) row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
-    for (const study of document.querySelectorAll("details.study")) {
+    for (const study of document.querySelectorAll("div.study")) {
       const any = Boolean(study.querySelector("tbody tr:not([hidden])"));
       study.hidden = !any;
-      study.open = any && words.length > 0;
+      study.querySelector("details").open = any && words.length > 0;
     }
   });
 }
