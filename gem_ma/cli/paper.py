@@ -15,7 +15,6 @@ import click
 
 from gem_ma.cli.new import command as new
 from gem_ma.cli.run import play
-from gem_ma.cli.stopping import Stopping
 from gem_ma.cli.terminal import (
     clock,
     columns,
@@ -137,13 +136,13 @@ def _typed(only: Sequence[str], out: Path, scale: str) -> list[str]:
 @dataclass
 class _State:
     """A figure and what is known of its cells: records of those that have ended, and why a row
-    could not be run."""
+    could not be run in a column."""
 
     figure: Figure
     out: Path
     scale: str
     records: list[Record] = field(default_factory=list)
-    lost: dict[str, str] = field(default_factory=dict)
+    lost: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def look(self) -> None:
         """Reads what is there; opens every config once, so that a fault is found before hours."""
@@ -170,7 +169,7 @@ class _State:
                 tried.add((cell.row, cell.column))
                 yield cell, loaded
             except GemMaError as error:
-                self.lost[cell.row] = _reason(error)
+                self.lost[cell.row, cell.column] = _reason(error)
 
     def reported(self) -> Iterator[Cell]:
         """The cells that are reported; where a rate is still to be chosen, none."""
@@ -188,7 +187,11 @@ class _State:
     def left(self, cells: Sequence[Cell]) -> list[Cell]:
         """Those of these cells that are neither done nor lost."""
         done = {tuple(record[key] for key in Cell._fields) for record in self.records}
-        return [cell for cell in cells if tuple(cell) not in done and cell.row not in self.lost]
+        return [cell for cell in cells if tuple(cell) not in done and not self.is_lost(cell)]
+
+    def is_lost(self, cell: Cell) -> bool:
+        """Whether the like of it could not be run, with another seed."""
+        return (cell.row, cell.column) in self.lost
 
     def minutes(self) -> float:
         """What all that is left will take, as the rows say it."""
@@ -198,8 +201,9 @@ class _State:
         cells += [cell for cell in self.figure.cells() if tuple(cell)[:3] not in done]
         return sum(rows[cell.row].minutes for cell in cells if not rows[cell.row].of)
 
-    def train(self, cell: Cell) -> None:
-        """Trains a cell, and keeps the record of it. Raises Interrupted after a signal."""
+    def train(self, cell: Cell, again: str) -> None:
+        """Trains a cell, and keeps the record of it. Raises Interrupted after a signal, with the
+        command that goes on (`again`)."""
         row = self.figure.settings.rows[cell.row]
         what = f"{self.figure.name}: {self.figure.run_name(cell)}"
         try:
@@ -210,12 +214,12 @@ class _State:
                 _make_model(row.first)
                 # a page for each of hundreds would cost as much as a short training
                 if loaded.config.train is None:
-                    play(loaded, path, quiet=True, say_score=False)
+                    play(loaded, path, resume=again, quiet=True, say_score=False)
                 else:
-                    train_into(loaded, path, resume=Stopping.latest, quiet=True, page=False)
+                    train_into(loaded, path, resume=again, quiet=True, page=False)
             record = record_of(row, cell, path, self.scale)
         except GemMaError as error:
-            self.lost[cell.row] = _reason(error)
+            self.lost[cell.row, cell.column] = _reason(error)
             progress_line(f"{what}: {error}")
             return
         if record is not None:
@@ -256,12 +260,11 @@ def _train(states: Sequence[_State], yes: bool, again: str) -> None:
     if minutes > ASKS_ABOVE and not yes:
         progress_line(f"train them with: {again}")
         return
-    Stopping.latest = f"resume with: {again}"
     for state in states:
         for cells in (state.figure.trials, state.reported):
             for cell in state.left([*cells()]):
-                if cell.row not in state.lost:
-                    state.train(cell)
+                if not state.is_lost(cell):
+                    state.train(cell, again)
 
 
 def _show(made: Sequence[Drawn], page: Path, as_json: bool) -> None:

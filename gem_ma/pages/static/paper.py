@@ -44,8 +44,11 @@ class Drawn(NamedTuple):
     chart: str
 
 
-def drawn(figure: Figure, records: Records, lost: Mapping[str, str] | None = None) -> Drawn:
-    """A figure out of the records of its trainings; `lost`: row -> why it could not be run."""
+def drawn(
+    figure: Figure, records: Records, lost: Mapping[tuple[str, str], str] | None = None
+) -> Drawn:
+    """A figure out of the records of its trainings; `lost`: (row, column) -> why it could not
+    be run."""
     wanted = sum(1 for _ in figure.cells())
     there = [record for record in records if not record["tries"]]
     state = f"{len(there)} of {wanted} runs are done."
@@ -66,7 +69,7 @@ def drawn(figure: Figure, records: Records, lost: Mapping[str, str] | None = Non
 # -- tables ----------------------------------------------------------------------------------------
 
 
-def _rows_table(figure: Figure, records: Records, lost: Mapping[str, str]) -> Table:
+def _rows_table(figure: Figure, records: Records, lost: Mapping[tuple[str, str], str]) -> Table:
     """A row for each environment: before and after of each seed, who plays beside it, and whether
     it rises."""
     found = by_cell(records)
@@ -84,7 +87,7 @@ def _rows_table(figure: Figure, records: Records, lost: Mapping[str, str]) -> Ta
                 *(_way(held.get(seed)) for seed in seeds),
                 _beside(row.trivial, first),
                 _beside(row.solver, first),
-                _verdict(row, [*held.values()], len(seeds), lost.get(name, "")),
+                _verdict(row, [*held.values()], len(seeds), lost.get((name, ""), "")),
                 ", ".join(f"{record['seconds']:.0f}" for record in held.values()),
             ]
         )
@@ -99,7 +102,8 @@ def _way(record: Mapping[str, Any] | None) -> str:
 
 
 def _score(end: ExamScore) -> str:
-    return interval_text(end._asdict()) if end.low is not None else f"{end.mean:.3f}"
+    told = interval_text(end._asdict()) if end.low is not None else f"{end.mean:.3f}"
+    return told.replace(" ", "\u00a0")  # a narrow table breaks between intervals, not within one
 
 
 def _beside(player: str | float | None, record: Mapping[str, Any] | None) -> str:
@@ -128,7 +132,7 @@ def _verdict(row: RowSettings, records: Records, seeds: int, lost: str) -> str:
 
 
 def _columns_table(
-    figure: Figure, records: Records, lost: Mapping[str, str], learns: bool
+    figure: Figure, records: Records, lost: Mapping[tuple[str, str], str], learns: bool
 ) -> Table:
     """Rows against columns: the mean over seeds at the turns that all of a row have sampled."""
     found = by_cell(records)
@@ -139,7 +143,7 @@ def _columns_table(
         cells = []
         for column in figure.settings.columns:
             group = found.get((name, column), [])
-            cells.append(_mean(group, turns) if group else lost.get(name, MISSING))
+            cells.append(_mean(group, turns) if group else lost.get((name, column), MISSING))
         start = f"{first_of(of_row[0]).mean:.3f}" if of_row else ""
         score = row.score + (", less is better" if row.less else "")
         known = [start, f"{turns:.0f}" if of_row else ""] if learns else []
