@@ -97,14 +97,22 @@ class Against(NamedTuple):
 def against_first(
     records: Iterable[Record], columns: Sequence[str], kinds: Mapping[str, str], less: set[str]
 ) -> list[Against]:
-    """Each column less the first, paired by row and seed, at equal sampled turns: by row, by kind
-    and of all rows together. Less is better in the rows of `less`, whose sign is turned."""
+    """Each column less the first, paired by row and seed, at equal sampled turns: by row, and of
+    the rows of `kinds` by kind and together. Less is better in the rows of `less`, whose sign is
+    turned."""
     found = by_cell(records)
     rows = list(dict.fromkeys(row for row, _ in found))
     groups = {row: [row] for row in rows}
-    for kind in dict.fromkeys(kinds[row] for row in rows):
-        groups[f"all of {kind}"] = [row for row in rows if kinds[row] == kind]
-    groups["all"] = rows
+    for kind in dict.fromkeys(kinds.values()):
+        groups[f"all of {kind}"] = [row for row in rows if kinds.get(row) == kind]
+    groups["all"] = [row for row in rows if row in kinds]
+    # what a single row says is said already, and so is that of a single kind
+    alike = [of for name, of in groups.items() if name not in rows and name != "all"]
+    groups = {
+        name: of
+        for name, of in groups.items()
+        if name in rows or (len(of) > 1 and not (name == "all" and of in alike))
+    }
     plain = []
     for what, members in groups.items():
         for column in columns[1:]:

@@ -164,15 +164,18 @@ def test_columns_are_compared_at_equal_turns() -> None:
     """The longer training of the second column may not count beyond the turns of the first."""
     longer = [*record()["curve"][:2], [2, 90, 0.7, 0.6, 0.8], [3, 300, 1.0, 0.9, 1.0]]
     records = [
-        record(column=column, seed=seed, curve=curve)
+        record(row=row, column=column, seed=seed, curve=curve)
+        for row in "abc"
         for column, curve in (("rebn", record()["curve"]), ("ppo", longer))
         for seed in range(5)
     ]
     assert last_of(records[-1], 100).mean == 0.7
-    (row, kind, every) = against_first(records, ["rebn", "ppo"], {"a": "several turns"}, set())
-    assert (row.what, kind.what, every.what) == ("a", "all of several turns", "all")
-    assert row.compared.difference == pytest.approx(-0.1) and row.seeds == 5
-    (turned, *_) = against_first(records, ["rebn", "ppo"], {"a": "several turns"}, {"a"})
+    kinds = {"a": "several turns", "b": "several turns"}  # c stands on the trainings of a
+    found = {one.what: one for one in against_first(records, ["rebn", "ppo"], kinds, set())}
+    assert [*found] == ["a", "b", "c", "all of several turns"]
+    assert found["a"].compared.difference == pytest.approx(-0.1) and found["a"].seeds == 5
+    assert found["all of several turns"].seeds == 10
+    (turned, *_) = against_first(records, ["rebn", "ppo"], kinds, {"a"})
     assert turned.compared.difference == pytest.approx(0.1)
 
 

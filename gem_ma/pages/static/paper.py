@@ -168,7 +168,8 @@ def _tests(figure: Figure, records: Records) -> list[Table]:
     settings = figure.settings
     if len(settings.seeds) < 2:
         return []
-    kinds = {name: row.kind for name, row in settings.rows.items()}
+    # a row of another's trainings brings no pairs of its own
+    kinds = {name: row.kind for name, row in settings.rows.items() if not row.of}
     less = {name for name, row in settings.rows.items() if row.less}
     rows = [
         [
