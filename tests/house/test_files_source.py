@@ -117,6 +117,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "gem_ma/engines/models/loading.py": {
         "from_pretrained": "after `check_folder`, which refuses what is not a regular file"
     },
+    "gem_ma/pages/live/site.py": {"mkdir": "the folder of a bundle, as the user names it"},
     "gem_ma/engines/api/reply_cache.py": {"mkdir": "the root of the cache, as the user names it"},
     "gem_ma/engines/small/table.py": {"write_bytes": SAVED},
     "gem_ma/engines/local/tiny.py": dict.fromkeys(("save_pretrained", "write_text"), SAVED),
