@@ -12,26 +12,33 @@ from gem_ma.cli.runs import run_folder
 from gem_ma.cli.terminal import emit, emit_json, json_option, progress_line
 from gem_ma.config.seats import key_of
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.pages.static.study_file import png_of, study_svg
+from gem_ma.runs.export.tables import write_csv
 from gem_ma.runs.export.taus import SIDES
 from gem_ma.runs.export.writing import FORMATS as ENDINGS
 from gem_ma.runs.export.writing import Wish, export, has_images
 from gem_ma.runs.run import Played
-from gem_ma.runs.store import read_manifest
+from gem_ma.runs.store import is_study, read_manifest
 from gem_ma.runs.store.lines import read_resolved
 from gem_ma.runs.stored import open_record
-from gem_ma.system.files import damage
+from gem_ma.scores.sides import flat_rows
+from gem_ma.system.files import damage, read_json
 
 # as in gem_ma.runs.export.writing, which takes numpy to import
 FORMATS = ("jsonl", "parquet", "hf", "csv", "messages", "sft", "preference", "tau1", "tau2")
+OF_STUDIES = ("csv", "svg", "png")
 EXAMPLE = """\b
 Examples:
   gem-ma export runs/dilemma-01616cee --to jsonl
-  gem-ma export runs/retail-5e0f71b2 --to sft --agent assistant -o train.jsonl"""
+  gem-ma export runs/retail-5e0f71b2 --to sft --agent assistant -o train.jsonl
+  gem-ma export runs/who-3f1c02aa --to svg --score "return player_0\""""
 
 
 @click.command(epilog=EXAMPLE)
 @click.argument("run", type=RunName())
-@click.option("--to", "form", type=click.Choice(FORMATS), required=True, help="The format.")
+@click.option(
+    "--to", "form", type=click.Choice([*FORMATS, "svg", "png"]), required=True, help="The format."
+)
 @click.option(
     "-o", "--out", type=click.Path(), help="The new file or folder.  [default: RUN-FORMAT here]"
 )
@@ -53,6 +60,11 @@ Examples:
     metavar="NAME|FILE",
     help="Judge by this scenario: code that you name is run.",
 )
+@click.option(
+    "--score",
+    metavar="NAME",
+    help="Of the figure of a study; `pass^k` draws all k.  [default: the first that is compared]",
+)
 @json_option
 def command(
     run: str,
@@ -61,9 +73,11 @@ def command(
     agents: tuple[str, ...],
     only: str | None,
     scenario: str | None,
+    score: str | None,
     as_json: bool,
 ) -> int:
-    """Write the plays of RUN as data. Per-turn rewards and sampled tokens are kept.
+    """Write the plays of RUN as data, or the cells of a study as a table or a figure. Per-turn
+    rewards and sampled tokens are kept.
 
     \b
     jsonl, parquet, hf   whole episodes, which gem_ma.read_episodes reads back without loss;
@@ -73,10 +87,20 @@ def command(
     sft                  the same of won plays, up to its last word
     preference           one prompt, and two acts of which one led to more
     tau1, tau2           talks of assistant and user, as those benchmarks store results
+
+    \b
+    Of a study: csv has a row for each cell, svg and png (by cairosvg) a figure of one score.
     """
     if out == "-":  # it would become the name of a file
         raise click.UsageError("--out names a file or a folder; nothing is written to stdout")
+    study = next((path for path in (Path(run), Path("runs", run)) if is_study(path)), None)
+    if study is not None:
+        if agents or only or scenario:
+            raise click.UsageError("--agent, --only and --scenario are for runs; this is a study")
+        return _study(study, form, out, score, as_json)
     path = run_folder(run)
+    if form in ("svg", "png") or score is not None:
+        raise click.UsageError(f"{path}: svg, png and --score are for studies; this is a run")
     record = open_record(path, progress_line, scenario)
     seated = sorted(read_resolved(path).get("agents") or {})
     is_listed = bool(seated) and "*" not in "".join(seated)  # a pattern may mean any agent
@@ -100,6 +124,30 @@ def command(
     else:
         told = f"{made['out']}: {made['rows']} rows of {made['episodes']} episodes"
         emit(told + _why_few(made, agents))
+    return 0
+
+
+def _study(path: Path, form: str, out: str | None, score: str | None, as_json: bool) -> int:
+    """Writes the cells of a study as a table or a figure."""
+    if form not in OF_STUDIES:
+        raise click.UsageError(
+            f"{path}: a study is written as {', '.join(OF_STUDIES)}; --to {form} is for a run, as"
+            " each of its cells is"
+        )
+    summary = read_json(path / "study.json", path)
+    with damage(path / "study.json"):
+        rows = flat_rows(summary)
+        svg = "" if form == "csv" else study_svg(summary, score)
+    target = Path(out or f"{path.resolve().name}.{form}")
+    target = target / f"{path.resolve().name}.{form}" if target.is_dir() else target
+    if form == "csv":
+        write_csv(rows, target)
+    else:
+        target.write_bytes(png_of(svg) if form == "png" else svg.encode())
+    if as_json:
+        emit_json({"study": str(path), "out": str(target), "format": form, "cells": len(rows)})
+    else:
+        emit(f"{target}: {len(rows)} cells")
     return 0
 
 

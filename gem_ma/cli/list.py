@@ -17,7 +17,7 @@ from gem_ma.driver.behaviour import is_privileged, needs_policy
 from gem_ma.engines.capabilities import CAPABILITIES, Trains, declared, declares
 from gem_ma.kernel.parsing.text import first_sentence
 from gem_ma.kernel.spelling import decimal
-from gem_ma.runs.store import list_runs
+from gem_ma.runs.store import list_runs, list_studies
 from gem_ma.runs.store.used import differing, in_words
 from gem_ma.system.options import signature
 
@@ -30,7 +30,7 @@ Examples:
 @click.command(epilog=EXAMPLE)
 @click.argument(
     "kind",
-    type=click.Choice(["scenarios", "agents", "engines", "wrappers", "configs", "runs"]),
+    type=click.Choice(["scenarios", "agents", "engines", "wrappers", "configs", "runs", "studies"]),
     default="scenarios",
 )
 @click.option(
@@ -46,8 +46,8 @@ Examples:
     "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print a list of JSON objects."
 )
 def command(kind: str, root: str, sort: str | None, as_json: bool) -> int:
-    """List what is there: scenarios, agents (behaviours), engines, wrappers, shipped configs or
-    runs."""
+    """List what is there: scenarios, agents (behaviours), engines, wrappers, shipped configs, runs
+    or studies."""
     if sort is not None and kind != "runs":
         raise click.UsageError("--sort is for runs; the others stand in the order of their names")
     if kind == "runs":
@@ -55,12 +55,14 @@ def command(kind: str, root: str, sort: str | None, as_json: bool) -> int:
         entries = entries if sort is None else by(sort, entries)
         if words := changed_runs(entries):
             progress_line(words)
+    elif kind == "studies":
+        entries = list_studies(Path(root))
     else:
         entries = configs() if kind == "configs" else objects(kind)
     if as_json:
         emit_json(entries)
     elif not entries:
-        emit(f"no {kind} in {root}" if kind == "runs" else f"no {kind}")
+        emit(f"no {kind} in {root}" if kind in ("runs", "studies") else f"no {kind}")
     else:
         emit(columns([_row(kind, entry) for entry in entries], _HEADS[kind]))
         if kind == "engines":
@@ -76,6 +78,7 @@ _HEADS = {
     "engines": ("engine", "learns", "summary"),
     "wrappers": ("wrapper", "options", "summary"),
     "configs": ("config", "type", "what it is"),
+    "studies": ("study", "compared", "axes", "cells", "episodes", "scores"),
     "runs": ("run", "scenario", "created", "episodes", "score", "who plays", "state"),
 }
 
@@ -83,7 +86,8 @@ _HEADS = {
 def _row(kind: str, entry: dict[str, Any]) -> tuple[str, ...]:
     if entry.get("error"):
         gap = [""] * (len(_HEADS[kind]) - 2)
-        return (entry.get("id") or entry["run"], *gap, f"unreadable: {entry['error']}")
+        named = entry.get("id") or entry.get("run") or entry["study"]
+        return (named, *gap, f"unreadable: {entry['error']}")
     if kind == "scenarios":
         return (entry["id"], ", ".join(entry["agents"]), entry["summary"])
     if kind == "agents":
@@ -95,6 +99,17 @@ def _row(kind: str, entry: dict[str, Any]) -> tuple[str, ...]:
         return (entry["id"], ", ".join(entry["options"]), entry["summary"])
     if kind == "engines":
         return (entry["id"], "yes" if entry["trainable"] else "no", entry["summary"])
+    if kind == "studies":
+        axes = (f"{len(names)} {axis.split('.', 1)[-1]}" for axis, names in entry["axes"].items())
+        failed = f" ({entry['failed']} failed)" if entry["failed"] else ""
+        return (
+            entry["study"],
+            entry["compared"][:16],
+            " x ".join(axes),
+            str(entry["cells"]),
+            f"{entry['episodes']}{failed}",
+            ", ".join(entry["scores"]),
+        )
     state = ", ".join(["finished" if entry["finished"] else "open", *entry["tags"]])
     # three digits: a run of some hundred plays knows no more
     score = ", ".join(f"{name} {decimal(value)}" for name, value in entry["score"].items())

@@ -13,6 +13,7 @@ from gem_ma.config.settings import StudyReportSettings
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.pages.static.report import Section, write_report
 from gem_ma.pages.static.study import write_study
+from gem_ma.runs.store import is_study
 from gem_ma.runs.stored import record_for_page
 from gem_ma.system.files import damage, read_json
 
@@ -38,7 +39,7 @@ def command(runs: tuple[str, ...], out: str | None, as_json: bool) -> int:
     # the page of another run is not replaced
     if target is not None and target.is_dir() and not (target / "manifest.json").exists():
         target /= "report.html"
-    if len(runs) == 1 and _is_study(Path(runs[0])):
+    if len(runs) == 1 and is_study(Path(runs[0])):
         page = _study(Path(runs[0]), target)
     else:
         page = _runs(runs, target)
@@ -62,10 +63,6 @@ def _runs(runs: tuple[str, ...], target: Path | None) -> Path:
     ]
     # the page of several lies beside none of them
     return write_report(out=target or Path("report.html"), sections=sections)
-
-
-def _is_study(path: Path) -> bool:
-    return (path / "study.json").is_file() and not (path / "manifest.json").exists()
 
 
 def _study(path: Path, target: Path | None) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 from gem_ma.cli.runs import place_rows
 from gem_ma.cli.terminal import columns, emit, emit_json
 from gem_ma.scores.groups import interval_text
-from gem_ma.scores.sides import mix_rows, two_means, two_returns
+from gem_ma.scores.sides import mix_rows, pass_k_rows, two_means, two_returns
 from gem_ma.scores.studies import difference_text, seats_text, standing_rows
 from gem_ma.scores.tournaments import tournament_rows
 
@@ -45,6 +45,9 @@ def show_study(
             continue
         emit(f"{score}, against {' x '.join(summary['reference'].values())}")
         emit(columns(cell_rows(summary, score), cell_head(summary)) + "\n")
+    tries, head = pass_k_rows(summary)
+    if tries:
+        emit(columns(tries, head) + "\n")
     # a study from before there were any has none
     if found := summary.get("population"):
         lines = [columns(*standing_rows(found)), *filter(None, [seats_text(found)])]

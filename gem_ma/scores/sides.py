@@ -164,3 +164,43 @@ def two_means(cell: Mapping[str, Any], scores: tuple[str, str]) -> str:
     found = [cell["scores"].get(score) for score in scores]
     known = [one["mean"] for one in found if one and one["mean"] is not None]
     return " / ".join(decimal(one["mean"], *known) if one else "n/a" for one in found)
+
+
+def flat_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A flat row for each cell: its names, counts, both returns where they are a bimatrix, mean and
+    bounds of every score, and of those that are compared how they differ from the reference."""
+    pair = two_returns(summary)
+    rows = []
+    for cell in summary["cells"]:
+        row = {axis.split(".", 1)[-1]: name for axis, name in cell["names"].items()}
+        row |= {key: cell[key] for key in ("run", "episodes", "ok", "failed", "excluded")}
+        row |= {" / ".join(pair): two_means(cell, pair)} if pair else {}
+        curve = enumerate(cell.get("pass_hat_k_intervals", ()), 1)
+        told = {**cell["scores"], **{f"pass^{k}": one for k, one in curve}}
+        for score in dict.fromkeys([*summary["scores"], *told]):
+            one = told.get(score) or {}
+            row[score] = one.get("mean")
+            row |= {f"{score}: {bound}": one.get(bound) for bound in ("low", "high")}
+        for score, against in summary["comparisons"].items():
+            (other,) = [one for one in against if one["names"] == cell["names"]] or [{}]
+            for key in ("difference", "low", "high", "p", "p_adjusted"):
+                name = key if key == "difference" else f"difference {key}"
+                row[f"{score}: {name}"] = other.get(key)
+        rows.append(row)
+    return rows
+
+
+def pass_k_rows(summary: Mapping[str, Any]) -> tuple[list[list[str]], list[str]]:
+    """Rows and head of a table of pass^k of each cell, as text; no rows where no task has a second
+    try."""
+    curves = {
+        tuple(cell["names"].values()): cell.get("pass_hat_k_intervals", ())
+        for cell in summary["cells"]
+    }
+    most = max(map(len, curves.values()), default=0)
+    rows = [
+        [*names, *(interval_text(one) for one in curve), *[""] * (most - len(curve))]
+        for names, curve in curves.items()
+    ]
+    head = [*(axis.split(".", 1)[-1] for axis in summary["axes"])]
+    return rows if most > 1 else [], [*head, *(f"pass^{k}" for k in range(1, most + 1))]

@@ -54,17 +54,39 @@ def standings(
     tables = [np.moveaxis(one @ weights.T, -1, 0) for one in paid]
     method = ONE_PLAY if copied else "resampled tasks"
     found: dict[str, Any] = {"units": units, "resamples": count, "seats": None}
+    found["cross_play"] = None
     if not shared:
         return {**found, "players": _by_seat(seats, tables, method)}
     order = [others[0][1].index(name) for name in names]
     table = (tables[0][:, :, order] + np.swapaxes(tables[1][:, :, order], 1, 2)) / 2
     rated = _rated(list(seats), returns, copied)
     players = _players(names, table, rated, method)
-    gap = mean_interval((paid[0] - paid[1]).mean((0, 1)))
-    bounds = (None, None) if copied or units < 2 else (gap.low, gap.high)
-    worth: dict[str, Any] = {"mean": gap.mean, "low": bounds[0], "high": bounds[1]}
-    worth["method"] = ONE_PLAY if copied else gap.method
-    return {**found, "players": players, "seats": {"agents": list(seats), **worth}}
+    is_known = not copied and units > 1
+    worth = _told(mean_interval((paid[0] - paid[1]).mean((0, 1))), is_known, copied)
+    found["seats"] = {"agents": list(seats), **worth}
+    means = (paid[0] + paid[1])[:, order] / 2
+    # all alike: the rules fix what both are paid, as in a game of two sides
+    if np.ptp(means, axis=(0, 1)).max() > 1e-9:
+        found["cross_play"] = {
+            key: _told(mean_interval(values), is_known, copied)
+            for key, values in _cross_play(means).items()
+        }
+    return {**found, "players": players}
+
+
+def _cross_play(shared: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Means [U] of [S, S, U] with oneself, with others, and the first less the second (Hu et al.
+    2020)."""
+    is_self = np.eye(len(shared), dtype=bool)
+    alone = shared[is_self].mean(0)
+    others = shared[~is_self].mean(0)
+    return {"self": alone, "cross": others, "gap": alone - others}
+
+
+def _told(estimate: Any, is_known: bool, copied: bool) -> dict[str, Any]:
+    bounds = (estimate.low, estimate.high) if is_known else (None, None)
+    method = ONE_PLAY if copied else estimate.method
+    return {"mean": estimate.mean, "low": bounds[0], "high": bounds[1], "method": method}
 
 
 def _by_seat(

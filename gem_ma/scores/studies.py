@@ -369,6 +369,7 @@ def _row(axes: Mapping[str, Names], names: Names, cell: Cell) -> dict[str, Any]:
         "names": dict(zip(axes, names, strict=True)),
         "run": cell.run,
         **{key: cell.summary[key] for key in facts},
+        "pass_hat_k_intervals": cell.summary.get("pass_hat_k_intervals", []),
         "scores": scores,
     }
 
@@ -552,9 +553,18 @@ def standing_rows(found: Mapping[str, Any]) -> tuple[list[list[str]], list[str]]
 
 
 def seats_text(found: Mapping[str, Any]) -> str:
-    """What the first seat is paid more; "" where each seat has players of its own."""
+    """What the first seat is paid more, and what players are paid more with themselves; "" where
+    each seat has players of its own."""
     gap = found["seats"]
     if gap is None:
         return ""
     first, second = gap["agents"]
-    return f"{first} is paid {interval_text(gap)} more than {second}, over all pairs"
+    words = f"{first} is paid {interval_text(gap)} more than {second}, over all pairs"
+    # an older study has none
+    if met := found.get("cross_play"):
+        told = {key: interval_text(one) for key, one in met.items()}
+        words += (
+            f"; return a seat with oneself {told['self']}, with others (cross-play)"
+            f" {told['cross']}, gap {told['gap']}"
+        )
+    return words

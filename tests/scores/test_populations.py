@@ -180,6 +180,24 @@ def test_a_name_is_one_player_wherever_it_stands_in_the_lists_of_the_seats() -> 
     assert points == sorted(points, reverse=True) and points[0] > points[1] > points[2]
 
 
+def test_conventions_that_meet_nobody_elses_have_a_gap_between_self_play_and_cross_play() -> None:
+    seats = {"x": ("left", "right", "middle"), "o": ("middle", "left", "right")}
+    luck = np.arange(12.0)
+    alike = np.array([[float(a == b) for b in seats["o"]] for a in seats["x"]])
+    paid = [alike[:, :, None] * 3 + luck, alike[:, :, None] * 1 + luck]
+    found = standings(seats, paid, {}, copied=False)
+    means = {key: one["mean"] for key, one in found["cross_play"].items()}
+    # what both seats are paid, in the mean; the luck of a start is in both
+    assert means == pytest.approx({"self": 5.5 + 2, "cross": 5.5, "gap": 2})
+    gap = found["cross_play"]["gap"]
+    assert gap["low"] == pytest.approx(2) and gap["high"] == pytest.approx(2)
+    assert "with others (cross-play) 5.500" in seats_text(found)
+    copied = standings(seats, paid, {}, copied=True)["cross_play"]["gap"]
+    assert copied["low"] is None and copied["method"] == "deterministic: 1 play"
+    zero_sum = standings(seats, [paid[0], -paid[0]], {}, copied=False)
+    assert zero_sum["cross_play"] is None and "cross-play" not in seats_text(zero_sum)
+
+
 def test_seats_with_players_of_their_own_are_populations_of_their_own() -> None:
     pennies = np.array([[1.0, -1.0], [-1.0, 1.0]])[:, :, None] * np.ones(20)
     seats = {"x": ("heads", "tails"), "o": ("left", "right")}

@@ -264,7 +264,7 @@ def heat(summary: Summary, score: str) -> Html:
     axes = summary["axes"]
     if len(axes) == 1:
         ((axis, names),) = axes.items()
-        marks = {cell["names"][axis]: _mark(cell["scores"].get(score)) for cell in summary["cells"]}
+        marks = {cell["names"][axis]: mark(cell["scores"].get(score)) for cell in summary["cells"]}
         y_range = (0.0, 1.0) if is_rate(summary, score) else None
         svg = whisker_chart(
             {score: [marks[name] for name in names]},
@@ -282,7 +282,7 @@ def heat(summary: Summary, score: str) -> Html:
         return Html("".join(_pair(summary, one, score) for one in summary["interactions"][score]))
     (rows, row_names), (columns, column_names) = axes.items()
     values = {
-        (cell["names"][rows], cell["names"][columns]): _mark(cell["scores"].get(score))
+        (cell["names"][rows], cell["names"][columns]): mark(cell["scores"].get(score))
         for cell in summary["cells"]
     }
     title = f"{score}: {short_axis(rows)} (rows) x {short_axis(columns)} (columns)"
@@ -292,7 +292,7 @@ def heat(summary: Summary, score: str) -> Html:
         summary,
         score,
         title,
-        heatmap(row_names, column_names, known, title=title, axes=both, **_look(summary, score)),
+        heatmap(row_names, column_names, known, title=title, axes=both, **look(summary, score)),
     )
 
 
@@ -312,7 +312,7 @@ def _pair(summary: Summary, pair: Mapping[str, Any], score: str) -> Html:
         summary,
         score,
         title,
-        heatmap(names[0], names[1], values, title=title, axes=both, **_look(summary, score)),
+        heatmap(names[0], names[1], values, title=title, axes=both, **look(summary, score)),
     )
 
 
@@ -392,7 +392,8 @@ def _shading(better: str) -> str:
     return words.get(better, "grey: darker is more; the scenario does not say which way is better")
 
 
-def _look(summary: Summary, score: str) -> dict[str, Any]:
+def look(summary: Summary, score: str) -> dict[str, Any]:
+    """How a heatmap of a score is shaded, as options of `heatmap`."""
     return {"rate": is_rate(summary, score), "better": _better(summary, score)}
 
 
@@ -403,7 +404,8 @@ def _shaded(summary: Summary, score: str, title: str, svg: str) -> Html:
     return figure(title, f"<figcaption>{shading}</figcaption>{scrolled(svg, title)}")
 
 
-def _mark(one: Mapping[str, Any] | None) -> Mark | None:
+def mark(one: Mapping[str, Any] | None) -> Mark | None:
+    """An interval of a summary as it is drawn; None without a mean."""
     return Mark(one["mean"], one["low"], one["high"]) if one and one["mean"] is not None else None
 
 

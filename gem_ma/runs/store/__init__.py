@@ -51,7 +51,7 @@ from gem_ma.runs.store.lines import (
     read_timings,
     standing_summary,
 )
-from gem_ma.runs.store.listing import list_runs
+from gem_ma.runs.store.listing import is_study, list_runs, list_studies
 from gem_ma.runs.store.manifest import note_in_manifest
 from gem_ma.runs.store.names import result_digest, result_settings, run_path
 from gem_ma.runs.store.verdicts import read_verdicts
@@ -60,7 +60,9 @@ __all__ = [
     "EpisodeId",
     "RunFolder",
     "hold_folder",
+    "is_study",
     "list_runs",
+    "list_studies",
     "note_in_manifest",
     "older_summary",
     "read_ends",

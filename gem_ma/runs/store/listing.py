@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from gem_ma.runs.store.lines import (
     read_resolved,
     standing_summary,
 )
-from gem_ma.system.files import MOST_JSON, MOST_LINE, is_file, oserror, read
+from gem_ma.system.files import MOST_JSON, MOST_LINE, damage, is_file, oserror, read, read_json
 from gem_ma.system.parts import open_parts
 
 MOST_FLOAT = sys.float_info.max
@@ -61,6 +62,42 @@ def list_runs(root: Path = Path("runs"), earlier: Listing | None = None) -> list
         runs.append(dict(earlier[place][1]))
     # dates in ISO 8601 are in order as text; an unreadable folder has none and comes last
     return sorted(runs, key=lambda run: str(run.get("created", "")), reverse=True)
+
+
+def is_study(path: Path) -> bool:
+    """Whether this is the folder of a study that has been compared."""
+    return (path / "study.json").is_file() and not (path / "manifest.json").exists()
+
+
+def list_studies(root: Path = Path("runs")) -> list[dict[str, Any]]:
+    """The folders of studies below `root`, the one that was compared last first.
+
+    Keys: `name study compared axes cells episodes failed scores error`. `axes`: axis -> its names;
+    `compared`: when, in ISO 8601; `scores`: those that are compared. An unreadable one has `name`,
+    `study` and its `error`.
+    """
+    root = Path(root)
+    found: list[dict[str, Any]] = []
+    for folder in sorted(filter(is_study, root.iterdir())) if root.is_dir() else []:
+        entry: dict[str, Any] = {"name": folder.name, "study": str(folder)}
+        try:
+            summary = read_json(folder / "study.json", folder)
+            changed = os.lstat(folder / "study.json").st_mtime
+            compared = datetime.fromtimestamp(changed, UTC)
+            with damage(folder / "study.json"):
+                entry |= {
+                    "compared": compared.isoformat(timespec="seconds"),
+                    "axes": dict(summary["axes"]),
+                    "cells": len(summary["cells"]),
+                    "episodes": sum(cell["episodes"] for cell in summary["cells"]),
+                    "failed": sum(cell["failed"] for cell in summary["cells"]),
+                    "scores": list(summary["compared"]),
+                    "error": None,
+                }
+        except (StoreError, OSError) as error:
+            entry["error"] = str(error)
+        found.append(entry)
+    return sorted(found, key=lambda study: str(study.get("compared", "")), reverse=True)
 
 
 _READ = ("manifest.json", "resolved.yaml", "summary.json", "episodes.jsonl")
