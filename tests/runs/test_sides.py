@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.scores.groups import Kinds
 from gem_ma.scores.sides import mix_table, two_means, two_returns, with_sides
 from gem_ma.scores.studies import Cell, study_summary
-from tests.command_line import gem_ma
+from tests.command_line import environment, gem_ma, text_of
+from tests.warm import start
 
 MIX = """\
 scenario: {id: public_goods, tasks: 3}
@@ -300,3 +302,49 @@ def test_a_tournament_that_is_taken_up_chooses_the_same_pairs(tmp_path: Path) ->
     assert study("parts")["tournament"] == whole["tournament"]
     again = study("parts", "--fresh")
     assert again["tournament"] == whole["tournament"]
+
+
+@pytest.mark.long
+def test_bots_runs_checkpoints_endpoints_and_people_play_one_tournament(tmp_path: Path) -> None:
+    short = ("train.steps=1", "train.episodes=8", "evaluate.episodes=4")
+    assert gem_ma("train", "kuhn_table", *short, "--out", "runs/t", cwd=tmp_path).returncode == 0
+    text = """\
+scenario: {id: kuhn_poker, tasks: 1}
+run: {concurrency: 1}
+policies:
+  me: {model: human/me, force: true}
+  server: {model: openai/small, base_url: "http://127.0.0.1:9/v1"}
+tournament:
+  players:
+    bot: noisy_kuhn
+    run: {model: table/runs/t/models/main}
+    checkpoint: {model: table/runs/t/checkpoints/step-000000/main.table.json}
+    person: {policy: me}
+"""
+    written(tmp_path, text)
+    with tempfile.TemporaryFile() as typed, tempfile.TemporaryFile() as out:
+        typed.write(b"1\n" * 60)
+        typed.seek(0)
+        asked = ("study", "who.yaml", "--out", "out")
+        started = start(*asked, cwd=tmp_path, env=environment(), streams=(typed, out, out))
+        assert started.wait(timeout=120) == 0, text_of(out)
+    found = json.loads((tmp_path / "out" / "study.json").read_text())
+    assert {one["name"]: one["plays"] for one in found["tournament"]["players"]} == dict.fromkeys(
+        ("bot", "run", "checkpoint", "person"), 6
+    )
+    # nobody answers at this address, which only a play can tell
+    study = load_study(
+        written(tmp_path, text.replace("person: {policy: me}", "api: {policy: server}"))
+    )
+    assert study.cells["bot", "api"].config.agents["player_1"].policy == "server"
+    for model, line in (
+        (
+            "table/runs/t",
+            "who.yaml:9: policies.player_1: table/runs/t: runs/t: is not a regular file",
+        ),
+        ("human/me", "the human engine needs a terminal to ask at"),
+    ):
+        written(tmp_path, text.replace("table/runs/t/models/main", model))
+        wrong = gem_ma("study", "who.yaml", "--out", "wrong", cwd=tmp_path)
+        assert wrong.returncode == 2 and line in wrong.stderr
+        assert len(wrong.stderr.strip().split("\n")) == 1
