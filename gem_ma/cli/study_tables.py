@@ -11,9 +11,15 @@ from typing import Any
 from gem_ma.cli.runs import place_rows
 from gem_ma.cli.terminal import columns, emit, emit_json
 from gem_ma.scores.groups import interval_text
-from gem_ma.scores.sides import mix_rows, pass_k_rows, two_means, two_returns
+from gem_ma.scores.sides import (
+    halves_text,
+    mix_rows,
+    pass_k_rows,
+    tournament_rows,
+    two_means,
+    two_returns,
+)
 from gem_ma.scores.studies import difference_text, seats_text, standing_rows
-from gem_ma.scores.tournaments import tournament_rows
 
 MOST_NAMES = 12  # names of scores that are not compared
 TABLES = ("success_matrix", "paired_diff")
@@ -33,7 +39,8 @@ def show_study(
     if found := summary.get("mix"):
         emit(columns(*mix_rows(found)) + "\n")
     if found := summary.get("tournament"):
-        emit(f"{found['plays']} plays\n{columns(*tournament_rows(found))}\n")
+        lines = [f"{found['plays']} plays", columns(*tournament_rows(found)), halves_text(found)]
+        emit("\n".join(filter(None, lines)) + "\n")
     if (pair := two_returns(summary)) and "success_matrix" in tables:
         title = f"{' / '.join(pair)}: {matrix_title(summary)}"
         emit(f"{title}\n{columns(*_table(summary, partial(two_means, scores=pair)))}\n")

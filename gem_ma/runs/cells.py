@@ -30,6 +30,7 @@ from gem_ma.scores.sides import Sides, mix_table, with_sides
 from gem_ma.scores.studies import Cell, cell_of, scores_of, study_summary, tries_of
 from gem_ma.scores.together import EQUALITY
 from gem_ma.scores.tournaments import (
+    halves,
     matches_of,
     next_pair,
     played,
@@ -41,6 +42,8 @@ from gem_ma.system.files import make_folder
 from gem_ma.wrappers.around import rules_of
 
 Names = tuple[str, ...]  # of a cell, one per axis
+PLAYER = "return player"  # of a tournament, a head
+OPPONENT = "return opponent"
 _NO_SEATS: dict[str, Any] = {"agents": {}, "scenarios": {}}
 
 
@@ -96,7 +99,9 @@ def keep_comparison(
     if "player" in loaded.axes:
         seats = {names: seated(names, loaded.sides[names]) for names in cells}
         found = {names: played(cell.results, seats[names]) for names, cell in cells.items()}
-        rated = tournament_table(found, all(cell.one_play for cell in cells.values()))
+        paid = [(one.values[PLAYER], one.values[OPPONENT]) for one in sided.values() if one.results]
+        gaps = [gap for pair in paid for gap in halves(*pair)]
+        rated = tournament_table(found, all(cell.one_play for cell in cells.values()), gaps)
     summary = {"schema": 1, "name": loaded.stem, **about, **compared, "mix": mixed}
     summary["tournament"] = rated
     # NaN is not JSON, and most readers refuse it

@@ -142,6 +142,36 @@ def mix_rows(found: Mapping[str, Any]) -> tuple[list[list[str]], list[str]]:
     return rows, [*head, f"one more {first} gains", "nobody gains"]
 
 
+# -- what is printed of a tournament ---------------------------------------------------------------
+
+RATED_NOTE = (
+    "The rating (Bradley-Terry) is over all pairs of opponents, with percentiles over resampled"
+    " starts. Plackett-Luce and Elo go play after play, so the last plays count most in them."
+    " Members of one team are never opponents."
+)
+
+
+def halves_text(found: Mapping[str, Any]) -> str:
+    """What the first half of the seats is paid more; "" where nothing was played."""
+    gap = found.get("halves")
+    return f"the first half of the seats is paid {interval_text(gap)} more, a head" if gap else ""
+
+
+def tournament_rows(found: Mapping[str, Any]) -> tuple[list[list[str]], list[str]]:
+    """Rows and head of a table of `tournament_table`, as text."""
+    rows = [
+        [
+            row["name"],
+            interval_text(row["rating"]) if row["rating"] else "n/a",
+            f"{decimal(row['mu'])} ({decimal(row['sigma'])})",
+            f"{row['elo']:.0f}",
+            str(row["plays"]),
+        ]
+        for row in found["players"]
+    ]
+    return rows, ["player", "rating (points)", "Plackett-Luce mu (sigma)", "Elo", "plays"]
+
+
 # -- two returns of a cell -------------------------------------------------------------------------
 
 

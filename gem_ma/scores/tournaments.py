@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gem_ma.kernel.errors import DataError
-from gem_ma.kernel.spelling import decimal
-from gem_ma.scores.groups import ONE_PLAY, Id, interval_text
+from gem_ma.scores.groups import ONE_PLAY, Id
 from gem_ma.scores.ratings import ELO, Match, points, ratings
 from gem_ma.scores.rows import PlayRow, last_attempts
+from gem_ma.scores.stats import mean_interval
 from gem_ma.scores.together import is_tie
 
 # of openskill's PlackettLuce, so that its numbers can be laid beside ours
@@ -211,14 +211,17 @@ def _variance(strength: Mapping[str, float], first: str, second: str) -> float:
 
 
 def tournament_table(
-    cells: Mapping[tuple[str, ...], Mapping[Id, Sequence[Side]]], copied: bool
+    cells: Mapping[tuple[str, ...], Mapping[Id, Sequence[Side]]],
+    copied: bool,
+    gaps: Sequence[tuple[tuple[str, int], float]] = (),
 ) -> dict[str, Any]:
     """Ratings of the players of a tournament, best first, as JSON values.
 
     `cells`: (player, opponent) -> the sides of each play, with players in place of agents. Keys:
     `plays`, `pairs` (player, opponent, plays); `players`, each with `name`, `plays`, `rating` (an
     interval in points of Bradley-Terry, None where no chain of plays compares all), `mu` and
-    `sigma` of `plackett_luce`, and `elo`. `copied`: all plays of a cell are one play again.
+    `sigma` of `plackett_luce`, and `elo`; `halves`: the interval of the `gaps` of all cells, as
+    `halves` gives them. `copied`: all plays of a cell are one play again.
     """
     # of one start first one order, then the other: no player has its plays last
     ordered = sorted(
@@ -254,19 +257,31 @@ def tournament_table(
     ]
     players.sort(key=lambda row: -(row["rating"]["mean"] if row["rating"] else row["mu"]))
     pairs = [{"player": a, "opponent": b, "plays": len(plays)} for (a, b), plays in cells.items()]
-    return {"plays": len(ordered), "players": players, "pairs": pairs}
+    return {
+        "plays": len(ordered),
+        "players": players,
+        "pairs": pairs,
+        "halves": _gap(gaps, copied),
+    }
 
 
-def tournament_rows(found: Mapping[str, Any]) -> tuple[list[list[str]], list[str]]:
-    """Rows and head of a table of `tournament_table`, as text."""
-    rows = [
-        [
-            row["name"],
-            interval_text(row["rating"]) if row["rating"] else "n/a",
-            f"{decimal(row['mu'])} ({decimal(row['sigma'])})",
-            f"{row['elo']:.0f}",
-            str(row["plays"]),
-        ]
-        for row in found["players"]
-    ]
-    return rows, ["player", "rating (points)", "Plackett-Luce mu (sigma)", "Elo", "plays"]
+def _gap(gaps: Sequence[tuple[tuple[str, int], float]], copied: bool) -> dict[str, Any] | None:
+    """The mean with its interval over starts; None of no play."""
+    if not gaps:
+        return None
+    starts, values = zip(*gaps, strict=True)
+    found = mean_interval(values, starts)
+    known = not copied and len({*starts}) > 1
+    return {
+        "mean": found.mean,
+        "low": found.low if known else None,
+        "high": found.high if known else None,
+        "method": ONE_PLAY if copied else found.method,
+    }
+
+
+def halves(
+    player: Mapping[Id, float], opponent: Mapping[Id, float]
+) -> list[tuple[tuple[str, int], float]]:
+    """(task and seed, what the first half of the seats is paid more) of each play of a cell."""
+    return [(play[:2], player[play] - opponent[play]) for play in player if play in opponent]

@@ -284,7 +284,8 @@ def test_a_tournament_that_is_taken_up_chooses_the_same_pairs(tmp_path: Path) ->
     def study(out: str, *more: str) -> dict[str, Any]:
         done = gem_ma("study", "who.yaml", "--out", out, *more, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        assert "Plackett-Luce" in done.stdout
+        assert "Plackett-Luce" in done.stdout and "the first half of the seats is" in done.stdout
+        assert "Who is strongest" in (tmp_path / out / "report.html").read_text()
         return json.loads((tmp_path / out / "study.json").read_text())
 
     whole = study("whole")

@@ -12,16 +12,17 @@ from types import SimpleNamespace
 import pytest
 
 from gem_ma.scores.ratings import Match
+from gem_ma.scores.sides import halves_text, tournament_rows
 from gem_ma.scores.together import Group
 from gem_ma.scores.tournaments import (
     Standing,
     elo,
+    halves,
     matches_of,
     next_pair,
     plackett_luce,
     played,
     results_of,
-    tournament_rows,
     tournament_table,
     wins_of,
 )
@@ -155,5 +156,12 @@ def test_a_table_says_its_plays_and_nothing_of_what_is_not_known() -> None:
     assert [one["rating"] for one in nothing["players"]] == [None, None]
     assert tournament_rows(nothing)[0][0][1] == "n/a"
     # of two players with the same plays in another order, the order of a file decides nothing
+    gaps = halves({PLAY: 3.0, ("test/1", 8, 0): 1.0}, {PLAY: 2.0, ("test/2", 8, 0): 5.0})
+    assert gaps == [(("test/0", 7), 1.0)]
+    more = [(("t/0", n), 1.0 + n % 2) for n in range(8)]
+    told = tournament_table({("a", "b"): plays}, False, more)["halves"]
+    assert told["mean"] == 1.5 and 1 < told["low"] < 1.5 < told["high"] < 2
+    assert tournament_table({("a", "b"): plays}, True, more)["halves"]["low"] is None
+    assert found["halves"] is None and halves_text(found) == ""
     turned = dict(reversed(plays.items()))
     assert tournament_table({("a", "b"): turned, ("b", "a"): {}}, copied=False) == found

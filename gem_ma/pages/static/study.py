@@ -63,7 +63,8 @@ def study_sections(
     way = way or partial(_link, path)
     compared = [_compared(summary, score, tables, plots, way) for score in summary["compared"]]
     beside = _beside(summary) if "heatmap" in plots else []
-    return [*_mixed(summary), *beside, *compared, *_population(summary), *_others(summary)]
+    first = [*_mixed(summary), *_rated(summary), *beside]
+    return [*first, *compared, *_population(summary), *_others(summary)]
 
 
 def _beside(summary: Summary) -> list[Section]:
@@ -93,6 +94,17 @@ def _mixed(summary: Summary) -> list[Section]:
         return []
     rows, head = mix_rows(found)
     return [Section("What it pays to change sides", MIX_NOTE, figures=[table(head, rows)])]
+
+
+def _rated(summary: Summary) -> list[Section]:
+    """Who is strongest in a tournament; nothing of other studies."""
+    found = summary.get("tournament")
+    if not found:
+        return []
+    rows, head = tournament_rows(found)
+    note = "\n\n".join(filter(None, (RATED_NOTE, halves_text(found))))
+    title = f"Who is strongest, of {found['plays']} plays"
+    return [Section(title, note, figures=[table(head, rows)])]
 
 
 def _population(summary: Summary) -> list[Section]:

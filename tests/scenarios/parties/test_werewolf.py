@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
+from collections import Counter
 from fractions import Fraction
 
 import pytest
 from gem_ma.scenarios.parties.werewolf import VOTE, village_wins
 
-from gem_ma import Game, check_scenario, make
+from gem_ma import Asked, Game, Message, check_scenario, make
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.registry import load
 
 
 def played(scenario, seed, chooser=None):
@@ -153,3 +156,24 @@ def test_options_are_checked(options, said):
 def test_the_kit_finds_nothing(options):
     report = check_scenario(make("werewolf", **options), seeds=range(4))
     assert set(report.passed) == set(range(1, 14)), report.untested
+
+
+def test_a_share_of_the_strongest_players_acts_is_at_random():
+    factory = load("agents", "werewolf_strong")
+    new = (Message("You are player_1, role: villager. There are 8 players."), Message(VOTE))
+    claim = Message("player_3 is a wolf", "player_2")
+    legal = tuple(f"player_{n}" for n in range(8))
+
+    def named(share):
+        votes = Counter()
+        for seed in range(400):
+            player = factory("player_1", None, random.Random(seed), at_random=share)
+            asked = Asked((new[0], claim, new[1]), (), legal, (), 3)
+            votes[asyncio.run(player.act(asked)).parsed] += 1
+        return votes["player_3"]
+
+    assert named(0.0) == 400
+    # 1/8 of those at random are it, too: 400 (1 - .5 * 7/8) = 225, sd 9.9; 50, sd 6.6
+    assert 180 < named(0.5) < 270 and 20 < named(1.0) < 80
+    with pytest.raises(ConfigError, match="between 0 and 1"):
+        factory("player_1", None, random.Random(0), at_random=1.5)
