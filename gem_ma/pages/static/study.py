@@ -22,7 +22,15 @@ from gem_ma.pages.static.report import Section, write_report
 from gem_ma.runs.store import read_manifest, read_resolved, read_summary
 from gem_ma.scores.columns import table_columns
 from gem_ma.scores.groups import SUCCESS, interval_text
-from gem_ma.scores.sides import MIX_NOTE, mix_rows, two_means, two_returns
+from gem_ma.scores.sides import (
+    MIX_NOTE,
+    RATED_NOTE,
+    halves_text,
+    mix_rows,
+    tournament_rows,
+    two_means,
+    two_returns,
+)
 from gem_ma.scores.studies import STANDINGS_NOTE, difference_text, seats_text, standing_rows
 
 Summary = Mapping[str, Any]
