@@ -156,7 +156,7 @@ def test_a_run_whose_rules_are_not_there_is_read_once_and_its_damage_is_told(
     resolved.write_text(re.sub(r"\bid: \w+", "id: gone.py:Game", resolved.read_text()))
     opened: list[str] = []
     for module in (lines, live_index):
-        monkeypatch.setattr(module, "stream", _noted(opened, module.stream))
+        monkeypatch.setattr(module, "open_parts", _noted(opened, module.open_parts))
     # a copy: each line is compared with its row, by the list and by who repeats verdicts
     run = Site(copied.parent).run(["one"])[0]
     run.refresh()
@@ -167,11 +167,11 @@ def test_a_run_whose_rules_are_not_there_is_read_once_and_its_damage_is_told(
 
 
 def _noted(opened: list[str], real: Any) -> Any:
-    def stream(path: Path, *rest: Any, **more: Any) -> Any:
+    def noted(path: Path, *rest: Any, **more: Any) -> Any:
         opened.append(path.name)
         return real(path, *rest, **more)
 
-    return stream
+    return noted
 
 
 @pytest.mark.parametrize("hook", ["success", "measures", "labels"])
