@@ -13,9 +13,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ScenarioError
+from gem_ma.kernel.parsing.legal import parse_action
 from gem_ma.kernel.scenario import Scenario
+from gem_ma.kernel.types import Message, Request, ToolCall
 from gem_ma.scores.groups import Id, Kinds, Labels, Measures, lost_ids
 from gem_ma.scores.metrics import Success, summary_of
 from gem_ma.scores.rows import Grouping, PlayRow, Rows
@@ -63,6 +66,58 @@ def fault_of(episode: Episode, faults: Faults | None) -> Fault | None:
 
 def _of_play(episode: Episode) -> str:
     return f"{episode.scenario}: fault() of task {episode.id[0]}, seed {episode.seed}"
+
+
+class Said(NamedTuple):
+    """What a reader is shown of one act."""
+
+    step: int
+    agent: str
+    text: str
+
+
+def said_in(episode: Episode) -> list[Said]:
+    """Every act of a play, its tool calls as `name {arguments}` behind its text."""
+    acts = []
+    for turn in episode.turns:
+        calls = [
+            f"{call.name} {call.arguments}" if isinstance(call, ToolCall) else call.text
+            for call in turn.action.tool_calls
+        ]
+        acts.append(Said(turn.step, turn.agent, " ".join([turn.action.text, *calls]).strip()))
+    return acts
+
+
+async def read_fault(
+    reader: Policy, acts: Sequence[Said], about: str = "", *, most: int = 400
+) -> Fault | None:
+    """The fault that a policy finds as it reads a lost play: one call of it.
+
+    It is shown what the play was `about` and at most so many characters of each act, and names one
+    of them; `why` is what it said. None where its answer names none. An engine that draws among
+    legal strings always names one. Raises what the engine raises. A reader's opinion: verdicts
+    and rewards never rest on it.
+    """
+    names = {f"step {act.step}: {act.agent}": act for act in acts}
+    if not names:
+        return None
+    shown = "\n".join(f"step {act.step}: {act.agent}: {act.text[:most]}" for act in acts)
+    question = (
+        f"{about[:most]}\n{shown}\n\nThese agents did not reach what they should. Which act was the"
+        " first mistake that lost it? Answer with its step and its agent, for example"
+        f" `{next(iter(names))}`."
+    )
+    request = Request(
+        "reader",
+        (Message(question.strip(), "user"),),
+        legal=tuple(names),
+        sampling=reader.sampling,
+        seed=stable_seed("reader", question),
+        policy=reader.name,
+    )
+    text = (await reader.engine.sample(request)).text
+    named = parse_action(text, request.legal).parsed
+    return None if named is None else Fault(names[named].step, names[named].agent, text)
 
 
 @dataclass(frozen=True, slots=True)
