@@ -68,6 +68,7 @@ SAVED = "writes to a path that is new: `files.place` gives it inside a run folde
 ALLOWED: dict[str, dict[str, str]] = {
     "gem_ma/worlds/guest.py": {"open": "/dev/null"},
     "gem_ma/worlds/wordlists.py": {"read_text": "a file of the package"},
+    "gem_ma/cli/export.py": {"write_bytes": "a figure that the user names"},
     "gem_ma/cli/new_files.py": {
         "read_text": "templates of the package",
         "open": "a file that the user names, and that is new",
