@@ -49,15 +49,14 @@ def play_baselines(
     A baseline that cannot be played costs a line on stderr, not the result. {} after a signal.
     """
     wanted = loaded.config.run.baselines
-    played = [world for world in worlds.played if world.scenario.baseline_casts]
-    if wanted is False or not played:
-        return {}
     seated = []
-    for world in played:
+    for world in worlds.with_baselines:
         # of this world as if it were alone, so that its folder is a run like any other
         alone = replace(loaded, config=world.config)
         plans, of = _plans(alone, world.scenario, MOST_TASKS if wanted is True else wanted)
         seated += [(world, one, plans, of) for one in _seated(alone, world.scenario, path)]
+    if not seated:
+        return {}
     scores: dict[str, Any] = {}
     total = sum(len(plans) for _, _, plans, _ in seated)
     with Progress(total, quiet=quiet, unit="baseline episodes") as progress:

@@ -26,7 +26,8 @@ from gem_ma.config.loading import Loaded, load
 from gem_ma.engines.local.tiny import make_model
 from gem_ma.kernel.errors import EngineError
 from gem_ma.pages.static.figures import Curves
-from gem_ma.pages.static.report import PlainTable, Section, learning_curves, write_report
+from gem_ma.pages.static.learning import learning_curves
+from gem_ma.pages.static.report import PlainTable, Section, write_report
 from gem_ma.runs.plans import scenario_of
 from gem_ma.runs.store import read_summary, run_path
 from gem_ma.scores.groups import interval_text

@@ -13,8 +13,7 @@ from gem_ma.cli.terminal import columns, emit, emit_json, plain, progress_line
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.pages.static.explained import Reason, read_explained, reasons
-from gem_ma.runs.store import read_episodes, read_rows
-from gem_ma.runs.stored import rows_by
+from gem_ma.runs.store import read_episodes, read_rows, rows_by
 from gem_ma.scores.groups import labels_of
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.rows import ENDS, Brief, last_attempts

@@ -166,6 +166,8 @@ class Watch:
         self.stopping.run(work)
 
     def baselines(self, opened: Opened, path: Path) -> dict[str, Any]:
+        if not opened.worlds.with_baselines:
+            return {}
         from gem_ma.cli.baselines import play_baselines
 
         with self.stopping:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.runs.store import read_episodes, read_manifest
+from gem_ma.runs.store import read_episodes, read_manifest, rows_by
 from gem_ma.runs.store.lines import read_resolved
 from gem_ma.runs.store.names import changed_keys
-from gem_ma.runs.stored import Say, open_record, rows_by
+from gem_ma.runs.stored import Say, open_record
 from gem_ma.scores.comparison import compare_cells
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.metrics import copied_worlds

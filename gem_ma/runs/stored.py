@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from gem_ma import registry
 from gem_ma.config.playing import ScenarioSettings
@@ -19,9 +20,9 @@ from gem_ma.runs.store import (
     older_summary,
     read_episodes,
     read_manifest,
-    read_rows,
     read_summary,
     read_verdicts,
+    rows_by,
     standing_summary,
 )
 from gem_ma.runs.store.lines import is_as_written, read_places, read_resolved
@@ -29,7 +30,6 @@ from gem_ma.runs.store.names import with_changes
 from gem_ma.runs.store.used import changed_data, changed_rules, differing
 from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.judge import Judge, repeating
-from gem_ma.scores.rows import PlayRow, complete
 from gem_ma.system.files import damage
 
 Say = Callable[[str], None]
@@ -66,17 +66,6 @@ class Recorded:
         with damage(self.path / "summary.json"):
             others = other_models(self.config, summary, recorded)
         return {**planned, **summary, **costs, **others}
-
-
-def rows_by(path: Path, judge: Judge, *, anew: bool = False) -> list[PlayRow]:
-    """The rows of a run's plays as this judge has judged them; those that nobody has judged, or
-    all `anew`, are read. Raises StoreError for damage."""
-    made = judge.rows(strict=True)
-    if anew:
-        return [made.of(episode) for episode in read_episodes(path)]
-    rows = read_rows(path, PlayRow)
-    complete(rows, made, partial(read_episodes, path))
-    return rows
 
 
 def open_record(
@@ -202,7 +191,6 @@ def _wrappers(block: ScenarioSettings) -> Iterator[str]:
 
 
 def _made(config: Config, name: str) -> Worlds:
-
     # exams are not judged again, so that their worlds need not be there
     exams = config.evaluate.model_copy(update={"scenarios": {}})
     try:
@@ -226,8 +214,6 @@ def _with_scenario(config: Config, name: str, path: Path) -> Config:
 def recorded_config(path: Path) -> Config:
     """The config of a run as resolved.yaml and the manifest have it; nothing that it names is
     looked up. Raises StoreError."""
-    from pydantic import ValidationError
-
     try:
         return Config.model_validate(
             with_changes(read_resolved(path), read_manifest(path).get("resumed"))

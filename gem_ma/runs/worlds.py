@@ -82,6 +82,12 @@ class Worlds:
         return [world.config for world in self.played]
 
     @property
+    def with_baselines(self) -> list[World]:
+        """Those whose baselines are to be played."""
+        wanted = [world for world in self.played if world.config.run.baselines is not False]
+        return [world for world in wanted if world.scenario.baseline_casts]
+
+    @property
     def judge(self) -> Judge:
         """What judges plays of all of them."""
         if not self.several:

@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from pydantic import ValidationError
+
 from gem_ma.engines.endpoint.endpoint import Endpoint
 from gem_ma.engines.endpoint.hiding import Secret
 from gem_ma.kernel.errors import ConfigError
@@ -246,7 +248,6 @@ def _line(text: str) -> str:
 def _short(error: BaseException) -> str:
     """Of pydantic's lists the first fault; of anything else its first paragraph."""
     from mcp import MCPError
-    from pydantic import ValidationError
 
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]

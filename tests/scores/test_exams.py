@@ -14,8 +14,7 @@ import pytest
 from gem_ma.cli.main import main
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import StoreError
-from gem_ma.pages.static.learning import of_many, place_of
-from gem_ma.pages.static.scores import before_and_after
+from gem_ma.pages.static.learning import before_and_after, of_many, place_of
 from gem_ma.runs.store import read_summary
 from gem_ma.runs.store.summaries import check_training
 from gem_ma.scores.exams import MOST_SCORES, changes, exam_cell, exam_rows, plays_of, scores_in

@@ -28,11 +28,11 @@ from gem_ma.runs.store import (
     read_media,
     read_resolved,
     read_summary,
+    rows_by,
     standing_summary,
 )
 from gem_ma.runs.store.lines import read_places, read_plays
 from gem_ma.runs.store.places import Places
-from gem_ma.runs.stored import rows_by
 from gem_ma.scores.groups import CAUSES, facts_of, is_cause, lost_ids
 from gem_ma.scores.judge import Judge
 

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 
 from gem_ma.kernel.errors import StoreError
 from gem_ma.pages.static.figures import Curves, chart
-from gem_ma.pages.static.page import Html, text
+from gem_ma.pages.static.page import Html, table, text
 from gem_ma.pages.static.svg import Bounds, Point
 from gem_ma.runs.store import read_metrics, read_timings
+from gem_ma.scores.exams import exam_rows
 from gem_ma.scores.together import EQUALITY, MOST_RETURNS, WELFARE, WON, is_of_group
 
 GROUPS = (
@@ -67,6 +68,8 @@ _BY_AGENT = re.compile(
     r"((?:(?:sampled|greedy|policies/|worlds/)[^/]*/)?(?:return|invalid|components)/)([^/]+)(.*)"
 )
 EXAMS = ("sampled", "greedy")
+# of an exam: how far from an equilibrium
+EXACT = ("nash_conv", "exploitability")
 PAIR = 2  # agents whose returns in training and in both exams have room in one chart
 ROUNDING = 1e-9  # a smaller change is not one
 TIMES = ("play_s", "credit_s", "update_s", "publish_s", "record_s")
@@ -89,6 +92,32 @@ class _Chart:
             max(ys) - min(ys) > ROUNDING * max(1.0, max(map(abs, ys)))
             for ys in ([y for _, y in points] for points in self.lines.values())
         )
+
+
+def before_and_after(label: str, stored: Mapping[str, Any]) -> Html:
+    """What learning changed, out of a training run's summary.json: every score of the first exam
+    beside the last; exploitability first."""
+    whole = all(isinstance(stored.get(name), dict) for name in ("before", "after"))
+    # how far from an equilibrium first: of what is won by one another one loses
+    rows = sorted(
+        exam_rows(stored) if whole else [],
+        key=lambda row: next((n for n, key in enumerate(EXACT) if row.name.startswith(key)), 9),
+    )
+    if not rows:
+        return Html("")
+    learned = (
+        ", ".join(map(str, stored["learned"])) or "nothing"
+        # the folder may come from anybody
+        if isinstance(stored.get("learned"), list)
+        else "not told"
+    )
+    caption = (
+        f"{f'{label}: ' if label else ''}before the first and after the last update; learned:"
+        f" {learned}"
+    )
+    wide = any(row.change for row in rows)
+    head = ["score", "before", "after", *(["after - before", "p (Holm)"] if wide else [])]
+    return table(head, [row[: len(head)] for row in rows], caption=caption)
 
 
 def own_curves(label: str, path: Path) -> Html:
@@ -365,6 +394,18 @@ def _everyone(named: Sequence[str], lines: Mapping[str, Any], title: str) -> str
         if len(agents) > 1 and agents == set(named) and title.startswith(SCORES):
             return f"{kind} all agents".strip()
     return ""
+
+
+def learning_curves(
+    runs: Mapping[str, Sequence[Path]], key: str, title: str, **options: Any
+) -> Curves:
+    """A chart out of metrics.jsonl: label -> run folders, one per seed; `key` as in
+    `returns/listener`, x is the key `step`."""
+    lines = {
+        label: [series_of(flat_metrics(path)).get(key, []) for path in paths]
+        for label, paths in runs.items()
+    }
+    return Curves(title, lines, **options)
 
 
 def flat_metrics(path: Path) -> list[dict[str, Any]]:

@@ -18,11 +18,9 @@ from gem_ma.kernel.errors import StoreError
 from gem_ma.pages.static.facts import command_of, facts_block, lead_of
 from gem_ma.pages.static.figures import Curves, chart
 from gem_ma.pages.static.folder import Loaded, load, manifest, resolved, summary_file
-from gem_ma.pages.static.learning import flat_metrics, own_curves, series_of
 from gem_ma.pages.static.page import Html, page, render, table, text, warning
 from gem_ma.pages.static.scores import (
     baselines,
-    before_and_after,
     by_world,
     counts,
     details,
@@ -30,6 +28,7 @@ from gem_ma.pages.static.scores import (
     of_groups,
     scores,
 )
+from gem_ma.runs.store import read_metrics
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.metrics import Success
 from gem_ma.system.files import damage, replace_file
@@ -148,18 +147,6 @@ def sections_page(
     return page(title, body, {"runs": made.data}, live=True)
 
 
-def learning_curves(
-    runs: Mapping[str, Sequence[Path]], key: str, title: str, **options: Any
-) -> Curves:
-    """A chart out of metrics.jsonl: label -> run folders, one per seed; `key` as in
-    `returns/listener`, x is the key `step`."""
-    lines = {
-        label: [series_of(flat_metrics(path)).get(key, []) for path in paths]
-        for label, paths in runs.items()
-    }
-    return Curves(title, lines, **options)
-
-
 # -- a section -----------------------------------------------------------------------------------
 
 
@@ -192,11 +179,23 @@ def _section(number: int, section: Section, made: _Page) -> Html:
 
 
 def _own_curves(label: str, path: Path) -> Html:
-    """Its curves; where their numbers are damaged one line tells it, and the rest is shown."""
+    """Its curves, where it has learned; where their numbers are damaged one line tells it, and the
+    rest is shown."""
     try:
+        if next(read_metrics(path), None) is None:
+            return Html("")
+        # late: most runs learn nothing
+        from gem_ma.pages.static.learning import own_curves
+
         return own_curves(label, path)
     except StoreError as error:
         return warning(f"{error}; no curve is drawn")
+
+
+def _before_and_after(label: str, stored: Mapping[str, Any]) -> Html:
+    from gem_ma.pages.static.learning import before_and_after
+
+    return before_and_after(label, stored)
 
 
 def _run_parts(section: Section, named: Mapping[str, Path], made: _Page) -> list[Html]:
@@ -221,7 +220,7 @@ def _run_parts(section: Section, named: Mapping[str, Path], made: _Page) -> list
     for label in learned if section.own_curves else ():
         name = label if len(named) > 1 else ""
         stored = summary_file(named[label])
-        parts += [before_and_after(name, stored), baselines(f"{name}: " if name else "", stored)]
+        parts += [_before_and_after(name, stored), baselines(f"{name}: " if name else "", stored)]
     # a run that is still played may be counted only
     scored = {
         label: run.summary

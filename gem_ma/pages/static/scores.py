@@ -14,12 +14,8 @@ from gem_ma.pages.static.figures import RATE, Axis, axis_name, axis_of, figure, 
 from gem_ma.pages.static.page import Html, render, table, text
 from gem_ma.pages.static.plots import Mark, share_bar, whisker_chart
 from gem_ma.scores.columns import table_columns
-from gem_ma.scores.exams import exam_rows
 from gem_ma.scores.groups import interval_text, is_cause, is_constant, is_zero
 from gem_ma.scores.together import MOST_RETURNS, shown
-
-# of an exam: how far from an equilibrium
-_EXACT = ("nash_conv", "exploitability")
 
 
 def by_world(label: str, summary: Mapping[str, Any]) -> Html:
@@ -135,32 +131,6 @@ def counts(summary: Mapping[str, Any]) -> Html:
     """`9 / 1 / 0`, failed ones in red."""
     failed = f'<span class="bad">{text(summary["failed"])}</span>' if summary["failed"] else "0"
     return Html(f"{text(summary['ok'])} / {failed} / {text(summary['excluded'])}")
-
-
-def before_and_after(label: str, stored: Mapping[str, Any]) -> Html:
-    """What learning changed, out of a training run's summary.json: every score of the first exam
-    beside the last; exploitability first."""
-    whole = all(isinstance(stored.get(name), dict) for name in ("before", "after"))
-    # how far from an equilibrium first: of what is won by one another one loses
-    rows = sorted(
-        exam_rows(stored) if whole else [],
-        key=lambda row: next((n for n, key in enumerate(_EXACT) if row.name.startswith(key)), 9),
-    )
-    if not rows:
-        return Html("")
-    learned = (
-        ", ".join(map(str, stored["learned"])) or "nothing"
-        # the folder may come from anybody
-        if isinstance(stored.get("learned"), list)
-        else "not told"
-    )
-    caption = (
-        f"{f'{label}: ' if label else ''}before the first and after the last update; learned:"
-        f" {learned}"
-    )
-    wide = any(row.change for row in rows)
-    head = ["score", "before", "after", *(["after - before", "p (Holm)"] if wide else [])]
-    return table(head, [row[: len(head)] for row in rows], caption=caption)
 
 
 # -- lost episodes ---------------------------------------------------------------------------------

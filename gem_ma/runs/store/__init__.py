@@ -54,7 +54,7 @@ from gem_ma.runs.store.lines import (
 from gem_ma.runs.store.listing import is_study, list_runs, list_studies
 from gem_ma.runs.store.manifest import note_in_manifest
 from gem_ma.runs.store.names import result_digest, result_settings, run_path
-from gem_ma.runs.store.verdicts import read_verdicts
+from gem_ma.runs.store.verdicts import read_verdicts, rows_by
 
 __all__ = [
     "EpisodeId",
@@ -77,6 +77,7 @@ __all__ = [
     "read_verdicts",
     "result_digest",
     "result_settings",
+    "rows_by",
     "run_path",
     "standing_summary",
     "write_file",

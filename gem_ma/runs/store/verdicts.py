@@ -1,22 +1,30 @@
 """What was said of the plays of a run when they were played: their rows in the index or, of a
-folder of an older version, the lines of verdicts.jsonl."""
+folder of an older version, the lines of verdicts.jsonl; and how a judge completes them."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import msgspec
 
 from gem_ma.runs.store.index import EPISODES, holds, read_stamp
 from gem_ma.runs.store.index import NAME as INDEX
-from gem_ma.runs.store.lines import fitting_rows, known_rows, scan_episodes, stamped_places
+from gem_ma.runs.store.lines import (
+    fitting_rows,
+    known_rows,
+    read_episodes,
+    read_rows,
+    scan_episodes,
+    stamped_places,
+)
 from gem_ma.runs.store.places import Places
 from gem_ma.scores.groups import Id
-from gem_ma.scores.rows import PlayRow
+from gem_ma.scores.judge import Judge
+from gem_ma.scores.rows import PlayRow, complete
 from gem_ma.system.files import MOST_LINE, is_file, lines, oserror, stream
 
 _OLDER = "verdicts.jsonl"
@@ -33,6 +41,17 @@ def read_verdicts(path: Path) -> Mapping[Id, PlayRow]:
         if places is not None:
             return _Placed(path, places)
     return _read(path)
+
+
+def rows_by(path: Path, judge: Judge, *, anew: bool = False) -> list[PlayRow]:
+    """The rows of a run's plays as this judge has judged them; those that nobody has judged, or
+    all `anew`, are read. Raises StoreError for damage."""
+    made = judge.rows(strict=True)
+    if anew:
+        return [made.of(episode) for episode in read_episodes(path)]
+    rows = read_rows(path, PlayRow)
+    complete(rows, made, partial(read_episodes, path))
+    return rows
 
 
 def _read(path: Path) -> dict[Id, PlayRow]:
