@@ -27,7 +27,10 @@ from gem_ma.kernel.types import MAX_SAID, Sampling
 class Settings(BaseModel):
     """Base of all sections: strict keys, frozen values."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    # a section is built with the config that holds it, and not once more for itself
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True
+    )
 
 
 MOST_TASKS = 10**12  # far above any run, and far below what a range can count
@@ -36,7 +39,7 @@ MOST_TASKS = 10**12  # far above any run, and far below what a range can count
 class ScenarioSettings(Settings):
     """What is played. Further keys are options of the scenario's constructor."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="allow")
 
     id: str = Field(description="A registered id, or package.module:Class.")
     split: str = Field("test", description="Which tasks.")
@@ -252,7 +255,7 @@ UNSENT = "null, the default at an endpoint: not sent."
 class PolicySettings(Settings):
     """Weights and how they are sampled. Further keys are options of the engine's constructor."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="allow")
 
     model: str = Field(description="<engine>/<name>, as in table/softmax or transformers/PATH.")
     # 1 leaves the probabilities as they are, which are those that a gradient is about

@@ -18,15 +18,6 @@ from gem_ma.kernel.types import Action, Asked
 Flights = dict[str, "concurrent.futures.Future[Any]"]
 
 
-def act_together(
-    players: Mapping[str, Behaviour], asked: Mapping[str, Asked], immediate: Container[str] = ()
-) -> dict[str, Action | str]:
-    """What each asked agent's behaviour does; those that wait for something wait at the same
-    time. `immediate`: the agents whose behaviours declare that they never wait."""
-    actions, waiting = begin(players, asked, immediate)
-    return landed(actions, waiting)
-
-
 def begin(
     players: Mapping[str, Behaviour], asked: Mapping[str, Asked], immediate: Container[str] = ()
 ) -> tuple[dict[str, Any], Flights]:
