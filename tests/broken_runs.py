@@ -8,9 +8,26 @@ from typing import Any
 
 import pytest
 
+from gem_ma import config
 from gem_ma.config.settings import Config
 from gem_ma.runs.store import RunFolder
 from gem_ma.training.train import run_training
+
+SMALL = (
+    "train.steps=6",
+    "train.episodes=8",
+    "train.save_every=2",
+    "evaluate.episodes=8",
+    "evaluate.every=3",
+)
+WARM = ("train.warm_start.speaker.episodes=8", "train.warm_start.listener.episodes=8")
+
+
+def small(*overrides: str, name: str = "referential_table") -> Config:
+    """A training of six short steps."""
+    return config.load(
+        name, [*SMALL, *(WARM if name == "referential_table" else ()), *overrides]
+    ).config
 
 
 class Killed(BaseException):

@@ -17,9 +17,12 @@ from gem_ma.scenarios.service_desk.desk.overlay import Base, Overlay
 from gem_ma.scenarios.service_desk.desk.task import GoldCall, Slot, Task, Wish
 from gem_ma.scenarios.service_desk.domain import CATALOGUE, FIND, PERSONAL, TRANSFER, WRITE, Domain
 from gem_ma.scenarios.service_desk.reading.phrases import MISSING, RIGHT, WRONG, Mention, names
+from gem_ma.scenarios.service_desk.rewards.terms import TERMS
 
 from gem_ma import Message, Tool
 
+# what pays beside the outcome, where one agent learns
+EVERY_TERM = dict.fromkeys([name for name in TERMS if name not in ("outcome", "game")], True)
 TABLES: dict[str, dict[str, dict[str, Any]]] = {
     "clients": {
         "C-1": {"name": "Ida", "pin": "4711", "lines": ["L-10", "L-11"]},

@@ -24,21 +24,8 @@ from gem_ma.scenarios.service_desk.watching.blame import Course, blame
 from gem_ma.scenarios.service_desk.watching.monitor import Monitor
 
 from gem_ma import Action, ToolCall
-from tests.phone_desk import PHONE, desk, plan_task, refusal_task, stores
+from tests.phone_desk import EVERY_TERM, PHONE, desk, plan_task, refusal_task, stores
 
-ALL = dict.fromkeys(
-    (
-        "progress",
-        "information",
-        "validity",
-        "policy",
-        "communication",
-        "effort",
-        "abstention",
-        "role",
-    ),
-    True,
-)
 Said = tuple[str, "str | tuple[str, dict[str, Any]]"]  # (agent, a text or a call)
 
 
@@ -116,7 +103,7 @@ class Played:
         self.paid: list[Any] = []
         talk = desk(
             self.task,
-            [self.monitor, self.shadow, self.course, *watchers(read_settings(ALL), scene)],
+            [self.monitor, self.shadow, self.course, *watchers(read_settings(EVERY_TERM), scene)],
         )
         self.desk = retell(talk, actions(said))
         assert self.desk.outcome is not None

@@ -23,21 +23,7 @@ from gem_ma import Action, Plan, Seat, ToolCall, make, play
 from gem_ma.credit import credit, returns
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
-from tests.phone_desk import PHONE, desk, plan_task, stores
-
-EVERY = dict.fromkeys(
-    (
-        "progress",
-        "information",
-        "validity",
-        "policy",
-        "communication",
-        "effort",
-        "abstention",
-        "role",
-    ),
-    True,
-)
+from tests.phone_desk import EVERY_TERM, PHONE, desk, plan_task, stores
 
 
 def scenario(**options: Any) -> Retail:
@@ -181,7 +167,7 @@ def test_success_is_read_under_any_weight_of_the_outcome() -> None:
 
 
 def test_each_term_stands_in_the_ledger_by_its_name_and_the_sum_is_the_return() -> None:
-    shop = scenario(rewards=EVERY)
+    shop = scenario(rewards=EVERY_TERM)
     seen: set[str] = set()
     for index in range(12):
         for assistant in ("retail_scripted", "retail_forgets_to_confirm", "retail_refuse"):
@@ -615,7 +601,7 @@ told_all.privileged = True  # type: ignore[attr-defined]  # how a factory asks f
 @pytest.mark.parametrize("cheat", [Silent, Sprayer, Repeater, Writer, Transferrer])
 @pytest.mark.parametrize("user_reward", ["cooperative", "neutral"])
 def test_no_cheat_earns_more_than_an_honest_failing_attempt(cheat: type, user_reward: str) -> None:
-    shop = scenario(rewards=EVERY, user_reward=user_reward)
+    shop = scenario(rewards=EVERY_TERM, user_reward=user_reward)
     for index in range(5):
         if shop.tasks("test")[index].goal != "served":
             continue
@@ -635,7 +621,7 @@ def test_no_cheat_earns_more_than_an_honest_failing_attempt(cheat: type, user_re
         )
 
 
-@pytest.mark.parametrize("term", sorted(set(EVERY) - {"role"}))
+@pytest.mark.parametrize("term", sorted(set(EVERY_TERM) - {"role"}))
 def test_no_cheat_earns_more_under_any_single_term(term: str) -> None:
     shop = scenario(rewards={term: True})
     for index in range(3):

@@ -18,26 +18,14 @@ import gem_ma
 from gem_ma import make
 from gem_ma.kernel.errors import ActionError
 from gem_ma.kernel.types import Message
+from tests.phone_desk import EVERY_TERM
 
-REWARDS = dict.fromkeys(
-    (
-        "progress",
-        "information",
-        "validity",
-        "policy",
-        "communication",
-        "effort",
-        "abstention",
-        "role",
-    ),
-    True,
-)
 SPOKEN = ("user", "assistant", "tool")
 FREE = ("no longer needed", "ordered by mistake")  # the tools' schemas say them to everybody
 
 
 def shop() -> Retail:
-    made = make("retail", data="own", rewards=REWARDS)
+    made = make("retail", data="own", rewards=EVERY_TERM)
     assert isinstance(made, Retail)
     return made
 

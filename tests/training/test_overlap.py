@@ -4,6 +4,7 @@ are too old are left out whole."""
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,24 +22,11 @@ from gem_ma.training.loop.checkpoint import latest_checkpoint
 from gem_ma.training.loop.step import FILE, Ahead, StepRollouts
 from gem_ma.training.loop.updates import fresh, lag, warning
 from gem_ma.training.schedule.settings import settings_of
+from tests import broken_runs
 from tests.broken_runs import Killed, trained, truth
 from tests.plays import recorded
 
-SMALL = (
-    "train.overlap=true",
-    "train.steps=6",
-    "train.episodes=8",
-    "train.save_every=2",
-    "evaluate.episodes=8",
-    "evaluate.every=3",
-)
-WARM = ("train.warm_start.speaker.episodes=8", "train.warm_start.listener.episodes=8")
-
-
-def small(*overrides: str, name: str = "referential_table") -> Config:
-    return config.load(
-        name, [*SMALL, *(WARM if name == "referential_table" else ()), *overrides]
-    ).config
+small = partial(broken_runs.small, "train.overlap=true")
 
 
 def steps_of(path: Path) -> list[dict]:

@@ -27,24 +27,9 @@ from gem_ma.training.schedule.checks import check_credit
 from gem_ma.training.schedule.plans import TRAINING_SEEDS, training_plans
 from gem_ma.training.schedule.settings import learning_rate
 from gem_ma.training.train import open_learner, run_training, train
-from tests.broken_runs import Killed, opened, trained, truth
+from tests.broken_runs import SMALL, WARM, Killed, opened, small, trained, truth
 from tests.command_line import environment
 from tests.warm import Command, start
-
-SMALL = (
-    "train.steps=6",
-    "train.episodes=8",
-    "train.save_every=2",
-    "evaluate.episodes=8",
-    "evaluate.every=3",
-)
-WARM = ("train.warm_start.speaker.episodes=8", "train.warm_start.listener.episodes=8")
-
-
-def small(*overrides: str, name: str = "referential_table") -> Config:
-    return config.load(
-        name, [*SMALL, *(WARM if name == "referential_table" else ()), *overrides]
-    ).config
 
 
 @pytest.fixture(scope="module")
