@@ -32,6 +32,7 @@ Examples:
     "kind",
     type=click.Choice(["scenarios", "agents", "engines", "wrappers", "configs", "runs", "studies"]),
     default="scenarios",
+    metavar="[KIND]",  # the seven words would break every line of usage
 )
 @click.option(
     "--root", type=click.Path(), default="runs", show_default=True, help="Where run folders lie."
@@ -46,8 +47,8 @@ Examples:
     "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print a list of JSON objects."
 )
 def command(kind: str, root: str, sort: str | None, as_json: bool) -> int:
-    """List what is there: scenarios, agents (behaviours), engines, wrappers, shipped configs, runs
-    or studies."""
+    """List what is there of a kind: scenarios (default), agents (behaviours), engines, wrappers,
+    configs (shipped ones), runs or studies."""
     if sort is not None and kind != "runs":
         raise click.UsageError("--sort is for runs; the others stand in the order of their names")
     if kind == "runs":

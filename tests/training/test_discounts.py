@@ -360,13 +360,13 @@ def test_shaping_goes_on_after_a_resume_as_if_nothing_had_happened(
 
 @pytest.mark.parametrize("name", [name for name, one in ESTIMATORS.items() if not one.ledger])
 def test_every_estimator_takes_shaped_rewards(name: str, tmp_path: Path) -> None:
-    group = ["train.group_size=4"]
+    needs = "train.fork={width: 4}" if ESTIMATORS[name].tree else "train.group_size=4"
     trained(
         tmp_path / "run",
         small(
             "train.steps=2",
             f"train.estimator={{name: {name}, shaping: {{form: margin, alpha: 0.5}}}}",
-            *group,
+            needs,
         ),
     )
     first, second = lines(tmp_path / "run", "listener")
