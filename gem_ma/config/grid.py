@@ -31,7 +31,7 @@ MAX_CELLS = 500
 Names = tuple[str, ...]  # of a cell, one per axis
 # the one axis of a grid that is a whole section: its cells set several seats together
 SEATS: Keys = ("agents",)
-# so do those of these designs, whose axes are no paths
+# so do those of these designs, whose axes are names instead of paths
 MIX: Keys = ("mix",)
 FOCAL: Keys = ("focal",)
 BACKGROUND: Keys = ("background",)

@@ -227,7 +227,7 @@ def _play_for(
         # ignored is ignored by the tools that plays start, too.
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(each, lambda *_: None)
-        # later plays of this process are no copies of the first one of another
+        # a later play of this process differs from the first one of another
         folder.rows.compares = False
         loaded = opened.loaded
         # of its own: a world or an engine may hold a pipe to a tool
