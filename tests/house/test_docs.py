@@ -379,3 +379,16 @@ def test_what_is_named_is_there(page: Page) -> None:
         f"{page}:{number}: {target}" for number, target in page.links() if not leads(page, target)
     ]
     assert not broken, "\n".join(broken)
+
+
+def test_every_page_is_two_clicks_from_the_index() -> None:
+    docs = ROOT / "docs"
+    reached = {docs / "index.md"}
+    for _ in range(2):
+        links = {
+            (page.parent / link).resolve()
+            for page in reached
+            for link in re.findall(r"\]\(([^)#:]+\.md)[^)]*\)", page.read_text("utf-8"))
+        }
+        reached |= {page for page in links if page.is_relative_to(docs)}
+    assert {*docs.rglob("*.md")} <= reached
