@@ -147,7 +147,8 @@ def patterns(name: str, value: Any, depth: int) -> Iterator[tuple[str, re.Patter
         and str(getattr(value, "__module__", "")).startswith("gem_ma")
     ):
         names = getattr(value, "__slots__", ()) if not hasattr(value, "__dict__") else vars(value)
-        for key, inner in ((key, getattr(value, key, None)) for key in names):
+        # a list: a model that pydantic has not built yet builds itself as it is looked at
+        for key, inner in [(key, getattr(value, key, None)) for key in [*names]]:
             yield from patterns(key, inner, depth - 1)
 
 
