@@ -23,6 +23,7 @@ from gem_ma.runs.store.lines import (
     read_resolved,
     standing_summary,
 )
+from gem_ma.runs.store.manifest import read_tags
 from gem_ma.system.files import MOST_JSON, MOST_LINE, damage, is_file, oserror, read, read_json
 from gem_ma.system.parts import open_parts
 
@@ -114,7 +115,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 def _listed(folder: Path) -> dict[str, Any]:
     """Raises StoreError, OSError."""
     manifest = read_manifest(folder)
-    named, cast, models, tags = _played(folder)
+    named, cast, models = _played(folder)
     return {
         "name": folder.name,
         "run": str(folder),
@@ -124,36 +125,29 @@ def _listed(folder: Path) -> dict[str, Any]:
         "cast": cast,
         "models": models,
         "score": _score(folder),
-        "tags": tags,
+        "tags": read_tags(manifest),
         "finished": is_file(folder / "summary.json", folder),
         "error": None,
     }
 
 
-Facts = tuple[str, dict[str, str], dict[str, str]]
-Played = tuple[str, dict[str, str], dict[str, str], list[str]]
-# a run without any, and one of an older version, need no parsing of this section
-_TAGS = re.compile(r"^  tags: (?!\[\]$)|^  tags:$", re.MULTILINE)
+Played = tuple[str, dict[str, str], dict[str, str]]
 
 
 def _played(folder: Path) -> Played:
-    """What resolved.yaml says of the scenario, the cast, the models and the tags. Raises
-    StoreError."""
+    """What resolved.yaml says of the scenario, the cast and the models. Raises StoreError."""
     file = folder / "resolved.yaml"
     text = read(file, folder, MOST_JSON).decode("utf-8-sig", "surrogateescape")
     # We write these sections before `run:`, so that the head is enough, and often equals that of
     # the run before. A file in which one of them stands elsewhere is read whole.
     head, _, tail = text.partition("\nrun:")
-    if tail and not _ELSEWHERE.search(tail) and not _TAGS.search(tail):
+    if tail and not _ELSEWHERE.search(tail):
         try:
             named, cast, models = _facts_of(head)
-            return named, dict(cast), dict(models), []
+            return named, dict(cast), dict(models)
         except ConfigError:
             pass  # told below, with the file
-    resolved = read_resolved(folder)
-    run = resolved.get("run") if isinstance(resolved, Mapping) else None
-    tags = run.get("tags") if isinstance(run, Mapping) else None
-    return *_facts(resolved), [str(tag) for tag in tags] if isinstance(tags, list) else []
+    return _facts(read_resolved(folder))
 
 
 # in the tail: one of these sections, or a key that is written otherwise
@@ -161,7 +155,7 @@ _ELSEWHERE = re.compile(r"^(?:(?:scenarios?|agents|policies)\b|[^\sa-z#-])", re.
 
 
 @lru_cache(maxsize=256)
-def _facts_of(text: str) -> Facts:
+def _facts_of(text: str) -> Played:
 
     document = read_yaml(text, "resolved.yaml")
     document.refuse()
@@ -170,7 +164,7 @@ def _facts_of(text: str) -> Facts:
     return _facts(document.value)
 
 
-def _facts(resolved: Any) -> Facts:
+def _facts(resolved: Any) -> Played:
     scenario = resolved.get("scenario", {}) if isinstance(resolved, Mapping) else {}
     named = scenario.get("id") if isinstance(scenario, dict) else scenario
     # several by their names, which say more than ids that may be equal

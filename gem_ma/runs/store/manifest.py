@@ -68,6 +68,7 @@ def create_or_check(
         "resolved": settings_digest(resolved),
         # a run that was begun in one file goes on in it
         "part_bytes": PART,
+        "tags": _tags(resolved),
         **versions(),
         **facts,
     }
@@ -103,10 +104,24 @@ def _check_same(
     more: dict[str, Any] = {
         key: facts[key] for key in ("judged", "files") if key in facts and key not in manifest
     }
+    # what is typed later is added: a list finds the run by either
+    known = read_tags(manifest)
+    if tags := [tag for tag in _tags(resolved) if tag not in known]:
+        more["tags"] = [*known, *tags]
     if changes := resumed_changes(holds, resolved, allowed):
         more["resumed"] = [*manifest.get("resumed", []), {"at": now(), "changed": changes}]
     if more:
         write_manifest(path, {**manifest, **more})
+
+
+def _tags(resolved: Mapping[str, Any]) -> list[str]:
+    return list(resolved.get("run", {}).get("tags", ()))
+
+
+def read_tags(manifest: Mapping[str, Any]) -> list[str]:
+    """The tags of a run; [] of an older version, and where they are damaged."""
+    tags = manifest.get("tags")
+    return [str(tag) for tag in tags] if isinstance(tags, list) else []
 
 
 def _check_facts(path: Path, manifest: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
