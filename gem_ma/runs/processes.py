@@ -33,10 +33,9 @@ from gem_ma.engines.endpoint.endpoint import Endpoint
 from gem_ma.kernel.episode import End
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.record.codec import ENDS
-from gem_ma.runs.open import Opened
+from gem_ma.runs.open import Opened, open_config
 from gem_ma.runs.plans import Plans, budget_of
 from gem_ma.runs.store import RunFolder
-from gem_ma.runs.worlds import worlds_of
 from gem_ma.scores.groups import Id
 from gem_ma.scores.rows import PlayRow
 
@@ -229,9 +228,8 @@ def _play_for(
             signal.signal(each, lambda *_: None)
         # a later play of this process differs from the first one of another
         folder.rows.compares = False
-        loaded = opened.loaded
         # of its own: a world or an engine may hold a pipe to a tool
-        own = Opened(loaded, worlds_of(loaded.config, base=loaded.base))
+        own = open_config(opened.loaded, seats=False)
         policies = remember(_share(own, opened.policies, number))
         asyncio.run(_answer(line, own, folder, policies))
         code = 0
