@@ -349,12 +349,20 @@ def exam_intervals(path: Path) -> dict[str, Bounds]:
             held = numbers.get("intervals") if isinstance(numbers, Mapping) else None
             for name, ends in held.items() if isinstance(held, Mapping) else ():
                 key = name if name == "success" else f"scores/{name}"
-                if name.startswith("return ") and name[7:] in (numbers.get("return") or {}):
-                    key = f"return/{name[7:]}"
-                if None not in ends:
-                    low, high = ends
+                returns = numbers.get("return")
+                if isinstance(returns, Mapping) and name.removeprefix("return ") in returns:
+                    key = f"return/{name.removeprefix('return ')}"
+                # the folder may come from anybody
+                known = [x for x in ends if _is_number(x)] if isinstance(ends, list) else []
+                if len(known) == 2 and _is_number(row.get("step")):
+                    low, high = known
                     found.setdefault(f"{exam}/{key}", {})[float(row["step"])] = (low, high)
     return dict(found)
+
+
+def _is_number(value: object) -> bool:
+    # True is an int in Python, but not a point of a curve
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _curves(label: str, title: str, held: _Chart) -> Curves:
@@ -478,8 +486,7 @@ def series_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Point]]:
         step = row.get("step", number)
         x = float(step) if isinstance(step, (int, float)) else float(number)
         for key, value in row.items():
-            # True is an int in Python, but not a point of a curve
-            if key != "step" and isinstance(value, (int, float)) and not isinstance(value, bool):
+            if key != "step" and _is_number(value):
                 series.setdefault(key, []).append((x, float(value)))
     return series
 

@@ -18,6 +18,7 @@ from gem_ma.kernel.errors import StoreError
 from gem_ma.pages.static.facts import command_of, facts_block, lead_of
 from gem_ma.pages.static.figures import Curves, chart
 from gem_ma.pages.static.folder import Loaded, load, manifest, resolved, summary_file
+from gem_ma.pages.static.learning import before_and_after, own_curves
 from gem_ma.pages.static.page import Html, page, render, table, text, warning
 from gem_ma.pages.static.scores import (
     baselines,
@@ -182,20 +183,10 @@ def _own_curves(label: str, path: Path) -> Html:
     """Its curves, where it has learned; where their numbers are damaged one line tells it, and the
     rest is shown."""
     try:
-        if next(read_metrics(path), None) is None:
-            return Html("")
-        # late: most runs learn nothing
-        from gem_ma.pages.static.learning import own_curves
-
-        return own_curves(label, path)
+        has_learned = next(read_metrics(path), None) is not None
+        return own_curves(label, path) if has_learned else Html("")
     except StoreError as error:
         return warning(f"{error}; no curve is drawn")
-
-
-def _before_and_after(label: str, stored: Mapping[str, Any]) -> Html:
-    from gem_ma.pages.static.learning import before_and_after
-
-    return before_and_after(label, stored)
 
 
 def _run_parts(section: Section, named: Mapping[str, Path], made: _Page) -> list[Html]:
@@ -220,7 +211,7 @@ def _run_parts(section: Section, named: Mapping[str, Path], made: _Page) -> list
     for label in learned if section.own_curves else ():
         name = label if len(named) > 1 else ""
         stored = summary_file(named[label])
-        parts += [_before_and_after(name, stored), baselines(f"{name}: " if name else "", stored)]
+        parts += [before_and_after(name, stored), baselines(f"{name}: " if name else "", stored)]
     # a run that is still played may be counted only
     scored = {
         label: run.summary
