@@ -40,6 +40,7 @@ from gem_ma.runs.figures import (
 )
 from gem_ma.runs.open import Opened, open_config
 from gem_ma.scores.figures import best_rates, first_of, last_of
+from gem_ma.system.files import damage
 from gem_ma.training.schedule.checks import open_training
 
 ASKS_ABOVE = 10.0  # minutes of a processor that nobody spends without having been told
@@ -85,7 +86,7 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Repeat the experiments of the paper in small: figures a to e, each a grid of trainings.
+    """Repeat the experiments of the paper in small: figures a to f, each a grid of runs.
 
     The same command again goes on where it stopped. Before more than ten minutes of work it says
     what they are and wants --yes; tables and page are written of what is there already.
@@ -102,7 +103,10 @@ def command(
         for state in states:
             state.look()
         _train(states, yes, shlex.join(["gem-ma", "paper", *_typed(only, out, scale), "--yes"]))
-    made = [drawn(state.figure, state.records, state.lost) for state in states]
+    made = []
+    for state in states:
+        with damage((records or out) / f"{state.figure.name}.jsonl"):
+            made.append(drawn(state.figure, state.records, state.lost))
     page = write_report(
         out=out / "report.html", sections=sections_of(made), title="The paper in one command"
     )

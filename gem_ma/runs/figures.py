@@ -18,6 +18,7 @@ from typing import Any
 from gem_ma.config.figures import Cell, Figure, RowSettings
 from gem_ma.config.loading import Loaded
 from gem_ma.kernel.errors import StoreError
+from gem_ma.record.json_text import load_json
 from gem_ma.runs.store import read_metrics, read_summary, read_timings, run_path, write_file
 from gem_ma.scores.exams import estimate_in
 from gem_ma.scores.groups import RETURN, SUCCESS
@@ -144,11 +145,11 @@ def read_records(file: Path) -> list[Record]:
     with stream(file) as opened:
         for number, line in enumerate(lines(opened, file), 1):
             try:
-                record = json.loads(line)
-            except ValueError as error:
-                raise StoreError(f"{file}:{number}: not JSON ({error})") from None
-            missing = [key for key in _KEYS if key not in record]
-            if missing:
-                raise StoreError(f"{file}:{number}: a record without {missing[0]!r}")
+                record = load_json(line)
+            except StoreError as error:
+                raise StoreError(f"{file}:{number}: {error}") from None
+            if not isinstance(record, dict) or (missing := [k for k in _KEYS if k not in record]):
+                lacks = f"without {missing[0]!r}" if isinstance(record, dict) else "is an object"
+                raise StoreError(f"{file}:{number}: a record {lacks}")
             records.append(record)
     return records

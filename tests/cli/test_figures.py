@@ -144,11 +144,35 @@ def test_a_wrong_figure_is_refused_with_its_line(figure: Path) -> None:
         load_figure(figure)
 
 
-def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('{"row": "walk"}', "a record without 'column'"),
+        ("5", "a record is an object"),
+        ('{"row": "walk"', ""),
+        ('{"row": NaN}', ""),
+    ],
+)
+def test_a_damaged_record_is_named(line: str, told: str, tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
-    file.write_text('{"row": "walk"}\n')
-    with pytest.raises(StoreError, match=r"a\.jsonl:1: a record without 'column'"):
+    file.write_text(line + "\n")
+    with pytest.raises(StoreError, match=rf"a\.jsonl:1: .*{told}"):
         read_records(file)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"curve": 5}, {"curve": []}, {"curve": [[0]]}, {"run": 5}, {"seconds": "x"}]
+)
+def test_records_that_are_no_curves_are_one_line(
+    changed: dict[str, Any], figure: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = tmp_path / "held"
+    held.mkdir()
+    rows = [record(row="walk", score="return walker", seed=seed, **changed) for seed in (0, 1)]
+    (held / "small.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["paper", "--records", str(held), "--out", str(tmp_path / "out")]) == 1
+    told = capsys.readouterr().err
+    assert "small.jsonl" in told and "Traceback" not in told and told.count("\n") <= 2
 
 
 def test_a_row_rises_beyond_both_intervals() -> None:
