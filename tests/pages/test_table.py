@@ -3,6 +3,7 @@ plays to why one was lost."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +12,13 @@ from urllib.parse import unquote, urlencode
 import pytest
 
 import gem_ma
+import gem_ma.pages.live.table as table
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.pages.live.run import Run
+from gem_ma.pages.live.answers import Asked
 from gem_ma.pages.live.site import Site, list_page, write_bundle
 from gem_ma.pages.live.table import Play, ordered, parsed
-from gem_ma.pages.static.learning import training_steps
+from gem_ma.pages.static.learning import exam_intervals, training_steps
 from gem_ma.runs.store import list_runs
 from tests.browser import Browser
 from tests.command_line import gem_ma as gem_ma_command
@@ -103,23 +106,68 @@ def test_a_tag_is_found_by_lists_and_changes_no_run(tmp_path: Path) -> None:
     assert one["tags"] == ["pilot", "a, b"]
     assert "finished, pilot, a, b" in gem_ma_command("list", "runs", cwd=tmp_path).stdout
     assert "<td>pilot, a, b</td>" in list_page(tmp_path / "runs")
-    # another tag is the same run, which goes on
+    # another tag is the same run, which goes on and has both
     again = gem_ma_command(*tagged[:5], "--tag", "other", "--out", "runs/one", cwd=tmp_path)
-    assert again.returncode == 0 and list_runs(tmp_path / "runs")[0]["tags"] == ["pilot", "a, b"]
+    assert again.returncode == 0
+    assert list_runs(tmp_path / "runs")[0]["tags"] == ["pilot", "a, b", "other"]
+    resumed = gem_ma_command(*tagged, "runs/one", cwd=tmp_path)
+    assert resumed.returncode == 0
+    assert list_runs(tmp_path / "runs")[0]["tags"] == ["pilot", "a, b", "other"]
+    # the manifest may come from anybody
+    file = tmp_path / "runs" / "one" / "manifest.json"
+    for damaged, read in (("null", []), ("{}", []), ("[1, null]", ["1", "None"])):
+        file.write_text(
+            re.sub(r'"tags": \[[^]]*\]', f'"tags": {damaged}', file.read_text(), count=1)
+        )
+        assert list_runs(tmp_path / "runs")[0]["tags"] == read
+        file.write_text(file.read_text().replace(f'"tags": {damaged}', '"tags": []'))
 
 
 def test_a_bundle_is_a_folder_of_pages_that_lead_to_each_other(tmp_path: Path) -> None:
     gem_ma.run("dilemma", out=tmp_path / "runs" / "a #1", n=2)
     (tmp_path / "runs" / "broken").mkdir()
     (tmp_path / "runs" / "broken" / "manifest.json").write_text("{")
+    for name in ("lost", "odd"):
+        (tmp_path / "runs" / name).mkdir()
+        (tmp_path / "runs" / name / "study.json").write_text("{" if name == "lost" else "{}")
     said: list[str] = []
     index = write_bundle(tmp_path / "runs", tmp_path / "out", said.append)
     page = index.read_text()
     (to,) = re.findall(r'<a href="(\./[^"]*)"', page)
     assert (tmp_path / "out" / unquote(to)).is_file() and "<form" not in page
     assert "manifest.json" in page and any("manifest.json" in line for line in said)
+    # neither does a broken study keep the others from being shown
+    assert sum("study.json" in line for line in said) == 2
     with pytest.raises(ConfigError, match="lies in"):
         write_bundle(tmp_path / "runs", tmp_path / "runs" / "out", said.append)
+
+
+def test_more_plays_than_memory_holds_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gem_ma.run("dilemma", out=tmp_path / "one", n=3)
+    site = Site(tmp_path)
+    for most, is_refused in ((2, True), (3, False)):
+        monkeypatch.setattr(table, "MOST_PLAYS", most)
+        page = table.plays_page(site, Asked([], {}, ["one"])).body.decode()
+        assert ("more than 2 plays; choose fewer" in page) is is_refused
+    site.close()
+
+
+def test_intervals_of_exams_may_be_anything(tmp_path: Path) -> None:
+    held = {"success": [0.1, 0.2], "a": [None, 1], "b": [1], "c": "12", "d": [True, 1], "e": {}}
+    rows: list[dict[str, object]] = [
+        {"step": 1, "eval": {"success": 0.1, "intervals": held, "return": 5}},
+        {"step": 1, "eval": {"return": {"x": 1}, "intervals": {"return x": [0, 1]}}},
+        {"step": None, "eval": {"intervals": {"success": [0, 1]}}},
+        {"step": 2, "eval": {"intervals": [["success", 1]]}},
+        {"step": 2, "eval": [1]},
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert exam_intervals(tmp_path) == {
+        "eval/success": {1.0: (0.1, 0.2)},
+        "eval/return/x": {1.0: (0, 1)},
+    }
 
 
 # -- in a browser ----------------------------------------------------------------------------------

@@ -226,22 +226,22 @@ def list_page(
     only: tuple[str, ...] = (),
     earlier: Listing | None = None,
     *,
-    bundled: bool = False,
+    bundle: Path | None = None,
 ) -> str:
     """The page; `only`: the names of the runs that are offered, all where empty; `earlier`: what
-    was read for it before; `bundled`: it leads to files beside it, and has no form. The cells of a
-    study are folded under its name."""
+    was read for it before; `bundle`: the folder of pages that it lies in and leads to, without a
+    form. The cells of a study are folded under its name."""
     there = studies(root, only)
     rows: dict[str, list[list[object]]] = {name: [] for name in there}
     others: list[list[object]] = []
     for path, run in _listed(root, only, earlier):
         study = next((name for name in there if name and path.startswith(f"{name}/")), None)
-        row = _row(run, path, study, bundled)
+        row = _row(run, path, study, bundle)
         (others if study is None else rows[study]).append(row)
     grouped = [
         (
             name or root.resolve().name,
-            _file(name) if bundled else study_address(name),
+            study_address(name) if bundle is None else _page_in(bundle, name),
             len(cells),
             _table(cells),
         )
@@ -249,6 +249,7 @@ def list_page(
     ]
     count = len(others) + sum(map(len, rows.values()))
     # with a single run there is nothing to choose, and a bundle compares none
+    bundled = bundle is not None
     fields = {"count": count, "chooses": count > 1 and not bundled, "bundled": bundled}
     body = render("list", root=root, studies=grouped, runs=_table(others), **fields)
     return page("Runs", body, {"runs": []}, live=not bundled)
@@ -273,13 +274,15 @@ def _listed(
                 yield Path(run["run"]).relative_to(root).as_posix(), run
 
 
-def _file(path: str) -> str:
-    """Where a bundle has the page of a run or study, by its path below the folder."""
-    return f"./{quote(path, errors='replace')}/report.html"
+def _page_in(bundle: Path, path: str) -> str:
+    """Where a bundle has the page of a run or study, by its path below the folder; "" where it
+    could not be written."""
+    there = (bundle / path / "report.html").is_file()
+    return f"./{quote(path, errors='replace')}/report.html" if there else ""
 
 
 def _row(
-    run: Mapping[str, Any], path: str, study: str | None = None, bundled: bool = False
+    run: Mapping[str, Any], path: str, study: str | None = None, bundle: Path | None = None
 ) -> list[object]:
     if run["error"]:
         return [text(path), *[""] * (len(HEAD) - 2), run["error"]]
@@ -291,7 +294,9 @@ def _row(
     box = f'<input type="checkbox" name="run" value="{text(path)}" aria-label="{text(path)}">'
     told = path if study is None else path.removeprefix(f"{study}/")
     name = Html(f"{box} {link(told, run_address(path))}")
-    name = link(told, _file(path)) if bundled else name
+    if bundle is not None:
+        to = _page_in(bundle, path)
+        name = link(told, to) if to else text(told)
     return [name, run["scenario"], score, run["episodes"], *pairs.values(), begun, tags, state]
 
 
@@ -313,16 +318,19 @@ def write_bundle(root: Path, to: Path, say: Callable[[str], None]) -> Path:
             place = root / path
             judge = record_for_page(place, say, say).judge
             write_report(place, to / path / "report.html", judge=judge)
-        except GemMaError as error:  # one broken run may not keep the others from being shown
+        except GemMaError as error:  # a broken one may not keep the others from being shown
             say(str(error))
     settings = StudyReportSettings()  # all there is
     for name, place in studies(root).items():
-        with files.damage(place / FILE):
-            summary = files.read_json(place / FILE, root)
-            out = to / (name or ".") / "report.html"
-            write_study(place, summary, tables=settings.tables, plots=settings.plots, out=out)
+        out = to / (name or ".") / "report.html"
+        try:
+            with files.damage(place / FILE):
+                summary = files.read_json(place / FILE, root)
+                write_study(place, summary, tables=settings.tables, plots=settings.plots, out=out)
+        except GemMaError as error:
+            say(str(error))
     index = to / "index.html"
     with files.oserror(index):
         to.mkdir(parents=True, exist_ok=True)
-        files.replace_file(index, list_page(root, bundled=True).encode(), to, synced=False)
+        files.replace_file(index, list_page(root, bundle=to).encode(), to, synced=False)
     return index

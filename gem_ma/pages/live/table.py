@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,6 +35,7 @@ Value = str | float
 Fields = Mapping[str, Value]  # column -> what a play has there; absent where it has nothing
 
 MOST_RUNS = 40
+MOST_PLAYS = 200_000  # of all runs together: each is held with all of its columns
 FEW = 200  # rows of a page
 _PART = re.compile(r'("[^"]*"|[^\s"<>=!]+)(<=|>=|!=|=|<|>)("[^"]*"|[^\s"]+)|"([^"]*)"|(\S+)')
 _COMPARE: Mapping[str, Callable[[Value, Value], bool]] = {
@@ -60,7 +62,17 @@ def plays_page(site: Site, asked: Asked) -> Answer:
     try:
         if not 0 < len(names) <= MOST_RUNS:
             raise ConfigError(f"choose 1 to {MOST_RUNS} runs in the list of all runs")
-        plays = [play for name in names for play in _plays_of(site, name, len(names) > 1)]
+        plays = list(
+            islice(
+                (play for name in names for play in _plays_of(site, name, len(names) > 1)),
+                MOST_PLAYS + 1,
+            )
+        )
+        if len(plays) > MOST_PLAYS:
+            raise ConfigError(
+                f"these runs have more than {MOST_PLAYS} plays; choose fewer, or ask them in SQL:"
+                " gem-ma export RUN --to parquet"
+            )
     except GemMaError as error:
         return refused("Plays", error)
     where = asked.query.get("where", "")
