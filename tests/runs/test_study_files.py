@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -102,22 +103,22 @@ def test_pass_hat_k_of_each_cell_stands_with_its_interval_in_a_table_and_a_figur
     svg = Path("k.svg").read_text(encoding="utf-8")
     assert "b x y" in drawn(svg) and "pass^k by k" in drawn(svg)
     # a mark and a whisker for each number, and a mark for each name of the legend
-    assert svg.count('class="leader') == 7
-    assert (
-        sum(svg.count(f"<{shape} ") for shape in ("circle", "polygon"))
-        + svg.count('<rect class="dot')
-        == 7 + 4
-    )
+    assert svg.count('stroke-width="2" stroke-opacity="0.6"') == 7
+    assert sum(svg.count(f"<{shape} ") for shape in ("circle", "polygon")) == 7 + 4
 
 
 def test_a_figure_of_two_axes_is_a_heatmap_that_stands_alone(study: Path) -> None:
     svg = study_svg(summary())
     words = drawn(svg)
     assert {"return one: one (rows) x two (columns)", "30.25", "33.25"} <= {*words}
-    assert any("=SUM(A1)" in word for word in words) and "<style>" in svg and "var(" not in svg
+    assert any("=SUM(A1)" in word for word in words)
+    # no style sheet of a page is beside it: each shade and each text says its own colour
+    assert "class=" not in svg and "var(" not in svg
+    assert len(re.findall(r'<rect fill="#[0-9a-f]{6}" fill-opacity=', svg)) == 4
+    assert svg.count("<text ") == svg.count('font-family="sans-serif"')
     other = study_svg(summary(), "+odd")
     # the cell without the score is empty
-    assert other.count('class="rest"') == 1 and "30.25" not in other
+    assert other.count('fill="#f1efe9"') == 1 and "30.25" not in other
 
 
 def test_a_figure_of_a_mix_draws_both_sides_and_of_one_axis_its_points() -> None:

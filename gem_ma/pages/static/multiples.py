@@ -8,11 +8,19 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gem_ma.pages.static.page import text
-from gem_ma.pages.static.svg import BAND_SEEDS, Frame, Line, Point, line_of, short, span, ticks
+from gem_ma.pages.static.svg import (
+    BAND_SEEDS,
+    COLOURS,
+    DASHES,
+    Frame,
+    Line,
+    Point,
+    line_of,
+    short,
+    span,
+    ticks,
+)
 
-# dark enough on white, and apart in grey
-COLOURS = ("#0b6e69", "#b4530a", "#5b4bb4", "#2f7d32", "#a3195b", "#1f5fa8", "#7a6a00", "#555555")
-DASHES = ("", "7 3", "2 3", "9 3 2 3")
 _ACROSS = 4
 _WIDE, _HIGH = 220, 172
 _RULE, _INK, _SOFT = "#dde3e8", "#1d2733", "#5d6b79"

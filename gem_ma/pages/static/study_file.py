@@ -8,34 +8,13 @@ from typing import Any
 
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.spelling import nearest
-from gem_ma.pages.static.page import text
 from gem_ma.pages.static.plots import Mark, heatmap, whisker_chart
 from gem_ma.pages.static.study import is_rate, look, mark, short_axis
-from gem_ma.pages.static.svg import marker
+from gem_ma.pages.static.svg import drawing_file
 
 Summary = Mapping[str, Any]
 Series = Mapping[str, Sequence[Mark | None]]
 PASS_K = "pass^k"  # the curve of all k, in place of one score
-_WIDTH = 720
-_ROW = 20  # pixels of a row of the legend
-_COLOURS = (
-    *("#1f5fbf", "#a84a08", "#0d6f4e", "#8b3fb8"),
-    *("#a8123e", "#0a6a7a", "#7a6a00", "#5d626c"),
-)
-_DASHES = ("none", "7 4", "2 4", "10 3 2 3")
-# a file has no style sheet of a page; what it says is that of the light one
-_STYLE = """
-text { font-family: sans-serif; fill: #1d1f23; font-size: 12px }
-.grid { stroke: #dedbd2 } .axis { stroke: #5d626c } .tick, .name { fill: #5d626c }
-.heat { fill: #1f5fbf } .neutral { fill: #5d626c } .rest { fill: #f1efe9 }
-.value { font-size: 14px; font-weight: bold } .title { font-size: 14px; font-weight: bold }
-.line { fill: none; stroke-width: 2.2px } .leader { stroke-width: 2px }
-""" + "".join(
-    f".line.s{n}, .leader.s{n} {{ stroke: {colour} }} .dot.s{n} {{ fill: {colour} }}"
-    f" .line.s{n} {{ stroke-dasharray: {_DASHES[n % 4]} }}"
-    f" .dot.hollow.s{n} {{ fill: #fff; stroke: {colour} }}\n"
-    for n, colour in enumerate(_COLOURS)
-)
 
 
 def study_svg(summary: Summary, score: str | None = None) -> str:
@@ -114,28 +93,13 @@ def _lines(
 
 
 def _file(drawn: str, title: str, labels: Sequence[str]) -> str:
-    """The drawing with its title, its style and its legend. Raises ConfigError where nothing is
-    drawn."""
+    """The drawing with its title and its legend. Raises ConfigError where nothing is drawn."""
     # a legend of the page stands before it
     begin = max(drawn.rfind('<svg class="chart"'), drawn.rfind('<svg class="heatmap"'))
     if begin < 0:
         raise ConfigError(f"{title}: no cell has a number to draw")
-    end = drawn.index("</svg>", begin)
-    head, _, inside = drawn[begin:end].partition(">")
-    wide, high = map(float, head.partition('viewBox="0 0 ')[2].partition('"')[0].split())
-    height = high + 30 + _ROW * len(labels) + 10
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide:g}" height="{height:g}"'
-        f' viewBox="0 0 {wide:g} {height:g}"><style>{_STYLE}</style>'
-        f'<rect width="{wide:g}" height="{height:g}" fill="#fff"/>'
-        f'<text class="title" x="12" y="20">{text(title)}</text>'
-        f'<g transform="translate(0,30)">{inside}</g>'
-    ]
-    for number, label in enumerate(labels):
-        y = high + 40 + _ROW * number
-        parts.append(marker(number, 20, y, 4.0))
-        parts.append(f'<text x="34" y="{y + 4:g}">{text(label)}</text>')
-    return "".join([*parts, "</svg>\n"])
+    end = drawn.index("</svg>", begin) + len("</svg>")
+    return drawing_file(drawn[begin:end], title, [(label, True) for label in labels])
 
 
 def png_of(svg: str) -> bytes:

@@ -8,6 +8,7 @@ class also has its own dash pattern.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import NamedTuple
@@ -298,3 +299,71 @@ def short(value: float) -> str:
         return f"{value:g}"
     digits, power = f"{value:.2e}".split("e")
     return f"{float(digits):g}e{int(power)}"
+
+
+# -- a drawing as a file ---------------------------------------------------------------------------
+
+# what the classes of a page look like in its light form, for whoever has no style sheet
+COLOURS = (
+    *("#1f5fbf", "#a84a08", "#0d6f4e", "#8b3fb8"),
+    *("#a8123e", "#0a6a7a", "#7a6a00", "#5d626c"),
+)
+DASHES = ("", "7 4", "2 4", "10 3 2 3")
+_INK = "#1d1f23"
+_SOFT = "#5d626c"
+_FONT = 'font-family="sans-serif"'
+_CLASS = re.compile(r' class="([^"]*)"')
+# pixels: title, a row of the legend
+_TITLE = 26
+_ROW = 20
+
+
+def drawing_file(drawn: str, title: str, legend: Sequence[tuple[str, bool]] = ()) -> str:
+    """A drawing of a page as an SVG file with its title and its legend (label, whether its points
+    stand alone); "" of no drawing."""
+    head, _, rest = drawn.partition(">")
+    inside = rest.rpartition("</svg>")[0]
+    if not inside:
+        return ""
+    wide, chart = map(float, head.partition('viewBox="0 0 ')[2].partition('"')[0].split())
+    high = _TITLE + chart + _ROW * len(legend) + 10
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide:g}" height="{high:g}"'
+        f' viewBox="0 0 {wide:g} {high:g}"><rect width="{wide:g}" height="{high:g}" fill="#fff"/>',
+        f'<text x="12" y="18" font-size="14" font-weight="600" fill="{_INK}" {_FONT}>',
+        f'{text(title)}</text><g transform="translate(0,{_TITLE})">{inside}</g>',
+    ]
+    for number, (label, stands_alone) in enumerate(legend):
+        y = _TITLE + chart + 10 + _ROW * number
+        sample = f'<line class="line s{number % CLASSES}" x1="12" x2="42" y1="{y:g}" y2="{y:g}"/>'
+        parts.append(marker(number, 27, y, 4.0) if stands_alone else sample)
+        words = f'x="52" y="{y + 4:g}" font-size="12" fill="{_INK}"'
+        parts.append(f"<text {words} {_FONT}>{text(label)}</text>")
+    return _CLASS.sub(_attributes, "".join([*parts, "</svg>\n"]))
+
+
+def _attributes(named: re.Match[str]) -> str:
+    """What a class of the page looks like, as attributes."""
+    names = named[1].split()
+    number = next((int(name[1:]) for name in names if re.fullmatch(r"s\d", name)), 0)
+    colour = COLOURS[number % CLASSES]
+    dash = DASHES[number % 4]
+    looks = {
+        "grid": 'stroke="#dedbd2"',
+        "axis": f'stroke="{_SOFT}"',
+        "tick": f'fill="{_SOFT}" font-size="11.5" {_FONT}',
+        "name": f'fill="{_SOFT}" font-size="11.5" {_FONT}',
+        "value": f'fill="{_INK}" font-size="14" font-weight="600" {_FONT}',
+        "bounds": f'fill="{_INK}" font-size="11.5" {_FONT}',
+        "neutral": f'fill="{_SOFT}"',
+        "heat": f'fill="{COLOURS[0]}"',
+        "rest": 'fill="#f1efe9"',
+        "raw": f'fill="none" stroke="{colour}" stroke-opacity="0.3"',
+        "line": f'fill="none" stroke="{colour}" stroke-width="2.2" stroke-linejoin="round"'
+        + (f' stroke-dasharray="{dash}"' if dash else ""),
+        "band": f'fill="{colour}" fill-opacity="0.16"',
+        "leader": f'stroke="{colour}" stroke-width="2" stroke-opacity="0.6"',
+        "hollow": f'fill="#fff" stroke="{colour}" stroke-width="1.8"',
+        "dot": f'fill="{colour}"',
+    }
+    return next((f" {look}" for name, look in looks.items() if name in names), "")
