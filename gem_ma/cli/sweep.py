@@ -17,7 +17,7 @@ from gem_ma.runs.figures import Record, record_of
 from gem_ma.runs.store import read_summary
 from gem_ma.scores.exams import measured_in
 from gem_ma.scores.figures import first_of, last_of
-from gem_ma.scores.groups import interval_text
+from gem_ma.scores.groups import SUCCESS, interval_text
 from gem_ma.scores.stats import mean_interval
 
 HEAD = ("score", "before", "after", "95 % over seeds", "lowest", "highest")
@@ -58,7 +58,8 @@ def _record(path: Path, seed: int, exam: str, score: str) -> Record:
 def _row(name: str, records: Sequence[Record]) -> tuple[str, ...]:
     before = [first_of(record).mean for record in records]
     after = [last_of(record).mean for record in records]
-    told = interval_text(mean_interval(after)._asdict()) if len(after) > 1 else ""
+    is_rate = records[0]["score"] == SUCCESS
+    told = interval_text(mean_interval(after, rate=is_rate)._asdict()) if len(after) > 1 else ""
     start = f"{sum(before) / len(before):.3f}"
     mean, _, bounds = told.partition(" ")
     return name, start, mean, bounds, f"{min(after):.3f}", f"{max(after):.3f}"

@@ -128,8 +128,8 @@ def learn_on_seeds(
     """Trains the config on several seeds, one after the other, each in a run folder of its own;
     prints means over them. Raises Interrupted after a signal, with the same command."""
     alone = {"--processes": processes > 1, "--ray": flags["ray"], "--fresh": flags["fresh"]}
-    for option in (name for name, is_set in alone.items() if is_set):
-        raise ConfigError(f"--seeds {number}: trains in this process; leave out {option}")
+    if refused := [option for option, is_set in alone.items() if is_set]:
+        raise ConfigError(f"--seeds {number}: trains in this process; leave out {refused[0]}")
     first = loaded.config.run.seed
     seeds = {
         seed: load(source, (*overrides, f"run.seed={seed}"), configs_first=True)

@@ -175,7 +175,7 @@ class LoadedStudy:
     text: str
     path: Path | None
     overrides: tuple[str, ...] = ()
-    # names of a cell -> side -> the agents that it takes; {} but for `mix` and `focal`
+    # names of a cell -> side -> the agents that it takes; {} of a grid and of `cross_play`
     sides: Mapping[tuple[str, ...], Sides] = field(default_factory=dict)
 
     @property

@@ -8,6 +8,7 @@ Leibo et al. 2021), so that `return SIDE` is a score as any other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -87,7 +88,7 @@ def mix_table(
     for count, cell in enumerate(listed):
         # what one of the second gains, and what one of the first would lose by going back
         gains = [*(signs[count : count + 1]), *(-sign for sign in signs[count - 1 : count][:count])]
-        stable = None if any(sign != sign for sign in gains) else all(sign < 0 for sign in gains)
+        stable = None if any(map(math.isnan, gains)) else all(sign < 0 for sign in gains)
         rows.append(
             {
                 "count": count,
