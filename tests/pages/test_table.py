@@ -14,8 +14,8 @@ import pytest
 import gem_ma
 import gem_ma.pages.live.table as table
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.pages.live.run import Run
 from gem_ma.pages.live.answers import Asked
+from gem_ma.pages.live.run import Run
 from gem_ma.pages.live.site import Site, list_page, write_bundle
 from gem_ma.pages.live.table import Play, ordered, parsed
 from gem_ma.pages.static.learning import exam_intervals, training_steps
