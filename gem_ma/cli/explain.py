@@ -54,7 +54,7 @@ MOST_ACTS = 200  # of the fork that was won
 MOST_AGENTS = 4  # columns of a table
 EXAMPLE = """\b
 Examples:
-  gem-ma explain runs/kuhn_poker-0f2a11c4 --episode lost
+  gem-ma explain runs/kuhn_poker-0f2a11c4 --given view
   gem-ma explain RUN --episode lost --against retail_scripted --agent assistant
   gem-ma explain RUN --episode 3 --agents --against random_legal"""
 
@@ -80,9 +80,17 @@ class Wish:
     help="won, lost, failed, cut, a task or a seed, as for gem-ma show; else the first that is lost"
     ", or the first.",
 )
-@click.option("--turns", "what", flag_value="turns", default="turns", help="Every turn (default).")
-@click.option("--messages", "what", flag_value="messages", help="Every message, against silence.")
-@click.option("--agents", "what", flag_value="agents", help="Every agent (Shapley values).")
+@click.option("--turns", "asked", flag_value="turns", multiple=True, help="Every turn (default).")
+@click.option(
+    "--messages",
+    "asked",
+    flag_value="messages",
+    multiple=True,
+    help="Every message, against silence.",
+)
+@click.option(
+    "--agents", "asked", flag_value="agents", multiple=True, help="Every agent (Shapley values)."
+)
 @click.option(
     "--plays", type=click.IntRange(min=2), default=32, show_default=True, help="Pairs of each."
 )
@@ -106,7 +114,7 @@ class Wish:
 def command(
     run: str,
     which: str | None,
-    what: str,
+    asked: tuple[str, ...],
     plays: int,
     given: attribution.Given,
     against: str | None,
@@ -123,6 +131,9 @@ def command(
     drawn once more. With --against and a lost play: the last turn from which that behaviour, taking
     over, still wins. What comes out is kept in explained.jsonl, and shown by report and view.
     """
+    if len(set(asked)) > 1:
+        raise ConfigError(f"--{asked[0]} and --{asked[1]}: one at a time; type the command twice")
+    what = asked[0] if asked else "turns"
     wish = Wish(what, plays, given, against, agent, other_deal)
     _check(wish)
     path = played_run(run, "explained")
@@ -315,7 +326,10 @@ def _lines(row: Mapping[str, Any], episode: Episode, scenario: Scenario) -> list
         condition = f"{condition}, against {row['against'] or 'its own act, drawn once more'}"
     lines.append(f"\n{condition}; 95 % intervals")
     if failed:
-        lines.append(f"{counted(failed, 'fork')} failed and are left out")
+        why = (
+            " (or the other deal has no such message)" if row.get("instead") == "other deal" else ""
+        )
+        lines.append(f"{counted(failed, 'fork')} failed and are left out{why}")
     if row["given"] == "view" and row["what"] == "turns":
         unseen = sum(value["mean"] is None and not value["failed"] for value in row["values"])
         if unseen:
@@ -357,7 +371,9 @@ def _text(value: Mapping[str, Any]) -> str:
 
 def _failed(values: Any) -> int:
     """All failed forks in the values of a row."""
-    if isinstance(values, dict) and "failed" in values:
-        return int(values["failed"])
-    each = values.values() if isinstance(values, dict) else values
-    return sum(_failed(one) for one in each if isinstance(one, (dict, list)))
+    if isinstance(values, dict):
+        return sum(each["failed"] for each in values.values())
+    # all values of a message are of the same forks
+    return sum(
+        max(each["failed"] for each in one.get("values", {"": one}).values()) for one in values
+    )

@@ -219,6 +219,7 @@ def test_forks_of_other_code_are_refused(command: Command, tmp_path: Path) -> No
         (["--other-deal"], "--other-deal: goes with --messages"),
         (["--plays", "1"], "--plays"),
         (["--episode", "999"], "no episode '999'"),
+        (["--messages", "--agents"], "--messages and --agents: one at a time"),
         (["--agents", "--against", "random_legal"], "kuhn_poker is zero-sum"),
     ],
 )
@@ -231,6 +232,15 @@ def test_what_does_not_go_is_one_line(
     assert (code, out) == (2, "")
     assert words in err
     assert not (tmp_path / "out" / EXPLAINED).exists()
+
+
+def test_a_fork_that_failed_is_counted_once_whoever_felt_it(command: Command) -> None:
+    assert command("run", "kuhn_poker", "-n", 8, "--out", "out", "--quiet")[0] == 0
+    asked = ("explain", "out", "--quiet", "--messages", "--other-deal", "--plays", 16)
+    code, out, _ = command(*asked, "--agent", "player_0")
+    # in about half of the deals player_0 is not asked a second time
+    found = re.search(r"(\d+) forks failed and are left out \(or the other deal", out)
+    assert code == 0 and found is not None and 0 < int(found[1]) <= 16
 
 
 @pytest.mark.parametrize("hostile", [False, True])
