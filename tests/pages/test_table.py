@@ -18,7 +18,8 @@ from gem_ma.pages.live.answers import Asked
 from gem_ma.pages.live.run import Run
 from gem_ma.pages.live.site import Site, list_page, write_bundle
 from gem_ma.pages.live.table import Play, ordered, parsed
-from gem_ma.pages.static.learning import exam_intervals, training_steps
+from gem_ma.pages.static.folder import training_steps
+from gem_ma.pages.static.learning import exam_intervals
 from gem_ma.runs.store import list_runs
 from tests.browser import Browser
 from tests.command_line import gem_ma as gem_ma_command

@@ -26,6 +26,7 @@ from gem_ma.pages.static import notes
 from gem_ma.pages.static.explained import Found, read_explained
 from gem_ma.pages.static.folder import (
     Loaded,
+    TrainingSteps,
     causes_of,
     episode_of,
     kinds_of,
@@ -33,8 +34,8 @@ from gem_ma.pages.static.folder import (
     resolved,
     stored_summary,
     summary_file,
+    training_steps,
 )
-from gem_ma.pages.static.learning import TrainingSteps, training_steps
 from gem_ma.pages.static.notes import Note, note_of, read_notes, write_note
 from gem_ma.pages.static.transcript import key_of, number
 from gem_ma.runs.store import read_ends, read_rows

@@ -8,6 +8,7 @@ from the page, not the page from its reader.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
@@ -17,7 +18,6 @@ from typing import Any, NamedTuple
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import GemMaError, StoreError
 from gem_ma.pages.static.explained import Found, read_explained, why_of
-from gem_ma.pages.static.learning import training_steps
 from gem_ma.pages.static.notes import read_notes
 from gem_ma.pages.static.transcript import transcript
 from gem_ma.runs.store import (
@@ -31,7 +31,7 @@ from gem_ma.runs.store import (
     rows_by,
     standing_summary,
 )
-from gem_ma.runs.store.lines import read_places, read_plays
+from gem_ma.runs.store.lines import read_metrics, read_places, read_plays
 from gem_ma.runs.store.places import Places
 from gem_ma.scores.groups import CAUSES, facts_of, is_cause, lost_ids
 from gem_ma.scores.judge import Judge
@@ -393,3 +393,54 @@ def resolved(path: Path) -> dict[str, Any]:
         return read_resolved(path)
     except GemMaError:  # damaged, or of a newer version: the page tells less
         return {}
+
+
+# -- the steps of a training ----------------------------------------------------------------------
+
+
+class TrainingSteps(NamedTuple):
+    """The steps of a training: `ends[k]` plays stand in its record when step `names[k]` is done,
+    and `weights[k]` played it: `v3`, or `speaker v3, listener v1`; "" where several versions
+    did."""
+
+    ends: list[int]
+    names: list[str]
+    weights: list[str]
+
+    def of(self, place: int) -> dict[str, str]:
+        """`step` and `weights` of the play at this place of the record; neither where a step has
+        not ended, or is not known."""
+        at = bisect_right(self.ends, place)
+        if at == len(self.ends):
+            return {}
+        return {"step": self.names[at], "weights": self.weights[at]}
+
+
+def training_steps(path: Path, plays: int, *, has_ended: bool) -> TrainingSteps:
+    """Of a run folder with so many plays. A step's plays lie together in the record, and the row of
+    its update counts them; where the rows count others than there are, nothing is told."""
+    found = TrainingSteps([], [], [])
+    versions: dict[str, int] = {}
+    try:
+        rows = [row for row in read_metrics(path) if row.get("kind") == "train"]
+        for row in rows:
+            found.ends.append((found.ends or [0])[-1] + int(row["episodes"]))
+            found.names.append(str(row["step"]))
+            taught = row["policies"]
+            # an update publishes one version; what is given is the one that it made
+            now = {name: int(one["version"]) for name, one in taught.items()}
+            lags = any(one.get("lag") for one in taught.values())
+            played = {name: versions.get(name, version - 1) for name, version in now.items()}
+            versions = now
+            found.weights.append("" if lags else _versions(played))
+    except (StoreError, KeyError, TypeError, ValueError, AttributeError):  # damaged, or older
+        return TrainingSteps([], [], [])
+    whole = (found.ends or [0])[-1]
+    fits = whole == plays if has_ended else whole <= plays
+    return found if fits else TrainingSteps([], [], [])
+
+
+def _versions(played: Mapping[str, int]) -> str:
+    if len(set(played.values())) < 2:
+        return "".join(f"v{version}" for version in {*played.values()})
+    return ", ".join(f"{name} v{version}" for name, version in played.items())

@@ -18,7 +18,6 @@ from gem_ma.kernel.errors import StoreError
 from gem_ma.pages.static.facts import command_of, facts_block, lead_of
 from gem_ma.pages.static.figures import Curves, chart
 from gem_ma.pages.static.folder import Loaded, load, manifest, resolved, summary_file
-from gem_ma.pages.static.learning import before_and_after, own_curves
 from gem_ma.pages.static.page import Html, page, render, table, text, warning
 from gem_ma.pages.static.scores import (
     baselines,
@@ -183,8 +182,12 @@ def _own_curves(label: str, path: Path) -> Html:
     """Its curves, where it has learned; where their numbers are damaged one line tells it, and the
     rest is shown."""
     try:
-        has_learned = next(read_metrics(path), None) is not None
-        return own_curves(label, path) if has_learned else Html("")
+        if next(read_metrics(path), None) is None:
+            return Html("")
+        # late: most runs learn nothing, and it knows how studies compare
+        from gem_ma.pages.static.learning import own_curves
+
+        return own_curves(label, path)
     except StoreError as error:
         return warning(f"{error}; no curve is drawn")
 
@@ -207,6 +210,8 @@ def _run_parts(section: Section, named: Mapping[str, Path], made: _Page) -> list
         made.facts[label] = facts_block(label, *told, folded=not made.alone)
         made.lead = lead_of(*told)
     parts: list[Html] = []
+    if learned and section.own_curves:
+        from gem_ma.pages.static.learning import before_and_after
     # its plays were of a policy that changed; what counts is before and after
     for label in learned if section.own_curves else ():
         name = label if len(named) > 1 else ""
