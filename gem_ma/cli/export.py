@@ -1,4 +1,4 @@
-"""`gem-ma export`: a run's plays as data for other tools."""
+"""`gem-ma export`: a run's plays as data for other tools, or what it has trained."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from gem_ma.cli.terminal import emit, emit_json, json_option, progress_line
 from gem_ma.config.seats import key_of
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.pages.static.study_file import png_of, study_svg
+from gem_ma.runs.export.model import export_model
 from gem_ma.runs.export.tables import write_csv
 from gem_ma.runs.export.taus import SIDES
 from gem_ma.runs.export.writing import FORMATS as ENDINGS
@@ -31,13 +32,18 @@ EXAMPLE = """\b
 Examples:
   gem-ma export runs/dilemma-01616cee --to jsonl
   gem-ma export runs/retail-5e0f71b2 --to sft --agent assistant -o train.jsonl
+  gem-ma export runs/guess_number-2c1f09ab --to model --merged -o published
   gem-ma export runs/who-3f1c02aa --to svg --score "return player_0\""""
 
 
 @click.command(epilog=EXAMPLE)
 @click.argument("run", type=RunName())
 @click.option(
-    "--to", "form", type=click.Choice([*FORMATS, "svg", "png"]), required=True, help="The format."
+    "--to",
+    "form",
+    type=click.Choice([*FORMATS, "model", "svg", "png"]),
+    required=True,
+    help="The format.",
 )
 @click.option(
     "-o", "--out", type=click.Path(), help="The new file or folder.  [default: RUN-FORMAT here]"
@@ -65,6 +71,10 @@ Examples:
     metavar="NAME",
     help="Of the figure of a study; `pass^k` draws all k.  [default: the first that is compared]",
 )
+@click.option(
+    "--policy", metavar="NAME", help="Of a training: whose weights, where several learned."
+)
+@click.option("--merged", is_flag=True, help="Of a model: an adapter as weights of its base.")
 @json_option
 def command(
     run: str,
@@ -74,10 +84,12 @@ def command(
     only: str | None,
     scenario: str | None,
     score: str | None,
+    policy: str | None,
+    merged: bool,
     as_json: bool,
 ) -> int:
-    """Write the plays of RUN as data, or the cells of a study as a table or a figure. Per-turn
-    rewards and sampled tokens are kept.
+    """Write the plays of RUN as data, a policy that it has trained as a model, or the cells of a
+    study as a table or a figure. Per-turn rewards and sampled tokens are kept.
 
     \b
     jsonl, parquet, hf   whole episodes, which gem_ma.read_episodes reads back without loss;
@@ -89,18 +101,41 @@ def command(
     tau1, tau2           talks of assistant and user, as those benchmarks store results
 
     \b
+    Of a training: model is a folder that transformers or peft loads, with a card of scores and
+    digests. `hf upload OWNER/NAME FOLDER` puts it on the hub.
+
+    \b
     Of a study: csv has a row for each cell, svg and png (by cairosvg) a figure of one score.
     """
     if out == "-":  # it would become the name of a file
         raise click.UsageError("--out names a file or a folder; nothing is written to stdout")
+    if form != "model" and (policy or merged):
+        raise click.UsageError("--policy and --merged are for --to model")
     study = next((path for path in (Path(run), Path("runs", run)) if is_study(path)), None)
     if study is not None:
         if agents or only or scenario:
             raise click.UsageError("--agent, --only and --scenario are for runs; this is a study")
         return _study(study, form, out, score, as_json)
     path = run_folder(run)
+    if form == "model":
+        if agents or only or scenario or score:
+            raise click.UsageError("--agent, --only, --scenario and --score are not for --to model")
+        return _model(path, Path(out or f"{path.resolve().name}-model"), policy, merged, as_json)
     if form in ("svg", "png") or score is not None:
         raise click.UsageError(f"{path}: svg, png and --score are for studies; this is a run")
+    return _plays(path, form, out, agents, (only, scenario), as_json)
+
+
+def _plays(
+    path: Path,
+    form: str,
+    out: str | None,
+    agents: tuple[str, ...],
+    chosen: tuple[str | None, str | None],
+    as_json: bool,
+) -> int:
+    """Writes the plays of a run; `chosen`: which of them, and the scenario that judges."""
+    only, scenario = chosen
     record = open_record(path, progress_line, scenario)
     seated = sorted(read_resolved(path).get("agents") or {})
     is_listed = bool(seated) and "*" not in "".join(seated)  # a pattern may mean any agent
@@ -124,6 +159,17 @@ def command(
     else:
         told = f"{made['out']}: {made['rows']} rows of {made['episodes']} episodes"
         emit(told + _why_few(made, agents))
+    return 0
+
+
+def _model(path: Path, out: Path, policy: str | None, merged: bool, as_json: bool) -> int:
+    """Writes what a policy has learned as a folder for others."""
+    with damage(path / "summary.json"):
+        made = export_model(path, out, policy, merged=merged)
+    if as_json:
+        emit_json({"run": str(path), **made})
+    else:
+        emit(f"{out}: {made['kind']} of policy {made['policy']}; README.md says what it can do")
     return 0
 
 

@@ -74,6 +74,9 @@ ALLOWED: dict[str, dict[str, str]] = {
         "open": "a file that the user names, and that is new",
     },
     "gem_ma/engines/vllm/replicas.py": {"open": "servers"},
+    "gem_ma/runs/export/model.py": dict.fromkeys(
+        ("mkdir", "rmtree", "write_text"), "the folder beside an export's, which is then renamed"
+    ),
     "gem_ma/runs/export/frames.py": {
         "mkdir": "the folder beside an export's, which is then renamed"
     },

@@ -6,7 +6,7 @@ its own policy.
 Outside of `route` the module is its base, bit for bit.
 
 A new adapter changes nothing: B is zero, A is drawn from its own seed (Hu et al. 2021, LoRA).
-Adapters are never merged, have no dropout, and stay frozen until a learner takes them.
+Adapters are never merged here, have no dropout, and stay frozen until a learner takes them.
 """
 
 from __future__ import annotations
@@ -341,6 +341,12 @@ class Adapters:
             for name, weight in self.model.named_parameters()
             if ".lora_A." not in name and ".lora_B." not in name
         }
+
+    def changes(self, key: str) -> Iterator[tuple[str, Any]]:
+        """What an adapter adds to the weights of its base, by their names in `base`: float32
+        tensors of their shapes, made one after another."""
+        for path in dict.fromkeys(name.rsplit(".", 2)[0] for name in self._parts[key]):
+            yield f"{path}.weight", self.model.get_submodule(path).get_delta_weight(key).float()
 
     def mark(self) -> str:
         """Tells this base from others: a digest of names, shapes and the first values of each

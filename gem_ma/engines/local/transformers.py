@@ -34,7 +34,7 @@ from gem_ma.engines.models.model_folder import Origin, check_folder, origin_of
 from gem_ma.engines.models.served import check_published
 from gem_ma.engines.models.settings import Learning, LoraSettings, Memory, check_parity
 from gem_ma.engines.models.sight import Sight
-from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Reply, Request, Sampling
 from gem_ma.registry import load
 from gem_ma.system.options import flat
@@ -306,6 +306,27 @@ class Transformers:
         other.take(self.weights())
         return other
 
+    def merged(self) -> Transformers:
+        """A copy without an adapter, on weights of its own: those of the base with what the adapter
+        adds, rounded once to their dtype. Raises DataError for an adapter that no weight of its own
+        can take in."""
+        if self.adapter is None:
+            return self
+        other = copy.copy(self)
+        other._move(self._open(shared=False))
+        other.adapter = None
+        weights = other.weights()
+        with self.lock, self.torch.no_grad():
+            for name, change in self.base.adapters.changes(self.adapter):
+                # a head that is tied to the embeddings: the sum would change these too
+                if name not in weights:
+                    raise DataError(
+                        f"policy {self.policy!r}: its adapter changes {name}, which this model has"
+                        " in common with another layer; it cannot be merged, take the adapter alone"
+                    )
+                weights[name].copy_(weights[name].float() + change)
+        return other
+
     def pinned(self) -> Transformers:
         """See `Pins`: a copy of the model, or on a shared base of the adapter alone."""
         return self._copied("pinned")
@@ -361,9 +382,29 @@ class Transformers:
                 self.unshare()
             with quiet(transformers):
                 self.model.save_pretrained(path)
-                self.tokenizer.save_pretrained(path)
-                if self.base.sight is not None:
-                    self.base.sight.images.processor.save_pretrained(path)
+            self._save_reading(path)
+
+    def save_voice(self, path: str | Path, sampling: Sampling) -> None:
+        """Writes beside saved weights what others need to sample from them: the tokenizer with its
+        chat template, the image processor, and `generation_config.json` with this sampling."""
+        self._save_reading(path)
+        config = copy.deepcopy(self.model.generation_config)
+        # what learns is drawn from all its tokens (top_p 1, top_k 0)
+        config.do_sample = True
+        config.temperature = sampling.temperature
+        config.top_p, config.top_k = sampling.top_p, sampling.top_k
+        config.max_new_tokens = sampling.max_tokens
+        config.max_length = None
+        config.eos_token_id = sorted(self.base.ends)
+        config.save_pretrained(path)
+
+    def _save_reading(self, path: str | Path) -> None:
+        import transformers
+
+        with quiet(transformers):
+            self.tokenizer.save_pretrained(path)
+            if self.base.sight is not None:
+                self.base.sight.images.processor.save_pretrained(path)
 
     def _save_adapter(self, path: str | Path, adapter: str) -> None:
         origin, how, _ = self._opened

@@ -51,7 +51,7 @@ def find_model(name: str, policy: str, kind: str = "model") -> Path:
     if name and Path(name).is_dir():
         return Path(name)
     make = _MAKE_ADAPTER if kind == "adapter" else _MAKE_MODEL
-    if not _may_be_on_hub(name):
+    if not may_be_on_hub(name):
         raise DataError(f"policy {policy!r}: there is no {kind} folder {name!r}; {make}")
     with needed("the transformers engine needs huggingface_hub", "train"):
         import huggingface_hub
@@ -83,7 +83,7 @@ def find_model(name: str, policy: str, kind: str = "model") -> Path:
         ) from error
 
 
-def _may_be_on_hub(name: str) -> bool:
+def may_be_on_hub(name: str) -> bool:
     """Whether a name may be one of the hub's; `models/mine` beside `models/` is a typing error."""
     owner = name.partition("/")[0]
     if not _HUB.fullmatch(name) or owner in _NO_OWNER:

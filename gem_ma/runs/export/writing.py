@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -136,18 +137,27 @@ def export(run: Path, out: Path, judge: Judge, wish: Wish) -> dict[str, Any]:
             f"{run}: which plays were {which} is unknown: its scenario has no notion of success,"
             " or is not installed"
         )
+    source = _Source(run, which, won)
+    with whole_or_not(out) as part:
+        if wish.format == "parquet" and wish.played and out.suffix not in ONE_FILE:
+            rows = write_tables(run.resolve().name, source, won, wish.played, part)
+        else:
+            rows = _write(source, part, wish)
+    counts = {"episodes": source.count, "rows": rows, "of": source.seen}
+    return {"out": str(out), "format": wish.format, **counts}
+
+
+@contextmanager
+def whole_or_not(out: Path) -> Iterator[Path]:
+    """A hidden path beside `out`, which becomes `out` at the end; after a failure neither is there.
+    Raises ConfigError where `out` exists."""
     if out.exists():
         raise ConfigError(f"{out}: stands there already; name another file by --out")
-    source = _Source(run, which, won)
     part = out.with_name(f".{out.name}.part")
     with oserror(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         try:
-            if wish.format == "parquet" and wish.played and out.suffix not in ONE_FILE:
-                name = run.resolve().name
-                rows = write_tables(name, source, won, wish.played, part)
-            else:
-                rows = _write(source, part, wish)
+            yield part
             os.replace(part, out)
         except StoreError:  # it names its own file, the one that was read
             raise
@@ -160,8 +170,6 @@ def export(run: Path, out: Path, judge: Judge, wish: Wish) -> dict[str, Any]:
                 shutil.rmtree(part)
             else:
                 part.unlink(missing_ok=True)
-    counts = {"episodes": source.count, "rows": rows, "of": source.seen}
-    return {"out": str(out), "format": wish.format, **counts}
 
 
 class _Source:
