@@ -8,11 +8,23 @@ what is out of date.
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Iterator
-from inspect import signature
+from dataclasses import is_dataclass
+from enum import EnumType
+from inspect import (
+    Parameter,
+    Signature,
+    cleandoc,
+    getsource,
+    iscoroutinefunction,
+    isfunction,
+    signature,
+)
 from pathlib import Path
+from textwrap import dedent
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -26,6 +38,7 @@ import gem_ma  # noqa: E402
 from gem_ma.config.figures import load_figure, shipped_figures  # noqa: E402
 from gem_ma.config.settings import Config, StudySections  # noqa: E402
 from gem_ma.engines.api import openai  # noqa: E402
+from gem_ma.kernel.parsing.text import first_sentence  # noqa: E402
 from gem_ma.pages.static.paper import drawn, paper_markdown  # noqa: E402
 from gem_ma.registry import load  # noqa: E402
 from gem_ma.runs.figures import read_records  # noqa: E402
@@ -178,17 +191,179 @@ def summary() -> str:
 
 
 def api() -> str:
-    places: dict[str, list[str]] = {}
-    for name, module in gem_ma._PUBLIC.items():
-        places.setdefault(module, []).append(name)
-    lines = ["# The names of `import gem_ma`\n", MADE.rstrip()]
-    for module, names in places.items():
-        for name in names:
-            home = getattr(getattr(gem_ma, name), "__module__", module)
-            # an alias of a type of Python's tells that type's module
-            lines += [f"\n::: {home if home.startswith('gem_ma') else module}.{name}"]
-            lines += ["    options: {heading_level: 2, show_root_full_path: false}"]
+    """The public names: a table of them, then each with its signature and its docstring."""
+    public = {name: getattr(gem_ma, name) for name in gem_ma._PUBLIC}
+    heads = {name: heading(name, item) for name, item in public.items()}
+    rows = [
+        f"| [`{name}`](#{slug(heads[name])}) | {cell(prose(first_sentence(doc_of(item))))} |"
+        for name, item in public.items()
+    ]
+    lines = ["# The names of `import gem_ma`\n", MADE, "| name | what it is |\n|---|---|", *rows]
+    for name, item in public.items():
+        home = getattr(item, "__module__", "")
+        # an alias of a type of Python's tells that type's module
+        home = home if home.startswith("gem_ma") else gem_ma._PUBLIC[name]
+        lines += [f"\n## {heads[name]}\n", *documented(name, item, f"In `{home}`.")]
+        if isinstance(item, type):
+            for member, inner in members(item):
+                place = f"{name}.{member}"
+                lines += [f"\n### {heading(place, inner)}\n", *documented(place, inner)]
     return "\n".join(lines) + "\n"
+
+
+def heading(name: str, item: Any) -> str:
+    """Headings that differ in more than case, as `Play` and `play`: links are in small letters."""
+    if isinstance(item, type):
+        return f"class `{name}`"
+    if callable_of(item) is not None:
+        return f"`{name}()`"
+    return f"`{name}`" if isinstance(item, property) else f"type `{name}`"
+
+
+def slug(text: str) -> str:
+    """The link to a heading, as GitHub and MkDocs make it."""
+    return re.sub(r"[^\w\s-]", "", text).strip().lower().replace(" ", "-")
+
+
+def documented(name: str, item: Any, note: str = "") -> Iterator[str]:
+    """Signature, docstring, and of a class its attributes."""
+    if (shown := signed(name, item)) is not None:
+        yield f"```py\n{shown}\n```\n"  # not python: tests run blocks of that name
+    if isinstance(item, type) and (
+        bases := [b.__name__ for b in item.__bases__ if b is not object]
+    ):
+        note += f" A subclass of {', '.join(f'`{base}`' for base in bases)}."
+    if note:
+        yield f"{note}\n"
+    yield prose(doc_of(item))
+    if isinstance(item, EnumType):
+        yield "\n| member | what it says |\n|---|---|"
+        yield from (f"| `{one.name}` | {cell(prose(one.__doc__ or ''))} |" for one in item)
+    elif isinstance(item, type) and (facts := [*attributes(item)]):
+        yield "\n| attribute | default | what it is |\n|---|---|---|"
+        yield from (f"| {' | '.join(map(cell, row))} |" for row in facts)
+
+
+def callable_of(item: Any) -> Any:
+    """The function behind a member of a class; None for what is none."""
+    inner = getattr(item, "__func__", item)  # of class methods and static ones
+    return inner if isfunction(inner) else None
+
+
+def members(owner: type) -> Iterator[tuple[str, Any]]:
+    """Its own public methods and properties with a docstring, in the order of the source."""
+    for name, item in vars(owner).items():
+        shown = isinstance(item, property) or callable_of(item) is not None
+        if shown and not name.startswith("_") and doc_of(item):
+            yield name, item
+
+
+def doc_of(item: Any) -> str:
+    inner = callable_of(item) or item
+    known = isinstance(inner, (type, property)) or isfunction(inner)
+    return cleandoc(inner.__doc__ or "") if known else ALIASES
+
+
+ALIASES = "A type for annotations."
+
+
+def signed(name: str, item: Any) -> str | None:
+    """How it is called, with the annotations of the source; None for what only Python calls."""
+    if isinstance(item, property):
+        return f"{name}{_returned(signature(item.fget))}" if item.fget else None
+    called = item if isinstance(item, type) else callable_of(item)
+    if called is None:  # of a type of Python's
+        return f"{name} = {item}".replace("gem_ma.kernel.effects.", "")
+    try:
+        found = signature(called)
+    except ValueError:  # an exception, whose constructor is Python's
+        return None
+    if isinstance(item, EnumType):
+        return None
+    # a method is called without its first argument
+    unbound = "." in name and not isinstance(item, staticmethod)
+    words = [*_parameters([*found.parameters.values()][unbound:])]
+    result = "" if isinstance(item, type) else _returned(found)
+    begin = f"{'async ' * iscoroutinefunction(called)}{name}("
+    line = f"{begin}{', '.join(words)}){result}"
+    if len(line) <= WIDTH:
+        return line
+    return "\n".join([begin, *(f"    {word}," for word in words), f"){result}"])
+
+
+WIDTH = 92  # of a signature on one line
+
+
+def _parameters(parameters: list[Parameter]) -> Iterator[str]:
+    before = None
+    for one in parameters:
+        if before is Parameter.POSITIONAL_ONLY and one.kind is not before:
+            yield "/"
+        named = one.kind is Parameter.KEYWORD_ONLY
+        if named and before not in (Parameter.KEYWORD_ONLY, Parameter.VAR_POSITIONAL):
+            yield "*"
+        before = one.kind
+        stars = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEYWORD: "**"}.get(one.kind, "")
+        typed = "" if one.annotation is Parameter.empty else f": {_annotation(one.annotation)}"
+        yield f"{stars}{one.name}{typed}{_default(one.default, ' = ' if typed else '=')}"
+
+
+def _default(value: Any, sign: str) -> str:
+    if value is Parameter.empty:
+        return ""
+    text = repr(value)
+    # addresses and whole objects say nothing
+    is_plain = isinstance(value, (str, int, float, tuple, bytes, range, NoneType))
+    return f"{sign}{text if is_plain and '<' not in text else '...'}"
+
+
+def _returned(found: Signature) -> str:
+    result = found.return_annotation
+    return "" if result is Signature.empty else f" -> {_annotation(result)}"
+
+
+def _annotation(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return str(value)
+    return value.__name__ if isinstance(value, type) else str(value)
+
+
+def attributes(owner: type) -> Iterator[tuple[str, str, str]]:
+    """(`name: type`, default, comment) of what the body of a class says of itself; of a dataclass
+    all of it stands in the signature."""
+    if is_dataclass(owner) or "__init__" in vars(owner):
+        return
+    source = dedent(getsource(owner)).splitlines()
+    body: Any = ast.parse("\n".join(source)).body[0]
+    for node in body.body:
+        if not isinstance(node, ast.AnnAssign) or node.value is None:
+            continue
+        behind = source[node.end_lineno - 1][node.end_col_offset :].strip()
+        told = [behind] if behind else []
+        line = node.lineno - 2
+        while not behind and source[line].strip().startswith("# ") and "# --" not in source[line]:
+            told.insert(0, source[line].strip())
+            line -= 1
+        text = prose(" ".join(part.removeprefix("# ") for part in told))
+        name = f"`{ast.unparse(node.target)}: {ast.unparse(node.annotation)}`"
+        yield name, f"`{ast.unparse(node.value)}`", text
+
+
+def prose(text: str) -> str:
+    """A docstring as Markdown: examples in fences, and `<` is no tag."""
+    lines: list[str] = []
+    inside = False
+    for line in text.splitlines():
+        if line.lstrip().startswith(">>>") and not inside:
+            lines.append("```pycon")
+            inside = True
+        elif inside and not line.strip():  # an example ends with an empty line, as doctest has it
+            lines.append("```")
+            inside = False
+        lines.append(line)
+    whole = "\n".join([*lines, "```"] if inside else lines)
+    # code stays as it is
+    return re.sub(r"(```.*?```|`[^`]*`)|<", lambda m: m[1] or "&lt;", whole, flags=re.DOTALL)
 
 
 PAPER = """# The paper's experiments
