@@ -46,7 +46,16 @@ _PUBLIC = {
     **dict.fromkeys(("read_episodes",), "gem_ma.runs.store.lines"),
     **dict.fromkeys(("check_scenario",), "gem_ma.testing"),
     **dict.fromkeys(
-        ("compare", "load_config", "open_policies", "open_run", "run", "study", "train"),
+        (
+            "compare",
+            "load_config",
+            "open_policies",
+            "open_run",
+            "run",
+            "study",
+            "to_frame",
+            "train",
+        ),
         "gem_ma.api",
     ),
     **dict.fromkeys(("Run",), "gem_ma.runs.run"),

@@ -14,18 +14,20 @@ from typing import Any
 from gem_ma.config.loading import Loaded, Overrides, load, load_study
 from gem_ma.config.settings import Config
 from gem_ma.engines.base import Policy
-from gem_ma.kernel.errors import ConfigError, EngineError
+from gem_ma.kernel.errors import ConfigError, EngineError, GemMaError
 from gem_ma.runs import cells, plans
 from gem_ma.runs.comparing import compare_runs
 from gem_ma.runs.open import open_config
 from gem_ma.runs.playing import Silent, play_run, wait
-from gem_ma.runs.run import Comparison, Run, Study
+from gem_ma.runs.run import Comparison, Run, Study, check_rows, pandas
 from gem_ma.runs.store import hold_folder, run_path
+from gem_ma.runs.store.listing import run_folders
 from gem_ma.runs.used import check_imported
 from gem_ma.scores.unheard import lines_of
 from gem_ma.training.schedule.checks import open_training
 
 Source = str | Path | Loaded | Config
+Plays = str | Path | Run | Study
 OnStep = Callable[[int, dict[str, Any]], None]
 
 
@@ -172,8 +174,50 @@ def study(
 def open_run(path: str | Path) -> Run:
     """The run of a folder, or of a name below runs/: its score as a dict, with `episodes()`,
     `to_frame()` and `success`. Raises StoreError where there is none."""
+    return Run.of(_found(path))
+
+
+def to_frame(
+    sources: Plays | Sequence[Plays],
+    rows: str = "episodes",
+    *,
+    on_broken: Callable[[str], None] | None = None,
+) -> Any:
+    """A pandas data frame of all plays of many runs: the columns of `Run.to_frame` behind `run`,
+    the folder of each. What a run has no column for is empty.
+
+    `sources`: a run or a study, its folder or its name below runs/, or a folder of runs, in which
+    studies give their cells; or several of these. A run that is named twice is taken once. `rows`:
+    `episodes` or `turns`. `on_broken(line)` is told of a damaged run, which is then left out; where
+    nobody is told, it raises StoreError, as a source without a run does. Raises ConfigError where
+    pandas is missing.
+    """
+    frame = pandas().DataFrame
+    check_rows(rows)
+    one = isinstance(sources, (str, Path, Run, Study))
+    listed: Sequence[Plays] = [sources] if one else sources  # type: ignore[list-item, assignment]
+    folders = {
+        folder.resolve(): folder for source in listed for folder in run_folders(_found(source))
+    }
+    made: list[dict[str, Any]] = []
+    for folder in folders.values():
+        try:
+            # whole or not: damage may lie behind a thousand good plays
+            made += [{"run": str(folder), **row} for row in Run(folder, {}).rows(rows)]
+        except (GemMaError, OSError) as error:
+            if on_broken is None:
+                raise
+            on_broken(str(error))
+    return frame(made)
+
+
+def _found(source: Plays) -> Path:
+    """The folder of a run or a study; a path that exists wins over a name below runs/."""
+    if isinstance(source, Run):
+        return source.path
+    path = Path(source["study"] if isinstance(source, Study) else source)
     named = Path("runs", path)
-    return Run.of(named if not Path(path).exists() and named.exists() else path)
+    return named if not path.exists() and named.exists() else path
 
 
 def compare(

@@ -26,6 +26,15 @@ from gem_ma.system.extras import install
 NUMBERS = ("mean", "low", "high", "n")
 
 
+def pandas() -> Any:
+    """The library. Raises ConfigError where it is missing."""
+    try:
+        import pandas as library
+    except ImportError:
+        raise ConfigError(f"a data frame needs pandas: {install('pandas')}") from None
+    return library
+
+
 class Scores(dict[str, Any]):
     """A result whose scores are a data frame, and a table in a notebook."""
 
@@ -35,11 +44,7 @@ class Scores(dict[str, Any]):
 
     def to_frame(self) -> Any:
         """A pandas data frame of `rows()`. Raises ConfigError where pandas is missing."""
-        try:
-            import pandas
-        except ImportError:
-            raise ConfigError(f"a data frame needs pandas: {install('pandas')}") from None
-        return pandas.DataFrame(self.rows())
+        return pandas().DataFrame(self.rows())
 
     def _repr_html_(self) -> str:
         rows = self.rows()
@@ -134,6 +139,12 @@ class Played:
                 yield name if name in CAUSES else f"label {name}", ", ".join(values)
 
 
+def check_rows(of: str) -> None:
+    """Raises ConfigError for what there are no rows of."""
+    if of not in ("episodes", "turns"):
+        raise ConfigError(f"rows are episodes or turns; got {of!r}")
+
+
 def _unsaid(line: str) -> None:
     """A program reads no stderr; a run that nobody judges has no success."""
 
@@ -202,8 +213,7 @@ class Run(dict[str, Any]):
         success end turn step agent text parsed calls reward policy version tokens`. Raises
         ConfigError for another `of`.
         """
-        if of not in ("episodes", "turns"):
-            raise ConfigError(f"rows are episodes or turns; got {of!r}")
+        check_rows(of)
         record = self._record()
         if of == "turns":
             won = record.judge.success or (lambda episode: None)
@@ -212,11 +222,7 @@ class Run(dict[str, Any]):
 
     def to_frame(self, rows: str = "episodes") -> Any:
         """A pandas data frame of `rows(...)`. Raises ConfigError where pandas is missing."""
-        try:
-            import pandas
-        except ImportError:
-            raise ConfigError(f"a data frame needs pandas: {install('pandas')}") from None
-        return pandas.DataFrame(list(self.rows(rows)))
+        return pandas().DataFrame(list(self.rows(rows)))
 
     def _record(self) -> Recorded:
 

@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import pytest
 import gem_ma
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.kernel.types import Reply, Usage
-from gem_ma.runs.run import Played
+from gem_ma.runs.run import Played, Study
 from gem_ma.runs.stored import Recorded
 from gem_ma.scores.judge import Judge
 
@@ -229,12 +230,57 @@ def test_a_row_names_the_model_and_what_it_cost() -> None:
 
 
 def test_a_frame_without_pandas_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     run = gem_ma.run("dilemma", ["scenario.tasks=1"])
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ConfigError, match=r"needs pandas: pip install"):
-        run.to_frame()
+    for frame in (run.to_frame, lambda: gem_ma.to_frame(run)):
+        with pytest.raises(ConfigError, match=r"needs pandas: pip install"):
+            frame()
+
+
+@pytest.fixture
+def lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame is its rows; tests/sb3/test_tables.py has pandas."""
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=list))
+
+
+@pytest.mark.usefixtures("lists")
+def test_one_call_gives_the_plays_of_runs_studies_and_folders_of_them() -> None:
+    made = [
+        gem_ma.run("dilemma", ["scenario.tasks=2"], out=f"runs/{name}")
+        for name in ("a", "study/calm", "study/cross")
+    ]
+    Path("runs/exports").mkdir()
+    wanted = [{"run": run["run"], **row} for run in made for row in run.rows()]
+    assert len(wanted) == 6 and gem_ma.to_frame("runs") == wanted
+    # by name below runs/, as a run, as a study; what is named twice is taken once
+    study = Study({"study": "runs/study"})
+    assert gem_ma.to_frame(["a", made[0], "runs/a", study]) == wanted
+    assert gem_ma.to_frame(study) == gem_ma.to_frame("study") == wanted[2:]
+    turns = gem_ma.to_frame(made, "turns")
+    assert turns == [{"run": run["run"], **row} for run in made for row in run.rows("turns")]
+    with pytest.raises(ConfigError, match="rows are episodes or turns"):
+        gem_ma.to_frame("runs", "plays", on_broken=print)
+    for source, words in (("runs/exports", "holds no run folder"), ("gone", "gone: No such file")):
+        with pytest.raises(StoreError, match=words):
+            gem_ma.to_frame(["runs", source], on_broken=print)
+
+
+@pytest.mark.usefixtures("lists")
+@pytest.mark.parametrize("file", ["manifest.json", "resolved.yaml", "episodes.jsonl"])
+def test_a_damaged_run_among_many_is_told_and_gives_no_row(file: str) -> None:
+    good, bad = (gem_ma.run("dilemma", ["scenario.tasks=3"], out=f"runs/{name}") for name in "gb")
+    lines = (bad.path / file).read_text().splitlines(keepends=True)
+    # in the middle; of a play the head stays whole, so that those before it are read
+    middle = len(lines) // 2
+    lines[middle] = f"{lines[middle][:-2]}]\n" if file == "episodes.jsonl" else "{]\n"
+    (bad.path / file).write_text("".join(lines))
+    told: list[str] = []
+    assert gem_ma.to_frame("runs", on_broken=told.append) == [
+        {"run": good["run"], **row} for row in good.rows()
+    ]
+    assert len(told) == 1 and str(bad.path / file) in told[0] and "\n" not in told[0]
+    with pytest.raises(StoreError, match=file):
+        gem_ma.to_frame("runs")
 
 
 def test_a_training_has_the_success_of_its_last_exam() -> None:

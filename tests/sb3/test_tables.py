@@ -111,3 +111,7 @@ def test_a_frame_has_a_row_for_each_play_or_turn(
     assert len(turns) == sum(plays["turns"]) and set(turns["agent"]) == {"assistant", "user"}
     sampled = gem_ma.open_run("game").to_frame("turns").query("agent == 'player_1'")
     assert (sampled["tokens"] == 1).all() and set(sampled["policy"]) == {"player_1"}
+    both = gem_ma.to_frame(runs)
+    assert both["run"].nunique() == 2 and len(both) == len(plays) + len(
+        gem_ma.open_run("game").to_frame()
+    )

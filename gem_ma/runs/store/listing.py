@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -63,6 +63,26 @@ def list_runs(root: Path = Path("runs"), earlier: Listing | None = None) -> list
         runs.append(dict(earlier[place][1]))
     # dates in ISO 8601 are in order as text; an unreadable folder has none and comes last
     return sorted(runs, key=lambda run: str(run.get("created", "")), reverse=True)
+
+
+def run_folders(path: Path) -> list[Path]:
+    """The run folders that a path stands for: itself, or all in it, by name; of a study, and of one
+    in it, the cells. Damaged ones are among them. Raises StoreError where there is none."""
+    if os.path.lexists(path / "manifest.json"):
+        return [path]
+    with oserror(path):
+        found = [*_below(path, 1)]
+    if not found:
+        raise StoreError(f"{path}: holds no run folder; one has a manifest.json")
+    return found
+
+
+def _below(path: Path, deeper: int) -> Iterator[Path]:
+    for folder in (path / name for name in sorted(os.listdir(path))):
+        if os.path.lexists(folder / "manifest.json"):
+            yield folder
+        elif deeper and folder.is_dir():
+            yield from _below(folder, deeper - 1)
 
 
 def is_study(path: Path) -> bool:
