@@ -249,15 +249,16 @@ def _scores(trained: Trained) -> Iterator[str]:
 
 
 def _use(trained: Trained, how: str, dtype: str, name: str) -> Iterator[str]:
-    reads = trained.kind == "transformers"
-    loader = READING if reads else SEEING
-    reader = "AutoTokenizer" if reads else "AutoProcessor"
+    sees = trained.kind == "vision"
+    loader = SEEING if sees else READING
+    readers = ("AutoImageProcessor",) * sees + ("AutoTokenizer",)
     folder, base = json.dumps(name), json.dumps(trained.base)
     yield "```python"
     if how == "adapter":
         yield "from peft import PeftModel"
-    yield f"from transformers import {loader}, {reader}, GenerationConfig\n"
-    yield f"reader = {reader}.from_pretrained({folder})"
+    yield f"from transformers import {', '.join((*readers, loader))}, GenerationConfig\n"
+    for reader in readers:
+        yield f"{reader[4:].lower()} = {reader}.from_pretrained({folder})"
     if how == "adapter":
         yield f'base = {loader}.from_pretrained({base}, dtype="{dtype}")'
         yield f"model = PeftModel.from_pretrained(base, {folder})"
