@@ -119,6 +119,9 @@ def test_every_page_that_a_link_of_the_viewer_leads_to(browser: Browser, home: P
             # a script fills the page
             if path.startswith("/run"):
                 browser.until("!!document.querySelector('.lanes')")
+            if browser.run("!!document.querySelector('details.calls')"):
+                browser.run("document.querySelector('details.calls').open = true")
+                browser.until("!!document.querySelector('.calls pre')")
             if f"{path}/".startswith("/play/"):
                 browser.until("!!document.querySelector('.moves button, #cast select')")
             left += browser.run(LINKS)

@@ -70,6 +70,9 @@ SWEEP = """(async () => {
     if (document.querySelector("#episode .fork")) {
       await until(() => document.querySelector("#episode .fork form"));
     }
+    if (document.querySelector("#episode .calls")) {
+      await until(() => document.querySelector("#episode .calls pre"));
+    }
     if (document.querySelector("#episode .tokens")) {
       await until(() => document.querySelector("#episode .sampled span"));
     }

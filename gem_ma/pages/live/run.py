@@ -20,6 +20,7 @@ from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
 from gem_ma.kernel.types import Reply, Turn
 from gem_ma.pages.live import forks
+from gem_ma.pages.live.calls import calls, tokenizer
 from gem_ma.pages.live.forks import REPEATS, Fork, base_of, forked, read_forks, room, write_fork
 from gem_ma.pages.live.index import Entry, EpisodeId, Index
 from gem_ma.pages.static import notes
@@ -215,6 +216,19 @@ class Run:
         taught = self.config.train.policies if self.config and self.config.train else ()
         seats = {seat.policy for seat in played.cast.values()}
         return {**page, "learned": [name for name in taught if self.learned and name in seats]}
+
+    def calls(self, id_: EpisodeId, step: int, agent: str, trusted: bool) -> dict[str, Any]:
+        """The model calls of a turn. Raises StoreError where there is none."""
+        base = self.forks.get(id_) or base_of(self.index.episode(id_))
+        return calls(
+            self.path,
+            base.episode,
+            step,
+            agent,
+            worlds=self.worlds,
+            first=base.first,
+            trusted=trusted,
+        )
 
     def tokens(self, id_: EpisodeId, policy: str) -> dict[str, Any]:
         assert self.config is not None
@@ -488,16 +502,7 @@ def _tokens(turn: Turn, reply: Reply, pieces: Pieces) -> list[list[Any]]:
 def pieces_of(run: Path, policy: str) -> Pieces:
     """How ids of a policy read: with the tokenizer that lies beside its weights, of a table the
     legal answers; else `#ID`."""
-    file = run / "models" / policy / "tokenizer.json"
-    known: Any = None
-    if file.is_file() and not file.is_symlink():
-        try:
-            from tokenizers import Tokenizer
-
-            known = Tokenizer.from_file(str(file))
-        # not installed, or no tokenizer of this kind: the numbers stand for themselves
-        except Exception:
-            known = None
+    known = tokenizer(run, policy)
 
     def pieces(turn: Turn, reply: Reply) -> list[str]:
         ids = list(reply.token_ids)

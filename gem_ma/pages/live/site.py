@@ -81,9 +81,9 @@ class Site:
         columns: Sequence[str] = (),
     ) -> Answer:
         """What stands at a path: `/`, `/run/NAME`, `/run/NAME/episode?key=`,
-        `/run/NAME/tokens?key=&policy=`, `/run/NAME/since?from=`,
-        `/run/NAME/list?chip=&words=&from=`, and what `PAGES` names. `runs`, `columns`: every
-        `run=` and `column=` of the address."""
+        `/run/NAME/tokens?key=&policy=`, `/run/NAME/calls?key=&step=&agent=`,
+        `/run/NAME/since?from=`, `/run/NAME/list?chip=&words=&from=`, and what `PAGES` names.
+        `runs`, `columns`: every `run=` and `column=` of the address."""
         try:
             parts = [part for part in path.split("/") if part]
             if not parts:
@@ -171,6 +171,9 @@ class Site:
         id_ = id_of(query.get("key", ""))
         if what == "episode":
             return json(run.episode(id_))
+        if what == "calls":
+            step = whole_number(query.get("step", ""))
+            return json(run.calls(id_, step, query.get("agent", ""), self.trusted))
         if what == "tokens" and run.config is not None:
             return json(run.tokens(id_, query.get("policy", "")))
         return missing("there is no such page")

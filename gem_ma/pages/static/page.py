@@ -24,7 +24,16 @@ _TEMPLATES = Path(__file__).parents[1] / "templates"
 # one script of the page, in this order
 SCRIPTS = ("tables.js", "texts.js", "episode.js", "list.js")
 # of a page that is served; before the last one above, which begins what it finds
-SERVED = ("png.js", *SCRIPTS[:-1], "tokens.js", "live.js", "fork.js", "note.js", SCRIPTS[-1])
+SERVED = (
+    "png.js",
+    *SCRIPTS[:-1],
+    "tokens.js",
+    "live.js",
+    "calls.js",
+    "fork.js",
+    "note.js",
+    SCRIPTS[-1],
+)
 # of a page on which somebody plays
 PLAYED = ("texts.js", "episode.js", "live.js", "play.js")
 # a served page may send its forms to its own server, without a script, and ask it for episodes

@@ -38,24 +38,24 @@ def transcript(
             f"{episode.id[0]} · seed {episode.seed}"
             + (f" · repeat {episode.repeat}" if episode.repeat else "")
         ),
-        "task": _cut(episode.id[0]) + (f", repeat {episode.repeat}" if episode.repeat else ""),
+        "task": cut(episode.id[0]) + (f", repeat {episode.repeat}" if episode.repeat else ""),
         # as text, like all numbers here: a seed has 64 bits, and a double 53
         "seed": str(episode.seed),
-        "scenario": _cut(episode.scenario),
+        "scenario": cut(episode.scenario),
         "version": episode.version,
         "end": episode.end.value,
-        "error": _cut(episode.error) if episode.error else None,
+        "error": cut(episode.error) if episode.error else None,
         "kinds": list(verdict["kinds"]),
         "causes": [
-            f"{_cut(name)}: {_cut(value)}"
+            f"{cut(name)}: {cut(value)}"
             for name, values in verdict["causes"].items()
             for value in values
         ],
         "labels": [
-            f"{_cut(name)}: {', '.join(map(_cut, values))}"
+            f"{cut(name)}: {', '.join(map(cut, values))}"
             for name, values in verdict["labels"].items()
         ],
-        "measures": [[_cut(name), number(value)] for name, value in verdict["measures"].items()],
+        "measures": [[cut(name), number(value)] for name, value in verdict["measures"].items()],
         "cut": (
             f"the last {left_out} of {len(episode.turns)} turns are left out"
             if left_out > 0
@@ -77,7 +77,7 @@ def transcript(
                 "step": entry.step,
                 "agent": entry.agent,
                 "value": number(entry.value),
-                "why": _cut(entry.why),
+                "why": cut(entry.why),
             }
             for entry in episode.ledger[: 4 * MAX_TURNS]
         ],
@@ -109,7 +109,7 @@ def _paid(episode: Episode) -> dict[str, list[list[str]]]:
         reasons = sums.setdefault(entry.agent, {})
         reasons[entry.why] = reasons.get(entry.why, 0.0) + entry.value
     return {
-        agent: [[_cut(why), number(value)] for why, value in list(reasons.items())[:MAX_CALLS]]
+        agent: [[cut(why), number(value)] for why, value in list(reasons.items())[:MAX_CALLS]]
         for agent, reasons in sums.items()
     }
 
@@ -127,9 +127,9 @@ def _turn(turn: Turn, media: Media) -> dict[str, Any]:
         "step": turn.step,
         "agent": turn.agent,
         "observed": messages_shown(turn.observed, media),
-        "text": _cut(turn.action.text),
-        "legal": [_cut(choice) for choice in turn.legal[:20]] if turn.legal is not None else None,
-        "parsed": None if turn.action.parsed is None else _cut(turn.action.parsed),
+        "text": cut(turn.action.text),
+        "legal": [cut(choice) for choice in turn.legal[:20]] if turn.legal is not None else None,
+        "parsed": None if turn.action.parsed is None else cut(turn.action.parsed),
         # of a play with many agents most would be empty
         **_filled(calls=_calls(turn.action.tool_calls), shortened=shortened, replies=replies),
     }
@@ -150,9 +150,9 @@ def _reply(reply: Reply, whole: bool) -> dict[str, Any]:
         "tokens": len(reply.token_ids) or reply.usage.completion_tokens,
         "finish": reply.finish,
         "attempts": len(reply.attempts),
-        **({"thoughts": _cut(reply.reasoning)} if reply.reasoning else {}),
+        **({"thoughts": cut(reply.reasoning)} if reply.reasoning else {}),
         **(
-            {"text": _cut(reply.text), "calls": _calls(reply.tool_calls)}
+            {"text": cut(reply.text), "calls": _calls(reply.tool_calls)}
             if whole and (reply.text or reply.tool_calls)
             else {}
         ),
@@ -181,7 +181,7 @@ def messages_shown(
 
 def _part(part: str | Image, media: Media, most: int) -> str | dict[str, str]:
     if isinstance(part, str):
-        return _cut(part, most)
+        return cut(part, most)
     # an image that is too large, or was not kept, is named by its digest alone
     data = part.data or media(part.digest) or b""
     kept = base64.b64encode(data).decode() if len(data) <= MAX_IMAGE else ""
@@ -191,11 +191,11 @@ def _part(part: str | Image, media: Media, most: int) -> str | dict[str, str]:
 def _calls(calls: Iterable[ToolCall | Malformed]) -> list[dict[str, Any]]:
     return [
         (
-            {"text": _cut(call.text), "reason": _cut(call.reason)}
+            {"text": cut(call.text), "reason": cut(call.reason)}
             if isinstance(call, Malformed)
             else {
-                "name": _cut(call.name),
-                "arguments": [[_cut(key), _value(value)] for key, value in call.arguments.items()],
+                "name": cut(call.name),
+                "arguments": [[cut(key), _value(value)] for key, value in call.arguments.items()],
             }
         )
         for call in list(calls)[:MAX_CALLS]
@@ -207,10 +207,10 @@ def _value(value: Any) -> str:
     into 12345678901234567000 and 1.0 into 1."""
     if not isinstance(value, str):
         value = json.dumps(value, ensure_ascii=False, default=str)
-    return _cut(value)
+    return cut(value)
 
 
-def _cut(text: str, most: int = MAX_TEXT) -> str:
+def cut(text: str, most: int = MAX_TEXT) -> str:
     if len(text) <= most:
         return text
     return f"{text[:most]} … [{len(text) - most} more characters are left out]"
