@@ -33,6 +33,7 @@ from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.registry import load, make, task_of
 from gem_ma.scores.groups import Id
+from gem_ma.system.files import is_file, names
 from gem_ma.system.options import signature
 from gem_ma.tools.belt import equipped
 
@@ -160,7 +161,19 @@ def _engine(
     # what the driver feeds stands last: a config cannot set it
     options |= {key: value for key, value in fed.items() if key in takes}
     with _named(name, options):
-        return open_engine(name, settings.model, **options)
+        try:
+            return open_engine(name, settings.model, **options)
+        except DataError as error:
+            raise type(error)(f"{error}{_models_of_run(settings.model)}") from error
+
+
+def _models_of_run(model: str) -> str:
+    """What to name instead, where a model is named by the folder of a run; else ""."""
+    kind, _, path = model.partition("/")
+    if not path or not is_file(Path(path) / "resolved.yaml"):
+        return ""
+    made = [f"{kind}/{path}/models/{name}" for name in names(Path(path) / "models")]
+    return f"; it is a run folder, and a model of it is {' or '.join(made)}" if made else ""
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gem_ma.cli.study_tables import matrix, show_study
 from gem_ma.config.loading import load, load_study
@@ -16,6 +17,7 @@ from gem_ma.scores.groups import Kinds
 from gem_ma.scores.sides import mix_table, two_means, two_returns, with_sides
 from gem_ma.scores.studies import Cell, study_summary
 from tests.command_line import environment, gem_ma, text_of
+from tests.documents import ROOT, Page
 from tests.warm import start
 
 MIX = """\
@@ -349,3 +351,38 @@ tournament:
         wrong = gem_ma("study", "who.yaml", "--out", "wrong", cwd=tmp_path)
         assert wrong.returncode == 2 and line in wrong.stderr
         assert len(wrong.stderr.strip().split("\n")) == 1
+
+
+@pytest.mark.long
+def test_two_trained_runs_a_checkpoint_a_bot_and_chance_meet_in_every_design(
+    tmp_path: Path,
+) -> None:
+    short = ("train.steps=2", "train.episodes=16", "evaluate.episodes=2", "--quiet")
+    for seed, run in enumerate(("one", "other")):
+        asked = ("train", "kuhn_table", *short, f"run.seed={seed}", "--out", f"runs/{run}")
+        assert gem_ma(*asked, cwd=tmp_path).returncode == 0
+    ((_, text),) = Page(ROOT / "docs" / "studies.md").files()
+    config = yaml.safe_load(text)
+    config["scenario"]["tasks"] = 6
+    players = config.pop("tournament")["players"]
+    some = {name: players[name] for name in ("one", "bot")}
+    designs: dict[str, Any] = {
+        "tournament": {"players": players},
+        "focal": {"focal": some, "background": players},
+        "cross_play": {"population": {"player_0": some, "player_1": players}},
+        "mix": {"players": some},
+    }
+    cells = dict(zip(designs, (20, 10, 10, 3), strict=True))
+    for design, section in designs.items():
+        written(tmp_path, json.dumps({**config, design: section}))
+        done = gem_ma("study", "who.yaml", "--out", design, "--quiet", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        found = json.loads((tmp_path / design / "study.json").read_text())
+        assert [cell["ok"] for cell in found["cells"]] == [6] * cells[design]
+    (cell,) = (tmp_path / "tournament").glob("one-x-other-*")
+    models = json.loads((cell / "manifest.json").read_text())["models"]
+    assert len({one["digest"] for one in models.values()}) == 2
+    written(tmp_path, json.dumps({**config, "mix": designs["mix"]}).replace("/models/main", ""))
+    wrong = gem_ma("study", "who.yaml", "--out", "wrong", cwd=tmp_path)
+    assert wrong.returncode == 2 and len(wrong.stderr.strip().split("\n")) == 1
+    assert "a model of it is table/runs/one/models/main or " in wrong.stderr
