@@ -37,7 +37,7 @@ def show_study(
         emit_json({"run": str(path), "report": str(report) if report else None, **summary})
         return
     if found := summary.get("mix"):
-        emit(columns(*mix_rows(found)) + "\n")
+        emit("\n".join(filter(None, [columns(*mix_rows(found)), halves_text(found)])) + "\n")
     if found := summary.get("tournament"):
         lines = [f"{found['plays']} plays", columns(*tournament_rows(found)), halves_text(found)]
         emit("\n".join(filter(None, lines)) + "\n")

@@ -30,6 +30,7 @@ from gem_ma.scores.sides import Sides, mix_table, with_sides
 from gem_ma.scores.studies import Cell, cell_of, scores_of, study_summary, tries_of
 from gem_ma.scores.together import EQUALITY
 from gem_ma.scores.tournaments import (
+    gap_of,
     halves,
     matches_of,
     next_pair,
@@ -92,9 +93,7 @@ def keep_comparison(
         # for many comparisons at once, as in Holm (1979)
         correct=tests.correct,
     )
-    mixed = None
-    if "mix" in loaded.axes:
-        mixed = mix_table(sided, [*loaded.sides[loaded.reference]], resamples=tests.n)
+    mixed = _mixed(loaded, sided, tests.n) if "mix" in loaded.axes else None
     rated = None
     if "player" in loaded.axes:
         seats = {names: seated(names, loaded.sides[names]) for names in cells}
@@ -108,6 +107,21 @@ def keep_comparison(
     text = json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     write_file(path / "study.json", text)
     return summary
+
+
+def _mixed(loaded: LoadedStudy, cells: Mapping[Names, Cell], resamples: int) -> dict[str, Any]:
+    """`mix_table`, with `halves`: what the first half of the seats is paid more a head, in the two
+    cells in which one player has all of them. In the others the seats of the two differ."""
+    sides = loaded.sides[loaded.reference]
+    found = mix_table(cells, [*sides], resamples=resamples)
+    seats = [agent for agents in sides.values() for agent in agents]
+    half = len(seats) // 2
+    gaps = []
+    alike = [cell for names, cell in cells.items() if not all(loaded.sides[names].values())]
+    for cell in alike:
+        paid = with_sides(cell, {"half": seats[:half], "rest": seats[half:]}).values
+        gaps += halves(paid.get(f"{RETURN}half", {}), paid.get(f"{RETURN}rest", {}))
+    return {**found, "halves": gap_of(gaps, all(cell.one_play for cell in alike))}
 
 
 def returns_of_sides(loaded: LoadedStudy) -> list[str]:

@@ -143,7 +143,7 @@ def mix_rows(found: Mapping[str, Any]) -> tuple[list[list[str]], list[str]]:
     return rows, [*head, f"one more {first} gains", "nobody gains"]
 
 
-# -- what is printed of a tournament ---------------------------------------------------------------
+# -- what is printed of a tournament, and of the seats of a mix ------------------------------------
 
 RATED_NOTE = (
     "The rating (Bradley-Terry) is over all pairs of opponents, with percentiles over resampled"
@@ -153,9 +153,13 @@ RATED_NOTE = (
 
 
 def halves_text(found: Mapping[str, Any]) -> str:
-    """What the first half of the seats is paid more; "" where nothing was played."""
+    """What the first half of the seats is paid more, in a tournament or a mix; "" where nothing was
+    played."""
     gap = found.get("halves")
-    return f"the first half of the seats is paid {interval_text(gap)} more, a head" if gap else ""
+    if not gap:
+        return ""
+    alike = ", where all are of one player" if "rows" in found else ""
+    return f"the first half of the seats is paid {interval_text(gap)} more, a head{alike}"
 
 
 def tournament_rows(found: Mapping[str, Any]) -> tuple[list[list[str]], list[str]]:

@@ -261,12 +261,12 @@ def tournament_table(
         "plays": len(ordered),
         "players": players,
         "pairs": pairs,
-        "halves": _gap(gaps, copied),
+        "halves": gap_of(gaps, copied),
     }
 
 
-def _gap(gaps: Sequence[tuple[tuple[str, int], float]], copied: bool) -> dict[str, Any] | None:
-    """The mean with its interval over starts; None of no play."""
+def gap_of(gaps: Sequence[tuple[tuple[str, int], float]], copied: bool) -> dict[str, Any] | None:
+    """The mean of what `halves` gives, with its interval over starts; None of no play."""
     if not gaps:
         return None
     starts, values = zip(*gaps, strict=True)

@@ -13,6 +13,7 @@ import yaml
 from gem_ma.cli.study_tables import matrix, show_study
 from gem_ma.config.loading import load, load_study
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.runs.store import read_episodes
 from gem_ma.scores.groups import Kinds
 from gem_ma.scores.sides import mix_table, two_means, two_returns, with_sides
 from gem_ma.scores.studies import Cell, study_summary
@@ -146,6 +147,29 @@ def test_who_gives_earns_less_than_who_does_not_however_many_give(tmp_path: Path
     assert (
         "-120.000 (deterministic: 1 play)" in done.stdout and "one more giver gains" in done.stdout
     )
+
+
+def test_a_mix_tells_what_a_seat_is_worth_where_all_are_of_one_player(tmp_path: Path) -> None:
+    text = "scenario: {id: kuhn_poker, tasks: 40}\nmix: {players: [first_legal, random_legal]}\n"
+    written(tmp_path, text)
+    done = gem_ma("study", "who.yaml", "--out", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "out" / "study.json").read_text())
+    paid: dict[str, list[float]] = {}
+    for cell in found["cells"]:
+        plays = read_episodes(tmp_path / "out" / cell["run"])
+        returns = [play.returns() for play in plays]
+        paid[cell["names"]["mix"]] = [one["player_0"] - one["player_1"] for one in returns]
+    alike = paid["0 first_legal + 2 random_legal"] + paid["2 first_legal + 0 random_legal"]
+    gap = found["mix"]["halves"]
+    assert len(alike) == 80 and gap["mean"] == pytest.approx(sum(alike) / 80)
+    assert gap["low"] < gap["mean"] < gap["high"]
+    assert abs(gap["mean"] - sum(paid["1 first_legal + 1 random_legal"]) / 40) > 0.1
+    other = ("--out", "out", "study.reference={mix: 1 first_legal + 1 random_legal}")
+    assert gem_ma("study", "who.yaml", *other, cwd=tmp_path).returncode == 0
+    assert json.loads((tmp_path / "out" / "study.json").read_text())["mix"]["halves"] == gap
+    told = "more, a head, where all are of one player"
+    assert told in done.stdout and told in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_a_focal_return_stands_beside_that_of_its_background(tmp_path: Path) -> None:

@@ -101,7 +101,8 @@ def _mixed(summary: Summary) -> list[Section]:
     if not found:
         return []
     rows, head = mix_rows(found)
-    return [Section("What it pays to change sides", MIX_NOTE, figures=[table(head, rows)])]
+    note = "\n\n".join(filter(None, (MIX_NOTE, halves_text(found))))
+    return [Section("What it pays to change sides", note, figures=[table(head, rows)])]
 
 
 def _rated(summary: Summary) -> list[Section]:
