@@ -33,13 +33,13 @@ from gem_ma.pages.live.leagues import league_page, run_links
 from gem_ma.pages.live.overlays import curves_page
 from gem_ma.pages.live.plays import Plays
 from gem_ma.pages.live.run import Run, id_of, stamp_of
-from gem_ma.pages.live.studied import FILE, studies, study_address, study_page
+from gem_ma.pages.live.studied import study_address, study_page
 from gem_ma.pages.live.table import plays_page
 from gem_ma.pages.static.page import Html, page, render, table, text
 from gem_ma.pages.static.report import run_page, write_report
 from gem_ma.pages.static.study import write_study
 from gem_ma.pages.static.transcript import number
-from gem_ma.runs.store.listing import Listing, list_runs
+from gem_ma.runs.store.listing import STUDY, Listing, find_studies, list_runs
 from gem_ma.runs.stored import record_for_page
 from gem_ma.system import files
 
@@ -234,7 +234,7 @@ def list_page(
     """The page; `only`: the names of the runs that are offered, all where empty; `earlier`: what
     was read for it before; `bundle`: the folder of pages that it lies in and leads to, without a
     form. The cells of a study are folded under its name."""
-    there = studies(root, only)
+    there = {} if only else find_studies(root)
     rows: dict[str, list[list[object]]] = {name: [] for name in there}
     others: list[list[object]] = []
     for path, run in _listed(root, only, earlier):
@@ -271,7 +271,7 @@ def _listed(
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Every run that is offered, by its path below the folder."""
     # of a single run no others are offered, nor the cells of a study beside it
-    for place in dict.fromkeys((root, *studies(root, only).values())):
+    for place in dict.fromkeys((root, *({} if only else find_studies(root)).values())):
         for run in list_runs(place, earlier):
             if not only or run["name"] in only:
                 yield Path(run["run"]).relative_to(root).as_posix(), run
@@ -324,11 +324,11 @@ def write_bundle(root: Path, to: Path, say: Callable[[str], None]) -> Path:
         except GemMaError as error:  # a broken one may not keep the others from being shown
             say(str(error))
     settings = StudyReportSettings()  # all there is
-    for name, place in studies(root).items():
+    for name, place in find_studies(root).items():
         out = to / (name or ".") / "report.html"
         try:
-            with files.damage(place / FILE):
-                summary = files.read_json(place / FILE, root)
+            with files.damage(place / STUDY):
+                summary = files.read_json(place / STUDY, root)
                 write_study(place, summary, tables=settings.tables, plots=settings.plots, out=out)
         except GemMaError as error:
             say(str(error))

@@ -23,26 +23,11 @@ from gem_ma.pages.live.answers import (
 from gem_ma.pages.static.page import Html, render
 from gem_ma.pages.static.report import sections_page
 from gem_ma.pages.static.study import study_facts, study_lead, study_sections
+from gem_ma.runs.store.listing import STUDY, find_studies
 from gem_ma.system import files
 
 if TYPE_CHECKING:
     from gem_ma.pages.live.site import Site
-
-FILE = "study.json"
-
-
-def studies(root: Path, only: tuple[str, ...] = ()) -> dict[str, Path]:
-    """The studies below a folder by their names; "" is the folder itself. None where single runs
-    are offered (`only`)."""
-    if only:
-        return {}
-    places = {"": root, **{name: root / name for name in files.names(root)}}
-    return {
-        name: place
-        for name, place in places.items()
-        if (not name or files.kind(place, root) == "a folder")
-        and files.kind(place / FILE, root) == "a file"
-    }
 
 
 def study_address(name: str) -> str:
@@ -53,14 +38,15 @@ def study_page(site: Site, asked: Asked) -> Answer:
     """`/study/NAME`, or `/study/` where the folder that is viewed is one."""
     name = "/".join(asked.rest)
     try:
-        there = studies(site.root, site.only)
+        # where single runs are named, no study is offered
+        there = {} if site.only else find_studies(site.root)
         study = meant(name, there)
         if study not in there or bool(name) != bool(study):
             raise StoreError(f"{name}: no such study")
         name = study
         place = there[study]
-        with files.damage(place / FILE):
-            return html(_page(place, name, files.read_json(place / FILE, site.root)))
+        with files.damage(place / STUDY):
+            return html(_page(place, name, files.read_json(place / STUDY, site.root)))
     except GemMaError as error:
         return refused("Study", error)
 

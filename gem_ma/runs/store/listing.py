@@ -24,7 +24,16 @@ from gem_ma.runs.store.lines import (
     standing_summary,
 )
 from gem_ma.runs.store.manifest import read_tags
-from gem_ma.system.files import MOST_JSON, MOST_LINE, damage, is_file, oserror, read, read_json
+from gem_ma.system.files import (
+    MOST_JSON,
+    MOST_LINE,
+    damage,
+    is_file,
+    kind,
+    oserror,
+    read,
+    read_json,
+)
 from gem_ma.system.parts import open_parts
 
 MOST_FLOAT = sys.float_info.max
@@ -85,27 +94,38 @@ def _below(path: Path, deeper: int) -> Iterator[Path]:
             yield from _below(folder, deeper - 1)
 
 
+STUDY = "study.json"
+
+
 def is_study(path: Path) -> bool:
-    """Whether this is the folder of a study that has been compared."""
-    return (path / "study.json").is_file() and not (path / "manifest.json").exists()
+    """Whether this is the folder of a study that has been compared; no link inside is followed."""
+    return kind(path / STUDY, path) == "a file" and kind(path / "manifest.json", path) is None
+
+
+def find_studies(root: Path) -> dict[str, Path]:
+    """The folders of studies below a folder by their names; "" is the folder itself."""
+    names = sorted(os.listdir(root)) if root.is_dir() else []
+    places = {name: root / name for name in names if kind(root / name, root) == "a folder"}
+    return {name: place for name, place in {"": root, **places}.items() if is_study(place)}
 
 
 def list_studies(root: Path = Path("runs")) -> list[dict[str, Any]]:
     """The folders of studies below `root`, the one that was compared last first.
 
-    Keys: `name study compared axes cells episodes failed scores error`. `axes`: axis -> its names;
-    `compared`: when, in ISO 8601; `scores`: those that are compared. An unreadable one has `name`,
-    `study` and its `error`.
+    Keys: `name study compared axes cells episodes failed scores error`. `axes`: axis -> its
+    names; `compared`: when, in ISO 8601; `scores`: those that are compared. An unreadable one has
+    `name`, `study` and its `error`.
     """
-    root = Path(root)
     found: list[dict[str, Any]] = []
-    for folder in sorted(filter(is_study, root.iterdir())) if root.is_dir() else []:
-        entry: dict[str, Any] = {"name": folder.name, "study": str(folder)}
+    for name, folder in find_studies(Path(root)).items():
+        if not name:
+            continue
+        entry: dict[str, Any] = {"name": name, "study": str(folder)}
+        file = folder / STUDY
         try:
-            summary = read_json(folder / "study.json", folder)
-            changed = os.lstat(folder / "study.json").st_mtime
-            compared = datetime.fromtimestamp(changed, UTC)
-            with damage(folder / "study.json"):
+            summary = read_json(file, folder)
+            compared = datetime.fromtimestamp(os.lstat(file).st_mtime, UTC)
+            with damage(file):
                 entry |= {
                     "compared": compared.isoformat(timespec="seconds"),
                     "axes": dict(summary["axes"]),
