@@ -79,7 +79,7 @@ _HEADS = {
     "engines": ("engine", "learns", "summary"),
     "wrappers": ("wrapper", "options", "summary"),
     "configs": ("config", "type", "what it is"),
-    "studies": ("study", "compared", "axes", "cells", "episodes", "scores"),
+    "studies": ("study", "compared", "axes", "cells", "episodes", "scores", "tags"),
     "runs": ("run", "scenario", "created", "episodes", "score", "who plays", "state"),
 }
 
@@ -110,6 +110,7 @@ def _row(kind: str, entry: dict[str, Any]) -> tuple[str, ...]:
             str(entry["cells"]),
             f"{entry['episodes']}{failed}",
             ", ".join(entry["scores"]),
+            ", ".join(entry["tags"]),
         )
     state = ", ".join(["finished" if entry["finished"] else "open", *entry["tags"]])
     # three digits: a run of some hundred plays knows no more

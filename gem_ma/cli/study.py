@@ -21,6 +21,8 @@ from gem_ma.cli.terminal import (
     json_option,
     progress_line,
     quiet_option,
+    tag_option,
+    tagged,
     tasks_option,
 )
 from gem_ma.config.loading import LoadedStudy, load_study
@@ -58,6 +60,7 @@ Example:
     metavar="NAME",
     help="Compare this score too; may be given several times.",
 )
+@tag_option
 @click.option(
     "--out", type=click.Path(), help="The study's folder.  [default: runs/<config>-<digest>]"
 )
@@ -72,6 +75,7 @@ def command(
     tasks: int | None,
     concurrency: int | None,
     measures: tuple[str, ...],
+    tags: tuple[str, ...],
     out: str | None,
     **flags: bool,
 ) -> int:
@@ -84,11 +88,12 @@ def command(
     """
     options = {"scenario.tasks": tasks, "run.concurrency": concurrency}
     extra = [f"{key}={value}" for key, value in options.items() if value is not None]
-    loaded = load_study(source, (*overrides, *extra), typed=True)
+    loaded = load_study(source, (*overrides, *extra, *tagged(tags)), typed=True)
     path = Path(out) if out else study_path(loaded)
     # without --fresh, which would put aside what has just been played
     words = ["gem-ma", "study", source, *overrides]
     words += ["-n", str(tasks)] if tasks else []
+    words += [word for tag in tags for word in ("--tag", tag)]
     words += ["--out", out] if out else []
     return study(loaded, path, shlex.join(words), measures=measures, **flags)
 

@@ -21,7 +21,7 @@ from gem_ma.runs.costs import costs_of, other_models
 from gem_ma.runs.open import Opened, one_process, open_config
 from gem_ma.runs.plans import budget_of, evaluation_plans
 from gem_ma.runs.playing import play_into
-from gem_ma.runs.store import RunFolder, run_path, write_file
+from gem_ma.runs.store import RunFolder, read_manifest, read_tags, run_path, write_file
 from gem_ma.runs.worlds import World, Worlds
 from gem_ma.scores.groups import RETURN, SUCCESS
 from gem_ma.scores.judge import Judge
@@ -101,7 +101,10 @@ def keep_comparison(
         paid = [(one.values[PLAYER], one.values[OPPONENT]) for one in sided.values() if one.results]
         gaps = [gap for pair in paid for gap in halves(*pair)]
         rated = tournament_table(found, all(cell.one_play for cell in cells.values()), gaps)
-    summary = {"schema": 1, "name": loaded.stem, **about, **compared, "mix": mixed}
+    # of all commands so far: what is typed later is added
+    tags = [tag for cell in cells.values() for tag in read_tags(read_manifest(path / cell.run))]
+    summary = {"schema": 1, "name": loaded.stem, "tags": list(dict.fromkeys(tags)), **about}
+    summary |= {**compared, "mix": mixed}
     summary["tournament"] = rated
     # NaN is not JSON, and most readers refuse it
     text = json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -17,7 +17,7 @@ import pytest
 from gem_ma.cli.main import main
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.pages.static.study_file import study_svg
-from gem_ma.runs.store import list_studies
+from gem_ma.runs.store import list_runs, list_studies
 from gem_ma.scores.sides import flat_rows, pass_k_rows
 
 NAMES = (("=SUM(A1)", "x"), ("=SUM(A1)", "y"), ("b", "x"), ("b", "y"))
@@ -191,7 +191,7 @@ def test_studies_are_listed_with_what_they_compare_and_a_damaged_one_says_so(
     assert main(["list", "studies"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 5 and lines[0].split() == [
-        *("study", "compared", "axes", "cells", "episodes", "scores")
+        *("study", "compared", "axes", "cells", "episodes", "scores", "tags")
     ]
     assert "2 one x 2 two" in lines[1] and "16 (6 failed)" in lines[1] and "return one" in lines[1]
     assert sum("unreadable:" in line for line in lines) == 3
@@ -200,3 +200,26 @@ def test_studies_are_listed_with_what_they_compare_and_a_damaged_one_says_so(
     assert list_studies(study / "nowhere") == []
     assert main(["list", "studies", "--root", "nowhere"]) == 0
     assert capsys.readouterr().out == "no studies in nowhere\n"
+
+
+def test_a_tag_of_a_study_reaches_its_cells_its_pages_and_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "scenario: {id: dilemma, tasks: 2}\nmix: {players: [always_defect, grim]}\n"
+    Path("who.yaml").write_text(text)
+    plain = ("study", "who.yaml", "--quiet")
+    assert main([*plain, "--tag", "pilot", "--tag", "a, <b>"]) == 0
+    (path,) = Path("runs").iterdir()
+    cells = [run for run in path.iterdir() if run.is_dir()]
+    assert [run["tags"] for run in list_runs(path)] == [["pilot", "a, <b>"]] * 3
+    for page in (path, *cells):
+        facts = (page / "report.html").read_text()
+        assert "<dt>tags</dt><dd>pilot, a, &lt;b&gt;</dd>" in facts
+    # typed later it is one more, of the same study; not typed, none is lost
+    assert main([*plain, "--tag", "second"]) == 0 and main([*plain]) == 0
+    assert [*Path("runs").iterdir()] == [path]
+    assert list_studies(Path("runs"))[0]["tags"] == ["pilot", "a, <b>", "second"]
+    capsys.readouterr()
+    assert main(["list", "studies"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].endswith("  pilot, a, <b>, second")

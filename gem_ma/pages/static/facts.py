@@ -16,6 +16,7 @@ from typing import Any
 
 from gem_ma.config.document import write
 from gem_ma.pages.static.page import Html, render, text
+from gem_ma.runs.store import read_tags
 from gem_ma.scores.columns import COLUMNS, Column
 
 Facts = Mapping[str, Any]
@@ -127,6 +128,7 @@ def _made(manifest: Facts) -> Iterator[tuple[str, Any]]:
     overrides = manifest.get("overrides")
     if isinstance(overrides, list):
         yield "overrides", ", ".join(_override(str(one)) for one in overrides) or "none"
+    yield "tags", ", ".join(read_tags(manifest))
     git = _mapping(manifest, "git")
     versions = _mapping(manifest, "versions")
     if git.get("commit"):

@@ -52,7 +52,7 @@ from gem_ma.runs.store.lines import (
     standing_summary,
 )
 from gem_ma.runs.store.listing import is_study, list_runs, list_studies
-from gem_ma.runs.store.manifest import note_in_manifest
+from gem_ma.runs.store.manifest import note_in_manifest, read_tags
 from gem_ma.runs.store.names import result_digest, result_settings, run_path
 from gem_ma.runs.store.verdicts import read_verdicts, rows_by
 
@@ -73,6 +73,7 @@ __all__ = [
     "read_resolved",
     "read_rows",
     "read_summary",
+    "read_tags",
     "read_timings",
     "read_verdicts",
     "result_digest",

@@ -112,7 +112,7 @@ def find_studies(root: Path) -> dict[str, Path]:
 def list_studies(root: Path = Path("runs")) -> list[dict[str, Any]]:
     """The folders of studies below `root`, the one that was compared last first.
 
-    Keys: `name study compared axes cells episodes failed scores error`. `axes`: axis -> its
+    Keys: `name study compared axes cells episodes failed scores tags error`. `axes`: axis -> its
     names; `compared`: when, in ISO 8601; `scores`: those that are compared. An unreadable one has
     `name`, `study` and its `error`.
     """
@@ -133,6 +133,7 @@ def list_studies(root: Path = Path("runs")) -> list[dict[str, Any]]:
                     "episodes": sum(cell["episodes"] for cell in summary["cells"]),
                     "failed": sum(cell["failed"] for cell in summary["cells"]),
                     "scores": list(summary["compared"]),
+                    "tags": read_tags(summary),
                     "error": None,
                 }
         except (StoreError, OSError) as error:

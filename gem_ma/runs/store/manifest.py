@@ -119,7 +119,7 @@ def _tags(resolved: Mapping[str, Any]) -> list[str]:
 
 
 def read_tags(manifest: Mapping[str, Any]) -> list[str]:
-    """The tags of a run; [] of an older version, and where they are damaged."""
+    """The tags of a run, or in a study.json; [] of an older version, and where they are damaged."""
     tags = manifest.get("tags")
     return [str(tag) for tag in tags] if isinstance(tags, list) else []
 
