@@ -178,9 +178,10 @@ def ending(kit: Kit) -> None:
             except Failed:
                 continue
             if play.length > (within or 0) or not play.over:
+                took = f"it took {play.length}" if play.over else f"it goes on after {play.length}"
                 message = (
-                    f"the play ends within {within} decision points under every player; with player"
-                    f" {player} it does not"
+                    f"ends_within = {within} promises at most so many decision points (each Ask is"
+                    f" one), whoever plays; with player {player} {took}"
                 )
                 kit.fail(6, message, step=play.length, seed=seed, key="ends_within")
     for seed in kit.within(kit.seeds[:2]):

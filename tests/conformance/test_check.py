@@ -309,3 +309,14 @@ def test_a_rule_that_was_not_tested_is_not_counted_as_kept(capsys, monkeypatch):
         assert ("--strict: dilemma: rule 4" in said.err) == bool(code)
         assert f'"ok": {json.dumps(not code)}' in said.out
         assert main(["check", "dilemma", "--quiet"]) == 0
+
+
+def test_a_play_that_is_longer_than_promised_says_how_long_it_is():
+    told = type("Twice", (Vote,), {"play": twice})
+    with pytest.raises(ConformanceError, match=r"each Ask is one.*player \w+ it took 2 \[step 2"):
+        check_scenario(told, seeds=SEEDS, skip=set(RULES) - {6})
+
+
+def twice(self, rng, task):
+    for _ in range(2):
+        yield Ask(dict.fromkeys(self.agents, "Vote."), legal=self.agents)
