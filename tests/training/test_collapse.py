@@ -385,6 +385,30 @@ def test_a_cure_that_is_set_already_is_not_named(signal: str, override: str, cur
     assert cure not in note and note.startswith("step 3, policy main: gone")
 
 
+@pytest.mark.parametrize("signal", ["deaf", "unreadable"])
+def test_a_clone_that_is_advised_can_be_typed_as_it_stands(signal: str) -> None:
+    note = guarded()._note({"step": 3, "policy": "main", "signal": signal, "text": "gone"})
+    advised = next(word for word in note.split('"') if word.startswith("train.warm_start"))
+    settings = kuhn(advised.replace("FILE.py:NAME", "noisy_kuhn"))
+    seats = settings.train.warm_start["main"].cast
+    assert {seat.behaviour for seat in seats.values()} == {"noisy_kuhn"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "is_duel"),
+    [
+        ((), True),
+        (("agents.player_1=random_legal",), False),
+        (("agents.player_1=random_legal", "train.opponents={latest: 0.5, uniform: 0.5}"), True),
+    ],
+)
+def test_a_return_against_players_who_stand_still_tells_what_was_learned(
+    overrides: tuple[str, ...], is_duel: bool
+) -> None:
+    # so low entropy at the best return is no alarm there
+    assert guarded(*overrides).detectors.zero_sum is is_duel
+
+
 def test_a_model_that_was_cloned_deaf_is_told_so_before_it_learns(kuhn_model, tmp_path):
     notes: list[str] = []
     settings = kuhn(

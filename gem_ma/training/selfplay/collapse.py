@@ -15,7 +15,8 @@ does not show it. They judge what `gem_ma.training.selfplay.signs` measures, and
   mean of 3.
 
 Low entropy is not an alarm where a game is not zero-sum and the return is at its best: that is
-learning. In self-play of a zero-sum game the return says nothing, so there it is an alarm.
+learning. In self-play of a zero-sum game the return says nothing, so there it is an alarm; where
+one side alone learns, against players who stand still, it is not.
 """
 
 from __future__ import annotations
@@ -69,8 +70,9 @@ WAKING = (
     "learn several times from each step's plays, train.loss.epochs=3 train.loss.minibatches=4"
     " train.lr=0.002"
 )
-CLONING = "begin with train.warm_start, from players who can be read"
-READING = "begin with train.warm_start, from players who read what they are shown"
+FROM = "\"train.warm_start.{policy}={{cast: {{'*': {{behaviour: FILE.py:NAME}}}}}}\""
+CLONING = f"begin as a clone of players who can be read, {FROM}"
+READING = f"begin as a clone of players who read what they are shown, {FROM}"
 ADVICE = {  # what to type, by signal; {policy} is its name
     "unreadable": (BOUND, CLONING),
     "invalid": (BOUND,),
@@ -315,10 +317,20 @@ class Guard(Attendant):
                     self.agents[seat.policy].append(f"{world.name} {agent}".strip())
         # under `off` the signs are still measured and logged, but not judged
         self.on = settings.on_collapse != "off"
-        self.detectors = Detectors(all(bool(world.scenario.zero_sum) for world in worlds.played))
+        self.detectors = Detectors(self._is_duel(worlds))
         self.counts: dict[str, int] = {}  # policy and signal -> alarms so far
         self.again: dict[str, list[int]] = {}  # the steps of those after the first
         self._alarms: list[Alarm] = []  # of this step; empty in every checkpoint
+
+    def _is_duel(self, worlds: Worlds) -> bool:
+        """Whether what one learner wins another one loses in every world. Against players who stand
+        still the return of a zero-sum game tells how well it is played."""
+        if not all(world.scenario.zero_sum for world in worlds.played):
+            return False
+        return self.settings.opponents is not None or any(
+            sum(seat.policy in self.agents for seat in world.config.agents.values()) > 1
+            for world in worlds.played
+        )
 
     def updated(self, step: Step) -> None:
         if step.number:
